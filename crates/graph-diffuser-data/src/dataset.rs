@@ -1,0 +1,215 @@
+//! A dataset: graphs, what their numbers mean, and which are for what.
+
+use serde::{Deserialize, Serialize};
+
+use crate::graph::{Features, Graph, GraphError, Targets};
+
+/// What a column of features may hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FeatureSchema {
+    /// No features.
+    None,
+    /// Category columns, each with its number of categories.
+    Categorical(Vec<usize>),
+    /// So many columns of real numbers.
+    Float(usize),
+}
+
+/// What is predicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TargetSchema {
+    /// One of so many classes for every node.
+    NodeClasses(usize),
+    /// So many real numbers for the graph.
+    GraphValues(usize),
+    /// So many yes-or-no labels for the graph.
+    GraphLabels(usize),
+}
+
+impl TargetSchema {
+    /// How many numbers a prediction has.
+    pub fn outputs(self) -> usize {
+        match self {
+            Self::NodeClasses(count) | Self::GraphValues(count) | Self::GraphLabels(count) => count,
+        }
+    }
+}
+
+/// One part of a dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// What the model learns from.
+    Train,
+    /// What the best epoch is chosen by.
+    Valid,
+    /// What is reported.
+    Test,
+}
+
+/// Graph numbers of the three parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Splits {
+    /// What the model learns from.
+    pub train: Vec<usize>,
+    /// What the best epoch is chosen by.
+    pub valid: Vec<usize>,
+    /// What is reported.
+    pub test: Vec<usize>,
+}
+
+/// Graphs, their schema and their split.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dataset {
+    /// All graphs; elsewhere a graph is named by its place here.
+    pub graphs: Vec<Graph>,
+    /// What node features mean.
+    pub node_features: FeatureSchema,
+    /// What edge features mean.
+    pub edge_features: FeatureSchema,
+    /// What is predicted.
+    pub targets: TargetSchema,
+    /// Which graphs are for what.
+    pub splits: Splits,
+}
+
+/// What can be wrong with a dataset.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DatasetError {
+    /// One graph is unusable by itself.
+    #[error("graph {graph} cannot be used")]
+    Graph {
+        /// Its number.
+        graph: usize,
+        /// What is wrong with it.
+        source: GraphError,
+    },
+    /// A graph does not have the features or targets that the schema promises.
+    #[error("graph {graph}: its {part} do not fit the dataset's schema")]
+    Schema {
+        /// Its number.
+        graph: usize,
+        /// `node features`, `edge features` or `targets`.
+        part: &'static str,
+    },
+    /// A part of the split is empty or names a graph that does not exist.
+    #[error("the {split:?} split is empty or names a graph beyond the {graphs} there are")]
+    Split {
+        /// Which part.
+        split: Split,
+        /// How many graphs there are.
+        graphs: usize,
+    },
+}
+
+impl Dataset {
+    /// The graph numbers of one part.
+    pub fn split(&self, split: Split) -> &[usize] {
+        match split {
+            Split::Train => &self.splits.train,
+            Split::Valid => &self.splits.valid,
+            Split::Test => &self.splits.test,
+        }
+    }
+
+    /// Finds the first graph or split that would fail later.
+    ///
+    /// # Errors
+    /// The first fault found, with the graph's number.
+    pub fn check(&self) -> Result<(), DatasetError> {
+        for (number, graph) in self.graphs.iter().enumerate() {
+            graph.check().map_err(|source| DatasetError::Graph { graph: number, source })?;
+            let misfit = |part| Err(DatasetError::Schema { graph: number, part });
+            if !fits(&graph.node_features, &self.node_features) {
+                return misfit("node features");
+            }
+            if !fits(&graph.edge_features, &self.edge_features) {
+                return misfit("edge features");
+            }
+            let targets_fit = match (&graph.targets, self.targets) {
+                (Targets::NodeClasses(classes), TargetSchema::NodeClasses(count)) => {
+                    classes.iter().all(|&class| (class as usize) < count)
+                }
+                (Targets::GraphValues(values), TargetSchema::GraphValues(count)) => values.len() == count,
+                (Targets::GraphValues(values), TargetSchema::GraphLabels(count)) => {
+                    values.len() == count
+                        && values.iter().all(|value| value.is_nan() || *value == 0.0 || *value == 1.0)
+                }
+                _ => false,
+            };
+            if !targets_fit {
+                return misfit("targets");
+            }
+        }
+        let graphs = self.graphs.len();
+        for split in [Split::Train, Split::Valid, Split::Test] {
+            let numbers = self.split(split);
+            if numbers.is_empty() || numbers.iter().any(|&number| number >= graphs) {
+                return Err(DatasetError::Split { split, graphs });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fits(features: &Features, schema: &FeatureSchema) -> bool {
+    match (features, schema) {
+        (Features::None, FeatureSchema::None) => true,
+        (Features::Categorical { columns, values }, FeatureSchema::Categorical(sizes)) => {
+            *columns == sizes.len()
+                && values.iter().zip(sizes.iter().cycle()).all(|(&value, &size)| (value as usize) < size)
+        }
+        (Features::Float { columns, .. }, FeatureSchema::Float(expected)) => columns == expected,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one_graph() -> Dataset {
+        Dataset {
+            graphs: vec![Graph {
+                nodes: 1,
+                edges: vec![],
+                node_features: Features::Categorical { columns: 2, values: vec![1, 4] },
+                edge_features: Features::None,
+                targets: Targets::GraphValues(vec![0.0, f32::NAN]),
+            }],
+            node_features: FeatureSchema::Categorical(vec![2, 5]),
+            edge_features: FeatureSchema::None,
+            targets: TargetSchema::GraphLabels(2),
+            splits: Splits { train: vec![0], valid: vec![0], test: vec![0] },
+        }
+    }
+
+    #[test]
+    fn missing_labels_are_allowed() {
+        assert_eq!(one_graph().check(), Ok(()));
+    }
+
+    #[test]
+    fn a_category_beyond_its_table_is_refused() {
+        let mut dataset = one_graph();
+        dataset.node_features = FeatureSchema::Categorical(vec![2, 4]);
+        assert_eq!(dataset.check(), Err(DatasetError::Schema { graph: 0, part: "node features" }));
+    }
+
+    #[test]
+    fn a_label_must_be_zero_one_or_missing() {
+        let mut dataset = one_graph();
+        dataset.graphs[0].targets = Targets::GraphValues(vec![0.5, 1.0]);
+        assert_eq!(dataset.check(), Err(DatasetError::Schema { graph: 0, part: "targets" }));
+    }
+
+    #[test]
+    fn a_split_names_graphs_that_exist() {
+        let mut dataset = one_graph();
+        dataset.splits.test = vec![1];
+        assert_eq!(dataset.check(), Err(DatasetError::Split { split: Split::Test, graphs: 1 }));
+    }
+}

@@ -1,0 +1,23 @@
+//! Graphs and datasets for Graph Diffuser, without tensors.
+//!
+//! A [`Dataset`] is a list of [`Graph`]s, what their features and targets mean, and which of them
+//! are for training, validation and test. Everything random is drawn from a named [`Stream`] of
+//! one seed, so the same seed gives the same data on every machine.
+//!
+//! ```
+//! use graph_diffuser_data::grid_histogram::GridHistogram;
+//!
+//! let dataset = GridHistogram { train: 2, valid: 1, test: 1, ..GridHistogram::default() }.generate();
+//! assert_eq!(dataset.graphs.len(), 4);
+//! assert_eq!(dataset.graphs[0].nodes % 10, 0);
+//! ```
+
+pub mod dataset;
+pub mod graph;
+pub mod grid_histogram;
+pub mod random;
+pub mod synthetic_molecules;
+
+pub use dataset::{Dataset, FeatureSchema, Split, Splits, TargetSchema};
+pub use graph::{Features, Graph, GraphError, Targets};
+pub use random::{Seeds, Stream};

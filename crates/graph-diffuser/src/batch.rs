@@ -1,0 +1,410 @@
+//! A batch of graphs, packed: nodes, edges and pairs of all graphs one after another.
+//!
+//! Nothing is padded. A [`Layout`] says where each graph begins; a [`Topology`] adds the index
+//! tensors that operations need; a [`GraphBatch`] adds features and targets. The pairs of a graph
+//! are all ordered pairs (i, j), i = j included, row after row.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use burn::tensor::{DType, Device, Element, Int, Tensor, TensorData};
+use graph_diffuser_data::{Dataset, Features, Graph, TargetSchema, Targets};
+
+use crate::encode::ReturnProbabilities;
+use crate::nn::Weights;
+
+/// Where the nodes and pairs of each graph of a batch begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Number of nodes of each graph.
+    pub sizes: Vec<usize>,
+    /// First node of each graph, and the number of all nodes.
+    pub node_starts: Vec<usize>,
+    /// First pair of each graph, and the number of all pairs.
+    pub pair_starts: Vec<usize>,
+}
+
+impl Layout {
+    /// Packs graphs of these sizes in this order.
+    pub fn new(sizes: Vec<usize>) -> Self {
+        let starts = |count: fn(usize) -> usize| {
+            let mut starts = vec![0];
+            for &size in &sizes {
+                starts.push(starts[starts.len() - 1] + count(size));
+            }
+            starts
+        };
+        Self { node_starts: starts(|size| size), pair_starts: starts(|size| size * size), sizes }
+    }
+
+    /// Number of graphs, `b`.
+    pub fn graphs(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// Number of nodes, `r`.
+    pub fn nodes(&self) -> usize {
+        self.node_starts[self.graphs()]
+    }
+
+    /// Number of pairs, `p`.
+    pub fn pairs(&self) -> usize {
+        self.pair_starts[self.graphs()]
+    }
+
+    /// Neighbouring graphs of one size, as (first graph, number of graphs, size).
+    ///
+    /// Reference operations stack such a run into one dense tensor; a batch sorted by size has few.
+    pub fn runs(&self) -> Vec<(usize, usize, usize)> {
+        let mut runs: Vec<(usize, usize, usize)> = Vec::new();
+        for (graph, &size) in self.sizes.iter().enumerate() {
+            match runs.last_mut() {
+                Some((_, count, last)) if *last == size => *count += 1,
+                _ => runs.push((graph, 1, size)),
+            }
+        }
+        runs
+    }
+
+    /// The pair (node, other) of a graph, both counted within the graph.
+    fn pair(&self, graph: usize, node: usize, other: usize) -> usize {
+        self.pair_starts[graph] + node * self.sizes[graph] + other
+    }
+}
+
+/// The structure of a batch: its layout, and where edges start, end and stand among the pairs.
+#[derive(Debug, Clone)]
+pub struct Topology {
+    /// Where each graph begins.
+    pub layout: Arc<Layout>,
+    /// `[m]` source node of each edge.
+    pub sources: Tensor<1, Int>,
+    /// `[m]` target node of each edge.
+    pub targets: Tensor<1, Int>,
+    /// `[m]` pair of each edge.
+    pub edge_pairs: Tensor<1, Int>,
+    /// `[r]` pair of each node with itself.
+    pub self_pairs: Tensor<1, Int>,
+}
+
+impl Topology {
+    /// Packs the structure of `graphs`, each with `extra` nodes without edges behind its own.
+    fn new(graphs: &[&Graph], extra: usize, device: &Device) -> Self {
+        let layout = Layout::new(graphs.iter().map(|graph| graph.nodes + extra).collect());
+        let (mut sources, mut targets, mut edge_pairs, mut self_pairs) = (vec![], vec![], vec![], vec![]);
+        for (number, graph) in graphs.iter().enumerate() {
+            for &[source, target] in &graph.edges {
+                let (source, target) = (source as usize, target as usize);
+                sources.push(layout.node_starts[number] + source);
+                targets.push(layout.node_starts[number] + target);
+                edge_pairs.push(layout.pair(number, source, target));
+            }
+            self_pairs.extend((0..layout.sizes[number]).map(|node| layout.pair(number, node, node)));
+        }
+        Self {
+            layout: Arc::new(layout),
+            sources: indices(sources, device),
+            targets: indices(targets, device),
+            edge_pairs: indices(edge_pairs, device),
+            self_pairs: indices(self_pairs, device),
+        }
+    }
+
+    /// Number of edges, `m`.
+    pub fn edges(&self) -> usize {
+        self.sources.dims()[0]
+    }
+}
+
+/// Features of all nodes or edges of a batch.
+#[derive(Debug, Clone)]
+pub enum FeatureTensor {
+    /// So many rows without features.
+    None(usize),
+    /// One index tensor `[rows]` a column.
+    Categorical(Vec<Tensor<1, Int>>),
+    /// `[rows, columns]`
+    Float(Tensor<2>),
+}
+
+/// Targets of a batch.
+#[derive(Debug, Clone)]
+pub enum TargetTensor {
+    /// `[r]` class of each node.
+    NodeClasses(Tensor<1, Int>),
+    /// `[b, outputs]` values, and `[b, outputs]` one where a value is known and zero where missing.
+    GraphValues {
+        /// Values, zero where missing.
+        values: Tensor<2>,
+        /// Which are known.
+        known: Tensor<2>,
+    },
+}
+
+/// Graphs of one structure that share their virtual edges.
+#[derive(Debug, Clone)]
+pub struct SharedStructures {
+    /// One graph of each structure.
+    pub topology: Topology,
+    /// `[r]` node of the shared structure that stands for each node.
+    pub nodes: Tensor<1, Int>,
+    /// How often each shared pair stands for a pair of the batch.
+    pub pair_weights: Weights,
+    /// The same for nodes.
+    pub node_weights: Weights,
+}
+
+/// A batch of graphs on a device.
+#[derive(Debug, Clone)]
+pub struct GraphBatch {
+    /// Numbers of the graphs in their dataset, in the order of the batch.
+    pub numbers: Vec<usize>,
+    /// Nodes, edges and pairs of the graphs.
+    pub topology: Topology,
+    /// `[r]` graph of each node.
+    pub graph_of_node: Tensor<1, Int>,
+    /// Features of the nodes.
+    pub node_features: FeatureTensor,
+    /// Features of the edges.
+    pub edge_features: FeatureTensor,
+    /// `[r, steps]` return probabilities of random walks, where the model encodes them.
+    pub return_probabilities: Option<Tensor<2>>,
+    /// What is to be predicted.
+    pub targets: TargetTensor,
+    /// The distinct structures, where virtual edges can be shared.
+    pub shared: Option<SharedStructures>,
+    /// The same graphs with a CLS node behind the nodes of each, where the model has one.
+    pub with_cls: Option<ClsLayout>,
+    /// `[p]` (or the pairs with CLS nodes) column of the virtual edges that each pair uses; absent
+    /// where that is the pair itself. One past the last column is the CLS edge.
+    pub edge_of_pair: Option<Tensor<1, Int>>,
+}
+
+/// How CLS nodes are woven into the packed nodes.
+#[derive(Debug, Clone)]
+pub struct ClsLayout {
+    /// Structure with one more node a graph.
+    pub topology: Topology,
+    /// `[r + b]` row of [nodes of the batch, then CLS nodes] that stands at each place.
+    pub weave: Tensor<1, Int>,
+    /// `[b]` row of each CLS node.
+    pub rows: Tensor<1, Int>,
+}
+
+impl GraphBatch {
+    /// Topology of the rows that Transformer layers see.
+    pub fn layer_topology(&self) -> &Topology {
+        self.with_cls.as_ref().map_or(&self.topology, |cls| &cls.topology)
+    }
+
+    /// Topology of the graphs whose virtual edges are computed.
+    pub fn edge_topology(&self) -> &Topology {
+        self.shared.as_ref().map_or(&self.topology, |shared| &shared.topology)
+    }
+}
+
+/// Makes batches with what one model needs.
+#[derive(Debug)]
+pub struct Batcher {
+    /// Where the tensors live.
+    pub device: Device,
+    /// Precision of float features and targets.
+    pub dtype: DType,
+    /// Whether graphs of one structure share their virtual edges (fixed adjacency).
+    pub share_structures: bool,
+    /// Whether the model adds a CLS node to each graph.
+    pub cls: bool,
+    /// The node encoding computed from the structure, with its cache.
+    pub return_probabilities: Option<Arc<ReturnProbabilities>>,
+}
+
+impl Batcher {
+    /// Packs the graphs with these numbers, sorted by size so that equal sizes are neighbours.
+    pub fn pack(&self, dataset: &Dataset, numbers: &[usize]) -> GraphBatch {
+        let mut numbers = numbers.to_vec();
+        numbers.sort_by_key(|&number| dataset.graphs[number].nodes); // stable: the order stays defined
+        let graphs: Vec<&Graph> = numbers.iter().map(|&number| &dataset.graphs[number]).collect();
+        self.pack_graphs(&graphs, dataset.targets, numbers)
+    }
+
+    /// Packs `graphs` in the given order.
+    pub fn pack_graphs(&self, graphs: &[&Graph], schema: TargetSchema, numbers: Vec<usize>) -> GraphBatch {
+        let device = &self.device;
+        let topology = Topology::new(graphs, 0, device);
+        let layout = &topology.layout;
+        let graph_of_node = graphs
+            .iter()
+            .enumerate()
+            .flat_map(|(number, graph)| std::iter::repeat_n(number, graph.nodes))
+            .collect();
+        let shared = self.share_structures.then(|| self.share(graphs)).flatten();
+        let with_cls = self.cls.then(|| self.weave_cls(graphs, layout));
+        let edge_of_pair = edge_of_pair(graphs, layout, shared.as_ref(), with_cls.as_ref());
+        let return_probabilities = self.return_probabilities.as_ref().map(|encoding| {
+            let values: Vec<f64> = graphs.iter().flat_map(|graph| encoding.of(graph).to_vec()).collect();
+            self.floats(values, [layout.nodes(), encoding.steps()])
+        });
+        GraphBatch {
+            numbers,
+            graph_of_node: indices(graph_of_node, device),
+            node_features: self.features(graphs, |graph| &graph.node_features, layout.nodes()),
+            edge_features: self.features(graphs, |graph| &graph.edge_features, topology.edges()),
+            return_probabilities,
+            targets: self.targets(graphs, schema),
+            edge_of_pair: edge_of_pair.map(|edges| indices(edges, device)),
+            shared: shared.map(|(shared, _)| shared),
+            with_cls,
+            topology,
+        }
+    }
+
+    fn floats<E: Element>(&self, values: Vec<E>, shape: [usize; 2]) -> Tensor<2> {
+        Tensor::from_data(TensorData::new(values, shape), (&self.device, self.dtype))
+    }
+
+    fn features(&self, graphs: &[&Graph], of: fn(&Graph) -> &Features, rows: usize) -> FeatureTensor {
+        match of(graphs[0]) {
+            Features::None => FeatureTensor::None(rows),
+            Features::Categorical { columns, .. } => {
+                let column = |column: usize| {
+                    let values = graphs.iter().flat_map(|graph| match of(graph) {
+                        Features::Categorical { values, .. } => {
+                            values.iter().skip(column).step_by(*columns).map(|&value| value as usize)
+                        }
+                        _ => panic!("graphs of one batch have features of one kind"),
+                    });
+                    indices(values.collect(), &self.device)
+                };
+                FeatureTensor::Categorical((0..*columns).map(column).collect())
+            }
+            Features::Float { columns, .. } => {
+                let values = graphs.iter().flat_map(|graph| match of(graph) {
+                    Features::Float { values, .. } => values.iter().copied(),
+                    _ => panic!("graphs of one batch have features of one kind"),
+                });
+                FeatureTensor::Float(self.floats(values.collect(), [rows, *columns]))
+            }
+        }
+    }
+
+    fn targets(&self, graphs: &[&Graph], schema: TargetSchema) -> TargetTensor {
+        match schema {
+            TargetSchema::NodeClasses(_) => {
+                let classes = graphs.iter().flat_map(|graph| match &graph.targets {
+                    Targets::NodeClasses(classes) => classes.iter().map(|&class| class as usize),
+                    Targets::GraphValues(_) => panic!("the schema promises a class a node"),
+                });
+                TargetTensor::NodeClasses(indices(classes.collect(), &self.device))
+            }
+            TargetSchema::GraphValues(outputs) | TargetSchema::GraphLabels(outputs) => {
+                let values: Vec<f32> = graphs
+                    .iter()
+                    .flat_map(|graph| match &graph.targets {
+                        Targets::GraphValues(values) => values.iter().copied(),
+                        Targets::NodeClasses(_) => panic!("the schema promises values a graph"),
+                    })
+                    .collect();
+                let shape = [graphs.len(), outputs];
+                let known = values.iter().map(|value| if value.is_nan() { 0.0 } else { 1.0 }).collect();
+                let values = values.into_iter().map(|value| if value.is_nan() { 0.0 } else { value });
+                TargetTensor::GraphValues {
+                    values: self.floats(values.collect(), shape),
+                    known: self.floats(known, shape),
+                }
+            }
+        }
+    }
+
+    /// Finds the distinct structures; `None` where no two graphs share one.
+    fn share(&self, graphs: &[&Graph]) -> Option<(SharedStructures, Vec<usize>)> {
+        let mut found: HashMap<(usize, &[[u32; 2]]), usize> = HashMap::new();
+        let mut distinct: Vec<&Graph> = Vec::new();
+        let mut uses: Vec<usize> = Vec::new();
+        let structure_of: Vec<usize> = graphs
+            .iter()
+            .map(|graph| {
+                let structure = *found.entry((graph.nodes, &graph.edges)).or_insert_with(|| {
+                    distinct.push(graph);
+                    uses.push(0);
+                    distinct.len() - 1
+                });
+                uses[structure] += 1;
+                structure
+            })
+            .collect();
+        if distinct.len() == graphs.len() {
+            return None;
+        }
+        let topology = Topology::new(&distinct, 0, &self.device);
+        let layout = topology.layout.clone();
+        let nodes = graphs
+            .iter()
+            .zip(&structure_of)
+            .flat_map(|(graph, &structure)| {
+                let start = layout.node_starts[structure];
+                start..start + graph.nodes
+            })
+            .collect();
+        let weights = |count: fn(usize) -> usize| {
+            let total: usize = layout.sizes.iter().zip(&uses).map(|(&size, &uses)| count(size) * uses).sum();
+            let shares: Vec<f64> = layout
+                .sizes
+                .iter()
+                .zip(&uses)
+                .flat_map(|(&size, &uses)| std::iter::repeat_n(uses as f64 / total as f64, count(size)))
+                .collect();
+            let length = shares.len();
+            Weights { share: self.floats(shares, [1, length]), total }
+        };
+        let (pair_weights, node_weights) = (weights(|size| size * size), weights(|size| size));
+        let nodes = indices(nodes, &self.device);
+        Some((SharedStructures { topology, nodes, pair_weights, node_weights }, structure_of))
+    }
+
+    fn weave_cls(&self, graphs: &[&Graph], layout: &Layout) -> ClsLayout {
+        let topology = Topology::new(graphs, 1, &self.device);
+        let mut weave = Vec::with_capacity(topology.layout.nodes());
+        let mut rows = Vec::with_capacity(graphs.len());
+        for graph in 0..graphs.len() {
+            weave.extend(layout.node_starts[graph]..layout.node_starts[graph + 1]);
+            rows.push(weave.len());
+            weave.push(layout.nodes() + graph);
+        }
+        ClsLayout { topology, weave: indices(weave, &self.device), rows: indices(rows, &self.device) }
+    }
+}
+
+/// Which column of the virtual edges each pair of the layers uses, where it is not simply its own.
+fn edge_of_pair(
+    graphs: &[&Graph],
+    layout: &Layout,
+    shared: Option<&(SharedStructures, Vec<usize>)>,
+    with_cls: Option<&ClsLayout>,
+) -> Option<Vec<usize>> {
+    if shared.is_none() && with_cls.is_none() {
+        return None;
+    }
+    let edges = shared.map_or(layout, |(shared, _)| &*shared.topology.layout);
+    let cls_edge = edges.pairs();
+    let mut columns = Vec::new();
+    for (number, graph) in graphs.iter().enumerate() {
+        let start = edges.pair_starts[shared.map_or(number, |(_, structure_of)| structure_of[number])];
+        for node in 0..graph.nodes {
+            let row = start + node * graph.nodes;
+            columns.extend(row..row + graph.nodes);
+            if with_cls.is_some() {
+                columns.push(cls_edge);
+            }
+        }
+        if with_cls.is_some() {
+            columns.extend(std::iter::repeat_n(cls_edge, graph.nodes + 1));
+        }
+    }
+    Some(columns)
+}
+
+fn indices(values: Vec<usize>, device: &Device) -> Tensor<1, Int> {
+    let length = values.len();
+    let values: Vec<i64> = values.into_iter().map(|value| value as i64).collect();
+    Tensor::from_data(TensorData::new(values, [length]), device)
+}

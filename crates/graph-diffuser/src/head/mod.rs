@@ -1,0 +1,99 @@
+//! What is read off the nodes in the end.
+
+mod graph;
+mod link;
+mod node;
+mod sub_tokens;
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+use crate::batch::GraphBatch;
+use crate::nn::{Init, MlpShape};
+
+pub use graph::{GraphHead, Pooling};
+pub use link::LinkHead;
+pub use node::NodeHead;
+pub use sub_tokens::SubTokenHead;
+
+/// What is read off the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum HeadConfig {
+    /// A prediction for every node.
+    Node {
+        /// Hidden layers.
+        mlp: MlpShape,
+    },
+    /// A prediction for every graph.
+    Graph {
+        /// How nodes become one vector.
+        pooling: Pooling,
+        /// Hidden layers.
+        mlp: MlpShape,
+    },
+    /// A word of a vocabulary for each of several positions of a name.
+    SubTokens {
+        /// How nodes become one vector.
+        pooling: Pooling,
+        /// Number of positions.
+        positions: usize,
+    },
+    /// A vector for every node; the score of a pair is a dot product.
+    Link {
+        /// Hidden layers.
+        mlp: MlpShape,
+    },
+}
+
+impl HeadConfig {
+    /// Whether the model needs a CLS node in each graph.
+    pub fn uses_cls(self) -> bool {
+        match self {
+            Self::Graph { pooling, .. } | Self::SubTokens { pooling, .. } => pooling == Pooling::Cls,
+            Self::Node { .. } | Self::Link { .. } => false,
+        }
+    }
+
+    /// Draws the parameters.
+    pub fn init(self, width: usize, outputs: usize, init: &mut Init) -> Head {
+        let mut head = Head { node: None, graph: None, sub_tokens: None, link: None };
+        match self {
+            Self::Node { mlp } => head.node = Some(NodeHead::new(width, outputs, mlp, init)),
+            Self::Graph { pooling, mlp } => {
+                head.graph = Some(GraphHead::new(width, outputs, pooling, mlp, init));
+            }
+            Self::SubTokens { pooling, positions } => {
+                head.sub_tokens = Some(SubTokenHead::new(width, outputs, pooling, positions, init));
+            }
+            Self::Link { mlp } => head.link = Some(LinkHead::new(width, mlp, init)),
+        }
+        head
+    }
+}
+
+/// One of the heads.
+#[derive(Module, Debug)]
+pub struct Head {
+    node: Option<NodeHead>,
+    graph: Option<GraphHead>,
+    sub_tokens: Option<SubTokenHead>,
+    link: Option<LinkHead>,
+}
+
+impl Head {
+    /// Rows of predictions: nodes, graphs, graphs by position, or node vectors to be paired.
+    ///
+    /// # Shapes
+    /// - `x`: `[r, d]`, CLS nodes among them where the model has any
+    pub fn forward(&self, x: Tensor<2>, batch: &GraphBatch) -> Tensor<2> {
+        match self {
+            Self { node: Some(node), .. } => node.forward(x),
+            Self { graph: Some(graph), .. } => graph.forward(x, batch),
+            Self { sub_tokens: Some(sub_tokens), .. } => sub_tokens.forward(x, batch),
+            Self { link: Some(link), .. } => link.forward(x),
+            _ => unreachable!("one of the four is built"),
+        }
+    }
+}

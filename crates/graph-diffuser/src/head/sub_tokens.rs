@@ -1,0 +1,36 @@
+//! The name of a graph, word by word: one linear classifier for each position.
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+
+use crate::batch::GraphBatch;
+use crate::nn::{Init, Linear};
+
+use super::Pooling;
+
+/// One classifier over the vocabulary for each position.
+#[derive(Module, Debug)]
+pub struct SubTokenHead {
+    positions: Vec<Linear>,
+    #[module(skip)]
+    pooling: Pooling,
+}
+
+impl SubTokenHead {
+    /// Draws the parameters.
+    pub fn new(width: usize, vocabulary: usize, pooling: Pooling, positions: usize, init: &mut Init) -> Self {
+        let positions = (0..positions).map(|_| Linear::new(width, vocabulary, init)).collect();
+        Self { positions, pooling }
+    }
+
+    /// # Shapes
+    /// - `x`: `[r, d]`
+    /// - returns `[b · positions, vocabulary]`, the positions of a graph one after another
+    pub fn forward(&self, x: Tensor<2>, batch: &GraphBatch) -> Tensor<2> {
+        let pooled = self.pooling.pool(x, batch); // [b, d]
+        let words: Vec<Tensor<2>> =
+            self.positions.iter().map(|linear| linear.forward(pooled.clone())).collect();
+        let [b, vocabulary] = words[0].dims();
+        Tensor::stack::<3>(words, 1).reshape([b * self.positions.len(), vocabulary])
+    }
+}

@@ -1,0 +1,13 @@
+//! Graph Transformers whose attention is directed by learned diffusion.
+pub mod batch;
+pub mod encode;
+pub mod virtual_edges;
+pub mod transformer;
+pub mod head;
+pub mod model;
+pub mod task;
+pub mod recipe;
+pub mod train;
+pub mod ops;
+pub mod nn;
+pub mod parameters;

@@ -1,0 +1,47 @@
+//! A stack of linear layers with ReLU between them.
+
+use burn::module::Module;
+use burn::tensor::{Tensor, activation::relu};
+use serde::{Deserialize, Serialize};
+
+use super::{Init, Linear};
+
+/// The hidden widths of an [`Mlp`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "shape", rename_all = "snake_case", deny_unknown_fields)]
+pub enum MlpShape {
+    /// So many hidden layers as wide as the input; none is a linear layer.
+    Plain {
+        /// Number of hidden layers.
+        hidden_layers: usize,
+    },
+    /// Two hidden layers, a half and a quarter as wide as the input.
+    Halving {},
+}
+
+/// Linear layers with ReLU between them.
+#[derive(Module, Debug)]
+pub struct Mlp {
+    layers: Vec<Linear>,
+}
+
+impl Mlp {
+    /// From `width` to `outputs` through hidden layers of `shape`.
+    pub fn new(width: usize, outputs: usize, shape: MlpShape, init: &mut Init) -> Self {
+        let mut widths = match shape {
+            MlpShape::Plain { hidden_layers } => vec![width; hidden_layers + 1],
+            MlpShape::Halving {} => vec![width, width / 2, width / 4],
+        };
+        widths.push(outputs);
+        Self { layers: widths.windows(2).map(|pair| Linear::new(pair[0], pair[1], init)).collect() }
+    }
+
+    /// # Shapes
+    /// - `x`: `[rows, width]`
+    /// - returns `[rows, outputs]`
+    pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        let mut layers = self.layers.iter();
+        let first = layers.next().expect("an MLP has at least its output layer");
+        layers.fold(first.forward(x), |x, layer| layer.forward(relu(x)))
+    }
+}

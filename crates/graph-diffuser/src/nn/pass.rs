@@ -1,0 +1,217 @@
+//! What one pass through the model needs beside its input.
+//!
+//! A layer takes tensors and returns tensors. The three things that would otherwise be hidden in
+//! the layers live here: whether this is training, which dropout masks are drawn, and the batch
+//! statistics that will become running statistics once the step is done.
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+
+use burn::module::ParamId;
+use burn::tensor::{Device, Tensor, TensorData};
+use rayon::prelude::*;
+
+/// A running statistic of one batch norm, as seen in one batch.
+#[derive(Debug, Clone)]
+pub struct Statistic {
+    /// Which parameter it belongs to.
+    pub id: ParamId,
+    /// `[channels]`, detached.
+    pub value: Tensor<1>,
+}
+
+/// Time of each part of the passes, in the order of first appearance.
+#[derive(Debug, Clone, Default)]
+pub struct Timings(pub Vec<(String, Duration)>);
+
+#[derive(Debug)]
+enum Probe {
+    Off,
+    Timing { parts: Timings, last: Instant },
+    FirstNonFinite(Option<String>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Train,
+    Evaluate,
+}
+
+/// One pass through the model.
+#[derive(Debug)]
+pub struct Pass {
+    mode: Mode,
+    dropout_key: u64,
+    dropout_sites: Cell<u32>,
+    statistics: RefCell<Vec<Statistic>>,
+    probe: RefCell<Probe>,
+}
+
+impl Pass {
+    /// Batch statistics and dropout; `dropout_key` names the masks of this step.
+    pub fn train(dropout_key: u64) -> Self {
+        Self::new(Mode::Train, dropout_key)
+    }
+
+    /// Running statistics, no dropout.
+    pub fn evaluate() -> Self {
+        Self::new(Mode::Evaluate, 0)
+    }
+
+    /// Measures the time of each part.
+    pub fn timing(mut self) -> Self {
+        self.probe = RefCell::new(Probe::Timing { parts: Timings::default(), last: Instant::now() });
+        self
+    }
+
+    /// Looks for the first part whose result has a NaN or an infinity.
+    pub fn searching_non_finite(mut self) -> Self {
+        self.probe = RefCell::new(Probe::FirstNonFinite(None));
+        self
+    }
+
+    fn new(mode: Mode, dropout_key: u64) -> Self {
+        Self {
+            mode,
+            dropout_key,
+            dropout_sites: Cell::new(0),
+            statistics: RefCell::new(Vec::new()),
+            probe: RefCell::new(Probe::Off),
+        }
+    }
+
+    /// Whether batch norm normalises by the batch.
+    pub fn uses_batch_statistics(&self) -> bool {
+        self.mode == Mode::Train
+    }
+
+    /// Keeps mean and variance of a batch of `rows` for the running statistics `ids`.
+    pub(crate) fn collect(&self, ids: [ParamId; 2], [mean, variance]: [Tensor<1>; 2], rows: usize) {
+        // The running variance is the unbiased one, except where a single row leaves no choice.
+        let unbiased = rows as f64 / rows.saturating_sub(1).max(1) as f64;
+        let plain = |tensor: Tensor<1>| if tensor.is_autodiff() { tensor.inner() } else { tensor };
+        let values = [plain(mean), plain(variance) * unbiased];
+        self.statistics
+            .borrow_mut()
+            .extend(ids.into_iter().zip(values).map(|(id, value)| Statistic { id, value }));
+    }
+
+    /// The statistics collected, in the order in which the model came by them.
+    pub fn into_statistics(self) -> Vec<Statistic> {
+        self.statistics.into_inner()
+    }
+
+    /// A key for the next dropout mask of this pass, if any is to be drawn.
+    pub(crate) fn dropout_site(&self, probability: f64) -> Option<DropoutSite> {
+        if self.mode == Mode::Evaluate || probability == 0.0 {
+            return None;
+        }
+        let site = self.dropout_sites.get();
+        self.dropout_sites.set(site + 1);
+        Some(DropoutSite { key: [self.dropout_key as u32, (self.dropout_key >> 32) as u32 ^ scramble(site)], probability })
+    }
+
+    /// Sets entries to zero with this probability and scales the others up to keep the mean.
+    pub fn dropout(&self, x: Tensor<2>, probability: f64) -> Tensor<2> {
+        match self.dropout_site(probability) {
+            Some(site) => {
+                let mask = site.mask(x.dims(), &x.device()).cast(x.dtype());
+                x * mask
+            }
+            None => x,
+        }
+    }
+
+    /// Says that a part of the model has produced `tensor`.
+    pub fn note(&self, part: impl FnOnce() -> String, tensor: &Tensor<2>) {
+        match &mut *self.probe.borrow_mut() {
+            Probe::Off | Probe::FirstNonFinite(Some(_)) => {}
+            Probe::Timing { parts, last } => {
+                // Waits for the device, so that the time of a part is its own.
+                tensor.device().sync().expect("the device runs");
+                parts.add(part(), last.elapsed());
+                *last = Instant::now();
+            }
+            Probe::FirstNonFinite(found) => {
+                if !is_finite(tensor.clone()) {
+                    *found = Some(part());
+                }
+            }
+        }
+    }
+
+    /// What [`Pass::timing`] measured.
+    pub fn timings(&self) -> Timings {
+        match &*self.probe.borrow() {
+            Probe::Timing { parts, .. } => parts.clone(),
+            _ => Timings::default(),
+        }
+    }
+
+    /// What [`Pass::searching_non_finite`] found.
+    pub fn first_non_finite(&self) -> Option<String> {
+        match &*self.probe.borrow() {
+            Probe::FirstNonFinite(found) => found.clone(),
+            _ => None,
+        }
+    }
+}
+
+impl Timings {
+    /// Adds time to a part.
+    pub fn add(&mut self, part: String, time: Duration) {
+        match self.0.iter_mut().find(|(name, _)| *name == part) {
+            Some((_, total)) => *total += time,
+            None => self.0.push((part, time)),
+        }
+    }
+}
+
+/// Whether every number of `tensor` is finite.
+pub(crate) fn is_finite<const D: usize>(tensor: Tensor<D>) -> bool {
+    tensor.is_finite().all().into_scalar::<bool>()
+}
+
+/// One place where one pass draws a dropout mask.
+///
+/// An entry is kept or dropped by a hash of the place and its index, so a fused kernel can draw
+/// the same mask again in its backward pass, and no number of threads changes it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DropoutSite {
+    key: [u32; 2],
+    probability: f64,
+}
+
+impl DropoutSite {
+    /// `0` where dropped, `1 / (1 - probability)` where kept.
+    pub(crate) fn mask<const D: usize>(&self, shape: [usize; D], device: &Device) -> Tensor<D> {
+        let scale = (1.0 / (1.0 - self.probability)) as f32;
+        let threshold = (self.probability * 2_f64.powi(32)) as u32;
+        let count: usize = shape.iter().product();
+        let mut mask = vec![0.0_f32; count];
+        mask.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, part)| {
+            for (offset, entry) in part.iter_mut().enumerate() {
+                let kept = self.bits((chunk * CHUNK + offset) as u64) >= threshold;
+                *entry = if kept { scale } else { 0.0 };
+            }
+        });
+        Tensor::from_data(TensorData::new(mask, shape), device)
+    }
+
+    /// 32 random bits for the entry at `index`.
+    fn bits(&self, index: u64) -> u32 {
+        let [low, high] = self.key;
+        let high = high ^ (index >> 32) as u32;
+        scramble(scramble((index as u32).wrapping_add(low)) ^ high)
+    }
+}
+
+/// Entries hashed by one task; large enough that starting it does not show.
+const CHUNK: usize = 16 * 1024;
+
+/// A bijection of 32 bits with good avalanche ("lowbias32"): two multiplications, which vectorise.
+fn scramble(bits: u32) -> u32 {
+    let bits = (bits ^ (bits >> 16)).wrapping_mul(0x7feb_352d);
+    let bits = (bits ^ (bits >> 15)).wrapping_mul(0x846c_a68b);
+    bits ^ (bits >> 16)
+}

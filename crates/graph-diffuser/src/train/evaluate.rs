@@ -1,0 +1,73 @@
+//! Scores of a model on a part of a dataset, and statistics re-estimated for it.
+
+use burn::module::Module;
+use burn::tensor::{DType, Device};
+use graph_diffuser_data::{Dataset, Seeds};
+
+use crate::model::{GraphDiffuser, ModelConfig};
+use crate::nn::{Pass, Statistic};
+use crate::parameters;
+use crate::task::{Scores, Task};
+
+use super::BatchSize;
+use super::batches::{evaluation_batches, for_each_packed};
+
+/// Scores models on a dataset.
+#[derive(Debug)]
+pub struct Evaluator<'a> {
+    dataset: &'a Dataset,
+    task: Task,
+    batcher: crate::batch::Batcher,
+    batch: BatchSize,
+}
+
+impl<'a> Evaluator<'a> {
+    /// Scores on `device`, in batches of the given size.
+    pub fn new(config: &ModelConfig, dataset: &'a Dataset, batch: BatchSize, device: &Device) -> Self {
+        let device = device.clone().inner();
+        Self { dataset, task: Task::of(dataset.targets), batcher: config.batcher(&device, DType::F32), batch }
+    }
+
+    /// Scores `model` on the graphs with these numbers.
+    pub fn scores(&self, model: &GraphDiffuser, numbers: &[usize]) -> Scores {
+        let model = model.valid();
+        let mut sheet = self.task.score_sheet();
+        let batches = evaluation_batches(self.dataset, self.batch, numbers);
+        for_each_packed(&self.batcher, self.dataset, &batches, |batch| {
+            let output = model.forward(&batch, &Pass::evaluate());
+            let loss = self.task.loss(output.clone(), &batch.targets).into_scalar::<f64>();
+            sheet.add(output, &batch.targets, loss);
+            None::<()>
+        });
+        sheet.scores()
+    }
+
+    /// `model` with batch-norm statistics re-estimated over the first `count` of `batches`.
+    pub fn recalibrated(
+        &self,
+        model: &GraphDiffuser,
+        batches: &[Vec<usize>],
+        count: usize,
+        seeds: Seeds,
+    ) -> GraphDiffuser {
+        let batches = &batches[..count.min(batches.len())];
+        let model = model.valid();
+        let mut passes = Vec::with_capacity(batches.len());
+        for_each_packed(&self.batcher, self.dataset, batches, |batch| {
+            let key = seeds.stream_at("statistics", passes.len() as u64).key();
+            let pass = Pass::train(key);
+            model.forward(&batch, &pass);
+            passes.push(pass.into_statistics());
+            None::<()>
+        });
+        recalibrate(model, &passes)
+    }
+}
+
+/// `model` with each running statistic set to its plain mean over `passes`.
+pub fn recalibrate(model: GraphDiffuser, passes: &[Vec<Statistic>]) -> GraphDiffuser {
+    // A running mean whose rate falls as 1, 1/2, 1/3, … is the plain mean.
+    passes.iter().enumerate().fold(model, |model, (seen, statistics)| {
+        parameters::update_statistics(model, statistics, 1.0 / (seen + 1) as f64)
+    })
+}

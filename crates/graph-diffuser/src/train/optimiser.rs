@@ -1,0 +1,103 @@
+//! AdamW with decoupled weight decay, over all parameters as one flat tensor.
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+use crate::parameters;
+
+use super::Schedule;
+
+/// What [`AdamW`] needs, and how its learning rate changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OptimConfig {
+    /// Largest learning rate.
+    pub lr: f64,
+    /// Share of a weight that is taken off each step, in learning rates.
+    pub weight_decay: f64,
+    /// Gradients longer than this are shortened to it; 0 leaves them as they are.
+    pub clip_norm: f64,
+    /// Memory of the first moment.
+    pub beta_1: f64,
+    /// Memory of the second moment.
+    pub beta_2: f64,
+    /// Added to the root of the second moment.
+    pub epsilon: f64,
+    /// How the learning rate changes.
+    pub schedule: Schedule,
+}
+
+impl Default for OptimConfig {
+    fn default() -> Self {
+        Self {
+            lr: 1e-3,
+            weight_decay: 0.0,
+            clip_norm: 1.0,
+            beta_1: 0.9,
+            beta_2: 0.999,
+            epsilon: 1e-8,
+            schedule: Schedule::Constant {},
+        }
+    }
+}
+
+/// Length of all gradients as one vector.
+pub fn global_norm(gradients: &[Tensor<1>]) -> f64 {
+    let squares = gradients.iter().map(|gradient| gradient.clone().square().sum()).collect();
+    Tensor::cat(squares, 0).into_data().iter::<f64>().sum::<f64>().sqrt()
+}
+
+/// The optimiser and its moments.
+#[derive(Debug, Clone)]
+pub struct AdamW {
+    config: OptimConfig,
+    steps: u64,
+    moments: Option<Moments>,
+}
+
+#[derive(Debug, Clone)]
+struct Moments {
+    first: Tensor<1>,
+    second: Tensor<1>,
+}
+
+impl AdamW {
+    /// Before the first step.
+    pub fn new(config: &OptimConfig) -> Self {
+        Self { config: config.clone(), steps: 0, moments: None }
+    }
+
+    /// As it was after so many steps.
+    pub fn resume(config: &OptimConfig, steps: u64, [first, second]: [Tensor<1>; 2]) -> Self {
+        Self { config: config.clone(), steps, moments: Some(Moments { first, second }) }
+    }
+
+    /// Moments, where a step was taken.
+    pub fn moments(&self) -> Option<[&Tensor<1>; 2]> {
+        self.moments.as_ref().map(|moments| [&moments.first, &moments.second])
+    }
+
+    /// The model after one step along `gradients`, whose length is `norm`.
+    pub fn step<M: Module>(&mut self, model: M, gradients: Vec<Tensor<1>>, norm: f64, lr: f64) -> M {
+        let OptimConfig { weight_decay, clip_norm, beta_1, beta_2, epsilon, .. } = self.config;
+        let mut gradient = Tensor::cat(gradients, 0); // [all parameters]
+        if clip_norm > 0.0 && norm + 1e-6 > clip_norm {
+            gradient = gradient * (clip_norm / (norm + 1e-6));
+        }
+        let towards = |old: Tensor<1>, new: Tensor<1>, beta: f64| old * beta + new * (1.0 - beta);
+        let zeros = || gradient.zeros_like();
+        let Moments { first, second } =
+            self.moments.take().unwrap_or_else(|| Moments { first: zeros(), second: zeros() });
+        let first = towards(first, gradient.clone(), beta_1);
+        let second = towards(second, gradient.square(), beta_2);
+        self.steps += 1;
+        let exponent = i32::try_from(self.steps).unwrap_or(i32::MAX);
+        let (correct_1, correct_2) = (1.0 - beta_1.powi(exponent), 1.0 - beta_2.powi(exponent));
+        let scale = second.clone().sqrt() / correct_2.sqrt() + epsilon;
+        let weights = parameters::flatten(&model) * (1.0 - lr * weight_decay);
+        let weights = weights - first.clone() / scale * (lr / correct_1);
+        self.moments = Some(Moments { first, second });
+        parameters::assign(model, &weights)
+    }
+}

@@ -1,0 +1,137 @@
+//! Multi-head attention directed by virtual edges (Eq. 6–8).
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+use crate::batch::GraphBatch;
+use crate::nn::{Init, Linear, Pass};
+use crate::ops::{self, Combine, ScoreRule};
+
+use super::ClsToken;
+
+/// What [`DiffuserAttention`] needs to exist.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttentionConfig {
+    /// Number of heads, `h`; divides the width.
+    pub heads: usize,
+    /// Probability that an attention weight is dropped in training.
+    #[serde(default)]
+    pub dropout: f64,
+    /// What attention is decided by.
+    pub scores: Scores,
+}
+
+/// What attention is decided by.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Scores {
+    /// What nodes hold and where they stand: Graph Diffuser.
+    PositionAndContent {
+        /// How the two are combined.
+        combine: Combine,
+        /// Both are first brought into `±clamp`, as in the authors' code.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        clamp: Option<f64>,
+    },
+    /// Where nodes stand alone: no queries and keys.
+    Position {
+        /// Whether scores pass a gate.
+        combine: Combine,
+        /// Scores are first brought into `±clamp`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        clamp: Option<f64>,
+    },
+    /// What nodes hold alone: a plain Transformer.
+    Content {},
+}
+
+impl Scores {
+    /// Whether virtual edges are read.
+    pub fn use_position(self) -> bool {
+        !matches!(self, Self::Content {})
+    }
+
+    fn use_content(self) -> bool {
+        !matches!(self, Self::Position { .. })
+    }
+}
+
+impl AttentionConfig {
+    /// Draws the parameters; `channels` are those of a virtual edge.
+    pub fn init(&self, width: usize, channels: Option<usize>, init: &mut Init) -> DiffuserAttention {
+        let parts = if self.scores.use_content() { 3 } else { 1 };
+        let position = self.scores.use_position().then(|| {
+            let channels = channels.expect("the config was checked: position needs virtual edges");
+            Linear::new(channels, self.heads, init)
+        });
+        DiffuserAttention {
+            query_key_value: Linear::glorot(width, parts * width, init),
+            position,
+            output: Linear::zero_bias(width, width, init),
+            heads: self.heads,
+            dropout: self.dropout,
+            scores: self.scores,
+        }
+    }
+}
+
+/// Each node gathers from every node of its own graph.
+#[derive(Module, Debug)]
+pub struct DiffuserAttention {
+    query_key_value: Linear,
+    position: Option<Linear>,
+    output: Linear,
+    #[module(skip)]
+    heads: usize,
+    #[module(skip)]
+    dropout: f64,
+    #[module(skip)]
+    scores: Scores,
+}
+
+impl DiffuserAttention {
+    /// # Shapes
+    /// - `x`: `[r, d]` nodes, CLS nodes among them
+    /// - `edges`: `[c', p]` virtual edges of the distinct structures
+    /// - returns `[r, d]`
+    pub fn forward(
+        &self,
+        x: Tensor<2>,
+        edges: Option<&Tensor<2>>,
+        cls: Option<&ClsToken>,
+        batch: &GraphBatch,
+        pass: &Pass,
+    ) -> Tensor<2> {
+        let [_, d] = x.dims();
+        let position = self.position.as_ref().map(|linear| {
+            let edges = edges.expect("the config was checked: position needs virtual edges");
+            position_scores(linear, edges, cls, batch)
+        });
+        let (combine, clamp) = match self.scores {
+            Scores::PositionAndContent { combine, clamp } | Scores::Position { combine, clamp } => (combine, clamp),
+            Scores::Content {} => (Combine::Gate, None), // without position nothing is combined
+        };
+        let rule = ScoreRule { heads: self.heads, combine, clamp, dropout: pass.dropout_site(self.dropout) };
+        let qkv = self.query_key_value.forward(x); // [r, 3d], or [r, d] without content
+        let gathered = ops::attend(qkv, d, position, &batch.layer_topology().layout, &rule); // Eq. 7–8
+        self.output.forward(gathered)
+    }
+}
+
+/// One score a head for every pair that the layers see (Eq. 6).
+///
+/// # Shapes
+/// - returns `[h, p]`
+fn position_scores(linear: &Linear, edges: &Tensor<2>, cls: Option<&ClsToken>, batch: &GraphBatch) -> Tensor<2> {
+    let scores = linear.forward_pairs(edges.clone()); // [h, pairs of the distinct structures]
+    let scores = match cls {
+        Some(cls) => Tensor::cat(vec![scores, linear.forward_pairs(cls.edge())], 1),
+        None => scores,
+    };
+    match &batch.edge_of_pair {
+        Some(columns) => scores.select(1, columns.clone()),
+        None => scores,
+    }
+}

@@ -1,0 +1,100 @@
+//! One Transformer layer: attention and message passing side by side, then a feed-forward network.
+
+use burn::module::Module;
+use burn::tensor::{Tensor, activation::relu};
+
+use crate::batch::GraphBatch;
+use crate::nn::{BatchNorm, Init, Linear, Pass};
+
+use super::{AttentionConfig, ClsToken, DiffuserAttention, LocalBranch, MpnnKind};
+
+/// What [`Layer`] needs to exist.
+#[derive(Debug, Clone, Copy)]
+pub struct LayerConfig<'a> {
+    /// Width of a node, `d`.
+    pub width: usize,
+    /// Hidden width of the feed-forward network, in widths.
+    pub ffn_multiplier: usize,
+    /// Dropout on both branches and inside the feed-forward network.
+    pub dropout: f64,
+    /// The attention branch.
+    pub attention: &'a AttentionConfig,
+    /// The local branch, where there is one.
+    pub mpnn: Option<MpnnKind>,
+    /// Channels of a virtual edge, where there are any.
+    pub channels: Option<usize>,
+}
+
+impl LayerConfig<'_> {
+    /// Draws the parameters.
+    pub fn init(&self, init: &mut Init) -> Layer {
+        let hidden = self.ffn_multiplier * self.width;
+        Layer {
+            local: self.mpnn.map(|kind| LocalBranch::new(kind, self.width, self.dropout, init)),
+            attention: self.attention.init(self.width, self.channels, init),
+            attention_norm: BatchNorm::new(self.width, init),
+            ffn: FeedForward {
+                first: Linear::new(self.width, hidden, init),
+                second: Linear::new(hidden, self.width, init),
+            },
+            ffn_norm: BatchNorm::new(self.width, init),
+            dropout: self.dropout,
+        }
+    }
+}
+
+#[derive(Module, Debug)]
+struct FeedForward {
+    first: Linear,
+    second: Linear,
+}
+
+/// Nodes and edges on their way through the layers.
+#[derive(Debug, Clone)]
+pub struct Stream {
+    /// `[r, d]`
+    pub x: Tensor<2>,
+    /// `[m, d]`, where something reads edges.
+    pub e: Option<Tensor<2>>,
+}
+
+/// One layer, as in GPS.
+#[derive(Module, Debug)]
+pub struct Layer {
+    local: Option<LocalBranch>,
+    attention: DiffuserAttention,
+    attention_norm: BatchNorm,
+    ffn: FeedForward,
+    ffn_norm: BatchNorm,
+    #[module(skip)]
+    dropout: f64,
+}
+
+impl Layer {
+    /// `y = BN(x + Attn(x)) + BN(x + MPNN(x))`, then `BN(y + FFN(y))`.
+    pub fn forward(
+        &self,
+        stream: Stream,
+        edges: Option<&Tensor<2>>,
+        cls: Option<&ClsToken>,
+        batch: &GraphBatch,
+        pass: &Pass,
+    ) -> Stream {
+        let x = stream.x.clone();
+        let drop = |x: Tensor<2>| pass.dropout(x, self.dropout);
+        let attended = self.attention.forward(x.clone(), edges, cls, batch, pass);
+        pass.note(|| "attention".into(), &attended);
+        let attended = self.attention_norm.forward(x + drop(attended), pass);
+        let (y, e) = match &self.local {
+            Some(local) => {
+                let local = local.forward(stream, batch.layer_topology(), pass);
+                (attended + local.x, local.e)
+            }
+            None => (attended, stream.e),
+        };
+        let hidden = drop(relu(self.ffn.first.forward(y.clone())));
+        let x = self.ffn_norm.forward(y + drop(self.ffn.second.forward(hidden)), pass);
+        pass.note(|| "feed_forward".into(), &x);
+        Stream { x, e }
+    }
+}

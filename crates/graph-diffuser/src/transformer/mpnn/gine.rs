@@ -1,0 +1,40 @@
+//! GINE: `x_i + MLP(x_i + Σ_j ReLU(x_j + e_ij))`.
+
+use burn::module::Module;
+use burn::tensor::activation::relu;
+
+use crate::batch::Topology;
+use crate::nn::{Init, Linear, Pass};
+use crate::ops::{gather_rows, sum_by_row};
+use crate::transformer::layer::Stream;
+
+/// Sums what the neighbours say, edge by edge.
+#[derive(Module, Debug)]
+pub(super) struct Gine {
+    first: Linear,
+    second: Linear,
+    #[module(skip)]
+    dropout: f64,
+}
+
+impl Gine {
+    pub(super) fn new(width: usize, dropout: f64, init: &mut Init) -> Self {
+        Self { first: Linear::new(width, width, init), second: Linear::new(width, width, init), dropout }
+    }
+
+    /// The residual is inside; edges pass unchanged.
+    pub(super) fn forward(&self, Stream { x, e }: Stream, topology: &Topology, pass: &Pass) -> Stream {
+        let heard = if topology.edges() == 0 {
+            x.clone()
+        } else {
+            let said = gather_rows(x.clone(), topology.sources.clone()); // [m, d]
+            let said = match &e {
+                Some(e) => said + e.clone(),
+                None => said,
+            };
+            x.clone() + sum_by_row(relu(said), topology.targets.clone(), topology.layout.nodes())
+        };
+        let heard = self.second.forward(relu(self.first.forward(heard)));
+        Stream { x: x + pass.dropout(heard, self.dropout), e }
+    }
+}

@@ -1,0 +1,69 @@
+//! Message passing along the graph's own edges, beside attention or before it.
+
+mod gated_gcn;
+mod gine;
+
+use burn::module::Module;
+use serde::{Deserialize, Serialize};
+
+use crate::batch::Topology;
+use crate::nn::{BatchNorm, Init, Pass};
+
+use super::layer::Stream;
+use gated_gcn::GatedGcn;
+use gine::Gine;
+
+/// Which message passing, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MpnnConfig {
+    /// Which kind.
+    pub kind: MpnnKind,
+    /// So many layers of it alone, before virtual edges are made.
+    #[serde(default)]
+    pub before: usize,
+    /// Whether each Transformer layer has it beside attention.
+    #[serde(default)]
+    pub parallel: bool,
+}
+
+/// Which message passing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MpnnKind {
+    /// Graph isomorphism network with edges.
+    Gine,
+    /// Gated graph convolution; edges are updated too.
+    GatedGcn,
+}
+
+/// `BN(x + MPNN(x))`.
+#[derive(Module, Debug)]
+pub struct LocalBranch {
+    gine: Option<Gine>,
+    gated_gcn: Option<GatedGcn>,
+    norm: BatchNorm,
+}
+
+impl LocalBranch {
+    /// Draws the parameters.
+    pub fn new(kind: MpnnKind, width: usize, dropout: f64, init: &mut Init) -> Self {
+        let (gine, gated_gcn) = match kind {
+            MpnnKind::Gine => (Some(Gine::new(width, dropout, init)), None),
+            MpnnKind::GatedGcn => (None, Some(GatedGcn::new(width, dropout, init))),
+        };
+        Self { gine, gated_gcn, norm: BatchNorm::new(width, init) }
+    }
+
+    /// Passes messages along the edges of `topology`.
+    pub fn forward(&self, stream: Stream, topology: &Topology, pass: &Pass) -> Stream {
+        let Stream { x, e } = match (&self.gine, &self.gated_gcn) {
+            (Some(gine), _) => gine.forward(stream, topology, pass),
+            (None, Some(gated_gcn)) => gated_gcn.forward(stream, topology, pass),
+            (None, None) => unreachable!("one of the two is built"),
+        };
+        let x = self.norm.forward(x, pass);
+        pass.note(|| "message_passing".into(), &x);
+        Stream { x, e }
+    }
+}

@@ -1,0 +1,140 @@
+//! The edge-wise feed-forward network: mixes the diffusion steps of every pair (Eq. 2–3).
+
+use burn::module::Module;
+use burn::tensor::{Tensor, activation::relu};
+use serde::{Deserialize, Serialize};
+
+use crate::nn::{BatchNorm, Init, Linear, Pass, Weights};
+
+/// Which network, with how many layers, and how wide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "form", rename_all = "snake_case", deny_unknown_fields)]
+pub enum EdgeFfnConfig {
+    /// No network and no batch norm: positions are read off the stack itself.
+    None {},
+    /// BN, then `E + W₂ ReLU(BN(W₁ E))`: the paper. The hidden width is `multiplier` channels.
+    Residual {
+        /// Number of layers.
+        layers: usize,
+        /// Hidden width in channels.
+        multiplier: usize,
+    },
+    /// BN, then `ReLU(E + BN(W E))`, then a linear layer: the authors' later code. The output is
+    /// `multiplier` times as wide.
+    Code {
+        /// Number of layers.
+        layers: usize,
+        /// Output width in channels.
+        multiplier: usize,
+    },
+    /// BN, then `ReLU(W E)`, then a linear layer: the authors' grid script. Hidden and output are
+    /// `multiplier` times as wide.
+    Script {
+        /// Number of layers before the last.
+        layers: usize,
+        /// Width in channels.
+        multiplier: usize,
+    },
+}
+
+impl Default for EdgeFfnConfig {
+    fn default() -> Self {
+        Self::Residual { layers: 2, multiplier: 1 }
+    }
+}
+
+impl EdgeFfnConfig {
+    /// Channels that come out when `channels` go in.
+    pub fn output_channels(self, channels: usize) -> usize {
+        match self {
+            Self::None {} | Self::Residual { .. } => channels,
+            Self::Code { multiplier, .. } | Self::Script { multiplier, .. } => multiplier * channels,
+        }
+    }
+
+    /// Draws the parameters, where there are any.
+    pub fn init(self, c: usize, init: &mut Init) -> Option<EdgeFfn> {
+        let out = self.output_channels(c);
+        let norm = |init: &mut Init| BatchNorm::new(c, init);
+        Some(match self {
+            Self::None {} => return None,
+            Self::Residual { layers, multiplier } => EdgeFfn {
+                norm: norm(init),
+                layers: (0..layers)
+                    .map(|_| EdgeFfnLayer {
+                        first: Linear::new(c, multiplier * c, init),
+                        norm: Some(BatchNorm::new(multiplier * c, init)),
+                        second: Some(Linear::new(multiplier * c, c, init)),
+                    })
+                    .collect(),
+                output: None,
+            },
+            Self::Code { layers, .. } => EdgeFfn {
+                norm: norm(init),
+                layers: (0..layers)
+                    .map(|_| EdgeFfnLayer {
+                        first: Linear::new(c, c, init),
+                        norm: Some(BatchNorm::new(c, init)),
+                        second: None,
+                    })
+                    .collect(),
+                output: Some(Linear::new(c, out, init)),
+            },
+            Self::Script { layers, .. } => EdgeFfn {
+                norm: norm(init),
+                layers: (0..layers)
+                    .map(|layer| EdgeFfnLayer {
+                        first: Linear::new(if layer == 0 { c } else { out }, out, init),
+                        norm: None,
+                        second: None,
+                    })
+                    .collect(),
+                output: Some(Linear::new(if layers == 0 { c } else { out }, out, init)),
+            },
+        })
+    }
+}
+
+/// One layer; which parts exist says which form it has.
+#[derive(Module, Debug)]
+struct EdgeFfnLayer {
+    first: Linear,
+    norm: Option<BatchNorm>,
+    second: Option<Linear>,
+}
+
+/// The network over every pair.
+#[derive(Module, Debug)]
+pub struct EdgeFfn {
+    norm: BatchNorm,
+    layers: Vec<EdgeFfnLayer>,
+    output: Option<Linear>,
+}
+
+impl EdgeFfn {
+    /// # Shapes
+    /// - `e`: `[c, p]`
+    /// - returns `[c', p]`
+    pub fn forward(&self, e: Tensor<2>, weights: Option<&Weights>, pass: &Pass) -> Tensor<2> {
+        let input = self.norm.forward_pairs(e, weights, pass);
+        let mixed = self.layers.iter().fold(input, |e, layer| layer.forward(e, weights, pass));
+        match &self.output {
+            Some(output) => output.forward_pairs(mixed),
+            None => mixed,
+        }
+    }
+}
+
+impl EdgeFfnLayer {
+    fn forward(&self, e: Tensor<2>, weights: Option<&Weights>, pass: &Pass) -> Tensor<2> {
+        let hidden = self.first.forward_pairs(e.clone());
+        match (&self.norm, &self.second) {
+            (Some(norm), Some(second)) => {
+                let hidden = relu(norm.forward_pairs(hidden, weights, pass));
+                e + second.forward_pairs(hidden) // Eq. 2–3
+            }
+            (Some(norm), None) => relu(e + norm.forward_pairs(hidden, weights, pass)),
+            (None, _) => relu(hidden),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Edge weights learned from nodes and edges (Eq. 4–5).
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use burn::tensor::activation::{relu, sigmoid};
+use serde::{Deserialize, Serialize};
+
+use crate::batch::Topology;
+use crate::nn::{BatchNorm, Init, Linear, Pass};
+use crate::ops::gather_rows;
+
+/// Where edge weights come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum AdjacencyConfig {
+    /// Every edge weighs the same.
+    Fixed {},
+    /// Learned (Eq. 4–5).
+    Weighted {
+        /// What makes a score positive.
+        #[serde(default)]
+        kernel: Kernel,
+        /// Whether both ends of an edge are seen through one projection.
+        #[serde(default)]
+        projections: Projections,
+    },
+}
+
+impl Default for AdjacencyConfig {
+    fn default() -> Self {
+        Self::Weighted { kernel: Kernel::default(), projections: Projections::default() }
+    }
+}
+
+/// What makes a score positive before rows are normalised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kernel {
+    /// `σ(a)`: Eq. 5.
+    #[default]
+    Sigmoid,
+    /// `exp(a)`, so that a row is a softmax: the authors' grid script.
+    Exp,
+}
+
+/// Whether both ends of an edge are seen through one projection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Projections {
+    /// One for each end: `W₁` of Eq. 4.
+    #[default]
+    Separate,
+    /// The same for both: a version of the authors' code.
+    Shared,
+}
+
+/// Scores every edge; `W₁ = [source; target; edge]` of Eq. 4.
+#[derive(Module, Debug)]
+pub struct WeightedAdjacency {
+    source: Linear,
+    target: Option<Linear>,
+    edge: Option<Linear>,
+    norm: BatchNorm,
+    output: Linear,
+    #[module(skip)]
+    kernel: Kernel,
+}
+
+impl WeightedAdjacency {
+    /// For nodes of `width` and, where they have features, edges of `edge_width`.
+    pub fn new(
+        width: usize,
+        edge_width: Option<usize>,
+        kernel: Kernel,
+        projections: Projections,
+        init: &mut Init,
+    ) -> Self {
+        let hidden = 2 * width;
+        Self {
+            source: Linear::new(width, hidden, init),
+            target: match projections {
+                Projections::Separate => Some(Linear::without_bias(width, hidden, init)),
+                Projections::Shared => None,
+            },
+            edge: edge_width.map(|edge_width| Linear::without_bias(edge_width, hidden, init)),
+            norm: BatchNorm::new(hidden, init),
+            output: Linear::new(hidden, 1, init),
+            kernel,
+        }
+    }
+
+    /// Positive weights, before rows are normalised.
+    ///
+    /// # Shapes
+    /// - `x`: `[r, d]`, `e`: `[m, d]`
+    /// - returns `[m, 1]`
+    pub fn forward(&self, x: &Tensor<2>, e: Option<&Tensor<2>>, topology: &Topology, pass: &Pass) -> Tensor<2> {
+        // Projecting nodes before gathering is the same sum, with one product a node, not an edge.
+        let source = self.source.forward(x.clone());
+        let target = match &self.target {
+            Some(target) => target.forward(x.clone()),
+            None => x.clone().matmul(self.source.weight.val().transpose()),
+        };
+        let ends = gather_rows(source, topology.sources.clone()) + gather_rows(target, topology.targets.clone());
+        let hidden = match (&self.edge, e) {
+            (Some(edge), Some(e)) => ends + edge.forward(e.clone()),
+            (None, _) => ends,
+            (Some(_), None) => panic!("edges lost the features that the model was built for"),
+        };
+        let scores = self.output.forward(relu(self.norm.forward(hidden, pass))); // Eq. 4, [m, 1]
+        match self.kernel {
+            Kernel::Sigmoid => sigmoid(scores), // Eq. 5
+            Kernel::Exp => {
+                // The largest score cancels in every row; taking it off keeps exp finite.
+                let largest = scores.clone().detach().max_dim(0);
+                (scores - largest).exp()
+            }
+        }
+    }
+}

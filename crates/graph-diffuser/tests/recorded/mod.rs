@@ -1,0 +1,237 @@
+//! Reads a recorded case, builds the same model and runs it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use burn::module::Module;
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use graph_diffuser::batch::GraphBatch;
+use graph_diffuser::model::{GraphDiffuser, ModelConfig};
+use graph_diffuser::nn::{Init, Pass};
+use graph_diffuser::parameters;
+use graph_diffuser::task::Task;
+use graph_diffuser::train::{AdamW, OptimConfig, global_norm};
+use graph_diffuser_data::{FeatureSchema, Features, Graph, Seeds, TargetSchema, Targets};
+use safetensors::{Dtype, SafeTensors};
+
+/// One recorded case.
+pub struct Recorded {
+    config: ModelConfig,
+    bytes: Vec<u8>,
+}
+
+/// What our model made of it.
+pub struct Seen {
+    /// Output, evaluation, loss, gradients and statistics by recorded name.
+    pub one_step: BTreeMap<String, Vec<f64>>,
+    /// Ten training losses.
+    pub losses: Vec<f64>,
+}
+
+impl Recorded {
+    pub fn open(case: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(case);
+        let config = std::fs::read_to_string(path.with_extension("toml")).expect("the fixture is in the tree");
+        let bytes = std::fs::read(path.with_extension("safetensors")).expect("the fixture is in the tree");
+        Self { config: toml::from_str(&config).expect("a model config"), bytes }
+    }
+
+    fn tensors(&self) -> SafeTensors<'_> {
+        SafeTensors::deserialize(&self.bytes).expect("a sound safetensors file")
+    }
+
+    pub fn names(&self, prefix: &str) -> Vec<String> {
+        let mut names: Vec<String> = self.tensors().names().iter().map(|name| name.to_string()).collect();
+        names.retain(|name| name.starts_with(prefix));
+        names
+    }
+
+    pub fn array(&self, name: &str) -> Vec<f64> {
+        self.find(name).unwrap_or_else(|| panic!("`{name}` is not recorded")).1
+    }
+
+    fn find(&self, name: &str) -> Option<(Vec<usize>, Vec<f64>)> {
+        let tensors = self.tensors();
+        let view = tensors.tensor(name).ok()?;
+        let words = view.data().chunks_exact(8).map(|word| word.try_into().expect("eight bytes"));
+        let values = match view.dtype() {
+            Dtype::F64 => words.map(f64::from_le_bytes).collect(),
+            Dtype::I64 => words.map(|word| i64::from_le_bytes(word) as f64).collect(),
+            other => panic!("`{name}` is {other:?}"),
+        };
+        Some((view.shape().to_vec(), values))
+    }
+
+    fn integers(&self, name: &str) -> Vec<usize> {
+        self.array(name).into_iter().map(|value| value as usize).collect()
+    }
+
+    fn schema(&self, what: &str) -> FeatureSchema {
+        if self.find(&format!("batch.{what}_categories")).is_some() {
+            FeatureSchema::Categorical(self.integers(&format!("batch.{what}_table_sizes")))
+        } else if let Some((shape, _)) = self.find(&format!("batch.{what}_floats")) {
+            FeatureSchema::Float(shape[1])
+        } else {
+            FeatureSchema::None
+        }
+    }
+
+    fn features(&self, what: &str, rows: std::ops::Range<usize>) -> Features {
+        match self.schema(what) {
+            FeatureSchema::None => Features::None,
+            FeatureSchema::Categorical(sizes) => {
+                let columns = sizes.len();
+                let all = self.integers(&format!("batch.{what}_categories"));
+                let values = all[rows.start * columns..rows.end * columns].iter().map(|&value| value as u32);
+                Features::Categorical { columns, values: values.collect() }
+            }
+            FeatureSchema::Float(columns) => {
+                let all = self.array(&format!("batch.{what}_floats"));
+                let values = all[rows.start * columns..rows.end * columns].iter().map(|&value| value as f32);
+                Features::Float { columns, values: values.collect() }
+            }
+        }
+    }
+
+    fn task(&self) -> (TargetSchema, Task) {
+        let outputs = self.integers("batch.outputs")[0];
+        let (_, metadata) = SafeTensors::read_metadata(&self.bytes).expect("a sound safetensors file");
+        let metadata = metadata.metadata().clone().expect("the loss is named");
+        let schema = match metadata["loss"].as_str() {
+            "cross_entropy" => TargetSchema::NodeClasses(outputs),
+            "l1" => TargetSchema::GraphValues(outputs),
+            "bce" => TargetSchema::GraphLabels(outputs),
+            other => panic!("unknown loss {other}"),
+        };
+        (schema, Task::of(schema))
+    }
+
+    pub fn graphs(&self) -> Vec<Graph> {
+        let (schema, _) = self.task();
+        let sizes = self.integers("batch.sizes");
+        let edges = self.integers("batch.edges");
+        let (mut node, mut edge) = (0, 0);
+        sizes
+            .iter()
+            .zip(self.integers("batch.edge_counts"))
+            .enumerate()
+            .map(|(number, (&nodes, count))| {
+                let (node_end, edge_end) = (node + nodes, edge + count);
+                let graph = Graph {
+                    nodes,
+                    edges: edges[2 * edge..2 * edge_end].chunks(2).map(|ends| [ends[0] as u32, ends[1] as u32]).collect(),
+                    node_features: self.features("node", node..node_end),
+                    edge_features: self.features("edge", edge..edge_end),
+                    targets: match schema {
+                        TargetSchema::NodeClasses(_) => Targets::NodeClasses(
+                            self.integers("batch.node_classes")[node..node_end].iter().map(|&class| class as u32).collect(),
+                        ),
+                        TargetSchema::GraphValues(outputs) | TargetSchema::GraphLabels(outputs) => {
+                            let values = &self.array("batch.values")[number * outputs..(number + 1) * outputs];
+                            Targets::GraphValues(values.iter().map(|&value| value as f32).collect())
+                        }
+                    },
+                };
+                (node, edge) = (node_end, edge_end);
+                graph
+            })
+            .collect()
+    }
+
+    pub fn batch(&self, device: &Device, dtype: DType) -> GraphBatch {
+        let graphs = self.graphs();
+        let graphs: Vec<&Graph> = graphs.iter().collect();
+        let mut batch = self.config.batcher(device, dtype).pack_graphs(&graphs, self.task().0, vec![]);
+        // Features and targets are kept in single precision; the record is not.
+        let replace = |tensor: &mut Tensor<2>, name: &str| {
+            if let Some((shape, values)) = self.find(name) {
+                *tensor = Tensor::from_data(TensorData::new(values, shape), (device, dtype));
+            }
+        };
+        use graph_diffuser::batch::{FeatureTensor, TargetTensor};
+        if let FeatureTensor::Float(tensor) = &mut batch.node_features {
+            replace(tensor, "batch.node_floats");
+        }
+        if let FeatureTensor::Float(tensor) = &mut batch.edge_features {
+            replace(tensor, "batch.edge_floats");
+        }
+        if let TargetTensor::GraphValues { values, .. } = &mut batch.targets {
+            replace(values, "batch.values");
+        }
+        batch
+    }
+
+    pub fn model(&self, device: &Device, dtype: DType) -> GraphDiffuser {
+        self.config.check().expect("a sound config");
+        let outputs = self.integers("batch.outputs")[0];
+        let mut init = Init::with_dtype(Seeds::new(0), device, dtype);
+        let model = self.config.init_for(&self.schema("node"), &self.schema("edge"), outputs, &mut init);
+        let entries = parameters::entries(&model);
+        assert_eq!(entries.len(), self.names("weight.").len(), "every recorded weight has a place");
+        parameters::load(model, |name| {
+            let (shape, values) = self.find(&format!("weight.{}", recorded_name(name)))?;
+            Some(TensorData::new(values, shape))
+        })
+        .expect("every weight is recorded")
+    }
+
+    /// One step seen closely, then ten for their losses.
+    pub fn run(&self, dtype: DType) -> Seen {
+        let device = Device::flex().autodiff();
+        let batch = self.batch(&device, dtype);
+        let (_, task) = self.task();
+        let mut model = self.model(&device, dtype);
+        let mut one_step = BTreeMap::new();
+        let plain = self.batch(&Device::flex(), dtype);
+        one_step.insert("evaluation".to_owned(), numbers(model.valid().forward(&plain, &Pass::evaluate())));
+
+        let optim = OptimConfig { lr: 1e-2, weight_decay: 1e-2, ..OptimConfig::default() };
+        let mut optimiser = AdamW::new(&optim);
+        let mut losses = Vec::new();
+        for step in 0..10 {
+            let pass = Pass::train(0);
+            let output = model.forward(&batch, &pass);
+            let loss = task.loss(output.clone(), &batch.targets);
+            losses.push(numbers(loss.clone())[0]);
+            let mut gradients = loss.backward();
+            let gradients = parameters::gradients(&model, &mut gradients);
+            if step == 0 {
+                one_step.insert("output".to_owned(), numbers(output));
+                one_step.insert("loss".to_owned(), vec![losses[0]]);
+                let trainable = parameters::entries(&model).into_iter().filter(|entry| entry.trainable);
+                for (entry, gradient) in trainable.zip(&gradients) {
+                    one_step.insert(format!("grad.{}", recorded_name(&entry.name)), numbers(gradient.clone()));
+                }
+                let moved = parameters::update_statistics(model.clone(), &pass.into_statistics(), 0.1);
+                for (entry, tensor) in parameters::values(&moved).into_iter().filter(|(entry, _)| !entry.trainable) {
+                    one_step.insert(format!("statistic.{}", recorded_name(&entry.name)), numbers(tensor));
+                }
+            }
+            let norm = global_norm(&gradients);
+            model = optimiser.step(model, gradients, norm, optim.lr);
+        }
+        Seen { one_step, losses }
+    }
+}
+
+/// The record does not say which head a model has: it has one.
+fn recorded_name(name: &str) -> String {
+    name.replace("head.node.", "head.").replace("head.graph.", "head.")
+}
+
+fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+/// The largest difference, as a share of the largest recorded number, or of 0.01 where that is less.
+///
+/// Some gradients are zero but for rounding: that of a bias in front of a batch norm, for one. What
+/// is left of it is rounding of the size of the other gradients, which are about one.
+pub fn worst_difference(ours: &[f64], recorded: &[f64]) -> f64 {
+    assert_eq!(ours.len(), recorded.len(), "another number of values");
+    let scale = recorded.iter().fold(1e-2_f64, |scale, value| scale.max(value.abs()));
+    ours.iter().zip(recorded).fold(0.0_f64, |worst, (ours, recorded)| {
+        let difference = (ours - recorded).abs() / scale;
+        if difference.is_nan() { f64::INFINITY } else { worst.max(difference) }
+    })
+}
