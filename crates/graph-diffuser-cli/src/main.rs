@@ -1,1 +1,33 @@
-fn main(){}
+//! The `graph-diffuser` command: parse, call the library, print.
+
+mod args;
+mod commands;
+mod interrupt;
+mod printer;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Command};
+use printer::Printer;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let mut printer = Printer::new(arguments.json);
+    let done = match arguments.command {
+        Command::Train(args) => commands::train(args, &mut printer),
+        Command::Eval(args) => commands::eval(args, &mut printer),
+        Command::Recipe(args) => commands::recipe(args, &mut printer),
+        Command::Report(args) => commands::report(args, &mut printer),
+        Command::Bench(args) => commands::bench(args, &mut printer),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => printer.error(&error),
+    }
+}

@@ -11,3 +11,8 @@ pub mod train;
 pub mod ops;
 pub mod nn;
 pub mod parameters;
+pub mod run;
+pub mod report;
+pub mod bench;
+
+pub use burn::tensor::Device;

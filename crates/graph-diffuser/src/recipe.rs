@@ -212,6 +212,27 @@ impl Recipe {
         toml::to_string(self).expect("a recipe is a table of plain values")
     }
 
+    /// What is set otherwise than in `other`, as assignments.
+    pub fn differences(&self, other: &Self) -> Vec<String> {
+        fn flatten(table: &Table, path: &str, settings: &mut Vec<(String, String)>) {
+            for (key, value) in table {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                match value {
+                    Value::Table(inner) => flatten(inner, &path, settings),
+                    value => settings.push((path, value.to_string())),
+                }
+            }
+        }
+        let settings = |recipe: &Self| {
+            let mut settings = Vec::new();
+            flatten(&recipe.to_table(), "", &mut settings);
+            settings
+        };
+        let theirs = settings(other);
+        let ours = settings(self).into_iter().filter(|setting| !theirs.contains(setting));
+        ours.map(|(path, value)| format!("{path}={value}")).collect()
+    }
+
     /// Finds what is wrong before any data is read.
     ///
     /// # Errors

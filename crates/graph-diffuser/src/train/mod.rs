@@ -1,7 +1,7 @@
 //! Training: our own loop, because exact resume and equal bits on any number of threads need it.
 
 mod batches;
-mod checkpoint;
+pub(crate) mod checkpoint;
 mod evaluate;
 mod optimiser;
 mod schedule;
@@ -14,6 +14,7 @@ pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, Found};
 pub use evaluate::{Evaluator, recalibrate};
 pub use optimiser::{AdamW, OptimConfig, global_norm};
 pub use schedule::{Every, Schedule};
+pub(crate) use trainer::load_model;
 pub use trainer::{Best, EpochRecord, Event, Outcome, Progress, TrainError, Trainer, check_loss};
 
 /// How long to train, on what batches, and how to judge.

@@ -1,0 +1,129 @@
+//! `bench`: time and memory of a training step on synthetic batches.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use graph_diffuser::bench::{Bench, Case};
+use serde::Serialize;
+
+use crate::args::use_threads;
+use crate::printer::Printer;
+
+/// Time and memory of a training step on synthetic batches
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    graph-diffuser bench grid --threads 1 --json\n  \
+    graph-diffuser bench zinc --profile")]
+pub(crate) struct BenchArgs {
+    /// Which model and which graphs
+    #[arg(value_enum)]
+    case: CaseName,
+    /// Threads to compute with [default: all cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Steps to measure, after a round of warm-up
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    steps: usize,
+    /// Measure the forward pass alone, so that peak memory is that of evaluation
+    #[arg(long)]
+    forward: bool,
+    /// Print the time of each part of a step
+    #[arg(long)]
+    profile: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum CaseName {
+    /// 32 grids of 10 x 10..13, width 32, 3 layers, 16 steps
+    Grid,
+    /// 32 molecules of about 23 nodes, width 64, 10 layers with GINE
+    Zinc,
+    /// 16 peptides of about 150 nodes, width 112, 4 layers, CLS
+    Peptides,
+}
+
+#[derive(Debug, Serialize)]
+struct Measured {
+    case: &'static str,
+    threads: usize,
+    pairs: usize,
+    params: usize,
+    train_ms: Option<f64>,
+    forward_ms: f64,
+    peak_rss_mb: Option<u64>,
+    graphs_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile_ms: Option<Vec<(String, f64)>>,
+}
+
+pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+    let threads = use_threads(args.threads);
+    let (name, case) = match args.case {
+        CaseName::Grid => ("grid", Case::Grid),
+        CaseName::Zinc => ("zinc", Case::Zinc),
+        CaseName::Peptides => ("peptides", Case::Peptides),
+    };
+    let steps = args.steps.max(1);
+    let mut bench = Bench::new(case);
+    let rounds = bench.batches();
+    let train = (!args.forward).then(|| median(rounds, steps, |step| bench.train_step(step)));
+    let peak_rss_mb = train.and_then(|_| peak_rss_mb());
+    let forward = median(rounds, steps, |step| bench.forward(step));
+    let milliseconds = |time: Duration| (time.as_secs_f64() * 1e5).round() / 100.0;
+    let profile = args.profile.then(|| bench.profile(steps));
+    let measured = Measured {
+        case: name,
+        threads,
+        pairs: bench.pairs(),
+        params: bench.parameters(),
+        train_ms: train.map(milliseconds),
+        forward_ms: milliseconds(forward),
+        peak_rss_mb: peak_rss_mb.or_else(self::peak_rss_mb),
+        graphs_per_s: train.map(|time| (bench.graphs() as f64 / time.as_secs_f64() * 10.0).round() / 10.0),
+        profile_ms: profile.map(|timings| timings.0.into_iter().map(|(part, time)| (part, milliseconds(time))).collect()),
+    };
+    printer.data(&measured, || to_text(&measured));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn to_text(measured: &Measured) -> String {
+    let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.1}"));
+    let mut text = format!(
+        "{}: {} threads, {} pairs a batch, {} parameters\n  train step {} ms ({} graphs/s), forward {:.1} ms, peak memory {} MB\n",
+        measured.case,
+        measured.threads,
+        measured.pairs,
+        measured.params,
+        number(measured.train_ms),
+        number(measured.graphs_per_s),
+        measured.forward_ms,
+        measured.peak_rss_mb.map_or_else(|| "–".to_owned(), |value| value.to_string()),
+    );
+    for (part, time) in measured.profile_ms.iter().flatten() {
+        text.push_str(&format!("  {part:<28} {time:>9.2} ms\n"));
+    }
+    text
+}
+
+/// Median time of a call, after one round over all batches.
+fn median(rounds: usize, steps: usize, mut call: impl FnMut(usize)) -> Duration {
+    (0..rounds).for_each(&mut call);
+    let mut times: Vec<Duration> = (0..steps)
+        .map(|step| {
+            let start = Instant::now();
+            call(step);
+            start.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// The most memory this process has held, where the system tells.
+fn peak_rss_mb() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kilobytes / 1024)
+}

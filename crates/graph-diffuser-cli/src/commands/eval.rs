@@ -1,0 +1,68 @@
+//! `eval`: score a run.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use graph_diffuser::Device;
+use graph_diffuser::run::Run;
+use graph_diffuser_data::Split;
+use serde::Serialize;
+
+use crate::args::use_threads;
+use crate::printer::Printer;
+
+/// Score the best weights of a run on one split
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  graph-diffuser eval runs/grid-quick-s0 --split test")]
+pub(crate) struct EvalArgs {
+    /// Directory written by `graph-diffuser train`
+    run: PathBuf,
+    /// Which part of the dataset to score
+    #[arg(long, value_enum, default_value_t = Part::Test)]
+    split: Part,
+    /// Threads to compute with; results do not depend on it [default: all cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Part {
+    Train,
+    Valid,
+    Test,
+}
+
+#[derive(Debug, Serialize)]
+struct Evaluation {
+    run: PathBuf,
+    split: Split,
+    metric: &'static str,
+    value: f64,
+    loss: f64,
+    samples: usize,
+}
+
+pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+    use_threads(args.threads);
+    let split = match args.split {
+        Part::Train => Split::Train,
+        Part::Valid => Split::Valid,
+        Part::Test => Split::Test,
+    };
+    let run = Run::open(&args.run)?;
+    let dataset = run.recipe().dataset()?;
+    let (metric, scores) = run.evaluate(&dataset, &Device::flex(), split)?;
+    let evaluation = Evaluation {
+        run: args.run,
+        split,
+        metric: metric.name(),
+        value: scores.metric,
+        loss: scores.loss,
+        samples: scores.samples,
+    };
+    printer.data(&evaluation, || {
+        format!("{} {:.4}  loss {:.4}  over {} samples", metric.name(), scores.metric, scores.loss, scores.samples)
+    });
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,13 @@
+//! One verb, one file.
+
+mod bench;
+mod eval;
+mod recipe;
+mod report;
+mod train;
+
+pub(crate) use bench::{BenchArgs, bench};
+pub(crate) use eval::{EvalArgs, eval};
+pub(crate) use recipe::{RecipeArgs, recipe};
+pub(crate) use report::{ReportArgs, report};
+pub(crate) use train::{TrainArgs, train};

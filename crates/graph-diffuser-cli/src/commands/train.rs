@@ -1,0 +1,146 @@
+//! `train`: learn from a recipe, or go on with a run.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+
+use clap::Args;
+use graph_diffuser::Device;
+use graph_diffuser::recipe::Recipe;
+use graph_diffuser::run::{Environment, Run, RunError};
+use graph_diffuser::task::Task;
+use graph_diffuser::train::{Event, Outcome};
+
+use crate::args::use_threads;
+use crate::interrupt::stop_flag;
+use crate::printer::Printer;
+use crate::progress::Progress;
+
+/// Train a model from a recipe, or go on with a run
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    graph-diffuser train grid-quick\n  \
+    graph-diffuser train grid-diffuser --set optim.lr=4e-4 --seeds 0..3\n  \
+    graph-diffuser train --resume runs/grid-diffuser-s0\n\n\
+    Ctrl-C finishes the step, saves and says how to go on; a second one ends at once.")]
+pub(crate) struct TrainArgs {
+    /// Name of a built-in recipe (`recipe list`) or path of a TOML file
+    #[arg(required_unless_present = "resume")]
+    recipe: Option<String>,
+    /// Change a setting of the recipe, such as `optim.lr=1e-3`; may be given again
+    #[arg(long, value_name = "PATH=VALUE", conflicts_with = "resume")]
+    set: Vec<String>,
+    /// Seed of weights, order and dropout [default: the recipe's]
+    #[arg(long, conflicts_with_all = ["resume", "seeds"])]
+    seed: Option<u64>,
+    /// Train one run for each seed from A up to but without B
+    #[arg(long, value_name = "A..B", value_parser = parse_seeds, conflicts_with = "resume")]
+    seeds: Option<Range<u64>>,
+    /// Directory of the run, or with `--seeds` of the runs [default: runs/NAME-sSEED]
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    out: Option<PathBuf>,
+    /// Go on with this run from its last checkpoint
+    #[arg(long, value_name = "RUN", conflicts_with = "recipe")]
+    resume: Option<PathBuf>,
+    /// Threads to compute with; results do not depend on it [default: all cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
+    let seed = |text: &str| text.trim().parse::<u64>().ok();
+    let range = text.split_once("..").and_then(|(first, end)| Some(seed(first)?..seed(end)?));
+    range.filter(|range| !range.is_empty()).ok_or_else(|| "write it as `0..10`: ten seeds from 0 to 9".to_owned())
+}
+
+pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+    let threads = use_threads(args.threads);
+    let runs = match (&args.resume, &args.recipe) {
+        (Some(directory), _) => vec![Run::open(directory)?],
+        (None, Some(recipe)) => new_runs(&args, &Recipe::find(recipe, &args.set)?, threads)?,
+        (None, None) => unreachable!("clap asks for one of the two"),
+    };
+    let stop = stop_flag();
+    for run in &runs {
+        if !train_one(run, &stop, printer)? {
+            return Ok(ExitCode::from(130)); // as a program ended by Ctrl-C
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the directories of all seeds before the first is trained, so that a clash costs nothing.
+fn new_runs(args: &TrainArgs, recipe: &Recipe, threads: usize) -> Result<Vec<Run>, RunError> {
+    let seeds = match (&args.seeds, args.seed) {
+        (Some(seeds), _) => seeds.clone(),
+        (None, Some(seed)) => seed..seed.saturating_add(1),
+        (None, None) => recipe.seed..recipe.seed.saturating_add(1),
+    };
+    let environment = Environment {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        platform: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),
+        threads,
+        command: std::env::args().collect(),
+    };
+    let directory = |seed: u64| {
+        let name = format!("{}-s{seed}", recipe.name);
+        match (&args.out, &args.seeds) {
+            (Some(out), None) => out.clone(),
+            (Some(out), Some(_)) => out.join(name),
+            (None, _) => Path::new("runs").join(name),
+        }
+    };
+    for directory in seeds.clone().map(directory).filter(|directory| directory.exists()) {
+        let is_run = directory.join("recipe.toml").exists();
+        return Err(RunError::Exists { directory, is_run });
+    }
+    seeds.map(|seed| Run::create(&directory(seed), Recipe { seed, ..recipe.clone() }, &environment)).collect()
+}
+
+/// Trains one run; `false` where the user stopped it.
+fn train_one(run: &Run, stop: &AtomicBool, printer: &mut Printer) -> anyhow::Result<bool> {
+    let recipe = run.recipe();
+    let directory = run.directory().display();
+    printer.note(&format!("{directory}: preparing the dataset"));
+    let dataset = recipe.dataset()?;
+    let metric = Task::of(dataset.targets).metric();
+    let parameters: usize = recipe.parameters_by_part().iter().map(|(_, count)| count).sum();
+    printer.note(&format!(
+        "{directory}: {} graphs to learn from, {parameters} parameters, seed {}",
+        dataset.splits.train.len(),
+        recipe.seed
+    ));
+    let mut progress = Progress::new(metric, recipe.train.epochs);
+    let json = printer.is_json();
+    let outcome = run.train(&dataset, &Device::flex(), stop, |event| {
+        if let (true, Event::Epoch(record)) = (json, &event) {
+            printer.data(record, String::new);
+        }
+        progress.show(&event);
+    });
+    progress.finish();
+    match outcome? {
+        Outcome::Finished { best, test } => {
+            let result = run.result().expect("a finished run has its result");
+            printer.data(&result, || {
+                format!(
+                    "{directory}: test {} {:.4} at epoch {} (valid {:.4}), {:.0} s of training",
+                    metric.name(),
+                    test.metric,
+                    best.epoch,
+                    best.valid.metric,
+                    result.seconds
+                )
+            });
+            Ok(true)
+        }
+        Outcome::Stopped { epoch, batch } => {
+            printer.note(&format!(
+                "stopped and saved after {epoch} epochs and {batch} batches; go on with\n  \
+                 graph-diffuser train --resume {directory}"
+            ));
+            Ok(false)
+        }
+    }
+}

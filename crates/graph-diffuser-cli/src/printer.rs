@@ -1,0 +1,71 @@
+//! Data goes to stdout, everything else to stderr.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use graph_diffuser::recipe::RecipeError;
+use graph_diffuser::run::RunError;
+use serde::Serialize;
+
+/// Writes for people or, with `--json`, for programs.
+#[derive(Debug)]
+pub(crate) struct Printer {
+    json: bool,
+}
+
+impl Printer {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Prints `value` as one line of JSON, or `text` for people.
+    pub(crate) fn data(&mut self, value: &impl Serialize, text: impl FnOnce() -> String) {
+        let text = if self.json {
+            serde_json::to_string(value).expect("plain data serialises")
+        } else {
+            text()
+        };
+        self.raw(text.trim_end());
+    }
+
+    /// Prints text that is data by itself.
+    pub(crate) fn raw(&mut self, text: &str) {
+        // A closed pipe is the reader's wish to hear no more.
+        let _ = writeln!(std::io::stdout().lock(), "{text}");
+    }
+
+    /// Says something that is not data.
+    pub(crate) fn note(&self, text: &str) {
+        let _ = writeln!(std::io::stderr().lock(), "{text}");
+    }
+
+    /// Prints an error once, with its causes and what to do; the exit code.
+    pub(crate) fn error(&self, error: &anyhow::Error) -> ExitCode {
+        let mut text = format!("error: {error}");
+        for cause in error.chain().skip(1) {
+            text.push_str(&format!("\n  because: {cause}"));
+        }
+        if let Some(hint) = hint(error) {
+            text.push_str(&format!("\n\nhint: {hint}"));
+        }
+        self.note(&text);
+        // What the user asked for cannot be asked for: misuse.
+        let misused = error.chain().any(|cause| {
+            cause.is::<RecipeError>() || matches!(cause.downcast_ref(), Some(RunError::Exists { .. }))
+        });
+        ExitCode::from(if misused { 2 } else { 1 })
+    }
+}
+
+fn hint(error: &anyhow::Error) -> Option<String> {
+    error.chain().find_map(|cause| {
+        if let Some(error) = cause.downcast_ref::<RecipeError>() {
+            return error.hint();
+        }
+        cause.downcast_ref::<RunError>()?.hint()
+    })
+}

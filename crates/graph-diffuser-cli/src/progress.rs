@@ -1,0 +1,134 @@
+//! What a user sees while a model trains: a bar on a terminal, lines elsewhere.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use graph_diffuser::task::Metric;
+use graph_diffuser::train::{EpochRecord, Event};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Shows the events of one run.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    metric: Metric,
+    epochs: usize,
+    epochs_before: usize,
+    start: Instant,
+    session_epochs: usize,
+    graphs: usize,
+    epoch_start: Instant,
+    valid: Option<f64>,
+}
+
+impl Progress {
+    pub(crate) fn new(metric: Metric, epochs: usize) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let now = Instant::now();
+        Self {
+            bar: terminal.then(|| ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr())),
+            metric,
+            epochs,
+            epochs_before: 0,
+            start: now,
+            session_epochs: 0,
+            graphs: 0,
+            epoch_start: now,
+            valid: None,
+        }
+    }
+
+    pub(crate) fn show(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Resumed { epoch, batch, passed_over } => {
+                for fault in *passed_over {
+                    self.line(&format!("warning: {fault}; using the checkpoint before it"));
+                }
+                self.line(&format!("resuming after {epoch} epochs and {batch} batches"));
+                self.epochs_before = *epoch;
+            }
+            Event::Step { epoch, batches: (done, all), graphs, loss } => {
+                self.graphs += graphs;
+                if let Some(bar) = &self.bar {
+                    if bar.length() != Some(*all as u64) {
+                        bar.set_length(*all as u64);
+                        bar.set_style(style());
+                    }
+                    bar.set_prefix(format!("epoch {epoch}/{}", self.epochs));
+                    bar.set_position(*done as u64);
+                    let speed = self.graphs as f64 / self.epoch_start.elapsed().as_secs_f64().max(1e-9);
+                    let valid = self.valid.map_or(String::new(), |value| {
+                        format!("  valid {} {value:.4}", self.metric.name())
+                    });
+                    let left = self.left(*epoch, *done as f64 / *all as f64);
+                    bar.set_message(format!("{speed:.0} graphs/s  loss {loss:.4}{valid}{left}"));
+                }
+            }
+            Event::Evaluating => {
+                if let Some(bar) = &self.bar {
+                    bar.set_message("evaluating");
+                }
+            }
+            Event::Epoch(record) => self.epoch(record),
+            _ => {}
+        }
+    }
+
+    fn epoch(&mut self, record: &EpochRecord) {
+        self.session_epochs += 1;
+        let mut line = format!(
+            "epoch {:>4}/{}  lr {:.2e}  train loss {:.4}",
+            record.epoch, self.epochs, record.lr, record.train_loss
+        );
+        if let Some(valid) = &record.valid {
+            self.valid = Some(valid.metric);
+            let mark = if record.best { " (best)" } else { "" };
+            line.push_str(&format!("  valid loss {:.4} {} {:.4}{mark}", valid.loss, self.metric.name(), valid.metric));
+        }
+        let speed = self.graphs as f64 / self.epoch_start.elapsed().as_secs_f64().max(1e-9);
+        line.push_str(&format!("  {:.1} s  {speed:.0} graphs/s{}", record.seconds, self.left(record.epoch + 1, 0.0)));
+        self.line(&line);
+        (self.graphs, self.epoch_start) = (0, Instant::now());
+    }
+
+    /// Time left, from the pace of this session.
+    fn left(&self, epoch: usize, share: f64) -> String {
+        let done = epoch as f64 - 1.0 + share - self.epochs_before as f64;
+        let to_do = self.epochs as f64 - (epoch as f64 - 1.0 + share);
+        if done <= 0.0 || to_do <= 0.0 {
+            return String::new();
+        }
+        let left = self.start.elapsed().mul_f64((to_do / done).min(1e9));
+        format!("  {} left", in_words(left))
+    }
+
+    /// A line that stays, above the bar where there is one.
+    pub(crate) fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => {
+                let _ = std::io::Write::write_fmt(&mut std::io::stderr().lock(), format_args!("{text}\n"));
+            }
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn style() -> ProgressStyle {
+    let template = "{prefix} [{bar:24}] {pos}/{len}  {msg}";
+    ProgressStyle::with_template(template).expect("the template is sound").progress_chars("=> ")
+}
+
+fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}

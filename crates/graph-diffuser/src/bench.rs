@@ -1,0 +1,194 @@
+//! The models and batches that speed is measured on: synthetic, so that anyone can measure.
+
+use std::time::Instant;
+
+use burn::module::Module;
+use burn::tensor::{DType, Device};
+use graph_diffuser_data::grid_histogram::GridHistogram;
+use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
+use graph_diffuser_data::{Dataset, Seeds, TargetSchema};
+
+use crate::batch::GraphBatch;
+use crate::head::{HeadConfig, Pooling};
+use crate::model::{GraphDiffuser, ModelConfig};
+use crate::nn::{Init, MlpShape, Pass, Timings};
+use crate::ops::Combine;
+use crate::parameters;
+use crate::task::Task;
+use crate::train::{AdamW, OptimConfig, global_norm};
+use crate::transformer::{AttentionConfig, MpnnConfig, MpnnKind, Scores};
+use crate::virtual_edges::{AdjacencyConfig, EdgeFfnConfig, SelfEdges, Transform, VirtualEdgesConfig};
+
+/// Which model and which graphs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Case {
+    /// The grid task.
+    Grid,
+    /// Small molecules with message passing.
+    Zinc,
+    /// Large molecules with a CLS token.
+    Peptides,
+}
+
+/// A model, its optimiser and a few batches that take turns.
+#[derive(Debug)]
+pub struct Bench {
+    task: Task,
+    model: GraphDiffuser,
+    evaluated: GraphDiffuser,
+    optimiser: AdamW,
+    optim: OptimConfig,
+    training: Vec<GraphBatch>,
+    evaluation: Vec<GraphBatch>,
+}
+
+impl Case {
+    fn dataset(self) -> Dataset {
+        let molecules = |nodes, targets, graphs| {
+            SyntheticMolecules { nodes, atoms: 28, bonds: 4, targets, graphs, seed: 0 }.generate()
+        };
+        match self {
+            Self::Grid => GridHistogram { train: 128, valid: 1, test: 1, ..GridHistogram::default() }.generate(),
+            Self::Zinc => molecules(NodeCount::DRUG, TargetSchema::GraphValues(1), 256),
+            Self::Peptides => molecules(NodeCount::PEPTIDE, TargetSchema::GraphLabels(10), 64),
+        }
+    }
+
+    fn graphs(self) -> usize {
+        match self {
+            Self::Grid | Self::Zinc => 32,
+            Self::Peptides => 16,
+        }
+    }
+
+    fn model(self) -> ModelConfig {
+        let (width, layers, attention_dropout) = match self {
+            Self::Grid => (32, 3, 0.0),
+            Self::Zinc => (64, 10, 0.5),
+            Self::Peptides => (112, 4, 0.5),
+        };
+        ModelConfig {
+            width,
+            layers,
+            dropout: 0.0,
+            ffn_multiplier: 2,
+            input_mlp: false,
+            node_encoding: None,
+            mpnn: (self == Self::Zinc).then_some(MpnnConfig { kind: MpnnKind::Gine, before: 0, parallel: true }),
+            virtual_edges: Some(VirtualEdgesConfig {
+                steps: 16,
+                adjacency: AdjacencyConfig::default(),
+                transform: Transform::None,
+                ffn: EdgeFfnConfig::default(),
+                self_edges: SelfEdges::AfterFfn,
+            }),
+            attention: Some(AttentionConfig {
+                heads: 4,
+                dropout: attention_dropout,
+                scores: Scores::PositionAndContent { combine: Combine::Gate, clamp: Some(10.0) },
+            }),
+            head: match self {
+                Self::Grid => HeadConfig::Node { mlp: MlpShape::Plain { hidden_layers: 0 } },
+                Self::Zinc => HeadConfig::Graph { pooling: Pooling::Sum, mlp: MlpShape::Halving {} },
+                Self::Peptides => {
+                    HeadConfig::Graph { pooling: Pooling::Cls, mlp: MlpShape::Plain { hidden_layers: 0 } }
+                }
+            },
+        }
+    }
+}
+
+impl Bench {
+    /// Draws graphs and weights.
+    pub fn new(case: Case) -> Self {
+        let device = Device::flex();
+        let (dataset, config) = (case.dataset(), case.model());
+        let optim = OptimConfig { clip_norm: 0.0, ..OptimConfig::default() };
+        let model = config.init(&dataset, &mut Init::new(Seeds::new(0), &device.clone().autodiff()));
+        let packed = |device: &Device| -> Vec<GraphBatch> {
+            let batcher = config.batcher(device, DType::F32);
+            dataset.splits.train.chunks(case.graphs()).map(|numbers| batcher.pack(&dataset, numbers)).collect()
+        };
+        Self {
+            task: Task::of(dataset.targets),
+            evaluated: model.valid(),
+            training: packed(&device.clone().autodiff()),
+            evaluation: packed(&device),
+            optimiser: AdamW::new(&optim),
+            optim,
+            model,
+        }
+    }
+
+    /// How many batches take turns.
+    pub fn batches(&self) -> usize {
+        self.training.len()
+    }
+
+    /// Graphs in a batch.
+    pub fn graphs(&self) -> usize {
+        self.training[0].numbers.len()
+    }
+
+    /// Mean number of pairs in a batch.
+    pub fn pairs(&self) -> usize {
+        let pairs: usize = self.training.iter().map(|batch| batch.topology.layout.pairs()).sum();
+        pairs / self.training.len()
+    }
+
+    /// Trainable parameters.
+    pub fn parameters(&self) -> usize {
+        parameters::count(&self.model)
+    }
+
+    /// Forward, loss, backward, optimiser.
+    pub fn train_step(&mut self, step: usize) {
+        self.timed_step(step, None);
+    }
+
+    /// One evaluation pass.
+    pub fn forward(&self, step: usize) {
+        let batch = &self.evaluation[step % self.evaluation.len()];
+        let output = self.evaluated.forward(batch, &Pass::evaluate());
+        output.into_data();
+    }
+
+    /// Mean time of each part of a training step.
+    pub fn profile(&mut self, steps: usize) -> Timings {
+        let mut total = Timings::default();
+        for step in 0..steps {
+            self.timed_step(step, Some(&mut total));
+        }
+        for (_, time) in &mut total.0 {
+            *time /= steps as u32;
+        }
+        total
+    }
+
+    fn timed_step(&mut self, step: usize, mut timings: Option<&mut Timings>) {
+        let batch = &self.training[step % self.training.len()];
+        let pass = Pass::train(step as u64);
+        let pass = if timings.is_some() { pass.timing() } else { pass };
+        let loss = self.task.loss(self.model.forward(batch, &pass), &batch.targets);
+        let mut last = Instant::now();
+        let mut lap = |part: &str| {
+            if let Some(timings) = timings.as_deref_mut() {
+                timings.add(part.to_owned(), last.elapsed());
+                last = Instant::now();
+            }
+        };
+        let mut gradients = loss.backward();
+        lap("backward");
+        let gradients = parameters::gradients(&self.model, &mut gradients);
+        let norm = global_norm(&gradients);
+        let model = self.optimiser.step(self.model.clone(), gradients, norm, self.optim.lr);
+        let parts = pass.timings();
+        self.model = parameters::update_statistics(model, &pass.into_statistics(), 0.1);
+        lap("optimiser");
+        if let Some(timings) = timings {
+            for (part, time) in parts.0 {
+                timings.add(part, time);
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The run directory: explains itself, is never overwritten, and is all that scoring needs.
+//!
+//! ```text
+//! runs/grid-quick-s0/
+//!   recipe.toml        every default written out
+//!   environment.json   program, machine, threads
+//!   metrics.jsonl      one line an epoch
+//!   checkpoints/       last, best, and the one before each
+//!   result.json        when training is done
+//!   report.md          the same for people
+//! ```
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use burn::tensor::Device;
+use graph_diffuser_data::{Dataset, Seeds, Split};
+use serde::{Deserialize, Serialize};
+
+use crate::model::GraphDiffuser;
+use crate::nn::Init;
+use crate::recipe::{Recipe, RecipeError};
+use crate::report::Report;
+use crate::task::{Metric, Scores, Task};
+use crate::train::checkpoint::{sync_directory, write_synced};
+use crate::train::{
+    Best, CheckpointError, Checkpoints, EpochRecord, Evaluator, Event, Outcome, TrainError, Trainer, load_model,
+};
+
+/// A run directory that is open.
+#[derive(Debug)]
+pub struct Run {
+    directory: PathBuf,
+    recipe: Recipe,
+}
+
+/// What a finished run came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// The run's seed.
+    pub seed: u64,
+    /// What scores measure.
+    pub metric: Metric,
+    /// Trainable parameters.
+    pub parameters: usize,
+    /// The epoch with the best validation score.
+    pub best: Best,
+    /// Scores of that epoch's weights on the test graphs.
+    pub test: Scores,
+    /// Epochs trained.
+    pub epochs: usize,
+    /// Wall time of training and validation.
+    pub seconds: f64,
+}
+
+/// Where and with what a run was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Version of this program.
+    pub version: String,
+    /// Operating system and processor family.
+    pub platform: String,
+    /// Threads of the first session; they change no number.
+    pub threads: usize,
+    /// The command line of the first session.
+    pub command: Vec<String>,
+}
+
+/// Why a run cannot be made or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The directory is taken.
+    #[error("`{directory}` already exists, and a run is never overwritten")]
+    Exists {
+        /// Which.
+        directory: PathBuf,
+        /// Whether there is a run in it.
+        is_run: bool,
+    },
+    /// The directory holds no run.
+    #[error("`{directory}` is not a run: {reason}")]
+    NotARun {
+        /// Which.
+        directory: PathBuf,
+        /// What is missing.
+        reason: String,
+    },
+    /// Another process trains it.
+    #[error("`{directory}` is being trained by another process")]
+    Busy {
+        /// Which.
+        directory: PathBuf,
+    },
+    /// Nothing was saved yet.
+    #[error("`{directory}` has no weights yet: no epoch was evaluated")]
+    NoWeights {
+        /// Which.
+        directory: PathBuf,
+    },
+    /// The file system refused.
+    #[error("cannot write `{path}`")]
+    Write {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Its recipe is not sound.
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
+    /// Training failed.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// Its checkpoints cannot be read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+}
+
+impl RunError {
+    /// What the user can do about it, when we know.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Exists { directory, is_run: true } => Some(format!(
+                "go on with it by `graph-diffuser train --resume {}`, or choose another directory with `--out`",
+                directory.display()
+            )),
+            Self::Exists { .. } => Some("choose another directory with `--out`".into()),
+            Self::NotARun { .. } => Some("give a directory that `graph-diffuser train` wrote".into()),
+            Self::Busy { .. } => Some("wait for it, or stop it with Ctrl-C: it saves and can be resumed".into()),
+            Self::NoWeights { directory } => {
+                Some(format!("train it further: `graph-diffuser train --resume {}`", directory.display()))
+            }
+            Self::Write { .. } => Some("check free space and permissions".into()),
+            Self::Recipe(error) => error.hint(),
+            Self::Train(error) => error.hint(),
+            Self::Checkpoint(_) => None,
+        }
+    }
+}
+
+impl Run {
+    /// Makes a new run directory.
+    ///
+    /// # Errors
+    /// Where the directory exists or cannot be written.
+    pub fn create(directory: &Path, recipe: Recipe, environment: &Environment) -> Result<Self, RunError> {
+        if directory.exists() {
+            let is_run = directory.join("recipe.toml").exists();
+            return Err(RunError::Exists { directory: directory.to_owned(), is_run });
+        }
+        let failed = |source| RunError::Write { path: directory.to_owned(), source };
+        fs::create_dir_all(directory).map_err(failed)?;
+        let run = Self { directory: directory.to_owned(), recipe };
+        let environment = serde_json::to_vec_pretty(environment).expect("plain data serialises");
+        run.write("environment.json", &environment)?;
+        run.write("recipe.toml", run.recipe.to_toml().as_bytes())?; // last: makes it a run
+        Ok(run)
+    }
+
+    /// Opens a run directory.
+    ///
+    /// # Errors
+    /// Where there is no run in it.
+    pub fn open(directory: &Path) -> Result<Self, RunError> {
+        let path = directory.join("recipe.toml");
+        if !path.is_file() {
+            let reason = if directory.is_dir() { "it has no `recipe.toml`" } else { "there is no such directory" };
+            return Err(RunError::NotARun { directory: directory.to_owned(), reason: reason.into() });
+        }
+        Ok(Self { directory: directory.to_owned(), recipe: Recipe::read(&path, &[])? })
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What it trains.
+    pub fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+
+    /// What it came to, where training is done.
+    pub fn result(&self) -> Option<RunResult> {
+        let text = fs::read(self.directory.join("result.json")).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// The epochs trained so far.
+    pub fn history(&self) -> Vec<EpochRecord> {
+        let text = fs::read_to_string(self.directory.join("metrics.jsonl")).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// Trains to the end or until `stop` is set, going on from the last checkpoint.
+    ///
+    /// # Errors
+    /// Where training fails; the last checkpoint stays.
+    pub fn train(
+        &self,
+        dataset: &Dataset,
+        device: &Device,
+        stop: &AtomicBool,
+        mut tell: impl FnMut(Event<'_>),
+    ) -> Result<Outcome, RunError> {
+        let _lock = self.lock()?;
+        let mut trainer = Trainer::new(&self.recipe, dataset, device, &self.checkpoints(), &mut tell)?;
+        self.write_history(&trainer.progress().history)?;
+        let mut failed = None;
+        let mut history = trainer.progress().history.clone();
+        let outcome = trainer.run(stop, |event| {
+            if let Event::Epoch(record) = &event {
+                history.push((*record).clone());
+                failed = failed.take().or(self.write_history(&history).err());
+            }
+            tell(event);
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if let Outcome::Finished { best, test } = &outcome {
+            let history = &trainer.progress().history;
+            let result = RunResult {
+                seed: self.recipe.seed,
+                metric: trainer.metric(),
+                parameters: crate::parameters::count(trainer.model()),
+                best: best.clone(),
+                test: *test,
+                epochs: history.len(),
+                seconds: history.iter().map(|record| record.seconds).sum(),
+            };
+            let json = serde_json::to_vec_pretty(&result).expect("plain data serialises");
+            let report = Report::new(&[(self.recipe.clone(), result)]);
+            self.write("report.md", report.to_markdown().as_bytes())?;
+            self.write("result.json", &json)?; // last: makes the run a finished one
+        }
+        Ok(outcome)
+    }
+
+    /// Scores the best weights so far on one part of the dataset.
+    ///
+    /// # Errors
+    /// Where there are no weights.
+    pub fn evaluate(&self, dataset: &Dataset, device: &Device, split: Split) -> Result<(Metric, Scores), RunError> {
+        let model = self.best_model(dataset, device)?;
+        let evaluator = Evaluator::new(&self.recipe.model, dataset, self.recipe.train.batch, device);
+        let scores = evaluator.scores(&model, dataset.split(split));
+        Ok((Task::of(dataset.targets).metric(), scores))
+    }
+
+    /// The model with the weights of the best epoch so far.
+    ///
+    /// # Errors
+    /// Where there are none.
+    pub fn best_model(&self, dataset: &Dataset, device: &Device) -> Result<GraphDiffuser, RunError> {
+        let found = Checkpoints::new(&self.checkpoints(), "best").open()?;
+        let found = found.ok_or_else(|| RunError::NoWeights { directory: self.directory.clone() })?;
+        let model = self.recipe.model.init(dataset, &mut Init::new(Seeds::new(self.recipe.seed), device));
+        Ok(load_model(model, &found)?)
+    }
+
+    fn checkpoints(&self) -> PathBuf {
+        self.directory.join("checkpoints")
+    }
+
+    /// Held while training, so that no second process writes the same files.
+    fn lock(&self) -> Result<File, RunError> {
+        let path = self.directory.join("lock");
+        let lock = File::create(&path).map_err(|source| RunError::Write { path, source })?;
+        match lock.try_lock() {
+            Err(fs::TryLockError::WouldBlock) => Err(RunError::Busy { directory: self.directory.clone() }),
+            // A file system without locks is no reason not to train.
+            Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(lock),
+        }
+    }
+
+    fn write_history(&self, history: &[EpochRecord]) -> Result<(), RunError> {
+        let mut lines = Vec::new();
+        for record in history {
+            serde_json::to_writer(&mut lines, record).expect("plain data serialises");
+            lines.push(b'\n');
+        }
+        self.write("metrics.jsonl", &lines)
+    }
+
+    /// Writes a file so that it is there whole or not at all.
+    fn write(&self, name: &str, content: &[u8]) -> Result<(), RunError> {
+        let path = self.directory.join(name);
+        let new = self.directory.join(format!("{name}.new"));
+        let written = write_synced(&new, content)
+            .and_then(|()| fs::rename(&new, &path))
+            .and_then(|()| sync_directory(&self.directory));
+        written.map_err(|source| RunError::Write { path, source })
+    }
+}
