@@ -65,6 +65,10 @@ impl BatchNorm {
             };
             let mean = average(x.clone());
             let centred = x - mean.clone();
+            // What rounding left of the mean: a long sum of large numbers is off by more than a
+            // small deviation. It is zero but for that, so it has no gradient.
+            let rest = average(centred.clone().detach());
+            let (centred, mean) = (centred - rest.clone(), mean + rest);
             let variance = average(centred.clone().square());
             pass.collect(
                 [self.running_mean.id, self.running_variance.id],
@@ -78,5 +82,87 @@ impl BatchNorm {
         debug_assert_eq!(variance.dims()[other], self.gamma.dims()[0]);
         let scale = along(self.gamma.val()) / (variance + EPSILON).sqrt();
         centred * scale + along(self.beta.val())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::module::Module;
+    use burn::tensor::{DType, Device};
+    use graph_diffuser_data::Seeds;
+
+    use crate::parameters;
+
+    use super::*;
+
+    fn norm(channels: usize) -> BatchNorm {
+        BatchNorm::new(channels, &mut Init::with_dtype(Seeds::new(0), &Device::flex(), DType::F64))
+    }
+
+    fn rows(values: &[[f64; 2]]) -> Tensor<2> {
+        Tensor::from_data(burn::tensor::TensorData::new(values.concat(), [values.len(), 2]), (&Device::flex(), DType::F64))
+    }
+
+    fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+        tensor.into_data().iter::<f64>().collect()
+    }
+
+    #[test]
+    fn four_rows_by_hand() {
+        // Channel 0: mean 2, biased variance 1, unbiased 4/3. Channel 1: constant.
+        let norm = norm(2);
+        let pass = Pass::train(0);
+        let out = numbers(norm.forward(rows(&[[1.0, 5.0], [3.0, 5.0], [1.0, 5.0], [3.0, 5.0]]), &pass));
+        let one = 1.0 / (1.0_f64 + EPSILON).sqrt();
+        for (ours, expected) in out.iter().zip([-one, 0.0, one, 0.0, -one, 0.0, one, 0.0]) {
+            assert!((ours - expected).abs() < 1e-12, "{out:?}");
+        }
+        let moved = parameters::update_statistics(norm, &pass.into_statistics(), 0.1);
+        let means = numbers(moved.running_mean.val());
+        let variances = numbers(moved.running_variance.val());
+        for (ours, expected) in means.iter().chain(&variances).zip([0.2, 0.5, 0.9 + 0.4 / 3.0, 0.9]) {
+            assert!((ours - expected).abs() < 1e-12, "{means:?} {variances:?}");
+        }
+    }
+
+    #[test]
+    fn statistics_stay_right_on_a_badly_scaled_channel() {
+        // Mean -13 and deviation 1e-3, as a logarithm of walks may have, in single precision.
+        let values: Vec<[f64; 2]> = (0..1000).map(|row| [-13.0 + 1e-3 * f64::from(row % 2), 0.0]).collect();
+        let norm = BatchNorm::new(2, &mut Init::new(Seeds::new(0), &Device::flex()));
+        let out = numbers(norm.forward(rows(&values).cast(DType::F32), &Pass::train(0)));
+        let expected = 5e-4 / (2.5e-7_f64 + EPSILON).sqrt();
+        assert!((out[2] - expected).abs() < 1e-3 * expected, "{} is not {expected}", out[2]);
+    }
+
+    #[test]
+    fn a_weighted_column_counts_as_often_as_it_stands_for() {
+        let norm = norm(2);
+        let once = rows(&[[1.0, 2.0], [4.0, -1.0]]).transpose();
+        let share = Tensor::from_data([[0.25, 0.75]], (&Device::flex(), DType::F64));
+        let weighted = norm.forward_pairs(once, Some(&Weights { share, total: 4 }), &Pass::train(0));
+        let often = rows(&[[1.0, 2.0], [4.0, -1.0], [4.0, -1.0], [4.0, -1.0]]);
+        let expected = numbers(norm.forward(often, &Pass::train(0)));
+        let ours = numbers(weighted.transpose());
+        for (ours, expected) in ours.iter().zip(&expected) {
+            assert!((ours - expected).abs() < 1e-12, "{ours} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn evaluation_uses_running_statistics_and_changes_nothing() {
+        let norm = norm(2);
+        let pass = Pass::evaluate();
+        let out = numbers(norm.valid().forward(rows(&[[3.0, -2.0]]), &pass));
+        let scale = 1.0 / (1.0_f64 + EPSILON).sqrt();
+        assert!((out[0] - 3.0 * scale).abs() < 1e-12 && (out[1] + 2.0 * scale).abs() < 1e-12);
+        assert!(pass.into_statistics().is_empty());
+    }
+
+    #[test]
+    fn a_single_row_and_no_row_are_no_accident() {
+        let norm = norm(2);
+        assert_eq!(numbers(norm.forward(rows(&[[3.0, -2.0]]), &Pass::train(0))), [0.0, 0.0]);
+        assert_eq!(norm.forward(rows(&[]), &Pass::train(0)).dims(), [0, 2]);
     }
 }

@@ -215,3 +215,50 @@ fn scramble(bits: u32) -> u32 {
     let bits = (bits ^ (bits >> 15)).wrapping_mul(0x846c_a68b);
     bits ^ (bits >> 16)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mask(key: u64, probability: f64, count: usize) -> Vec<f32> {
+        let site = Pass::train(key).dropout_site(probability).expect("training drops");
+        site.mask([count], &Device::flex()).into_data().iter::<f32>().collect()
+    }
+
+    #[test]
+    fn a_mask_drops_its_share_and_keeps_the_mean() {
+        let count = 100_000;
+        for probability in [0.1, 0.5, 0.9] {
+            let mask = mask(3, probability, count);
+            let dropped = mask.iter().filter(|entry| **entry == 0.0).count() as f64 / count as f64;
+            let four_errors = 4.0 * (probability * (1.0 - probability) / count as f64).sqrt();
+            assert!((dropped - probability).abs() < four_errors, "{dropped} of {probability}");
+            let kept = mask.iter().find(|entry| **entry != 0.0).expect("some are kept");
+            assert!((f64::from(*kept) - 1.0 / (1.0 - probability)).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn a_mask_is_the_same_again_and_another_for_another_key_or_place() {
+        let first = mask(7, 0.5, 1000);
+        assert_eq!(first, mask(7, 0.5, 1000));
+        assert_ne!(first, mask(8, 0.5, 1000));
+        let pass = Pass::train(7);
+        pass.dropout_site(0.5);
+        let second = pass.dropout_site(0.5).expect("training drops").mask([1000], &Device::flex());
+        assert_ne!(first, second.into_data().iter::<f32>().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn neighbouring_entries_are_independent() {
+        // Of two neighbours both are dropped in a quarter of the cases, for each of many sites.
+        let mask = mask(1, 0.5, 200_000);
+        let both = mask.windows(2).filter(|pair| pair[0] == 0.0 && pair[1] == 0.0).count() as f64;
+        assert!((both / 199_999.0 - 0.25).abs() < 4.0 * (0.25 * 0.75 / 199_999.0_f64).sqrt() * 1.5);
+    }
+
+    #[test]
+    fn evaluation_drops_nothing() {
+        assert!(Pass::evaluate().dropout_site(0.5).is_none());
+    }
+}

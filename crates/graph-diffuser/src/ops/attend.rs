@@ -98,3 +98,84 @@ pub fn attend(
         .collect();
     Tensor::cat(gathered, 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{DType, Device};
+
+    use super::*;
+
+    fn tensor<const D: usize>(values: Vec<f64>, shape: [usize; D]) -> Tensor<D> {
+        Tensor::from_data(burn::tensor::TensorData::new(values, shape), (&Device::flex(), DType::F64))
+    }
+
+    fn rule(heads: usize, combine: Combine, clamp: Option<f64>) -> ScoreRule {
+        ScoreRule { heads, combine, clamp, dropout: None }
+    }
+
+    fn numbers(tensor: Tensor<2>) -> Vec<f64> {
+        tensor.into_data().iter::<f64>().collect()
+    }
+
+    fn assert_close(ours: &[f64], expected: &[f64]) {
+        assert_eq!(ours.len(), expected.len());
+        for (ours, expected) in ours.iter().zip(expected) {
+            assert!((ours - expected).abs() < 1e-12, "{ours} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn two_nodes_by_hand() {
+        // One head of width one: q = (ln 2, 0), k = (1, 0), v = (10, 20), so exp(content) is
+        // (2, 1) in the first row and (1, 1) in the second. Gates of 1/2 and 1/4 halve and quarter:
+        // first row (2·1/4, 1·1/2), second (1·1/2, 1·1/2).
+        let qkv = tensor(vec![2_f64.ln(), 1.0, 10.0, 0.0, 0.0, 20.0], [2, 3]);
+        let quarter = -(3_f64.ln()); // σ of it is 1/4
+        let position = tensor(vec![quarter, 0.0, 0.0, 0.0], [1, 4]);
+        let layout = Layout::new(vec![2]);
+        let out = attend(qkv.clone(), 1, Some(position), &layout, &rule(1, Combine::Gate, None));
+        assert_close(&numbers(out), &[15.0, 15.0]);
+        // Content alone: 2/3 and 1/3 in the first row.
+        let out = attend(qkv.clone(), 1, None, &layout, &rule(1, Combine::Gate, None));
+        assert_close(&numbers(out), &[(2.0 * 10.0 + 20.0) / 3.0, 15.0]);
+        // Position added: exp(ln 3) triples the first pair.
+        let position = tensor(vec![3_f64.ln(), 0.0, 0.0, 0.0], [1, 4]);
+        let out = attend(qkv.clone(), 1, Some(position.clone()), &layout, &rule(1, Combine::Add, None));
+        assert_close(&numbers(out), &[(6.0 * 10.0 + 20.0) / 7.0, 15.0]);
+        // A clamp at ln 2 lets it only double, and leaves the content as it is.
+        let out = attend(qkv, 1, Some(position.clone()), &layout, &rule(1, Combine::Add, Some(2_f64.ln())));
+        assert_close(&numbers(out), &[(4.0 * 10.0 + 20.0) / 5.0, 15.0]);
+        // Values and position alone.
+        let values = tensor(vec![10.0, 20.0], [2, 1]);
+        let out = attend(values, 1, Some(position), &layout, &rule(1, Combine::Add, None));
+        assert_close(&numbers(out), &[(3.0 * 10.0 + 20.0) / 4.0, 15.0]);
+    }
+
+    #[test]
+    fn weights_of_a_row_sum_to_one() {
+        // Whatever the scores, gathering ones gives ones.
+        let layout = Layout::new(vec![3, 1, 4, 4]);
+        let mut stream = graph_diffuser_data::Seeds::new(0).stream("scores");
+        let mut draw = |count: usize| (0..count).map(|_| 3.0 * stream.normal()).collect::<Vec<f64>>();
+        let (r, d, h) = (layout.nodes(), 4, 2);
+        let mut qkv = draw(r * 3 * d);
+        for row in qkv.chunks_mut(3 * d) {
+            row[2 * d..].fill(1.0);
+        }
+        let position = tensor(draw(h * layout.pairs()), [h, layout.pairs()]);
+        for combine in [Combine::Gate, Combine::Add] {
+            let qkv = tensor(qkv.clone(), [r, 3 * d]);
+            let out = attend(qkv, d, Some(position.clone()), &layout, &rule(h, combine, None));
+            assert_close(&numbers(out), &vec![1.0; r * d]);
+        }
+    }
+
+    #[test]
+    fn extreme_scores_do_not_overflow() {
+        let layout = Layout::new(vec![2]);
+        let qkv = tensor(vec![1e4, 1e4, 1.0, -1e4, -1e4, 2.0], [2, 3]).cast(DType::F32);
+        let position = tensor(vec![-1e4, 1e4, 1e4, -1e4], [1, 4]).cast(DType::F32);
+        let out = attend(qkv, 1, Some(position), &layout, &rule(1, Combine::Gate, None));
+        assert!(numbers(out).iter().all(|value| value.is_finite()));
+    }
+}

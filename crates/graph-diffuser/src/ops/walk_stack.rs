@@ -39,3 +39,70 @@ pub fn walk_stack(weights: Tensor<1>, topology: &Topology, steps: usize) -> Tens
         .collect();
     Tensor::cat(stacks, 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{DType, Device};
+    use graph_diffuser_data::{Features, Graph, TargetSchema, Targets};
+
+    use crate::batch::{Batcher, GraphBatch};
+
+    use super::*;
+
+    fn pack(graphs: &[(usize, &[[u32; 2]])]) -> GraphBatch {
+        let graphs: Vec<Graph> = graphs
+            .iter()
+            .map(|(nodes, edges)| Graph {
+                nodes: *nodes,
+                edges: edges.to_vec(),
+                node_features: Features::None,
+                edge_features: Features::None,
+                targets: Targets::GraphValues(vec![0.0]),
+            })
+            .collect();
+        let batcher = Batcher {
+            device: Device::flex(),
+            dtype: DType::F64,
+            share_structures: false,
+            cls: false,
+            return_probabilities: None,
+        };
+        batcher.pack_graphs(&graphs.iter().collect::<Vec<_>>(), TargetSchema::GraphValues(1), vec![])
+    }
+
+    fn stack(weights: &[f64], batch: &GraphBatch, steps: usize) -> Vec<f64> {
+        let weights = Tensor::from_data(weights, (&Device::flex(), DType::F64));
+        walk_stack(weights, &batch.topology, steps).into_data().iter::<f64>().collect()
+    }
+
+    #[test]
+    fn a_path_of_three_by_hand() {
+        // 0 - 1 - 2, where the middle goes left with 1/4 and right with 3/4. After two steps:
+        // from 0: 1/4 at 0, 3/4 at 2; from 1: always back; from 2: 1/4 at 0, 3/4 at 2.
+        let batch = pack(&[(3, &[[0, 1], [1, 0], [1, 2], [2, 1]])]);
+        #[rustfmt::skip]
+        let expected = [
+            1.0, 0.0, 0.0,   0.0, 1.0, 0.0,   0.0, 0.0, 1.0,
+            0.0, 1.0, 0.0,   0.25, 0.0, 0.75, 0.0, 1.0, 0.0,
+            0.25, 0.0, 0.75, 0.0, 1.0, 0.0,   0.25, 0.0, 0.75,
+        ];
+        assert_eq!(stack(&[1.0, 0.25, 0.75, 1.0], &batch, 2), expected);
+    }
+
+    #[test]
+    fn duplicates_add_up_self_loops_stay_and_nodes_without_edges_lose_their_walk() {
+        // 0 -> 1 twice, 1 -> 1; node 2 alone. The second graph has one node and no edge.
+        let batch = pack(&[(3, &[[0, 1], [0, 1], [1, 1]]), (1, &[])]);
+        let stack = stack(&[0.5, 0.5, 1.0], &batch, 2);
+        assert_eq!(stack[..10], [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
+        for channel in [&stack[10..20], &stack[20..]] {
+            assert_eq!(*channel, [0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        }
+    }
+
+    #[test]
+    fn a_batch_without_any_edge_has_the_identity_and_nothing_else() {
+        let batch = pack(&[(2, &[])]);
+        assert_eq!(stack(&[], &batch, 1), [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+    }
+}

@@ -1,0 +1,600 @@
+//! The program as a user meets it: what it prints, what it leaves on disk, how it ends.
+//!
+//! Texts are snapshots; after a wanted change, `INSTA_UPDATE=always cargo test --workspace --test cli`
+//! writes them anew.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A model and a dataset so small that an epoch takes milliseconds.
+const TINY: [&str; 8] = [
+    "data.rows=2",
+    "data.columns=[2,3]",
+    "data.train=8",
+    "data.valid=4",
+    "data.test=4",
+    "train.batch.graphs=4",
+    "model.width=8",
+    "model.virtual_edges.steps=3",
+];
+
+/// Recipes with all that a checkpoint must hold: dropout, averaged weights, learned edge weights.
+const EVERYTHING: [&str; 4] =
+    ["model.dropout=0.1", "train.average_decay=0.9", "train.statistics_batches=2", "data.train=24"];
+
+const WEIGHTS: [&str; 2] = ["checkpoints/last/weights.safetensors", "checkpoints/best/weights.safetensors"];
+
+/// An empty directory to run the program in.
+struct Workplace(TempDir);
+
+/// What a finished program said.
+struct Said {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+/// A program in the background; ended with the test, however that ends.
+struct Background(Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // Both fail only for a program that has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Workplace {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    fn json(&self, name: &str) -> Value {
+        json(&self.read(name))
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("it is inside the workplace")).expect("made");
+        fs::write(path, content).expect("written");
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_graph-diffuser"));
+        command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
+        // Help is wrapped to the width of the terminal, if there is one.
+        command.env("COLUMNS", "100").env("RUST_BACKTRACE", "0").env("NO_COLOR", "1");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Said {
+        let Output { status, stdout, stderr } = self.command(arguments).output().expect("the program starts");
+        let text = |bytes| String::from_utf8(bytes).expect("the program writes UTF-8");
+        Said { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+    }
+
+    /// Trains to the end in `runs/NAME-sSEED` or where `arguments` say.
+    fn train(&self, recipe: &str, settings: &[&str], arguments: &[&str]) -> Said {
+        let said = self.run(&train(recipe, settings, arguments));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        said
+    }
+
+    fn start(&self, arguments: &[&str]) -> Background {
+        // Files, because a pipe that nobody reads would fill and hold the program up.
+        let file = |name| File::create(self.path(name)).expect("a file for its output");
+        let mut command = self.command(arguments);
+        let child = command.stdout(file("stdout")).stderr(file("stderr")).spawn();
+        Background(child.expect("the program starts"))
+    }
+
+    /// Waits until `run` has so many lines of metrics.
+    fn wait_for_epochs(&self, run: &str, epochs: usize) {
+        let metrics = self.path(run).join("metrics.jsonl");
+        let start = Instant::now();
+        while fs::read_to_string(&metrics).unwrap_or_default().lines().count() < epochs {
+            assert!(start.elapsed() < Duration::from_secs(60), "{run} never had {epochs} epochs");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Every file below `directory` and its content.
+    fn tree(&self, directory: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut files = BTreeMap::new();
+        let mut directories = vec![self.path(directory)];
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(directory).expect("a directory") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    directories.push(path);
+                } else {
+                    let content = fs::read(&path).expect("a file");
+                    files.insert(path, content);
+                }
+            }
+        }
+        files
+    }
+
+    #[track_caller]
+    fn assert_same_weights(&self, left: &str, right: &str) {
+        for name in WEIGHTS {
+            let read = |run: &str| fs::read(self.path(run).join(name)).expect("a finished run has weights");
+            assert!(read(left) == read(right), "`{name}` of {left} and of {right} differ");
+        }
+    }
+}
+
+impl Background {
+    /// Asks the program to stop, as Ctrl-C does.
+    fn interrupt(&self) {
+        let id = self.0.id().to_string();
+        let sent = Command::new("kill").args(["-INT", &id]).status().expect("`kill` is on every Unix");
+        assert!(sent.success(), "the program had ended before it was interrupted");
+    }
+
+    /// Ends the program as power loss would.
+    fn kill(&mut self) {
+        self.0.kill().expect("it can be killed");
+        let status = self.0.wait().expect("it ends");
+        assert_eq!(status.code(), None, "the program had ended before it was killed");
+    }
+
+    fn exit_code(&mut self, within: Duration) -> Option<i32> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait().expect("its state is known") {
+                return status.code();
+            }
+            assert!(start.elapsed() < within, "it did not end within {within:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn train<'a>(recipe: &'a str, settings: &[&'a str], arguments: &[&'a str]) -> Vec<&'a str> {
+    let settings = TINY.iter().chain(settings).flat_map(|setting| ["--set", setting]);
+    ["train", recipe].into_iter().chain(settings).chain(arguments.iter().copied()).collect()
+}
+
+#[track_caller]
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
+}
+
+/// All that a program said, for a snapshot.
+fn transcript(said: &Said) -> String {
+    let mut text = format!("exit code: {}\n", said.code.map_or_else(|| "none".to_owned(), |code| code.to_string()));
+    for (name, stream) in [("stdout", &said.stdout), ("stderr", &said.stderr)] {
+        if !stream.is_empty() {
+            text.push_str(&format!("--- {name}\n{stream}"));
+        }
+    }
+    text
+}
+
+/// Compares with the snapshot `name`, without what differs from machine to machine.
+#[track_caller]
+fn assert_text(name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    for (pattern, replacement) in [
+        (r"\d+\.\d s  \d+ graphs/s(  .* left)?", "[time]"),
+        (r"\d+ s of training", "[time]"),
+        (r"(loss|accuracy|valid) \d\.\d{4}", "$1 [number]"),
+        (r" \(best\)|at epoch \d+ ", ""),
+        (r"\| 0\.\d{4} ", "| [number] "),
+        (r"\| (\d+) \| \d+ \| –", "| $1 | [seconds] | –"),
+        (r"graphs \[[\d, ]+\]", "graphs [numbers]"),
+        (r"(/private)?/(tmp|var)/[\w/.+-]*", "[temporary]"),
+    ] {
+        settings.add_filter(pattern, replacement);
+    }
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
+
+// What a user reads.
+
+#[test]
+fn every_command_explains_itself_with_an_example() {
+    let work = Workplace::new();
+    let commands: [&[&str]; 9] = [
+        &[],
+        &["train"],
+        &["eval"],
+        &["recipe"],
+        &["recipe", "list"],
+        &["recipe", "show"],
+        &["recipe", "check"],
+        &["report"],
+        &["bench"],
+    ];
+    for command in commands {
+        let said = work.run(&[command, &["--help"]].concat());
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{command:?}");
+        assert!(said.stdout.contains("Example"), "{command:?} has no example");
+        assert!(said.stdout.contains("--json"), "{command:?} has no --json");
+        assert_text(&[&["help"], command].concat().join("_"), &said.stdout);
+    }
+}
+
+#[test]
+fn recipes_are_listed_and_shown_whole() {
+    let work = Workplace::new();
+    assert_text("recipe_list", &transcript(&work.run(&["recipe", "list"])));
+    let shown = work.run(&["recipe", "show", "grid-diffuser"]);
+    assert_text("recipe_show_grid-diffuser", &transcript(&shown));
+    // What is shown is a recipe again.
+    work.write("mine.toml", &shown.stdout);
+    assert_text("recipe_check", &transcript(&work.run(&["recipe", "check", "mine.toml"])));
+    assert_eq!(work.run(&["recipe", "show", "mine.toml"]).stdout, shown.stdout);
+}
+
+#[test]
+fn every_mistake_is_answered_with_a_hint() {
+    let work = Workplace::new();
+    work.write("plain/notes.txt", "no run");
+    work.write("broken.toml", "name = \"broken\"\n\n[data]\nkind = \"grid_histogram\"\nrows = = 3\n");
+    work.write("unknown.toml", &work.run(&["recipe", "show", "grid-quick"]).stdout.replace("heads =", "haeds ="));
+    // A run whose training never began.
+    let settings: Vec<&str> = TINY.iter().flat_map(|setting| ["--set", setting]).collect();
+    let recipe = work.run(&[&["recipe", "show", "grid-quick"], &settings[..]].concat()).stdout;
+    work.write("untrained/recipe.toml", &recipe);
+    let mistakes: [(&str, &[&str]); 18] = [
+        ("no_command", &[]),
+        ("unknown_command", &["trian"]),
+        ("no_recipe", &["train"]),
+        ("unknown_recipe", &["train", "grid-quik"]),
+        ("missing_recipe_file", &["train", "mine.toml"]),
+        ("misspelt_key", &["train", "grid-quick", "--set", "model.widht=32"]),
+        ("heads_do_not_divide_width", &["train", "grid-quick", "--set", "model.width=66"]),
+        ("malformed_set", &["train", "grid-quick", "--set", "optim.lr"]),
+        ("malformed_seeds", &["train", "grid-quick", "--seeds", "0-3"]),
+        ("no_seeds", &["train", "grid-quick", "--seeds", "3..3"]),
+        ("resume_with_settings", &["train", "--resume", "untrained", "--set", "seed=1"]),
+        ("resume_a_missing_run", &["train", "--resume", "runs/none"]),
+        ("check_broken_toml", &["recipe", "check", "broken.toml"]),
+        ("check_unknown_key", &["recipe", "check", "unknown.toml"]),
+        ("eval_a_missing_run", &["eval", "runs/none"]),
+        ("eval_no_run", &["eval", "plain"]),
+        ("eval_without_weights", &["eval", "untrained"]),
+        ("report_nothing_finished", &["report", "untrained"]),
+    ];
+    for (name, arguments) in mistakes {
+        let said = work.run(arguments);
+        assert!(matches!(said.code, Some(1 | 2)), "{name}: {:?}", said.code);
+        assert_eq!(said.stdout, "", "{name} wrote to stdout");
+        assert_text(&format!("mistake_{name}"), &transcript(&said));
+    }
+    assert!(!work.path("runs").exists(), "a mistake made a run directory");
+}
+
+#[test]
+fn training_tells_its_progress_line_by_line() {
+    let work = Workplace::new();
+    let said = work.train("grid-quick", &["train.epochs=2"], &[]);
+    assert_text("training", &transcript(&said));
+}
+
+// What is left on disk.
+
+#[test]
+fn training_writes_a_directory_that_explains_itself() {
+    let work = Workplace::new();
+    let said = work.train("grid-quick", &["train.epochs=2"], &["--seed", "7"]);
+    assert_eq!(said.stdout.lines().count(), 1, "more than the result on stdout: {}", said.stdout);
+    let run = "runs/grid-quick-s7";
+    let root = work.path(run);
+    let files: Vec<String> = work
+        .tree(run)
+        .into_keys()
+        .map(|path| path.strip_prefix(&root).expect("below the run").display().to_string())
+        .filter(|name| !name.contains(".previous")) // those of the epoch before
+        .collect();
+    assert_eq!(
+        files,
+        [
+            "checkpoints/best/manifest.json",
+            "checkpoints/best/weights.safetensors",
+            "checkpoints/last/manifest.json",
+            "checkpoints/last/optimiser.safetensors",
+            "checkpoints/last/progress.json",
+            "checkpoints/last/weights.safetensors",
+            "environment.json",
+            "lock",
+            "metrics.jsonl",
+            "recipe.toml",
+            "report.md",
+            "result.json",
+        ]
+    );
+    let name = |file: &str| format!("{run}/{file}");
+    let recipe = work.read(&name("recipe.toml"));
+    assert!(recipe.contains("seed = 7") && recipe.contains("beta_2 = "), "a default is not written out: {recipe}");
+    assert!(work.run(&["recipe", "check", &name("recipe.toml")]).code == Some(0));
+    let environment = work.json(&name("environment.json"));
+    assert_eq!(environment["command"][1], "train");
+    let epochs: Vec<Value> = work.read(&name("metrics.jsonl")).lines().map(json).collect();
+    assert_eq!(epochs.iter().map(|epoch| epoch["epoch"].as_u64()).collect::<Vec<_>>(), [Some(1), Some(2)]);
+    assert_eq!(epochs[1]["step"], 4); // 8 graphs, 4 a batch, twice
+    let result = work.json(&name("result.json"));
+    assert_eq!((&result["seed"], &result["epochs"]), (&7.into(), &2.into()));
+    assert!(work.read(&name("report.md")).contains("| grid-quick | 1 | accuracy |"));
+}
+
+#[test]
+fn weights_are_safetensors_that_any_reader_takes() {
+    let work = Workplace::new();
+    work.train("grid-diffuser", &["train.epochs=1"], &["--out", "run"]);
+    let trainable = work.json("run/result.json")["parameters"].as_u64().expect("a count");
+    for name in WEIGHTS {
+        let file = fs::read(work.path("run").join(name)).expect("weights");
+        let (length, rest) = file.split_at(8);
+        let length = u64::from_le_bytes(length.try_into().expect("eight bytes")) as usize;
+        let (header, data) = rest.split_at(length);
+        let header: BTreeMap<String, Value> = serde_json::from_slice(header).expect("a JSON object");
+        let mut spans = Vec::new();
+        for (tensor, entry) in header.iter().filter(|(tensor, _)| *tensor != "__metadata__") {
+            assert_eq!(entry["dtype"], "F32", "{tensor}");
+            let numbers = |key: &str| -> Vec<u64> {
+                let values = entry[key].as_array().expect("a list");
+                values.iter().map(|value| value.as_u64().expect("a count")).collect()
+            };
+            let (shape, span) = (numbers("shape"), numbers("data_offsets"));
+            assert_eq!(span[1] - span[0], 4 * shape.iter().product::<u64>(), "{tensor}");
+            spans.push((span[0], span[1]));
+        }
+        spans.sort_unstable();
+        let end = spans.iter().fold(0, |end, &(from, to)| {
+            assert_eq!(from, end, "a gap or an overlap");
+            to
+        });
+        assert_eq!(end, data.len() as u64);
+        assert!(end / 4 >= trainable, "{} numbers for {trainable} parameters", end / 4);
+        let numbers = data.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().expect("four bytes")));
+        assert!(numbers.into_iter().all(f32::is_finite));
+    }
+}
+
+#[test]
+fn a_run_is_never_overwritten() {
+    let work = Workplace::new();
+    let arguments = train("grid-quick", &["train.epochs=1"], &[]);
+    work.train("grid-quick", &["train.epochs=1"], &[]);
+    let before = work.tree("runs");
+    let said = work.run(&arguments);
+    assert_text("mistake_existing_run", &transcript(&said));
+    assert_eq!(said.code, Some(2));
+    // One of three seeds is taken: none is started.
+    let said = work.run(&train("grid-quick", &[], &["--seeds", "0..3"]));
+    assert_eq!(said.code, Some(2));
+    work.write("taken/notes.txt", "mine");
+    let said = work.run(&train("grid-quick", &[], &["--out", "taken"]));
+    assert_text("mistake_existing_directory", &transcript(&said));
+    assert!(work.tree("runs") == before, "a file of the run has changed");
+    assert_eq!(work.tree("taken").len(), 1);
+}
+
+// What programs read.
+
+#[test]
+fn json_is_one_object_a_line_and_nothing_else_on_stdout() {
+    let work = Workplace::new();
+    let lines = |said: &Said| -> Vec<Value> {
+        let values: Vec<Value> = said.stdout.lines().map(json).collect();
+        assert!(values.iter().all(Value::is_object), "{}", said.stdout);
+        values
+    };
+    let trained = lines(&work.train("grid-quick", &["train.epochs=2"], &["--json", "--out", "run"]));
+    assert_eq!(trained.len(), 3, "two epochs and the result");
+    assert_eq!(trained[0]["epoch"], 1);
+    assert_eq!(trained[2], work.json("run/result.json"));
+    assert_eq!(trained[..2], work.read("run/metrics.jsonl").lines().map(json).collect::<Vec<_>>());
+    let shown = lines(&work.run(&["--json", "recipe", "show", "grid-diffuser-authors"]));
+    assert_eq!(shown[0]["total"], 43_000);
+    assert_eq!(lines(&work.run(&["recipe", "list", "--json"])).len(), 3);
+    assert_eq!(lines(&work.run(&["recipe", "check", "grid-quick", "--json"]))[0]["sound"], true);
+    let measured = lines(&work.run(&["bench", "zinc", "--steps", "1", "--threads", "2", "--forward", "--json"]));
+    for key in ["case", "threads", "pairs", "params", "train_ms", "forward_ms", "peak_rss_mb", "graphs_per_s"] {
+        assert!(measured[0].get(key).is_some(), "no `{key}`");
+    }
+}
+
+#[test]
+fn eval_gives_the_score_that_training_reported() {
+    let work = Workplace::new();
+    work.train("grid-diffuser", &["train.epochs=3"], &["--out", "run"]);
+    let result = work.json("run/result.json");
+    let evaluated = |arguments: &[&str]| {
+        let said = work.run(&[&["eval", "run", "--json"], arguments].concat());
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+        json(&said.stdout)
+    };
+    for (split, scores) in [("test", &result["test"]), ("valid", &result["best"]["valid"])] {
+        for threads in ["1", "2"] {
+            let evaluation = evaluated(&["--split", split, "--threads", threads]);
+            assert_eq!(evaluation["value"], scores["metric"], "{split}");
+            assert_eq!(evaluation["loss"], scores["loss"], "{split}");
+        }
+    }
+    assert_eq!(evaluated(&[])["split"], "test");
+    assert_eq!(work.run(&["eval", "run"]).stdout.lines().count(), 1);
+}
+
+#[test]
+fn a_report_sums_up_seeds_in_three_formats() {
+    let work = Workplace::new();
+    work.train("grid-quick", &["train.epochs=1"], &["--seeds", "0..2"]);
+    let runs = ["runs/grid-quick-s0", "runs/grid-quick-s1"];
+    let scores: Vec<f64> = runs
+        .iter()
+        .map(|run| work.json(&format!("{run}/result.json"))["test"]["metric"].as_f64().expect("a score"))
+        .collect();
+    let (mean, half) = (f64::midpoint(scores[0], scores[1]), (scores[0] - scores[1]).abs() / 2.0);
+    let close = |value: &Value, expected: f64| (value.as_f64().expect("a number") - expected).abs() < 1e-12;
+    let report = |arguments: &[&str]| {
+        let said = work.run(&[&["report"], &runs[..], arguments].concat());
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+        said.stdout
+    };
+    assert_text("report", &report(&[]));
+    let table = json(&report(&["--json"]));
+    assert_eq!(table, json(&report(&["--format", "json"])));
+    let row = &table["rows"][0];
+    assert_eq!(row["seeds"], json("[0, 1]"));
+    // Of two values the population deviation is half their distance, the sample one √2 times that.
+    assert!(close(&row["mean"], mean) && close(&row["population_deviation"], half), "{row}");
+    assert!(close(&row["sample_deviation"], half * 2.0_f64.sqrt()), "{row}");
+    let csv = report(&["--format", "csv"]);
+    let cells: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!((cells.len(), cells[0].len(), cells[1].len()), (2, 11, 11), "{csv}");
+    assert_eq!((cells[0][3], cells[1][3].parse()), ("mean", Ok(row["mean"].as_f64().expect("a number"))));
+    // A run that is not finished is left out, and said so.
+    work.write("runs/begun/recipe.toml", &work.read("runs/grid-quick-s0/recipe.toml"));
+    let said = work.run(&["report", runs[0], "runs/begun", "--json"]);
+    assert_eq!(said.code, Some(0));
+    assert!(said.stderr.contains("`runs/begun` is left out"), "{}", said.stderr);
+    assert_eq!(json(&said.stdout)["rows"][0]["seeds"], json("[0]"));
+}
+
+// How it ends.
+
+#[test]
+fn a_loss_that_is_not_finite_stops_training_and_names_the_step() {
+    let work = Workplace::new();
+    let said = work.run(&train("grid-quick", &["train.epochs=3", "optim.lr=1e38"], &["--out", "run"]));
+    assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
+    assert!(said.stderr.contains("error: step ") && said.stderr.contains("is not finite"), "{}", said.stderr);
+    assert!(said.stderr.contains("hint: "), "{}", said.stderr);
+}
+
+#[test]
+fn ctrl_c_saves_and_says_how_to_go_on() {
+    let work = Workplace::new();
+    let mut training = work.start(&train("grid-quick", &["train.epochs=100000"], &["--out", "run"]));
+    work.wait_for_epochs("run", 2);
+    training.interrupt();
+    assert_eq!(training.exit_code(Duration::from_secs(20)), Some(130));
+    let stderr = work.read("stderr");
+    assert!(stderr.contains("go on with\n  graph-diffuser train --resume run\n"), "{stderr}");
+    assert_eq!(work.read("stdout"), "");
+    let epochs = work.json("run/checkpoints/last/progress.json")["epoch"].as_u64().expect("a count");
+    assert!(epochs >= 2 && !work.path("run/result.json").exists());
+    // It does go on, and the weights so far can be scored.
+    assert_eq!(work.run(&["eval", "run"]).code, Some(0));
+    let again = work.start(&["train", "--resume", "run"]);
+    work.wait_for_epochs("run", epochs as usize + 1);
+    again.interrupt();
+    let stderr = work.read("stderr");
+    assert!(stderr.contains(&format!("resuming after {epochs} epochs")), "{stderr}");
+}
+
+#[test]
+fn two_programs_cannot_train_one_run() {
+    let work = Workplace::new();
+    let _first = work.start(&train("grid-quick", &["train.epochs=100000"], &["--out", "run"]));
+    work.wait_for_epochs("run", 1);
+    let said = work.run(&["train", "--resume", "run"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
+    assert_text("mistake_busy", &transcript(&said));
+}
+
+#[test]
+fn a_run_stopped_at_any_moment_ends_in_the_same_bits() {
+    let work = Workplace::new();
+    let settings = [&EVERYTHING[..], &["train.epochs=40"]].concat();
+    work.train("grid-diffuser", &settings, &["--out", "whole", "--threads", "1"]);
+    let resume = ["train", "--resume", "stopped"];
+    let mut training = work.start(&train("grid-diffuser", &settings, &["--out", "stopped", "--threads", "2"]));
+    // The delays reach from the middle of a save to the middle of an epoch.
+    for (epochs, delay_ms, kill) in [(2, 0, true), (5, 3, true), (9, 7, false), (13, 12, true)] {
+        work.wait_for_epochs("stopped", epochs);
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        if kill {
+            training.kill();
+        } else {
+            training.interrupt();
+            assert_eq!(training.exit_code(Duration::from_secs(20)), Some(130));
+        }
+        training = work.start(&resume);
+    }
+    assert_eq!(training.exit_code(Duration::from_secs(60)), Some(0), "{}", work.read("stderr"));
+    work.assert_same_weights("whole", "stopped");
+    let scores = |run: &str| {
+        let result = work.json(&format!("{run}/result.json"));
+        (result["best"].clone(), result["test"].clone(), result["epochs"].clone())
+    };
+    assert_eq!(scores("whole"), scores("stopped"));
+    let losses = |run: &str| -> Vec<Value> {
+        let metrics = work.read(&format!("{run}/metrics.jsonl"));
+        metrics.lines().map(|line| json(line)["train_loss"].clone()).collect()
+    };
+    assert_eq!(losses("whole"), losses("stopped"));
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let work = Workplace::new();
+    // Large enough that the work is in fact shared out.
+    let settings =
+        ["data.rows=8", "data.columns=[8,9]", "data.train=16", "model.width=32", "model.dropout=0.1", "train.epochs=2"];
+    for threads in ["1", "2", "3"] {
+        work.train("grid-diffuser", &settings, &["--threads", threads, "--out", threads]);
+    }
+    work.assert_same_weights("1", "2");
+    work.assert_same_weights("1", "3");
+}
+
+#[test]
+fn a_damaged_checkpoint_is_passed_over_with_a_warning() {
+    let work = Workplace::new();
+    work.train("grid-diffuser", &["train.epochs=4"], &["--out", "whole"]);
+    work.train("grid-diffuser", &["train.epochs=4"], &["--out", "damaged"]);
+    let weights = work.path("damaged/checkpoints/last/weights.safetensors");
+    let mut bytes = fs::read(&weights).expect("weights");
+    *bytes.last_mut().expect("not empty") ^= 1;
+    fs::write(&weights, bytes).expect("damaged");
+    let said = work.run(&["train", "--resume", "damaged"]);
+    assert_eq!(said.code, Some(0));
+    assert!(said.stderr.contains("warning: ") && said.stderr.contains("damaged `weights.safetensors`"), "{}", said.stderr);
+    assert!(said.stderr.contains("resuming after 3 epochs"), "{}", said.stderr);
+    work.assert_same_weights("whole", "damaged");
+    // Neither is whole: nothing is guessed.
+    for name in ["last", "last.previous"] {
+        remove_manifest(&work.path("damaged/checkpoints").join(name));
+    }
+    let said = work.run(&["train", "--resume", "damaged"]);
+    assert_eq!(said.code, Some(1));
+    assert!(said.stderr.contains("no whole checkpoint"), "{}", said.stderr);
+}
+
+fn remove_manifest(checkpoint: &Path) {
+    fs::remove_file(checkpoint.join("manifest.json")).expect("a checkpoint has a manifest");
+}
+
+#[test]
+fn a_finished_run_can_be_resumed_and_stays_as_it_is() {
+    let work = Workplace::new();
+    work.train("grid-quick", &["train.epochs=2"], &["--out", "run"]);
+    let before = work.tree("run");
+    let said = work.run(&["train", "--resume", "run"]);
+    assert_eq!(said.code, Some(0));
+    assert_eq!(said.stdout.lines().count(), 1, "{}", said.stdout);
+    assert!(work.tree("run") == before, "a file of the run has changed");
+}

@@ -1,0 +1,86 @@
+//! Gradients against central differences in f64: every kind of model on every kind of batch.
+//!
+//! One direction through all parameters at once, and one through those of each part alone, so that
+//! a small part cannot hide behind a large one.
+
+mod models;
+
+use std::collections::BTreeMap;
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use graph_diffuser::batch::GraphBatch;
+use graph_diffuser::model::GraphDiffuser;
+use graph_diffuser::nn::Pass;
+use graph_diffuser::parameters;
+use graph_diffuser::task::Task;
+use graph_diffuser_data::Seeds;
+use models::{Case, cases};
+
+/// Small enough for the curvature, large enough for the rounding: errors near 1e-9 are usual.
+const STEP: f64 = 1e-6;
+
+fn loss(case: &Case, model: &GraphDiffuser, batch: &GraphBatch) -> Tensor<1> {
+    Task::of(case.targets).loss(model.forward(batch, &Pass::train(3)), &batch.targets)
+}
+
+/// The part that a parameter belongs to: the first two names of its path, numbers left out.
+fn part(name: &str) -> String {
+    let names = name.split('.').filter(|name| name.parse::<usize>().is_err());
+    names.take(2).collect::<Vec<_>>().join(".")
+}
+
+fn check(case: &Case, what: &str, batch: &GraphBatch, plain: &GraphBatch) {
+    let device = Device::flex().autodiff();
+    let model = case.model(&device, DType::F64);
+    let gradients = parameters::gradients(&model, &mut loss(case, &model, batch).backward());
+    let gradient: Vec<f64> = gradients.into_iter().flat_map(|part| part.into_data().iter::<f64>().collect::<Vec<_>>()).collect();
+    let mut parts: BTreeMap<String, Vec<bool>> = BTreeMap::new();
+    let mut start = 0;
+    for entry in parameters::entries(&model).into_iter().filter(|entry| entry.trainable) {
+        let end = start + entry.count();
+        for name in ["all".to_owned(), part(&entry.name)] {
+            parts.entry(name).or_insert_with(|| vec![false; gradient.len()])[start..end].fill(true);
+        }
+        start = end;
+    }
+    let plain_model = case.model(&Device::flex(), DType::F64);
+    let origin = parameters::flatten(&plain_model);
+    for (name, members) in parts {
+        let mut stream = Seeds::new(4).stream(&name);
+        let direction: Vec<f64> =
+            members.iter().map(|&member| if member { stream.normal() } else { 0.0 }).collect();
+        let slope: f64 = gradient.iter().zip(&direction).map(|(gradient, direction)| gradient * direction).sum();
+        let at = |distance: f64| {
+            let data = TensorData::new(direction.clone(), [direction.len()]);
+            let offset = Tensor::<1>::from_data(data, (&Device::flex(), DType::F64)) * distance;
+            let moved = parameters::assign(plain_model.clone(), &(origin.clone() + offset));
+            loss(case, &moved, plain).into_scalar::<f64>()
+        };
+        let difference = (at(STEP) - at(-STEP)) / (2.0 * STEP);
+        let error = (slope - difference).abs() / slope.abs().max(1e-2);
+        assert!(error < 1e-5, "{}, {what}, {name}: slope {slope:e}, difference {difference:e}", case.name);
+    }
+}
+
+#[test]
+fn gradients_of_every_part_are_slopes() {
+    for case in cases() {
+        for (what, graphs) in case.batches() {
+            let batch = case.pack(&graphs, &Device::flex().autodiff(), DType::F64);
+            let plain = case.pack(&graphs, &Device::flex(), DType::F64);
+            check(&case, what, &batch, &plain);
+        }
+    }
+}
+
+#[test]
+fn gradients_through_dropout_are_slopes() {
+    for mut case in cases().into_iter().filter(|case| ["molecule", "code", "cls"].contains(&case.name)) {
+        case.config.dropout = 0.2;
+        case.config.attention.as_mut().expect("they attend").dropout = 0.5;
+        let (what, graphs) = case.batches().swap_remove(0);
+        let batch = case.pack(&graphs, &Device::flex().autodiff(), DType::F64);
+        let plain = case.pack(&graphs, &Device::flex(), DType::F64);
+        check(&case, what, &batch, &plain);
+    }
+}

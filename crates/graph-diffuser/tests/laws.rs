@@ -1,0 +1,165 @@
+//! By law: what must hold whatever the weights are.
+
+mod models;
+
+use burn::module::Module;
+use burn::tensor::{DType, Device, Tensor};
+use graph_diffuser::batch::TargetTensor;
+use graph_diffuser::model::GraphDiffuser;
+use graph_diffuser::nn::Pass;
+use graph_diffuser::parameters;
+use graph_diffuser::task::Task;
+use graph_diffuser_data::{Features, Graph, Seeds, TargetSchema, Targets};
+use models::{Case, cases};
+
+fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+fn assert_close(what: &str, ours: &[f64], expected: &[f64], tolerance: f64) {
+    assert_eq!(ours.len(), expected.len(), "{what}");
+    for (place, (ours, expected)) in ours.iter().zip(expected).enumerate() {
+        let close = (ours - expected).abs() <= tolerance * expected.abs().max(1.0);
+        assert!(close, "{what}: entry {place} is {ours}, not {expected}");
+    }
+}
+
+/// Weights and running statistics as after some training, so that no law holds by accident.
+fn unsettled(case: &Case) -> GraphDiffuser {
+    let model = case.model(&Device::flex(), DType::F64);
+    let batches = case.batches();
+    let batch = case.pack(&batches[0].1, &Device::flex(), DType::F64);
+    let pass = Pass::train(0);
+    model.forward(&batch, &pass);
+    parameters::update_statistics(model, &pass.into_statistics(), 0.5)
+}
+
+fn evaluate(case: &Case, model: &GraphDiffuser, graphs: &[Graph]) -> Vec<f64> {
+    numbers(model.forward(&case.pack(graphs, &Device::flex(), DType::F64), &Pass::evaluate()))
+}
+
+#[test]
+fn a_graph_is_the_same_alone_or_in_any_batch() {
+    for case in cases() {
+        let model = unsettled(&case);
+        for (what, graphs) in case.batches() {
+            let together = evaluate(&case, &model, &graphs);
+            let alone: Vec<f64> = graphs.chunks(1).flat_map(|graph| evaluate(&case, &model, graph)).collect();
+            assert_close(&format!("{}, {what}", case.name), &together, &alone, 1e-10);
+        }
+    }
+}
+
+/// The graph with node `i` called `order[i]`.
+fn renumbered(graph: &Graph, order: &[usize]) -> Graph {
+    fn moved<T: Copy>(values: &[T], columns: usize, order: &[usize]) -> Vec<T> {
+        let mut moved = values.to_vec();
+        for (old, &new) in order.iter().enumerate() {
+            moved[new * columns..(new + 1) * columns].copy_from_slice(&values[old * columns..(old + 1) * columns]);
+        }
+        moved
+    }
+    let Features::Categorical { columns, values } = &graph.node_features else { panic!("categories") };
+    Graph {
+        edges: graph.edges.iter().map(|ends| ends.map(|node| order[node as usize] as u32)).collect(),
+        node_features: Features::Categorical { columns: *columns, values: moved(values, *columns, order) },
+        targets: match &graph.targets {
+            Targets::NodeClasses(classes) => Targets::NodeClasses(moved(classes, 1, order)),
+            values => values.clone(),
+        },
+        ..graph.clone()
+    }
+}
+
+#[test]
+fn renumbering_nodes_renumbers_node_outputs_and_leaves_graph_outputs() {
+    for case in cases() {
+        let model = unsettled(&case);
+        let outputs = case.targets.outputs();
+        for (what, graphs) in case.batches() {
+            for graph in graphs {
+                let mut order: Vec<usize> = (0..graph.nodes).collect();
+                Seeds::new(2).stream("order").shuffle(&mut order);
+                let before = evaluate(&case, &model, std::slice::from_ref(&graph));
+                let after = evaluate(&case, &model, &[renumbered(&graph, &order)]);
+                let expected = match case.targets {
+                    TargetSchema::NodeClasses(_) => {
+                        let mut expected = before.clone();
+                        for (old, &new) in order.iter().enumerate() {
+                            expected[new * outputs..(new + 1) * outputs]
+                                .copy_from_slice(&before[old * outputs..(old + 1) * outputs]);
+                        }
+                        expected
+                    }
+                    _ => before,
+                };
+                assert_close(&format!("{}, {what}", case.name), &after, &expected, 1e-10);
+            }
+        }
+    }
+}
+
+#[test]
+fn graphs_of_one_structure_share_virtual_edges_without_changing_anything() {
+    let device = Device::flex().autodiff();
+    for case in cases().into_iter().filter(|case| ["fixed", "raw"].contains(&case.name)) {
+        let model = case.model(&device, DType::F64);
+        let (_, graphs) = case.batches().swap_remove(0); // two of its four graphs have one structure
+        let graphs: Vec<&Graph> = graphs.iter().collect();
+        let seen: Vec<_> = [true, false]
+            .into_iter()
+            .map(|share| {
+                let mut batcher = case.config.batcher(&device, DType::F64);
+                assert!(batcher.share_structures, "the adjacency is fixed");
+                batcher.share_structures = share;
+                let batch = batcher.pack_graphs(&graphs, case.targets, vec![]);
+                assert_eq!(batch.shared.is_some(), share);
+                let pass = Pass::train(0);
+                let output = model.forward(&batch, &pass);
+                let loss = Task::of(case.targets).loss(output.clone(), &batch.targets);
+                let gradients = parameters::gradients(&model, &mut loss.backward());
+                let statistics = pass.into_statistics();
+                let mut values = numbers(output);
+                values.extend(gradients.into_iter().flat_map(numbers));
+                values.extend(statistics.into_iter().flat_map(|statistic| numbers(statistic.value)));
+                values
+            })
+            .collect();
+        assert_close(case.name, &seen[0], &seen[1], 1e-10);
+    }
+}
+
+#[test]
+fn a_loss_counts_known_targets_only() {
+    let case = cases().into_iter().find(|case| case.name == "code").expect("two values a graph");
+    let model = case.model(&Device::flex(), DType::F64);
+    let (_, mut graphs) = case.batches().swap_remove(0);
+    let Targets::GraphValues(values) = &mut graphs[1].targets else { panic!("values") };
+    values[0] = f32::NAN;
+    let batch = case.pack(&graphs, &Device::flex(), DType::F64);
+    let output = model.forward(&batch, &Pass::evaluate());
+    let TargetTensor::GraphValues { values, known } = &batch.targets else { panic!("values") };
+    let (predicted, values, known) = (numbers(output.clone()), numbers(values.clone()), numbers(known.clone()));
+    assert_eq!(known.iter().sum::<f64>(), 7.0);
+    let errors = predicted.iter().zip(&values).zip(&known).map(|((ours, value), known)| (ours - value).abs() * known);
+    let loss = numbers(Task::GraphRegression.loss(output, &batch.targets))[0];
+    assert_close("loss", &[loss], &[errors.sum::<f64>() / 7.0], 1e-12);
+}
+
+#[test]
+fn dropout_is_repeatable_and_absent_in_evaluation() {
+    let mut case = cases().into_iter().find(|case| case.name == "molecule").expect("it is there");
+    case.config.dropout = 0.3;
+    case.config.attention.as_mut().expect("it attends").dropout = 0.5;
+    let model = case.model(&Device::flex(), DType::F64);
+    let (_, graphs) = case.batches().swap_remove(0);
+    let batch = case.pack(&graphs, &Device::flex(), DType::F64);
+    let output = |pass: Pass| numbers(model.forward(&batch, &pass));
+    assert_eq!(output(Pass::train(1)), output(Pass::train(1)));
+    assert_ne!(output(Pass::train(1)), output(Pass::train(2)));
+    let mut without = case;
+    without.config.dropout = 0.0;
+    without.config.attention.as_mut().expect("it attends").dropout = 0.0;
+    let plain = without.model(&Device::flex(), DType::F64).valid();
+    assert_eq!(output(Pass::evaluate()), numbers(plain.forward(&batch, &Pass::evaluate())));
+}

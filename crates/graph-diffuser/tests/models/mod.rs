@@ -1,0 +1,168 @@
+//! Small models of every kind, and graphs of every awkward kind.
+
+use burn::tensor::{DType, Device};
+use graph_diffuser::batch::GraphBatch;
+use graph_diffuser::model::{GraphDiffuser, ModelConfig};
+use graph_diffuser::nn::Init;
+use graph_diffuser_data::{FeatureSchema, Features, Graph, Seeds, Stream, TargetSchema, Targets};
+
+/// A config, with the head that fits what is predicted.
+pub struct Case {
+    pub name: &'static str,
+    pub config: ModelConfig,
+    pub targets: TargetSchema,
+    pub edge_features: bool,
+}
+
+/// Every part of the model in at least one of them.
+pub fn cases() -> Vec<Case> {
+    let node = "[head]\nkind = \"node\"\nmlp = { shape = \"plain\", hidden_layers = 1 }";
+    let graph = |pooling: &str, mlp: &str| format!("[head]\nkind = \"graph\"\npooling = \"{pooling}\"\nmlp = {mlp}");
+    let attention = |scores: &str| format!("[attention]\nheads = 2\nscores = {scores}");
+    let gate = "{ kind = \"position_and_content\", combine = \"gate\" }";
+    let edges = |text: &str| format!("[virtual_edges]\nsteps = 3\n{text}");
+    let base = "width = 8\nlayers = 2";
+    let case = |name, parts: &[&str], targets, edge_features| Case {
+        name,
+        config: toml::from_str(&parts.join("\n")).unwrap_or_else(|error| panic!("{name}: {error}")),
+        targets,
+        edge_features,
+    };
+    let classes = TargetSchema::NodeClasses(3);
+    vec![
+        case("paper", &[base, &edges(""), &attention(gate), node], classes, false),
+        case(
+            "script",
+            &[
+                base,
+                "input_mlp = true\nnode_encoding = { kind = \"random_walk\", steps = 3, width = 3 }",
+                &edges("adjacency = { kind = \"weighted\", kernel = \"exp\" }\nffn = { form = \"script\", layers = 2, multiplier = 2 }\nself_edges = \"off\""),
+                &attention("{ kind = \"position_and_content\", combine = \"add\" }"),
+                node,
+            ],
+            classes,
+            false,
+        ),
+        case(
+            "code",
+            &[
+                base,
+                "mpnn = { kind = \"gated_gcn\", parallel = true }",
+                &edges("adjacency = { kind = \"weighted\", projections = \"shared\" }\nffn = { form = \"code\", layers = 2, multiplier = 1 }\nself_edges = \"before_ffn\""),
+                &attention("{ kind = \"position_and_content\", combine = \"gate\", clamp = 0.7 }"),
+                &graph("mean", "{ shape = \"plain\", hidden_layers = 1 }"),
+            ],
+            TargetSchema::GraphValues(2),
+            true,
+        ),
+        case(
+            "molecule",
+            &[
+                base,
+                "mpnn = { kind = \"gine\", before = 1, parallel = true }",
+                &edges("transform = { kind = \"log\", epsilon = 1e-3 }\nffn = { form = \"residual\", layers = 1, multiplier = 2 }"),
+                &attention(gate),
+                &graph("sum", "{ shape = \"halving\" }"),
+            ],
+            TargetSchema::GraphValues(1),
+            true,
+        ),
+        case(
+            "cls",
+            &[
+                base,
+                "mpnn = { kind = \"gine\", parallel = true }",
+                &edges("transform = { kind = \"signed_square_root\" }"),
+                &attention(gate),
+                &graph("cls", "{ shape = \"plain\", hidden_layers = 0 }"),
+            ],
+            TargetSchema::GraphLabels(2),
+            false,
+        ),
+        case(
+            "fixed",
+            &[
+                base,
+                &edges("adjacency = { kind = \"fixed\" }\nself_edges = \"before_ffn\""),
+                &attention("{ kind = \"position\", combine = \"gate\" }"),
+                node,
+            ],
+            classes,
+            false,
+        ),
+        case(
+            "raw",
+            &[
+                base,
+                "mpnn = { kind = \"gated_gcn\", before = 2 }",
+                &edges("adjacency = { kind = \"fixed\" }\nffn = { form = \"none\" }"),
+                &attention("{ kind = \"position\", combine = \"add\" }"),
+                &graph("cls", "{ shape = \"plain\", hidden_layers = 0 }"),
+            ],
+            TargetSchema::GraphValues(1),
+            false,
+        ),
+        case("content", &[base, &attention("{ kind = \"content\" }"), node], classes, false),
+        case("local", &["width = 8\nlayers = 0", "mpnn = { kind = \"gine\", before = 2 }", node], classes, true),
+    ]
+}
+
+impl Case {
+    pub fn model(&self, device: &Device, dtype: DType) -> GraphDiffuser {
+        self.config.check().unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        let edges = if self.edge_features { FeatureSchema::Categorical(vec![3]) } else { FeatureSchema::None };
+        let nodes = FeatureSchema::Categorical(vec![4, 2]);
+        let mut init = Init::with_dtype(Seeds::new(5), device, dtype);
+        self.config.init_for(&nodes, &edges, self.targets.outputs(), &mut init)
+    }
+
+    pub fn pack(&self, graphs: &[Graph], device: &Device, dtype: DType) -> GraphBatch {
+        let graphs: Vec<&Graph> = graphs.iter().collect();
+        self.config.batcher(device, dtype).pack_graphs(&graphs, self.targets, (0..graphs.len()).collect())
+    }
+
+    /// Features and targets for a structure.
+    pub fn graph(&self, nodes: usize, edges: &[[u32; 2]], stream: &mut Stream) -> Graph {
+        let kinds = (0..nodes).flat_map(|_| [stream.below(4) as u32, stream.below(2) as u32]).collect();
+        let edge_features = match self.edge_features {
+            true => {
+                let values = edges.iter().map(|_| stream.below(3) as u32).collect();
+                Features::Categorical { columns: 1, values }
+            }
+            false => Features::None,
+        };
+        let targets = match self.targets {
+            TargetSchema::NodeClasses(count) => {
+                Targets::NodeClasses((0..nodes).map(|_| stream.below(count) as u32).collect())
+            }
+            TargetSchema::GraphValues(count) => {
+                Targets::GraphValues((0..count).map(|_| stream.normal() as f32).collect())
+            }
+            TargetSchema::GraphLabels(count) => {
+                Targets::GraphValues((0..count).map(|_| stream.below(2) as f32).collect())
+            }
+        };
+        let node_features = Features::Categorical { columns: 2, values: kinds };
+        Graph { nodes, edges: edges.to_vec(), node_features, edge_features, targets }
+    }
+
+    /// Structures that break careless code, in batches.
+    pub fn batches(&self) -> Vec<(&'static str, Vec<Graph>)> {
+        let mut stream = Seeds::new(1).stream("graphs");
+        let ring: &[[u32; 2]] = &[[0, 1], [1, 0], [1, 2], [2, 1], [2, 3], [3, 2], [3, 0], [0, 3]];
+        let path: &[[u32; 2]] = &[[0, 1], [1, 0], [1, 2], [2, 1]];
+        let mut make = |structures: &[(usize, &[[u32; 2]])]| {
+            structures.iter().map(|(nodes, edges)| self.graph(*nodes, edges, &mut stream)).collect()
+        };
+        vec![
+            ("ragged", make(&[(4, ring), (3, path), (4, ring), (5, &[[0, 1], [1, 0], [3, 4], [4, 3]])])),
+            ("one graph", make(&[(4, ring)])),
+            ("a single node among others", make(&[(1, &[]), (3, path), (4, ring)])),
+            ("no edges in one graph", make(&[(3, &[]), (4, ring), (3, path)])),
+            ("isolated nodes", make(&[(5, path), (6, ring)])),
+            ("self-loops", make(&[(3, &[[0, 0], [0, 1], [1, 0], [2, 2]]), (4, ring)])),
+            ("directed edges", make(&[(4, &[[0, 1], [1, 2], [2, 3]]), (3, &[[2, 0], [2, 1]])])),
+            ("duplicate edges", make(&[(3, &[[0, 1], [0, 1], [1, 0], [1, 2], [2, 1]]), (4, ring)])),
+        ]
+    }
+}
