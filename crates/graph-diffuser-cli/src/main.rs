@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         Command::Eval(args) => commands::eval(args, &mut printer),
         Command::Recipe(args) => commands::recipe(args, &mut printer),
         Command::Report(args) => commands::report(args, &mut printer),
-        Command::Bench(args) => commands::bench(args, &mut printer),
+        Command::Bench(args) => Ok(commands::bench(args, &mut printer)),
     };
     match done {
         Ok(code) => code,

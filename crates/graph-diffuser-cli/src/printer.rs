@@ -24,11 +24,7 @@ impl Printer {
 
     /// Prints `value` as one line of JSON, or `text` for people.
     pub(crate) fn data(&mut self, value: &impl Serialize, text: impl FnOnce() -> String) {
-        let text = if self.json {
-            serde_json::to_string(value).expect("plain data serialises")
-        } else {
-            text()
-        };
+        let text = if self.json { serde_json::to_string(value).expect("plain data serialises") } else { text() };
         self.raw(text.trim_end());
     }
 
@@ -54,9 +50,9 @@ impl Printer {
         }
         self.note(&text);
         // What the user asked for cannot be asked for: misuse.
-        let misused = error.chain().any(|cause| {
-            cause.is::<RecipeError>() || matches!(cause.downcast_ref(), Some(RunError::Exists { .. }))
-        });
+        let misused = error
+            .chain()
+            .any(|cause| cause.is::<RecipeError>() || matches!(cause.downcast_ref(), Some(RunError::Exists { .. })));
         ExitCode::from(if misused { 2 } else { 1 })
     }
 }

@@ -18,8 +18,12 @@ pub(crate) struct Progress {
     session_epochs: usize,
     graphs: usize,
     epoch_start: Instant,
+    last_line: Instant,
     valid: Option<f64>,
 }
+
+/// Time between two lines where no bar can be drawn.
+const LINE_EVERY: Duration = Duration::from_secs(30);
 
 impl Progress {
     pub(crate) fn new(metric: Metric, epochs: usize) -> Self {
@@ -34,6 +38,7 @@ impl Progress {
             session_epochs: 0,
             graphs: 0,
             epoch_start: now,
+            last_line: now,
             valid: None,
         }
     }
@@ -49,20 +54,7 @@ impl Progress {
             }
             Event::Step { epoch, batches: (done, all), graphs, loss } => {
                 self.graphs += graphs;
-                if let Some(bar) = &self.bar {
-                    if bar.length() != Some(*all as u64) {
-                        bar.set_length(*all as u64);
-                        bar.set_style(style());
-                    }
-                    bar.set_prefix(format!("epoch {epoch}/{}", self.epochs));
-                    bar.set_position(*done as u64);
-                    let speed = self.graphs as f64 / self.epoch_start.elapsed().as_secs_f64().max(1e-9);
-                    let valid = self.valid.map_or(String::new(), |value| {
-                        format!("  valid {} {value:.4}", self.metric.name())
-                    });
-                    let left = self.left(*epoch, *done as f64 / *all as f64);
-                    bar.set_message(format!("{speed:.0} graphs/s  loss {loss:.4}{valid}{left}"));
-                }
+                self.step(*epoch, *done, *all, *loss);
             }
             Event::Evaluating => {
                 if let Some(bar) = &self.bar {
@@ -71,6 +63,29 @@ impl Progress {
             }
             Event::Epoch(record) => self.epoch(record),
             _ => {}
+        }
+    }
+
+    fn step(&mut self, epoch: usize, done: usize, all: usize, loss: f64) {
+        if self.bar.is_none() && self.last_line.elapsed() < LINE_EVERY {
+            return;
+        }
+        let speed = self.graphs as f64 / self.epoch_start.elapsed().as_secs_f64().max(1e-9);
+        let valid = self.valid.map_or(String::new(), |value| format!("  valid {} {value:.4}", self.metric.name()));
+        let left = self.left(epoch, done as f64 / all as f64);
+        let prefix = format!("epoch {epoch}/{}", self.epochs);
+        let message = format!("{speed:.0} graphs/s  loss {loss:.4}{valid}{left}");
+        if let Some(bar) = &self.bar {
+            if bar.length() != Some(all as u64) {
+                bar.set_length(all as u64);
+                bar.set_style(style());
+            }
+            bar.set_prefix(prefix);
+            bar.set_position(done as u64);
+            bar.set_message(message);
+        } else {
+            self.line(&format!("{prefix}  batch {done}/{all}  {message}"));
+            self.last_line = Instant::now();
         }
     }
 
@@ -88,7 +103,7 @@ impl Progress {
         let speed = self.graphs as f64 / self.epoch_start.elapsed().as_secs_f64().max(1e-9);
         line.push_str(&format!("  {:.1} s  {speed:.0} graphs/s{}", record.seconds, self.left(record.epoch + 1, 0.0)));
         self.line(&line);
-        (self.graphs, self.epoch_start) = (0, Instant::now());
+        (self.graphs, self.epoch_start, self.last_line) = (0, Instant::now(), Instant::now());
     }
 
     /// Time left, from the pace of this session.

@@ -135,8 +135,7 @@ impl Dataset {
                 }
                 (Targets::GraphValues(values), TargetSchema::GraphValues(count)) => values.len() == count,
                 (Targets::GraphValues(values), TargetSchema::GraphLabels(count)) => {
-                    values.len() == count
-                        && values.iter().all(|value| value.is_nan() || *value == 0.0 || *value == 1.0)
+                    values.len() == count && values.iter().all(|value| value.is_nan() || *value == 0.0 || *value == 1.0)
                 }
                 _ => false,
             };

@@ -68,8 +68,7 @@ impl GridHistogram {
         let seeds = Seeds::new(self.seed);
         let total = self.train + self.valid + self.test;
         // One stream a grid: a larger dataset starts with the same grids.
-        let graphs =
-            (0..total).map(|number| self.draw(&mut seeds.stream_at("grid", number as u64))).collect();
+        let graphs = (0..total).map(|number| self.draw(&mut seeds.stream_at("grid", number as u64))).collect();
         Dataset {
             graphs,
             node_features: FeatureSchema::Categorical(vec![self.colours]),
@@ -85,8 +84,7 @@ impl GridHistogram {
 
     fn draw(&self, stream: &mut Stream) -> Graph {
         let columns = self.columns[stream.below(self.columns.len())];
-        let colours: Vec<u32> =
-            (0..self.rows * columns).map(|_| stream.below(self.colours) as u32).collect();
+        let colours: Vec<u32> = (0..self.rows * columns).map(|_| stream.below(self.colours) as u32).collect();
         let highest = self.classes as u32 - 1;
         let labels = labels(&colours, columns).into_iter().map(|label| label.min(highest)).collect();
         Graph {
@@ -166,8 +164,7 @@ mod tests {
 
     #[test]
     fn all_sizes_and_colours_occur() {
-        let dataset =
-            GridHistogram { train: 200, valid: 1, test: 1, ..GridHistogram::default() }.generate();
+        let dataset = GridHistogram { train: 200, valid: 1, test: 1, ..GridHistogram::default() }.generate();
         for nodes in [100, 110, 120, 130] {
             let share = dataset.graphs.iter().filter(|graph| graph.nodes == nodes).count();
             assert!((30..=75).contains(&share), "{share} of 202 grids have {nodes} nodes");

@@ -84,7 +84,7 @@ impl Stream {
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The finaliser of SplitMix64: a bijection in which every input bit moves every output bit.
+/// The finaliser of `SplitMix64`: a bijection in which every input bit moves every output bit.
 fn mix(bits: u64) -> u64 {
     let bits = bits.wrapping_add(GOLDEN);
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -104,11 +104,8 @@ mod tests {
     fn a_stream_depends_on_seed_purpose_and_index_alone() {
         let first = numbers(Seeds::new(7).stream("init"));
         assert_eq!(first, numbers(Seeds::new(7).stream("init")));
-        for other in [
-            Seeds::new(8).stream("init"),
-            Seeds::new(7).stream("shuffle"),
-            Seeds::new(7).stream_at("init", 1),
-        ] {
+        for other in [Seeds::new(8).stream("init"), Seeds::new(7).stream("shuffle"), Seeds::new(7).stream_at("init", 1)]
+        {
             assert_ne!(first, numbers(other));
         }
     }

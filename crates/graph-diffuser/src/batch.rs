@@ -232,11 +232,8 @@ impl Batcher {
         let device = &self.device;
         let topology = Topology::new(graphs, 0, device);
         let layout = &topology.layout;
-        let graph_of_node = graphs
-            .iter()
-            .enumerate()
-            .flat_map(|(number, graph)| std::iter::repeat_n(number, graph.nodes))
-            .collect();
+        let graph_of_node =
+            graphs.iter().enumerate().flat_map(|(number, graph)| std::iter::repeat_n(number, graph.nodes)).collect();
         let shared = self.share_structures.then(|| self.share(graphs)).flatten();
         let with_cls = self.cls.then(|| self.weave_cls(graphs, layout));
         let edge_of_pair = edge_of_pair(graphs, layout, shared.as_ref(), with_cls.as_ref());

@@ -30,7 +30,7 @@ pub struct ModelConfig {
     /// Hidden width of the feed-forward networks, in widths.
     #[serde(default = "default_ffn_multiplier")]
     pub ffn_multiplier: usize,
-    /// Whether encoded nodes pass a linear layer with batch norm and PReLU first.
+    /// Whether encoded nodes pass a linear layer with batch norm and `PReLU` first.
     #[serde(default)]
     pub input_mlp: bool,
     /// What is known of a node from the structure alone.
@@ -162,7 +162,9 @@ impl ModelError {
             }
             Self::Missing { missing, .. } => format!("add `{missing}` to the recipe"),
             Self::Unread { part, .. } => format!("remove `{part}` from the recipe"),
-            Self::TooNarrowToHalve { .. } => "set `model.width` to at least 4, or `model.head.mlp.shape` to \"plain\"".into(),
+            Self::TooNarrowToHalve { .. } => {
+                "set `model.width` to at least 4, or `model.head.mlp.shape` to \"plain\"".into()
+            }
             Self::HeadDoesNotFit { targets, .. } => match *targets {
                 "a class for every node" => "set `model.head.kind` to \"node\"".into(),
                 _ => "set `model.head.kind` to \"graph\"".into(),
@@ -248,14 +250,12 @@ impl ModelConfig {
             check_number("attention.scores.clamp", clamp)?;
         }
         match &self.virtual_edges {
-            None if attention.scores.use_position() => Err(ModelError::Missing {
-                missing: "model.virtual_edges",
-                needed_by: "attention by position",
-            }),
-            Some(edges) if !attention.scores.use_position() && edges.self_edges == SelfEdges::Off => unread(
-                "model.virtual_edges",
-                "attention is by content alone and `self_edges` is off",
-            ),
+            None if attention.scores.use_position() => {
+                Err(ModelError::Missing { missing: "model.virtual_edges", needed_by: "attention by position" })
+            }
+            Some(edges) if !attention.scores.use_position() && edges.self_edges == SelfEdges::Off => {
+                unread("model.virtual_edges", "attention is by content alone and `self_edges` is off")
+            }
             _ => Ok(()),
         }
     }
@@ -308,9 +308,9 @@ impl ModelConfig {
             dtype,
             share_structures: self.virtual_edges.as_ref().is_some_and(fixed),
             cls: self.head.uses_cls(),
-            return_probabilities: self.node_encoding.map(|NodeEncodingConfig::RandomWalk { steps, .. }| {
-                Arc::new(ReturnProbabilities::new(steps))
-            }),
+            return_probabilities: self
+                .node_encoding
+                .map(|NodeEncodingConfig::RandomWalk { steps, .. }| Arc::new(ReturnProbabilities::new(steps))),
         }
     }
 
@@ -339,18 +339,15 @@ impl ModelConfig {
         GraphDiffuser {
             node_encoder: FeatureEncoder::new(node_features, width - encoding_width, init),
             edge_encoder: reads_edges.then(|| FeatureEncoder::new(edge_features, width, init)),
-            node_encoding: self.node_encoding.map(|NodeEncodingConfig::RandomWalk { steps, width }| {
-                RandomWalkEncoding::new(steps, width, init)
-            }),
+            node_encoding: self
+                .node_encoding
+                .map(|NodeEncodingConfig::RandomWalk { steps, width }| RandomWalkEncoding::new(steps, width, init)),
             input_mlp: self.input_mlp.then(|| InputMlp::new(width, init)),
             message_passing: self.mpnn.map_or_else(Vec::new, |mpnn| {
                 (0..mpnn.before).map(|_| LocalBranch::new(mpnn.kind, width, self.dropout, init)).collect()
             }),
             virtual_edges: self.virtual_edges.as_ref().map(|edges| edges.init(width, edge_width, init)),
-            self_edge_encoding: self
-                .virtual_edges
-                .as_ref()
-                .and_then(|edges| SelfEdgeEncoding::new(edges, width, init)),
+            self_edge_encoding: self.virtual_edges.as_ref().and_then(|edges| SelfEdgeEncoding::new(edges, width, init)),
             cls: self.head.uses_cls().then(|| {
                 let by_position = self.attention.as_ref().is_some_and(|attention| attention.scores.use_position());
                 ClsToken::new(width, channels.filter(|_| by_position), init)
@@ -377,7 +374,7 @@ fn check_number(field: &'static str, value: f64) -> Result<(), ModelError> {
     if value.is_finite() && value > 0.0 { Ok(()) } else { Err(ModelError::NotPositive { field, value }) }
 }
 
-/// A linear layer with batch norm and PReLU on the encoded nodes.
+/// A linear layer with batch norm and `PReLU` on the encoded nodes.
 #[derive(Module, Debug)]
 struct InputMlp {
     linear: Linear,

@@ -107,9 +107,10 @@ pub fn update_statistics<M: Module>(model: M, statistics: &[Statistic], rate: f6
                 None => param,
                 Some(statistic) => param.map(|old| {
                     let new = statistic.value.clone().reshape(old.dims());
-                    match old.is_autodiff() {
-                        true => Tensor::from_inner(old.inner() * (1.0 - self.1) + new * self.1),
-                        false => old * (1.0 - self.1) + new * self.1,
+                    if old.is_autodiff() {
+                        Tensor::from_inner(old.inner() * (1.0 - self.1) + new * self.1)
+                    } else {
+                        old * (1.0 - self.1) + new * self.1
                     }
                 }),
             }

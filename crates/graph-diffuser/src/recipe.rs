@@ -133,7 +133,9 @@ impl RecipeError {
             Self::Read { .. } => Some("list the built-in recipes with `graph-diffuser recipe list`".into()),
             Self::Unknown { name } => Some(match nearest(name, BUILT_IN.iter().map(|(name, _)| *name)) {
                 Some(near) => format!("did you mean `{near}`? `graph-diffuser recipe list` shows all"),
-                None => "list the built-in ones with `graph-diffuser recipe list`, or give the path of a TOML file".into(),
+                None => {
+                    "list the built-in ones with `graph-diffuser recipe list`, or give the path of a TOML file".into()
+                }
             }),
             Self::Parse { suggestion, .. } => suggestion.as_ref().map(|near| format!("did you mean `{near}`?")),
             Self::Assignment { .. } => Some("write it as `--set optim.lr=1e-3`".into()),
@@ -172,8 +174,8 @@ impl Recipe {
     /// # Errors
     /// Where it cannot be read or is not sound.
     pub fn read(path: &Path, assignments: &[String]) -> Result<Self, RecipeError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| RecipeError::Read { path: path.to_owned(), source })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|source| RecipeError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, &format!("`{}`", path.display()), assignments)
     }
 
@@ -292,11 +294,7 @@ impl Recipe {
     /// What node features, edge features and targets are, known before the data.
     fn schema(&self) -> (FeatureSchema, FeatureSchema, TargetSchema) {
         let DataConfig::GridHistogram(grid) = &self.data;
-        (
-            FeatureSchema::Categorical(vec![grid.colours]),
-            FeatureSchema::None,
-            TargetSchema::NodeClasses(grid.classes),
-        )
+        (FeatureSchema::Categorical(vec![grid.colours]), FeatureSchema::None, TargetSchema::NodeClasses(grid.classes))
     }
 
     /// Makes or reads the dataset.
@@ -345,10 +343,9 @@ fn assign(table: &mut Table, assignment: &str) -> Result<(), RecipeError> {
     let mut place = table;
     for key in keys {
         let inner = place.entry(key).or_insert_with(|| Value::Table(Table::new()));
-        place = inner.as_table_mut().ok_or_else(|| RecipeError::NotATable {
-            path: path.to_owned(),
-            value: key.to_owned(),
-        })?;
+        place = inner
+            .as_table_mut()
+            .ok_or_else(|| RecipeError::NotATable { path: path.to_owned(), value: key.to_owned() })?;
     }
     if ["kind", "form", "shape"].contains(&last) && place.get(last) != Some(&value) {
         place.clear(); // the other keys belonged to the other variant

@@ -170,7 +170,8 @@ mod tests {
         // 0.9, 0.94, 0.98: mean 0.94, squares 0.0032, over two and over three.
         let report = Report::new(&[run(0, 0.90, &[]), run(1, 0.94, &[]), run(2, 0.98, &[])]);
         let markdown = report.to_markdown();
-        let expected = "| grid-diffuser | 3 | accuracy | 0.9400 | 0.0400 | 0.0327 | 33073 | 60 | 0.9755 ± 0.0250 | 43000 |";
+        let expected =
+            "| grid-diffuser | 3 | accuracy | 0.9400 | 0.0400 | 0.0327 | 33073 | 60 | 0.9755 ± 0.0250 | 43000 |";
         assert!(markdown.contains(expected), "{markdown}");
         let csv = report.to_csv();
         assert!(csv.lines().all(|line| line.split(',').count() == 11), "{csv}");

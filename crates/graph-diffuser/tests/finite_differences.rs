@@ -33,7 +33,8 @@ fn check(case: &Case, what: &str, batch: &GraphBatch, plain: &GraphBatch) {
     let device = Device::flex().autodiff();
     let model = case.model(&device, DType::F64);
     let gradients = parameters::gradients(&model, &mut loss(case, &model, batch).backward());
-    let gradient: Vec<f64> = gradients.into_iter().flat_map(|part| part.into_data().iter::<f64>().collect::<Vec<_>>()).collect();
+    let gradient: Vec<f64> =
+        gradients.into_iter().flat_map(|part| part.into_data().iter::<f64>().collect::<Vec<_>>()).collect();
     let mut parts: BTreeMap<String, Vec<bool>> = BTreeMap::new();
     let mut start = 0;
     for entry in parameters::entries(&model).into_iter().filter(|entry| entry.trainable) {
@@ -47,8 +48,7 @@ fn check(case: &Case, what: &str, batch: &GraphBatch, plain: &GraphBatch) {
     let origin = parameters::flatten(&plain_model);
     for (name, members) in parts {
         let mut stream = Seeds::new(4).stream(&name);
-        let direction: Vec<f64> =
-            members.iter().map(|&member| if member { stream.normal() } else { 0.0 }).collect();
+        let direction: Vec<f64> = members.iter().map(|&member| if member { stream.normal() } else { 0.0 }).collect();
         let slope: f64 = gradient.iter().zip(&direction).map(|(gradient, direction)| gradient * direction).sum();
         let at = |distance: f64| {
             let data = TensorData::new(direction.clone(), [direction.len()]);

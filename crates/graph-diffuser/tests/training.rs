@@ -170,7 +170,7 @@ fn a_checkpoint_of_another_seed_is_not_mistaken_for_this_one() {
     assert!(matches!(refused, Err(TrainError::OtherSeed { expected: 9, found: 0 })));
     let wider = Recipe::parse(&recipe.to_toml(), "", &["model.width=16".to_owned()]).expect("sound");
     let refused = Trainer::new(&wider, &dataset, &Device::flex(), directory.path(), |_| {});
-    let message = refused.err().expect("another shape").to_string();
+    let message = refused.expect_err("another shape").to_string();
     assert!(message.contains("node_encoder.tables.0.weight"), "{message}");
 }
 

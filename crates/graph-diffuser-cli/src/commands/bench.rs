@@ -57,7 +57,7 @@ struct Measured {
     profile_ms: Option<Vec<(String, f64)>>,
 }
 
-pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> ExitCode {
     let threads = use_threads(args.threads);
     let (name, case) = match args.case {
         CaseName::Grid => ("grid", Case::Grid),
@@ -81,10 +81,11 @@ pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> anyhow::Result<Ex
         forward_ms: milliseconds(forward),
         peak_rss_mb: peak_rss_mb.or_else(self::peak_rss_mb),
         graphs_per_s: train.map(|time| (bench.graphs() as f64 / time.as_secs_f64() * 10.0).round() / 10.0),
-        profile_ms: profile.map(|timings| timings.0.into_iter().map(|(part, time)| (part, milliseconds(time))).collect()),
+        profile_ms: profile
+            .map(|timings| timings.0.into_iter().map(|(part, time)| (part, milliseconds(time))).collect()),
     };
     printer.data(&measured, || to_text(&measured));
-    Ok(ExitCode::SUCCESS)
+    ExitCode::SUCCESS
 }
 
 fn to_text(measured: &Measured) -> String {

@@ -72,8 +72,7 @@ pub(crate) fn recipe(args: RecipeArgs, printer: &mut Printer) -> anyhow::Result<
         RecipeCommand::Show(chosen) => {
             let recipe = Recipe::find(&chosen.recipe, &chosen.set)?;
             let parts = recipe.parameters_by_part();
-            let parameters: Vec<Part> =
-                parts.into_iter().map(|(part, parameters)| Part { part, parameters }).collect();
+            let parameters: Vec<Part> = parts.into_iter().map(|(part, parameters)| Part { part, parameters }).collect();
             let total = parameters.iter().map(|part| part.parameters).sum();
             let shown = Shown { recipe: &recipe, parameters, total };
             printer.data(&shown, || to_text(&shown));

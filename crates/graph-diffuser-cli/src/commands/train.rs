@@ -91,7 +91,7 @@ fn new_runs(args: &TrainArgs, recipe: &Recipe, threads: usize) -> Result<Vec<Run
             (None, _) => Path::new("runs").join(name),
         }
     };
-    for directory in seeds.clone().map(directory).filter(|directory| directory.exists()) {
+    if let Some(directory) = seeds.clone().map(directory).find(|directory| directory.exists()) {
         let is_run = directory.join("recipe.toml").exists();
         return Err(RunError::Exists { directory, is_run });
     }

@@ -9,7 +9,7 @@ use crate::nn::{Init, Linear};
 
 /// An embedding table.
 #[derive(Module, Debug)]
-pub struct Table {
+pub(super) struct Table {
     /// `[categories, width]`
     weight: Param<Tensor<2>>,
 }
@@ -28,8 +28,7 @@ impl FeatureEncoder {
         let mut encoder = Self { tables: Vec::new(), linear: None, vector: None };
         match schema {
             FeatureSchema::Categorical(sizes) => {
-                encoder.tables =
-                    sizes.iter().map(|&size| Table { weight: init.normal([size, width]) }).collect();
+                encoder.tables = sizes.iter().map(|&size| Table { weight: init.normal([size, width]) }).collect();
             }
             FeatureSchema::Float(columns) => encoder.linear = Some(Linear::new(*columns, width, init)),
             FeatureSchema::None => encoder.vector = Some(init.normal([width])),

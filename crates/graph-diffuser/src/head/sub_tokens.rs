@@ -28,8 +28,7 @@ impl SubTokenHead {
     /// - returns `[b · positions, vocabulary]`, the positions of a graph one after another
     pub fn forward(&self, x: Tensor<2>, batch: &GraphBatch) -> Tensor<2> {
         let pooled = self.pooling.pool(x, batch); // [b, d]
-        let words: Vec<Tensor<2>> =
-            self.positions.iter().map(|linear| linear.forward(pooled.clone())).collect();
+        let words: Vec<Tensor<2>> = self.positions.iter().map(|linear| linear.forward(pooled.clone())).collect();
         let [b, vocabulary] = words[0].dims();
         Tensor::stack::<3>(words, 1).reshape([b * self.positions.len(), vocabulary])
     }

@@ -100,7 +100,10 @@ mod tests {
     }
 
     fn rows(values: &[[f64; 2]]) -> Tensor<2> {
-        Tensor::from_data(burn::tensor::TensorData::new(values.concat(), [values.len(), 2]), (&Device::flex(), DType::F64))
+        Tensor::from_data(
+            burn::tensor::TensorData::new(values.concat(), [values.len(), 2]),
+            (&Device::flex(), DType::F64),
+        )
     }
 
     fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {

@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 
 use super::Init;
 
-/// A linear layer; `weight` is `[out, in]`, as PyTorch stores it.
+/// A linear layer; `weight` is `[out, in]`, as `PyTorch` stores it.
 #[derive(Module, Debug)]
 pub struct Linear {
     /// `[out, in]`

@@ -1,4 +1,4 @@
-//! A stack of linear layers with ReLU between them.
+//! A stack of linear layers with `ReLU` between them.
 
 use burn::module::Module;
 use burn::tensor::{Tensor, activation::relu};
@@ -19,7 +19,7 @@ pub enum MlpShape {
     Halving {},
 }
 
-/// Linear layers with ReLU between them.
+/// Linear layers with `ReLU` between them.
 #[derive(Module, Debug)]
 pub struct Mlp {
     layers: Vec<Linear>,

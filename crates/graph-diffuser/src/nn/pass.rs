@@ -91,9 +91,7 @@ impl Pass {
         let unbiased = rows as f64 / rows.saturating_sub(1).max(1) as f64;
         let plain = |tensor: Tensor<1>| if tensor.is_autodiff() { tensor.inner() } else { tensor };
         let values = [plain(mean), plain(variance) * unbiased];
-        self.statistics
-            .borrow_mut()
-            .extend(ids.into_iter().zip(values).map(|(id, value)| Statistic { id, value }));
+        self.statistics.borrow_mut().extend(ids.into_iter().zip(values).map(|(id, value)| Statistic { id, value }));
     }
 
     /// The statistics collected, in the order in which the model came by them.
@@ -108,7 +106,10 @@ impl Pass {
         }
         let site = self.dropout_sites.get();
         self.dropout_sites.set(site + 1);
-        Some(DropoutSite { key: [self.dropout_key as u32, (self.dropout_key >> 32) as u32 ^ scramble(site)], probability })
+        Some(DropoutSite {
+            key: [self.dropout_key as u32, (self.dropout_key >> 32) as u32 ^ scramble(site)],
+            probability,
+        })
     }
 
     /// Sets entries to zero with this probability and scales the others up to keep the mean.

@@ -40,20 +40,12 @@ pub struct ScoreRule {
 /// - `qkv`: `[r, 3d]` queries, keys and values, or `[r, d]` values alone
 /// - `position`: `[h, p]`
 /// - returns `[r, d]`
-pub fn attend(
-    qkv: Tensor<2>,
-    d: usize,
-    position: Option<Tensor<2>>,
-    layout: &Layout,
-    rule: &ScoreRule,
-) -> Tensor<2> {
+pub fn attend(qkv: Tensor<2>, d: usize, position: Option<Tensor<2>>, layout: &Layout, rule: &ScoreRule) -> Tensor<2> {
     let [_, columns] = qkv.dims();
     let (h, parts) = (rule.heads, columns / d);
     let d_head = d / h;
     assert!(parts == 3 || position.is_some(), "attention needs content or position scores");
-    let mask = rule
-        .dropout
-        .map(|site| site.mask([h, layout.pairs()], &qkv.device()).cast(qkv.dtype()));
+    let mask = rule.dropout.map(|site| site.mask([h, layout.pairs()], &qkv.device()).cast(qkv.dtype()));
     let clamped = |scores: Tensor<4>| match rule.clamp {
         Some(bound) => scores.clamp(-bound, bound),
         None => scores,

@@ -49,7 +49,7 @@ mod tests {
     fn average_precision_by_hand() {
         // Falling scores: yes, no, yes, no. P at the yeses: 1 and 2/3, each half of the recall.
         let precision = average_precision(&rows(&[0.9, 0.8, 0.7, 0.1], &[1.0, 0.0, 1.0, 0.0]));
-        assert!((precision - (1.0 + 2.0 / 3.0) / 2.0).abs() < 1e-12);
+        assert!((precision - f64::midpoint(1.0, 2.0 / 3.0)).abs() < 1e-12);
     }
 
     #[test]

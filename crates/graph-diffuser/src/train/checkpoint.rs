@@ -5,6 +5,7 @@
 //! comes, a whole one remains.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -175,7 +176,11 @@ fn read(path: &Path) -> Result<Checkpoint, String> {
 }
 
 fn hash(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    let digest = Sha256::digest(content);
+    digest.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 pub(crate) fn write_synced(path: &Path, content: &[u8]) -> std::io::Result<()> {

@@ -1,4 +1,4 @@
-//! AdamW with decoupled weight decay, over all parameters as one flat tensor.
+//! `AdamW` with decoupled weight decay, over all parameters as one flat tensor.
 
 use burn::module::Module;
 use burn::tensor::Tensor;

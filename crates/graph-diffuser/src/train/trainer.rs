@@ -170,7 +170,8 @@ impl TrainError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NotFinite { .. } => Some(
-                "the last good checkpoint is kept; lower `optim.lr`, or lengthen the warm-up, and start a new run".into(),
+                "the last good checkpoint is kept; lower `optim.lr`, or lengthen the warm-up, and start a new run"
+                    .into(),
             ),
             Self::OtherSeed { found, .. } => Some(format!("resume with `--seed {found}`, or start a new run")),
             Self::Write { .. } | Self::Checkpoint(CheckpointError::Write { .. }) => {
@@ -512,8 +513,7 @@ pub fn check_loss(loss: f64, model: &GraphDiffuser, batch: &GraphBatch, dropout_
 
 /// All numbers of a model as a safetensors file.
 fn serialise_model(model: &GraphDiffuser) -> Vec<u8> {
-    let values: Vec<_> =
-        parameters::values(model).into_iter().map(|(entry, tensor)| (entry, host(&tensor))).collect();
+    let values: Vec<_> = parameters::values(model).into_iter().map(|(entry, tensor)| (entry, host(&tensor))).collect();
     serialise(
         values.iter().map(|(entry, values)| (entry.name.as_str(), entry.shape.clone(), values.as_slice())).collect(),
     )

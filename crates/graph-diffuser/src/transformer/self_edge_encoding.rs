@@ -19,9 +19,7 @@ impl SelfEdgeEncoding {
     pub fn new(config: &VirtualEdgesConfig, width: usize, init: &mut Init) -> Option<Self> {
         match config.self_edges {
             SelfEdges::Off => None,
-            SelfEdges::AfterFfn => {
-                Some(Self { norm: None, linear: Linear::new(config.channels(), width, init) })
-            }
+            SelfEdges::AfterFfn => Some(Self { norm: None, linear: Linear::new(config.channels(), width, init) }),
             SelfEdges::BeforeFfn => {
                 let c = config.stack_channels();
                 Some(Self { norm: Some(BatchNorm::new(c, init)), linear: Linear::new(c, width, init) })

@@ -7,7 +7,7 @@ use graph_diffuser::nn::Init;
 use graph_diffuser_data::{FeatureSchema, Features, Graph, Seeds, Stream, TargetSchema, Targets};
 
 /// A config, with the head that fits what is predicted.
-pub struct Case {
+pub(crate) struct Case {
     pub name: &'static str,
     pub config: ModelConfig,
     pub targets: TargetSchema,
@@ -15,7 +15,7 @@ pub struct Case {
 }
 
 /// Every part of the model in at least one of them.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let node = "[head]\nkind = \"node\"\nmlp = { shape = \"plain\", hidden_layers = 1 }";
     let graph = |pooling: &str, mlp: &str| format!("[head]\nkind = \"graph\"\npooling = \"{pooling}\"\nmlp = {mlp}");
     let attention = |scores: &str| format!("[attention]\nheads = 2\nscores = {scores}");
@@ -36,7 +36,9 @@ pub fn cases() -> Vec<Case> {
             &[
                 base,
                 "input_mlp = true\nnode_encoding = { kind = \"random_walk\", steps = 3, width = 3 }",
-                &edges("adjacency = { kind = \"weighted\", kernel = \"exp\" }\nffn = { form = \"script\", layers = 2, multiplier = 2 }\nself_edges = \"off\""),
+                &edges(
+                    "adjacency = { kind = \"weighted\", kernel = \"exp\" }\nffn = { form = \"script\", layers = 2, multiplier = 2 }\nself_edges = \"off\"",
+                ),
                 &attention("{ kind = \"position_and_content\", combine = \"add\" }"),
                 node,
             ],
@@ -48,7 +50,9 @@ pub fn cases() -> Vec<Case> {
             &[
                 base,
                 "mpnn = { kind = \"gated_gcn\", parallel = true }",
-                &edges("adjacency = { kind = \"weighted\", projections = \"shared\" }\nffn = { form = \"code\", layers = 2, multiplier = 1 }\nself_edges = \"before_ffn\""),
+                &edges(
+                    "adjacency = { kind = \"weighted\", projections = \"shared\" }\nffn = { form = \"code\", layers = 2, multiplier = 1 }\nself_edges = \"before_ffn\"",
+                ),
                 &attention("{ kind = \"position_and_content\", combine = \"gate\", clamp = 0.7 }"),
                 &graph("mean", "{ shape = \"plain\", hidden_layers = 1 }"),
             ],
@@ -60,7 +64,9 @@ pub fn cases() -> Vec<Case> {
             &[
                 base,
                 "mpnn = { kind = \"gine\", before = 1, parallel = true }",
-                &edges("transform = { kind = \"log\", epsilon = 1e-3 }\nffn = { form = \"residual\", layers = 1, multiplier = 2 }"),
+                &edges(
+                    "transform = { kind = \"log\", epsilon = 1e-3 }\nffn = { form = \"residual\", layers = 1, multiplier = 2 }",
+                ),
                 &attention(gate),
                 &graph("sum", "{ shape = \"halving\" }"),
             ],
@@ -108,7 +114,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 impl Case {
-    pub fn model(&self, device: &Device, dtype: DType) -> GraphDiffuser {
+    pub(crate) fn model(&self, device: &Device, dtype: DType) -> GraphDiffuser {
         self.config.check().unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let edges = if self.edge_features { FeatureSchema::Categorical(vec![3]) } else { FeatureSchema::None };
         let nodes = FeatureSchema::Categorical(vec![4, 2]);
@@ -116,20 +122,19 @@ impl Case {
         self.config.init_for(&nodes, &edges, self.targets.outputs(), &mut init)
     }
 
-    pub fn pack(&self, graphs: &[Graph], device: &Device, dtype: DType) -> GraphBatch {
+    pub(crate) fn pack(&self, graphs: &[Graph], device: &Device, dtype: DType) -> GraphBatch {
         let graphs: Vec<&Graph> = graphs.iter().collect();
         self.config.batcher(device, dtype).pack_graphs(&graphs, self.targets, (0..graphs.len()).collect())
     }
 
     /// Features and targets for a structure.
-    pub fn graph(&self, nodes: usize, edges: &[[u32; 2]], stream: &mut Stream) -> Graph {
+    pub(crate) fn graph(&self, nodes: usize, edges: &[[u32; 2]], stream: &mut Stream) -> Graph {
         let kinds = (0..nodes).flat_map(|_| [stream.below(4) as u32, stream.below(2) as u32]).collect();
-        let edge_features = match self.edge_features {
-            true => {
-                let values = edges.iter().map(|_| stream.below(3) as u32).collect();
-                Features::Categorical { columns: 1, values }
-            }
-            false => Features::None,
+        let edge_features = if self.edge_features {
+            let values = edges.iter().map(|_| stream.below(3) as u32).collect();
+            Features::Categorical { columns: 1, values }
+        } else {
+            Features::None
         };
         let targets = match self.targets {
             TargetSchema::NodeClasses(count) => {
@@ -147,7 +152,7 @@ impl Case {
     }
 
     /// Structures that break careless code, in batches.
-    pub fn batches(&self) -> Vec<(&'static str, Vec<Graph>)> {
+    pub(crate) fn batches(&self) -> Vec<(&'static str, Vec<Graph>)> {
         let mut stream = Seeds::new(1).stream("graphs");
         let ring: &[[u32; 2]] = &[[0, 1], [1, 0], [1, 2], [2, 1], [2, 3], [3, 2], [3, 0], [0, 3]];
         let path: &[[u32; 2]] = &[[0, 1], [1, 0], [1, 2], [2, 1]];

@@ -15,13 +15,13 @@ use graph_diffuser_data::{FeatureSchema, Features, Graph, Seeds, TargetSchema, T
 use safetensors::{Dtype, SafeTensors};
 
 /// One recorded case.
-pub struct Recorded {
+pub(crate) struct Recorded {
     config: ModelConfig,
     bytes: Vec<u8>,
 }
 
 /// What our model made of it.
-pub struct Seen {
+pub(crate) struct Seen {
     /// Output, evaluation, loss, gradients and statistics by recorded name.
     pub one_step: BTreeMap<String, Vec<f64>>,
     /// Ten training losses.
@@ -29,7 +29,7 @@ pub struct Seen {
 }
 
 impl Recorded {
-    pub fn open(case: &str) -> Self {
+    pub(crate) fn open(case: &str) -> Self {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(case);
         let config = std::fs::read_to_string(path.with_extension("toml")).expect("the fixture is in the tree");
         let bytes = std::fs::read(path.with_extension("safetensors")).expect("the fixture is in the tree");
@@ -40,13 +40,13 @@ impl Recorded {
         SafeTensors::deserialize(&self.bytes).expect("a sound safetensors file")
     }
 
-    pub fn names(&self, prefix: &str) -> Vec<String> {
-        let mut names: Vec<String> = self.tensors().names().iter().map(|name| name.to_string()).collect();
+    pub(crate) fn names(&self, prefix: &str) -> Vec<String> {
+        let mut names: Vec<String> = self.tensors().names().iter().map(std::string::ToString::to_string).collect();
         names.retain(|name| name.starts_with(prefix));
         names
     }
 
-    pub fn array(&self, name: &str) -> Vec<f64> {
+    pub(crate) fn array(&self, name: &str) -> Vec<f64> {
         self.find(name).unwrap_or_else(|| panic!("`{name}` is not recorded")).1
     }
 
@@ -106,7 +106,7 @@ impl Recorded {
         (schema, Task::of(schema))
     }
 
-    pub fn graphs(&self) -> Vec<Graph> {
+    pub(crate) fn graphs(&self) -> Vec<Graph> {
         let (schema, _) = self.task();
         let sizes = self.integers("batch.sizes");
         let edges = self.integers("batch.edges");
@@ -119,12 +119,18 @@ impl Recorded {
                 let (node_end, edge_end) = (node + nodes, edge + count);
                 let graph = Graph {
                     nodes,
-                    edges: edges[2 * edge..2 * edge_end].chunks(2).map(|ends| [ends[0] as u32, ends[1] as u32]).collect(),
+                    edges: edges[2 * edge..2 * edge_end]
+                        .chunks(2)
+                        .map(|ends| [ends[0] as u32, ends[1] as u32])
+                        .collect(),
                     node_features: self.features("node", node..node_end),
                     edge_features: self.features("edge", edge..edge_end),
                     targets: match schema {
                         TargetSchema::NodeClasses(_) => Targets::NodeClasses(
-                            self.integers("batch.node_classes")[node..node_end].iter().map(|&class| class as u32).collect(),
+                            self.integers("batch.node_classes")[node..node_end]
+                                .iter()
+                                .map(|&class| class as u32)
+                                .collect(),
                         ),
                         TargetSchema::GraphValues(outputs) | TargetSchema::GraphLabels(outputs) => {
                             let values = &self.array("batch.values")[number * outputs..(number + 1) * outputs];
@@ -138,7 +144,7 @@ impl Recorded {
             .collect()
     }
 
-    pub fn batch(&self, device: &Device, dtype: DType) -> GraphBatch {
+    pub(crate) fn batch(&self, device: &Device, dtype: DType) -> GraphBatch {
         let graphs = self.graphs();
         let graphs: Vec<&Graph> = graphs.iter().collect();
         let mut batch = self.config.batcher(device, dtype).pack_graphs(&graphs, self.task().0, vec![]);
@@ -161,7 +167,7 @@ impl Recorded {
         batch
     }
 
-    pub fn model(&self, device: &Device, dtype: DType) -> GraphDiffuser {
+    pub(crate) fn model(&self, device: &Device, dtype: DType) -> GraphDiffuser {
         self.config.check().expect("a sound config");
         let outputs = self.integers("batch.outputs")[0];
         let mut init = Init::with_dtype(Seeds::new(0), device, dtype);
@@ -176,7 +182,7 @@ impl Recorded {
     }
 
     /// One step seen closely, then ten for their losses.
-    pub fn run(&self, dtype: DType) -> Seen {
+    pub(crate) fn run(&self, dtype: DType) -> Seen {
         let device = Device::flex().autodiff();
         let batch = self.batch(&device, dtype);
         let (_, task) = self.task();
@@ -227,7 +233,7 @@ fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
 ///
 /// Some gradients are zero but for rounding: that of a bias in front of a batch norm, for one. What
 /// is left of it is rounding of the size of the other gradients, which are about one.
-pub fn worst_difference(ours: &[f64], recorded: &[f64]) -> f64 {
+pub(crate) fn worst_difference(ours: &[f64], recorded: &[f64]) -> f64 {
     assert_eq!(ours.len(), recorded.len(), "another number of values");
     let scale = recorded.iter().fold(1e-2_f64, |scale, value| scale.max(value.abs()));
     ours.iter().zip(recorded).fold(0.0_f64, |worst, (ours, recorded)| {

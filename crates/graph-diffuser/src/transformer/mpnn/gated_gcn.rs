@@ -1,4 +1,4 @@
-//! GatedGCN: each edge decides, channel by channel, how much of its message passes.
+//! `GatedGCN`: each edge decides, channel by channel, how much of its message passes.
 //!
 //! `g_ij = D x_i + E x_j + C e_ij`, `x_i' = A x_i + Σ_j σ(g_ij) B x_j / (Σ_j σ(g_ij) + 1e-6)`,
 //! then `x + ReLU(BN(x'))` and `e + ReLU(BN(g))`.
