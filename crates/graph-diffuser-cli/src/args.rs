@@ -12,7 +12,7 @@ use crate::commands::{BenchArgs, EvalArgs, RecipeArgs, ReportArgs, TrainArgs};
         graph-diffuser train grid-quick            solve the grid task in minutes\n  \
         graph-diffuser eval runs/grid-quick-s0     score it on the test graphs\n  \
         graph-diffuser recipe show grid-diffuser   every setting and parameter count\n\n\
-        Exit codes: 0 done, 1 failed, 2 misused."
+        Exit codes: 0 done, 1 failed, 2 misused, 130 stopped by Ctrl-C."
 )]
 pub(crate) struct Arguments {
     /// Print data as JSON, one object a line

@@ -199,7 +199,7 @@ fn assert_text(name: &str, text: &str) {
         (r"\d+ s of training", "[time]"),
         (r"(loss|accuracy|valid) \d\.\d{4}", "$1 [number]"),
         (r" \(best\)|at epoch \d+ ", ""),
-        (r"\| 0\.\d{4} ", "| [number] "),
+        (r"\| [01]\.\d{4} ", "| [number] "),
         (r"\| (\d+) \| \d+ \| –", "| $1 | [seconds] | –"),
         (r"graphs \[[\d, ]+\]", "graphs [numbers]"),
         (r"(/private)?/(tmp|var)/[\w/.+-]*", "[temporary]"),

@@ -78,7 +78,7 @@ impl Case {
             virtual_edges: Some(VirtualEdgesConfig {
                 steps: 16,
                 adjacency: AdjacencyConfig::default(),
-                transform: Transform::None,
+                transform: Transform::None {},
                 ffn: EdgeFfnConfig::default(),
                 self_edges: SelfEdges::AfterFfn,
             }),

@@ -347,7 +347,8 @@ fn assign(table: &mut Table, assignment: &str) -> Result<(), RecipeError> {
             .as_table_mut()
             .ok_or_else(|| RecipeError::NotATable { path: path.to_owned(), value: key.to_owned() })?;
     }
-    if ["kind", "form", "shape"].contains(&last) && place.get(last) != Some(&value) {
+    let names_a_variant = ["kind", "form", "shape"].contains(&last) && place.get(last) != Some(&value);
+    if names_a_variant || path.starts_with("train.batch.") {
         place.clear(); // the other keys belonged to the other variant
     }
     place.insert(last.to_owned(), value);
@@ -410,9 +411,11 @@ mod tests {
 
     #[test]
     fn a_new_kind_forgets_the_keys_of_the_old_one() {
+        let recipe = quick(&["train.batch.pairs=1000"]).expect("`graphs` went");
+        assert_eq!(recipe.train.batch, BatchSize::Pairs(1000));
         let recipe = quick(&["model.virtual_edges.transform.kind=none"]).expect("`epsilon` went with `log`");
         let edges = recipe.model.virtual_edges.expect("grid-quick diffuses");
-        assert_eq!(edges.transform, crate::virtual_edges::Transform::None);
+        assert_eq!(edges.transform, crate::virtual_edges::Transform::None {});
     }
 
     #[test]
@@ -423,6 +426,7 @@ mod tests {
             ("model.attention.scores.combine=gaet", "gate"),
             ("model.virtual_edges.adjacency.kernal=exp", ""),
             ("data.colors=3", "colours"),
+            ("model.virtual_edges.transform={kind=\"none\",epsilon=1e-3}", ""),
         ];
         for (assignment, meant) in cases {
             let error = quick(&[assignment]).expect_err("refused");

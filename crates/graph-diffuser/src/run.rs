@@ -8,6 +8,7 @@
 //!   checkpoints/       last, best, and the one before each
 //!   result.json        when training is done
 //!   report.md          the same for people
+//!   lock               held while a process trains
 //! ```
 
 use std::fs::{self, File};
@@ -59,12 +60,27 @@ pub struct RunResult {
 pub struct Environment {
     /// Version of this program.
     pub version: String,
+    /// The commit it was built from, where that is known.
+    pub commit: Option<String>,
     /// Operating system and processor family.
     pub platform: String,
     /// Threads of the first session; they change no number.
     pub threads: usize,
     /// The command line of the first session.
     pub command: Vec<String>,
+}
+
+impl Environment {
+    /// This process, using so many threads.
+    pub fn here(threads: usize, commit: Option<&str>) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: commit.map(str::to_owned),
+            platform: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),
+            threads,
+            command: std::env::args().collect(),
+        }
+    }
 }
 
 /// Why a run cannot be made or used.

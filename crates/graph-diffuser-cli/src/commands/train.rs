@@ -55,47 +55,52 @@ fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
 }
 
 pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
-    let threads = use_threads(args.threads);
-    let runs = match (&args.resume, &args.recipe) {
-        (Some(directory), _) => vec![Run::open(directory)?],
-        (None, Some(recipe)) => new_runs(&args, &Recipe::find(recipe, &args.set)?, threads)?,
-        (None, None) => unreachable!("clap asks for one of the two"),
-    };
+    let environment = Environment::here(use_threads(args.threads), option_env!("GRAPH_DIFFUSER_COMMIT"));
     let stop = stop_flag();
-    for run in &runs {
-        if !train_one(run, &stop, printer)? {
-            return Ok(ExitCode::from(130)); // as a program ended by Ctrl-C
+    let Some(name) = &args.recipe else {
+        let directory = args.resume.as_ref().expect("clap asks for a recipe or a run");
+        let finished = train_one(&Run::open(directory)?, &stop, printer)?;
+        return Ok(exit_code(finished));
+    };
+    let recipe = Recipe::find(name, &args.set)?;
+    let seeds: Vec<u64> = match args.seeds.clone() {
+        Some(seeds) => seeds.collect(),
+        None => vec![args.seed.unwrap_or(recipe.seed)],
+    };
+    // All are looked at before the first is trained, so that a clash costs nothing.
+    for directory in seeds.iter().map(|&seed| args.directory(&recipe, seed)) {
+        if directory.exists() {
+            let is_run = directory.join("recipe.toml").exists();
+            return Err(RunError::Exists { directory, is_run }.into());
         }
     }
-    Ok(ExitCode::SUCCESS)
+    for &seed in &seeds {
+        let run = Run::create(&args.directory(&recipe, seed), Recipe { seed, ..recipe.clone() }, &environment)?;
+        if !train_one(&run, &stop, printer)? {
+            if seeds.last() != Some(&seed) {
+                printer.note(&format!("seeds from {} on are not begun", seed + 1));
+            }
+            return Ok(exit_code(false));
+        }
+    }
+    Ok(exit_code(true))
 }
 
-/// Makes the directories of all seeds before the first is trained, so that a clash costs nothing.
-fn new_runs(args: &TrainArgs, recipe: &Recipe, threads: usize) -> Result<Vec<Run>, RunError> {
-    let seeds = match (&args.seeds, args.seed) {
-        (Some(seeds), _) => seeds.clone(),
-        (None, Some(seed)) => seed..seed.saturating_add(1),
-        (None, None) => recipe.seed..recipe.seed.saturating_add(1),
-    };
-    let environment = Environment {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        platform: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),
-        threads,
-        command: std::env::args().collect(),
-    };
-    let directory = |seed: u64| {
+/// 130 is what a program ended by Ctrl-C returns.
+fn exit_code(finished: bool) -> ExitCode {
+    if finished { ExitCode::SUCCESS } else { ExitCode::from(130) }
+}
+
+impl TrainArgs {
+    /// Where the run of one seed goes.
+    fn directory(&self, recipe: &Recipe, seed: u64) -> PathBuf {
         let name = format!("{}-s{seed}", recipe.name);
-        match (&args.out, &args.seeds) {
+        match (&self.out, &self.seeds) {
             (Some(out), None) => out.clone(),
             (Some(out), Some(_)) => out.join(name),
             (None, _) => Path::new("runs").join(name),
         }
-    };
-    if let Some(directory) = seeds.clone().map(directory).find(|directory| directory.exists()) {
-        let is_run = directory.join("recipe.toml").exists();
-        return Err(RunError::Exists { directory, is_run });
     }
-    seeds.map(|seed| Run::create(&directory(seed), Recipe { seed, ..recipe.clone() }, &environment)).collect()
 }
 
 /// Trains one run; `false` where the user stopped it.

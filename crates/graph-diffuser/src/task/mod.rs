@@ -58,12 +58,19 @@ impl Metric {
 /// How good predictions are.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Scores {
-    /// The task's metric over all samples.
+    /// The task's metric over all samples; NaN where it is not defined.
+    #[serde(deserialize_with = "null_as_nan")]
     pub metric: f64,
-    /// Mean loss over all samples.
+    /// Mean loss over all known targets.
+    #[serde(deserialize_with = "null_as_nan")]
     pub loss: f64,
     /// Nodes or graphs scored.
     pub samples: usize,
+}
+
+/// JSON has no NaN: it is written as `null`.
+pub(crate) fn null_as_nan<'de, D: serde::Deserializer<'de>>(deserialiser: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserialiser)?.unwrap_or(f64::NAN))
 }
 
 impl Task {
@@ -107,7 +114,7 @@ impl Task {
 
     /// An empty sheet to score predictions on.
     pub fn score_sheet(self) -> ScoreSheet {
-        ScoreSheet { task: self, loss: 0.0, samples: 0, rows: Vec::new() }
+        ScoreSheet { task: self, loss: 0.0, targets: 0, rows: Vec::new() }
     }
 }
 
@@ -116,7 +123,8 @@ impl Task {
 pub struct ScoreSheet {
     task: Task,
     loss: f64,
-    samples: usize,
+    /// Known targets, which the loss is a mean over.
+    targets: usize,
     /// Predictions and targets on the host, as the task's metric reads them.
     rows: Vec<Row>,
 }
@@ -132,10 +140,8 @@ impl ScoreSheet {
     /// Adds a batch with the given mean loss.
     pub fn add(&mut self, output: Tensor<2>, targets: &TargetTensor, mean_loss: f64) {
         let [rows, outputs] = output.dims();
-        self.loss += mean_loss * rows as f64;
-        self.samples += rows;
         let predicted = host(output.into_data());
-        let target = match targets {
+        let target: Vec<f32> = match targets {
             TargetTensor::NodeClasses(classes) => host(classes.clone().into_data()),
             TargetTensor::GraphValues { values, known } => host(values.clone().into_data())
                 .into_iter()
@@ -143,6 +149,9 @@ impl ScoreSheet {
                 .map(|(value, known)| if known == 0.0 { f32::NAN } else { value })
                 .collect(),
         };
+        let known = target.iter().filter(|target| !target.is_nan()).count();
+        self.loss += mean_loss * known as f64;
+        self.targets += known;
         let target_columns = target.len() / rows.max(1);
         let predicted = predicted.chunks(outputs).map(<[f32]>::to_vec);
         let target = target.chunks(target_columns.max(1)).map(<[f32]>::to_vec);
@@ -156,7 +165,7 @@ impl ScoreSheet {
             Task::GraphRegression => graph_regression::mean_absolute_error(&self.rows),
             Task::GraphLabels => graph_labels::average_precision(&self.rows),
         };
-        Scores { metric, loss: self.loss / self.samples.max(1) as f64, samples: self.samples }
+        Scores { metric, loss: self.loss / self.targets.max(1) as f64, samples: self.rows.len() }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::model::GraphDiffuser;
 use crate::nn::{Init, Pass, is_finite};
 use crate::parameters;
 use crate::recipe::Recipe;
-use crate::task::{Metric, Scores, Task};
+use crate::task::{Metric, Scores, Task, null_as_nan};
 
 use super::batches::for_each_packed;
 use super::{AdamW, Checkpoint, CheckpointError, Checkpoints, Evaluator, Found, global_norm, training_batches};
@@ -32,6 +32,7 @@ pub struct EpochRecord {
     /// Learning rate of the epoch's last step.
     pub lr: f64,
     /// Mean training loss over the epoch's samples.
+    #[serde(deserialize_with = "null_as_nan")]
     pub train_loss: f64,
     /// Scores on the validation graphs, in epochs that end with an evaluation.
     pub valid: Option<Scores>,
@@ -173,7 +174,9 @@ impl TrainError {
                 "the last good checkpoint is kept; lower `optim.lr`, or lengthen the warm-up, and start a new run"
                     .into(),
             ),
-            Self::OtherSeed { found, .. } => Some(format!("resume with `--seed {found}`, or start a new run")),
+            Self::OtherSeed { found, .. } => {
+                Some(format!("set `seed` in the run's `recipe.toml` back to {found}, or start a new run"))
+            }
             Self::Write { .. } | Self::Checkpoint(CheckpointError::Write { .. }) => {
                 Some("check free space and permissions, then resume the run".into())
             }

@@ -137,3 +137,61 @@ impl VirtualEdges {
         weights.squeeze_dim(1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{DType, Device};
+    use graph_diffuser_data::grid_histogram::GridHistogram;
+    use graph_diffuser_data::{Seeds, TargetSchema};
+
+    use crate::batch::Batcher;
+
+    use super::*;
+
+    fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+        tensor.into_data().iter::<f64>().collect()
+    }
+
+    #[test]
+    fn rows_of_a_and_of_every_power_sum_to_one_and_channel_0_is_the_identity() {
+        let device = Device::flex();
+        let grids = GridHistogram { rows: 2, columns: vec![2, 3], train: 3, ..GridHistogram::default() }.generate();
+        let batcher = Batcher {
+            device: device.clone(),
+            dtype: DType::F64,
+            share_structures: false,
+            cls: false,
+            return_probabilities: None,
+        };
+        let graphs: Vec<_> = grids.graphs[..3].iter().collect();
+        let batch = batcher.pack_graphs(&graphs, TargetSchema::NodeClasses(10), vec![]);
+        let layout = &batch.topology.layout;
+        for kernel in [Kernel::Sigmoid, Kernel::Exp] {
+            let config = VirtualEdgesConfig {
+                steps: 4,
+                adjacency: AdjacencyConfig::Weighted { kernel, projections: Projections::Separate },
+                transform: Transform::None {},
+                ffn: EdgeFfnConfig::None {},
+                self_edges: SelfEdges::Off,
+            };
+            let mut init = Init::with_dtype(Seeds::new(0), &device, DType::F64);
+            let x = init.normal([layout.nodes(), 6]).val();
+            let virtual_edges = config.init(6, None, &mut init);
+            let weights = virtual_edges.edge_weights(&x, None, &batch.topology, &Pass::train(0));
+            let rows = ops::sum_by_row(weights.unsqueeze_dim(1), batch.topology.sources.clone(), layout.nodes());
+            assert!(numbers(rows).iter().all(|sum| (sum - 1.0).abs() < 1e-12));
+            let stack = numbers(virtual_edges.forward(&x, None, &batch, &Pass::train(0)).raw);
+            for channel in stack.chunks(layout.pairs()) {
+                for (graph, &n) in layout.sizes.iter().enumerate() {
+                    let pairs = &channel[layout.pair_starts[graph]..layout.pair_starts[graph + 1]];
+                    assert!(pairs.chunks(n).all(|row| (row.iter().sum::<f64>() - 1.0).abs() < 1e-12));
+                }
+            }
+            let self_pairs = numbers(batch.topology.self_pairs.clone().float());
+            for (pair, &value) in stack[..layout.pairs()].iter().enumerate() {
+                assert_eq!(value == 1.0, self_pairs.contains(&(pair as f64)));
+                assert!(value == 0.0 || value == 1.0);
+            }
+        }
+    }
+}

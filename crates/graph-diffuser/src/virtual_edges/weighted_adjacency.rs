@@ -111,9 +111,10 @@ impl WeightedAdjacency {
         match self.kernel {
             Kernel::Sigmoid => sigmoid(scores), // Eq. 5
             Kernel::Exp => {
-                // The largest score cancels in every row; taking it off keeps exp finite.
+                // The largest score cancels in every row; taking it off keeps exp finite. A row far
+                // below it is kept from vanishing, or it could not be normalised.
                 let largest = scores.clone().detach().max_dim(0);
-                (scores - largest).exp()
+                (scores - largest).clamp_min(-80.0).exp()
             }
         }
     }
