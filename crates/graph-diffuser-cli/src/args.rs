@@ -34,9 +34,9 @@ pub(crate) enum Command {
 /// Uses so many threads for everything that is computed.
 ///
 /// Results do not depend on it.
-pub(crate) fn use_threads(threads: Option<usize>) -> usize {
+pub(crate) fn use_threads(threads: Option<u16>) -> usize {
     let all = || std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = threads.filter(|&count| count > 0).unwrap_or_else(all);
+    let threads = threads.map_or_else(all, usize::from);
     // Fails only where a pool exists already, which nothing before this call makes.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     threads

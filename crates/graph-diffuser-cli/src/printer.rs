@@ -50,9 +50,10 @@ impl Printer {
         }
         self.note(&text);
         // What the user asked for cannot be asked for: misuse.
-        let misused = error
-            .chain()
-            .any(|cause| cause.is::<RecipeError>() || matches!(cause.downcast_ref(), Some(RunError::Exists { .. })));
+        let misused = error.chain().any(|cause| {
+            cause.is::<RecipeError>()
+                || matches!(cause.downcast_ref(), Some(RunError::Exists { .. } | RunError::NotARun { .. }))
+        });
         ExitCode::from(if misused { 2 } else { 1 })
     }
 }

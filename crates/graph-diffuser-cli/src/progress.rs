@@ -100,7 +100,7 @@ impl Progress {
             let mark = if record.best { " (best)" } else { "" };
             line.push_str(&format!("  valid loss {:.4} {} {:.4}{mark}", valid.loss, self.metric.name(), valid.metric));
         }
-        let speed = self.graphs as f64 / self.epoch_start.elapsed().as_secs_f64().max(1e-9);
+        let speed = self.graphs as f64 / record.seconds.max(1e-9);
         line.push_str(&format!("  {:.1} s  {speed:.0} graphs/s{}", record.seconds, self.left(record.epoch + 1, 0.0)));
         self.line(&line);
         (self.graphs, self.epoch_start, self.last_line) = (0, Instant::now(), Instant::now());

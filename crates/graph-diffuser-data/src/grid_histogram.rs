@@ -59,8 +59,16 @@ impl GridHistogram {
             Self { train, valid, test, .. } if [train, valid, test].contains(&&0) => {
                 Some("one of `train`, `valid` and `test` is 0")
             }
+            _ if self.colours.max(self.classes) > u32::MAX as usize => Some("`colours` or `classes` is beyond 2³²"),
+            _ if self.most_nodes() > 1e8 => Some("the grids would have more than 100 million nodes"),
             _ => None,
         }
+    }
+
+    /// Nodes of all grids, were each as large as can be drawn.
+    fn most_nodes(&self) -> f64 {
+        let largest = self.columns.iter().max().map_or(0.0, |&columns| columns as f64) * self.rows as f64;
+        largest * (self.train as f64 + self.valid as f64 + self.test as f64)
     }
 
     /// Draws all grids: train first, then valid, then test.

@@ -72,3 +72,8 @@ pub mod parameters;
 pub mod bench;
 
 pub use burn::tensor::{DType, Device};
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -83,6 +83,16 @@ pub enum ModelError {
         /// Which.
         field: &'static str,
     },
+    /// A size that no machine has memory for.
+    #[error("`model.{field}` is {value}; it is at most {most}")]
+    TooLarge {
+        /// Which.
+        field: &'static str,
+        /// Its value.
+        value: usize,
+        /// The largest that is taken.
+        most: usize,
+    },
     /// A probability is not one.
     #[error("`model.{field}` is {value}, which is not a dropout probability")]
     Dropout {
@@ -152,6 +162,7 @@ impl ModelError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Zero { field } => format!("set `model.{field}` to at least 1"),
+            Self::TooLarge { field, most, .. } => format!("set `model.{field}` to at most {most}"),
             Self::Dropout { field, .. } => format!("set `model.{field}` to at least 0 and below 1"),
             Self::NotPositive { field, .. } => format!("set `model.{field}` to a number above 0"),
             Self::HeadsDoNotDivideWidth { width, heads } => {
@@ -183,6 +194,19 @@ impl ModelConfig {
         let probability = |field, value: f64| {
             if (0.0..1.0).contains(&value) { Ok(()) } else { Err(ModelError::Dropout { field, value }) }
         };
+        let steps = self.virtual_edges.as_ref().map_or(0, |edges| edges.steps);
+        let before = self.mpnn.map_or(0, |mpnn| mpnn.before);
+        for (field, value, most) in [
+            ("width", self.width, 1 << 14),
+            ("layers", self.layers, 1 << 10),
+            ("mpnn.before", before, 1 << 10),
+            ("ffn_multiplier", self.ffn_multiplier, 64),
+            ("virtual_edges.steps", steps, 1 << 10),
+        ] {
+            if value > most {
+                return Err(ModelError::TooLarge { field, value, most });
+            }
+        }
         positive("width", self.width)?;
         positive("ffn_multiplier", self.ffn_multiplier)?;
         probability("dropout", self.dropout)?;

@@ -240,6 +240,14 @@ impl Recipe {
     /// # Errors
     /// The first fault found.
     pub fn check(&self) -> Result<(), RecipeError> {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        if self.name.is_empty() || self.name.starts_with('.') || !self.name.chars().all(plain) {
+            return Err(RecipeError::Value {
+                field: "name",
+                value: format!("{:?}", self.name),
+                expected: "letters, digits, `-`, `_` and `.`, for it names directories",
+            });
+        }
         let DataConfig::GridHistogram(grid) = &self.data;
         if let Some(fault) = grid.fault() {
             return Err(RecipeError::Data { fault });
@@ -450,6 +458,9 @@ mod tests {
             ("data.rows=0", "`rows` is 0"),
             ("model.head={kind=\"graph\",pooling=\"sum\",mlp={shape=\"halving\"}}", "a class for every node"),
             ("model.attention.scores={kind=\"content\"}", ""),
+            ("name=../elsewhere", "for it names directories"),
+            ("model.width=100000000000", "`model.width` is 100000000000"),
+            ("data.train=100000000000000", "more than 100 million nodes"),
             ("optim.lr", "does not set anything"),
             ("optim.lr.x=1", "not a table"),
         ];

@@ -12,6 +12,7 @@
 //! ```
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -34,6 +35,19 @@ use crate::train::{
 pub struct Run {
     directory: PathBuf,
     recipe: Recipe,
+}
+
+/// Held by the process that trains a run; let go when dropped.
+#[derive(Debug)]
+pub struct RunLock {
+    _file: File,
+}
+
+/// A path as a shell takes it.
+pub fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+=:@,".contains(letter);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// What a finished run came to.
@@ -124,7 +138,7 @@ pub enum RunError {
         source: std::io::Error,
     },
     /// Its recipe is not sound.
-    #[error(transparent)]
+    #[error("the recipe of the run cannot be used")]
     Recipe(#[from] RecipeError),
     /// Training failed.
     #[error(transparent)]
@@ -140,13 +154,13 @@ impl RunError {
         match self {
             Self::Exists { directory, is_run: true } => Some(format!(
                 "go on with it by `graph-diffuser train --resume {}`, or choose another directory with `--out`",
-                directory.display()
+                quoted(directory)
             )),
             Self::Exists { .. } => Some("choose another directory with `--out`".into()),
             Self::NotARun { .. } => Some("give a directory that `graph-diffuser train` wrote".into()),
             Self::Busy { .. } => Some("wait for it, or stop it with Ctrl-C: it saves and can be resumed".into()),
             Self::NoWeights { directory } => {
-                Some(format!("train it further: `graph-diffuser train --resume {}`", directory.display()))
+                Some(format!("train it further: `graph-diffuser train --resume {}`", quoted(directory)))
             }
             Self::Write { .. } => Some("check free space and permissions".into()),
             Self::Recipe(error) => error.hint(),
@@ -199,9 +213,15 @@ impl Run {
     }
 
     /// What it came to, where training is done.
-    pub fn result(&self) -> Option<RunResult> {
-        let text = fs::read(self.directory.join("result.json")).ok()?;
-        serde_json::from_slice(&text).ok()
+    ///
+    /// # Errors
+    /// Where there is a result that cannot be read.
+    pub fn result(&self) -> Result<Option<RunResult>, RunError> {
+        let Ok(text) = fs::read(self.directory.join("result.json")) else { return Ok(None) };
+        serde_json::from_slice(&text).map(Some).map_err(|error| RunError::NotARun {
+            directory: self.directory.clone(),
+            reason: format!("its `result.json` is damaged: {error}"),
+        })
     }
 
     /// The epochs trained so far.
@@ -216,20 +236,18 @@ impl Run {
     /// Where training fails; the last checkpoint stays.
     pub fn train(
         &self,
+        _lock: &RunLock,
         dataset: &Dataset,
         device: &Device,
         stop: &AtomicBool,
         mut tell: impl FnMut(Event<'_>),
     ) -> Result<Outcome, RunError> {
-        let _lock = self.lock()?;
         let mut trainer = Trainer::new(&self.recipe, dataset, device, &self.checkpoints(), &mut tell)?;
         self.write_history(&trainer.progress().history)?;
         let mut failed = None;
-        let mut history = trainer.progress().history.clone();
         let outcome = trainer.run(stop, |event| {
             if let Event::Epoch(record) = &event {
-                history.push((*record).clone());
-                failed = failed.take().or(self.write_history(&history).err());
+                failed = failed.take().or(self.append_history(record).err());
             }
             tell(event);
         })?;
@@ -281,14 +299,17 @@ impl Run {
         self.directory.join("checkpoints")
     }
 
-    /// Held while training, so that no second process writes the same files.
-    fn lock(&self) -> Result<File, RunError> {
+    /// To be held while training, so that no second process writes the same files.
+    ///
+    /// # Errors
+    /// Where another process holds it.
+    pub fn lock(&self) -> Result<RunLock, RunError> {
         let path = self.directory.join("lock");
         let lock = File::create(&path).map_err(|source| RunError::Write { path, source })?;
         match lock.try_lock() {
             Err(fs::TryLockError::WouldBlock) => Err(RunError::Busy { directory: self.directory.clone() }),
             // A file system without locks is no reason not to train.
-            Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(lock),
+            Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(RunLock { _file: lock }),
         }
     }
 
@@ -299,6 +320,14 @@ impl Run {
             lines.push(b'\n');
         }
         self.write("metrics.jsonl", &lines)
+    }
+
+    fn append_history(&self, record: &EpochRecord) -> Result<(), RunError> {
+        let path = self.directory.join("metrics.jsonl");
+        let mut line = serde_json::to_vec(record).expect("plain data serialises");
+        line.push(b'\n');
+        let appended = File::options().append(true).create(true).open(&path).and_then(|mut file| file.write_all(&line));
+        appended.map_err(|source| RunError::Write { path, source })
     }
 
     /// Writes a file so that it is there whole or not at all.

@@ -20,8 +20,8 @@ pub(crate) struct BenchArgs {
     #[arg(value_enum)]
     case: CaseName,
     /// Threads to compute with [default: all cores]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
     /// Steps to measure, after a round of warm-up
     #[arg(long, value_name = "N", default_value_t = 20)]
     steps: usize,

@@ -22,8 +22,8 @@ pub(crate) struct EvalArgs {
     #[arg(long, value_enum, default_value_t = Part::Test)]
     split: Part,
     /// Threads to compute with; results do not depend on it [default: all cores]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -34,7 +34,11 @@ pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> anyhow::Result<
     let mut finished = Vec::new();
     for directory in &args.runs {
         let run = Run::open(directory)?;
-        match run.result() {
+        match run.result()? {
+            Some(_) if finished.iter().any(|(recipe, _)| recipe == run.recipe()) => printer.note(&format!(
+                "warning: `{}` is left out: a run of the same recipe and seed stands before it",
+                directory.display()
+            )),
             Some(result) => finished.push((run.recipe().clone(), result)),
             None => printer.note(&format!(
                 "warning: `{}` is left out: it is not finished after {} epochs",

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use clap::Args;
 use graph_diffuser::Device;
 use graph_diffuser::recipe::Recipe;
-use graph_diffuser::run::{Environment, Run, RunError};
+use graph_diffuser::run::{Environment, Run, RunError, quoted};
 use graph_diffuser::task::Task;
 use graph_diffuser::train::{Event, Outcome};
 
@@ -44,8 +44,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "RUN", conflicts_with = "recipe")]
     resume: Option<PathBuf>,
     /// Threads to compute with; results do not depend on it [default: all cores]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
 }
 
 fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
@@ -107,6 +107,7 @@ impl TrainArgs {
 fn train_one(run: &Run, stop: &AtomicBool, printer: &mut Printer) -> anyhow::Result<bool> {
     let recipe = run.recipe();
     let directory = run.directory().display();
+    let lock = run.lock()?;
     printer.note(&format!("{directory}: preparing the dataset"));
     let dataset = recipe.dataset()?;
     let metric = Task::of(dataset.targets).metric();
@@ -118,7 +119,7 @@ fn train_one(run: &Run, stop: &AtomicBool, printer: &mut Printer) -> anyhow::Res
     ));
     let mut progress = Progress::new(metric, recipe.train.epochs);
     let json = printer.is_json();
-    let outcome = run.train(&dataset, &Device::flex(), stop, |event| {
+    let outcome = run.train(&lock, &dataset, &Device::flex(), stop, |event| {
         if let (true, Event::Epoch(record)) = (json, &event) {
             printer.data(record, String::new);
         }
@@ -127,7 +128,7 @@ fn train_one(run: &Run, stop: &AtomicBool, printer: &mut Printer) -> anyhow::Res
     progress.finish();
     match outcome? {
         Outcome::Finished { best, test } => {
-            let result = run.result().expect("a finished run has its result");
+            let result = run.result()?.expect("a finished run has its result");
             printer.data(&result, || {
                 format!(
                     "{directory}: test {} {:.4} at epoch {} (valid {:.4}), {:.0} s of training",
@@ -143,7 +144,8 @@ fn train_one(run: &Run, stop: &AtomicBool, printer: &mut Printer) -> anyhow::Res
         Outcome::Stopped { epoch, batch } => {
             printer.note(&format!(
                 "stopped and saved after {epoch} epochs and {batch} batches; go on with\n  \
-                 graph-diffuser train --resume {directory}"
+                 graph-diffuser train --resume {}",
+                quoted(run.directory())
             ));
             Ok(false)
         }

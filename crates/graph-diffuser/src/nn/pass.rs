@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use burn::module::ParamId;
 use burn::tensor::{Device, Tensor, TensorData};
+use graph_diffuser_kernels::{Dropout, scramble};
 use rayon::prelude::*;
 
 /// A running statistic of one batch norm, as seen in one batch.
@@ -106,10 +107,11 @@ impl Pass {
         }
         let site = self.dropout_sites.get();
         self.dropout_sites.set(site + 1);
-        Some(DropoutSite {
+        Some(DropoutSite(Dropout {
             key: [self.dropout_key as u32, (self.dropout_key >> 32) as u32 ^ scramble(site)],
-            probability,
-        })
+            threshold: (probability * 2_f64.powi(32)) as u32,
+            kept: (1.0 / (1.0 - probability)) as f32,
+        }))
     }
 
     /// Sets entries to zero with this probability and scales the others up to keep the mean.
@@ -178,44 +180,23 @@ pub(crate) fn is_finite<const D: usize>(tensor: Tensor<D>) -> bool {
 /// An entry is kept or dropped by a hash of the place and its index, so a fused kernel can draw
 /// the same mask again in its backward pass, and no number of threads changes it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct DropoutSite {
-    key: [u32; 2],
-    probability: f64,
-}
+pub(crate) struct DropoutSite(pub(crate) Dropout);
 
 impl DropoutSite {
     /// `0` where dropped, `1 / (1 - probability)` where kept.
     pub(crate) fn mask<const D: usize>(&self, shape: [usize; D], device: &Device) -> Tensor<D> {
-        let scale = (1.0 / (1.0 - self.probability)) as f32;
-        let threshold = (self.probability * 2_f64.powi(32)) as u32;
-        let count: usize = shape.iter().product();
-        let mut mask = vec![0.0_f32; count];
+        let mut mask = vec![0.0_f32; shape.iter().product()];
         mask.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, part)| {
             for (offset, entry) in part.iter_mut().enumerate() {
-                let kept = self.bits((chunk * CHUNK + offset) as u64) >= threshold;
-                *entry = if kept { scale } else { 0.0 };
+                *entry = self.0.factor((chunk * CHUNK + offset) as u64);
             }
         });
         Tensor::from_data(TensorData::new(mask, shape), device)
-    }
-
-    /// 32 random bits for the entry at `index`.
-    fn bits(&self, index: u64) -> u32 {
-        let [low, high] = self.key;
-        let high = high ^ (index >> 32) as u32;
-        scramble(scramble((index as u32).wrapping_add(low)) ^ high)
     }
 }
 
 /// Entries hashed by one task; large enough that starting it does not show.
 const CHUNK: usize = 16 * 1024;
-
-/// A bijection of 32 bits with good avalanche ("lowbias32"): two multiplications, which vectorise.
-fn scramble(bits: u32) -> u32 {
-    let bits = (bits ^ (bits >> 16)).wrapping_mul(0x7feb_352d);
-    let bits = (bits ^ (bits >> 15)).wrapping_mul(0x846c_a68b);
-    bits ^ (bits >> 16)
-}
 
 #[cfg(test)]
 mod tests {
