@@ -4,7 +4,10 @@
 //! for any processor; [`Isa::best`] is chosen at run time. Work is cut into pieces that do not depend
 //! on the number of threads, and sums over pieces are taken in their order, so results do not either.
 
+pub mod attention;
+pub mod batch_norm;
 mod simd;
+pub mod walk_stack;
 
 pub use simd::{Dropout, Isa, scramble};
 

@@ -66,6 +66,12 @@ impl Layout {
         runs
     }
 
+    /// The same as the kernels know it.
+    pub(crate) fn graphs_view(&self) -> graph_diffuser_kernels::Graphs<'_> {
+        let Self { sizes, node_starts, pair_starts } = self;
+        graph_diffuser_kernels::Graphs { sizes, node_starts, pair_starts }
+    }
+
     /// The pair (node, other) of a graph, both counted within the graph.
     fn pair(&self, graph: usize, node: usize, other: usize) -> usize {
         self.pair_starts[graph] + node * self.sizes[graph] + other
@@ -85,6 +91,43 @@ pub struct Topology {
     pub edge_pairs: Tensor<1, Int>,
     /// `[r]` pair of each node with itself.
     pub self_pairs: Tensor<1, Int>,
+    /// Edges by the node they leave, as the kernels read them.
+    pub(crate) leaving: Arc<EdgesByNode>,
+}
+
+/// The edges of each node of a batch, node after node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EdgesByNode {
+    /// First edge of each node, and the number of all edges.
+    pub(crate) starts: Vec<usize>,
+    /// Node at the other end, counted within its graph.
+    pub(crate) others: Vec<u32>,
+    /// Number of the edge in the batch.
+    pub(crate) edges: Vec<u32>,
+}
+
+impl EdgesByNode {
+    /// `ends` gives, for each edge, its node in the batch and the other node in their graph.
+    fn new(nodes: usize, ends: &[(usize, u32)]) -> Self {
+        let mut starts = vec![0; nodes + 1];
+        for &(node, _) in ends {
+            starts[node + 1] += 1;
+        }
+        for node in 0..nodes {
+            starts[node + 1] += starts[node];
+        }
+        let mut next = starts.clone();
+        let (mut others, mut edges) = (vec![0; ends.len()], vec![0; ends.len()]);
+        for (edge, &(node, other)) in ends.iter().enumerate() {
+            (others[next[node]], edges[next[node]]) = (other, edge as u32);
+            next[node] += 1;
+        }
+        Self { starts, others, edges }
+    }
+
+    pub(crate) fn csr(&self) -> graph_diffuser_kernels::walk_stack::Csr<'_> {
+        graph_diffuser_kernels::walk_stack::Csr { row_starts: &self.starts, targets: &self.others, edges: &self.edges }
+    }
 }
 
 impl Topology {
@@ -92,8 +135,10 @@ impl Topology {
     fn new(graphs: &[&Graph], extra: usize, device: &Device) -> Self {
         let layout = Layout::new(graphs.iter().map(|graph| graph.nodes + extra).collect());
         let (mut sources, mut targets, mut edge_pairs, mut self_pairs) = (vec![], vec![], vec![], vec![]);
+        let mut leaving = Vec::new();
         for (number, graph) in graphs.iter().enumerate() {
             for &[source, target] in &graph.edges {
+                leaving.push((layout.node_starts[number] + source as usize, target));
                 let (source, target) = (source as usize, target as usize);
                 sources.push(layout.node_starts[number] + source);
                 targets.push(layout.node_starts[number] + target);
@@ -102,6 +147,7 @@ impl Topology {
             self_pairs.extend((0..layout.sizes[number]).map(|node| layout.pair(number, node, node)));
         }
         Self {
+            leaving: Arc::new(EdgesByNode::new(layout.nodes(), &leaving)),
             layout: Arc::new(layout),
             sources: indices(sources, device),
             targets: indices(targets, device),

@@ -1,11 +1,16 @@
 //! Attention directed by position scores (Eq. 6–8).
 
+use std::sync::Arc;
+
 use burn::tensor::Tensor;
 use burn::tensor::activation::{log_sigmoid, softmax};
+use graph_diffuser_kernels::{Isa, attention};
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Layout;
 use crate::nn::DropoutSite;
+
+use super::fused::{self, Gradient, Output, Saved, SliceOp};
 
 /// How position scores enter the softmax.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +45,89 @@ pub struct ScoreRule {
 /// - `qkv`: `[r, 3d]` queries, keys and values, or `[r, d]` values alone
 /// - `position`: `[h, p]`
 /// - returns `[r, d]`
-pub fn attend(qkv: Tensor<2>, d: usize, position: Option<Tensor<2>>, layout: &Layout, rule: &ScoreRule) -> Tensor<2> {
+pub fn attend(
+    qkv: Tensor<2>,
+    d: usize,
+    position: Option<Tensor<2>>,
+    layout: &Arc<Layout>,
+    rule: &ScoreRule,
+) -> Tensor<2> {
+    if !fused::can_run(&qkv) {
+        return attend_reference(qkv, d, position, layout, rule);
+    }
+    let rule = attention::Rule {
+        heads: rule.heads,
+        width: d,
+        content: qkv.dims()[1] == 3 * d,
+        combine: match rule.combine {
+            Combine::Gate => attention::Combine::Gate,
+            Combine::Add => attention::Combine::Add,
+        },
+        clamp: rule.clamp.map(|clamp| clamp as f32),
+        dropout: rule.dropout.map(|site| site.0),
+    };
+    let op = Attend { rule, layout: layout.clone() };
+    let (mut outputs, _) = fused::apply(op, [Some(qkv), position].into_iter().flatten().collect());
+    outputs.remove(0)
+}
+
+/// The fused operation: inputs `qkv` and, where there are any, position scores.
+#[derive(Debug)]
+struct Attend {
+    rule: attention::Rule,
+    layout: Arc<Layout>,
+}
+
+impl SliceOp for Attend {
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
+        let (rule, r) = (&self.rule, self.layout.nodes());
+        let mut out = vec![0.0; r * rule.width];
+        let mut statistics = vec![0.0; r * rule.heads * 2];
+        let position = inputs.get(1).copied();
+        let graphs = self.layout.graphs_view();
+        attention::forward(Isa::best(), graphs, rule, inputs[0], position, &mut out, &mut statistics);
+        (vec![Output { values: out, shape: vec![r, rule.width] }], Arc::new(statistics))
+    }
+
+    fn reads_outputs(&self) -> bool {
+        true
+    }
+
+    fn backward(
+        &self,
+        inputs: &[&[f32]],
+        outputs: &[&[f32]],
+        saved: &Saved,
+        gradients: Vec<Option<Gradient>>,
+    ) -> Vec<Vec<f32>> {
+        let statistics = saved.downcast_ref::<Vec<f32>>().expect("what `forward` saved");
+        let d_out = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
+        let mut made: Vec<Vec<f32>> = inputs.iter().map(|input| vec![0.0; input.len()]).collect();
+        let (d_qkv, d_position) = made.split_at_mut(1);
+        attention::backward(
+            Isa::best(),
+            self.layout.graphs_view(),
+            &self.rule,
+            inputs[0],
+            inputs.get(1).copied(),
+            statistics,
+            outputs[0],
+            d_out,
+            &mut d_qkv[0],
+            d_position.first_mut().map(Vec::as_mut_slice),
+        );
+        made
+    }
+}
+
+/// The same in plain tensor operations, on any backend and in any precision.
+pub fn attend_reference(
+    qkv: Tensor<2>,
+    d: usize,
+    position: Option<Tensor<2>>,
+    layout: &Layout,
+    rule: &ScoreRule,
+) -> Tensor<2> {
     let [_, columns] = qkv.dims();
     let (h, parts) = (rule.heads, columns / d);
     let d_head = d / h;
@@ -125,21 +212,21 @@ mod tests {
         let quarter = -(3_f64.ln()); // σ of it is 1/4
         let position = tensor(vec![quarter, 0.0, 0.0, 0.0], [1, 4]);
         let layout = Layout::new(vec![2]);
-        let out = attend(qkv.clone(), 1, Some(position), &layout, &rule(1, Combine::Gate, None));
+        let out = attend_reference(qkv.clone(), 1, Some(position), &layout, &rule(1, Combine::Gate, None));
         assert_close(&numbers(out), &[15.0, 15.0]);
         // Content alone: 2/3 and 1/3 in the first row.
-        let out = attend(qkv.clone(), 1, None, &layout, &rule(1, Combine::Gate, None));
+        let out = attend_reference(qkv.clone(), 1, None, &layout, &rule(1, Combine::Gate, None));
         assert_close(&numbers(out), &[(2.0 * 10.0 + 20.0) / 3.0, 15.0]);
         // Position added: exp(ln 3) triples the first pair.
         let position = tensor(vec![3_f64.ln(), 0.0, 0.0, 0.0], [1, 4]);
-        let out = attend(qkv.clone(), 1, Some(position.clone()), &layout, &rule(1, Combine::Add, None));
+        let out = attend_reference(qkv.clone(), 1, Some(position.clone()), &layout, &rule(1, Combine::Add, None));
         assert_close(&numbers(out), &[(6.0 * 10.0 + 20.0) / 7.0, 15.0]);
         // A clamp at ln 2 lets it only double, and leaves the content as it is.
-        let out = attend(qkv, 1, Some(position.clone()), &layout, &rule(1, Combine::Add, Some(2_f64.ln())));
+        let out = attend_reference(qkv, 1, Some(position.clone()), &layout, &rule(1, Combine::Add, Some(2_f64.ln())));
         assert_close(&numbers(out), &[(4.0 * 10.0 + 20.0) / 5.0, 15.0]);
         // Values and position alone.
         let values = tensor(vec![10.0, 20.0], [2, 1]);
-        let out = attend(values, 1, Some(position), &layout, &rule(1, Combine::Add, None));
+        let out = attend_reference(values, 1, Some(position), &layout, &rule(1, Combine::Add, None));
         assert_close(&numbers(out), &[(3.0 * 10.0 + 20.0) / 4.0, 15.0]);
     }
 
@@ -157,7 +244,7 @@ mod tests {
         let position = tensor(draw(h * layout.pairs()), [h, layout.pairs()]);
         for combine in [Combine::Gate, Combine::Add] {
             let qkv = tensor(qkv.clone(), [r, 3 * d]);
-            let out = attend(qkv, d, Some(position.clone()), &layout, &rule(h, combine, None));
+            let out = attend_reference(qkv, d, Some(position.clone()), &layout, &rule(h, combine, None));
             assert_close(&numbers(out), &vec![1.0; r * d]);
         }
     }
@@ -167,7 +254,7 @@ mod tests {
         let layout = Layout::new(vec![2]);
         let qkv = tensor(vec![1e4, 1e4, 1.0, -1e4, -1e4, 2.0], [2, 3]).cast(DType::F32);
         let position = tensor(vec![-1e4, 1e4, 1e4, -1e4], [1, 4]).cast(DType::F32);
-        let out = attend(qkv, 1, Some(position), &layout, &rule(1, Combine::Gate, None));
+        let out = attend_reference(qkv, 1, Some(position), &layout, &rule(1, Combine::Gate, None));
         assert!(numbers(out).iter().all(|value| value.is_finite()));
     }
 }

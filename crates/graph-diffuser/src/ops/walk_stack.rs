@@ -1,10 +1,15 @@
 //! Powers of the adjacency matrix, stacked (Eq. 1).
 
+use std::sync::Arc;
+
 use burn::tensor::{IndexingUpdateOp, Tensor};
+use graph_diffuser_kernels::{Isa, walk_stack as kernel};
 
-use crate::batch::Topology;
+use crate::batch::{EdgesByNode, Layout, Topology};
 
-/// `[I | A | … | Aᵏ]` (Eq. 1), one matrix product a step.
+use super::fused::{self, Gradient, Output, Saved, SliceOp};
+
+/// `[I | A | … | Aᵏ]` (Eq. 1).
 ///
 /// Entry (i, j) of channel s is the probability that a walk from i is at j after s steps.
 ///
@@ -12,6 +17,52 @@ use crate::batch::Topology;
 /// - `weights`: `[m]` entries of A, one an edge; duplicates add up
 /// - returns `[steps + 1, p]`
 pub fn walk_stack(weights: Tensor<1>, topology: &Topology, steps: usize) -> Tensor<2> {
+    if !fused::can_run(&weights) || topology.edges() == 0 {
+        return walk_stack_reference(weights, topology, steps);
+    }
+    let op = WalkStack { layout: topology.layout.clone(), leaving: topology.leaving.clone(), steps };
+    let (mut outputs, _) = fused::apply(op, vec![weights]);
+    outputs.remove(0)
+}
+
+/// The fused operation: row by row over the edges, never a dense product.
+#[derive(Debug)]
+struct WalkStack {
+    layout: Arc<Layout>,
+    leaving: Arc<EdgesByNode>,
+    steps: usize,
+}
+
+impl SliceOp for WalkStack {
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
+        let shape = vec![self.steps + 1, self.layout.pairs()];
+        let mut stack = vec![0.0; shape[0] * shape[1]];
+        let (graphs, csr) = (self.layout.graphs_view(), self.leaving.csr());
+        kernel::forward(Isa::best(), graphs, csr, inputs[0], self.steps, &mut stack);
+        (vec![Output { values: stack, shape }], Arc::new(()))
+    }
+
+    fn reads_outputs(&self) -> bool {
+        true
+    }
+
+    fn backward(
+        &self,
+        inputs: &[&[f32]],
+        outputs: &[&[f32]],
+        _: &Saved,
+        gradients: Vec<Option<Gradient>>,
+    ) -> Vec<Vec<f32>> {
+        let d_stack = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
+        let mut d_weights = vec![0.0; inputs[0].len()];
+        let (graphs, csr) = (self.layout.graphs_view(), self.leaving.csr());
+        kernel::backward(Isa::best(), graphs, csr, inputs[0], self.steps, outputs[0], d_stack, &mut d_weights);
+        vec![d_weights]
+    }
+}
+
+/// The same in plain tensor operations, one matrix product a step.
+pub fn walk_stack_reference(weights: Tensor<1>, topology: &Topology, steps: usize) -> Tensor<2> {
     let layout = &topology.layout;
     let options = (&weights.device(), weights.dtype());
     let entries = Tensor::<1>::zeros([layout.pairs()], options);
@@ -72,7 +123,7 @@ mod tests {
 
     fn stack(weights: &[f64], batch: &GraphBatch, steps: usize) -> Vec<f64> {
         let weights = Tensor::from_data(weights, (&Device::flex(), DType::F64));
-        walk_stack(weights, &batch.topology, steps).into_data().iter::<f64>().collect()
+        walk_stack_reference(weights, &batch.topology, steps).into_data().iter::<f64>().collect()
     }
 
     #[test]
