@@ -445,19 +445,22 @@ impl GraphDiffuser {
         for branch in &self.message_passing {
             stream = branch.forward(stream, &batch.topology, pass);
         }
-        let edges = self.virtual_edges.as_ref().map(|virtual_edges| {
-            virtual_edges.forward(&stream.x, stream.e.as_ref(), batch, pass) // Eq. 1–5
-        });
-        if let (Some(encoding), Some(edges)) = (&self.self_edge_encoding, &edges) {
-            stream.x = encoding.forward(stream.x, edges, batch, pass); // Eq. 9
-            pass.note(|| "self_edge_encoding".into(), &stream.x);
+        let positions: Vec<&Linear> = self.layers.iter().filter_map(Layer::position).collect();
+        let mut scores = Vec::new();
+        if let Some(virtual_edges) = &self.virtual_edges {
+            let related = virtual_edges.forward(&stream.x, stream.e.as_ref(), &positions, batch, pass); // Eq. 1–6
+            if let (Some(encoding), Some(own)) = (&self.self_edge_encoding, related.own) {
+                stream.x = encoding.forward(stream.x, own, batch, pass); // Eq. 9
+                pass.note(|| "self_edge_encoding".into(), &stream.x);
+            }
+            scores = related.scores;
         }
         if let (Some(cls), Some(layout)) = (&self.cls, &batch.with_cls) {
             stream.x = cls.join(stream.x, layout);
         }
-        let mixed = edges.map(|edges| edges.mixed);
+        let mut scores = scores.into_iter();
         for layer in &self.layers {
-            stream = layer.forward(stream, mixed.as_ref(), self.cls.as_ref(), batch, pass); // Eq. 6–8
+            stream = layer.forward(stream, scores.next(), self.cls.as_ref(), batch, pass); // Eq. 7–8
         }
         let output = self.head.forward(stream.x, batch);
         pass.note(|| "head".into(), &output);

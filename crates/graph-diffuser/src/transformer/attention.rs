@@ -92,23 +92,29 @@ pub struct DiffuserAttention {
 }
 
 impl DiffuserAttention {
+    /// The projection of virtual edges to position scores, where position is read (Eq. 6).
+    pub fn position(&self) -> Option<&Linear> {
+        self.position.as_ref()
+    }
+
     /// # Shapes
     /// - `x`: `[r, d]` nodes, CLS nodes among them
-    /// - `edges`: `[c', p]` virtual edges of the distinct structures
+    /// - `scores`: `[h, p]` position scores of the distinct structures, where position is read
     /// - returns `[r, d]`
     pub fn forward(
         &self,
         x: Tensor<2>,
-        edges: Option<&Tensor<2>>,
+        scores: Option<Tensor<2>>,
         cls: Option<&ClsToken>,
         batch: &GraphBatch,
         pass: &Pass,
     ) -> Tensor<2> {
         let [_, d] = x.dims();
-        let position = self.position.as_ref().map(|linear| {
-            let edges = edges.expect("the config was checked: position needs virtual edges");
-            position_scores(linear, edges, cls, batch)
-        });
+        let position = match (&self.position, scores) {
+            (Some(linear), Some(scores)) => Some(spread(linear, scores, cls, batch)),
+            (None, _) => None,
+            (Some(_), None) => panic!("the config was checked: position needs virtual edges"),
+        };
         let (combine, clamp) = match self.scores {
             Scores::PositionAndContent { combine, clamp } | Scores::Position { combine, clamp } => (combine, clamp),
             Scores::Content {} => (Combine::Gate, None), // without position nothing is combined
@@ -120,12 +126,11 @@ impl DiffuserAttention {
     }
 }
 
-/// One score a head for every pair that the layers see (Eq. 6).
+/// Scores of every pair that the layers see, from those of the distinct structures.
 ///
 /// # Shapes
 /// - returns `[h, p]`
-fn position_scores(linear: &Linear, edges: &Tensor<2>, cls: Option<&ClsToken>, batch: &GraphBatch) -> Tensor<2> {
-    let scores = linear.forward_pairs(edges.clone()); // [h, pairs of the distinct structures]
+fn spread(linear: &Linear, scores: Tensor<2>, cls: Option<&ClsToken>, batch: &GraphBatch) -> Tensor<2> {
     let scores = match cls {
         Some(cls) => Tensor::cat(vec![scores, linear.forward_pairs(cls.edge())], 1),
         None => scores,

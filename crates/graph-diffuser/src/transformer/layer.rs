@@ -71,18 +71,23 @@ pub struct Layer {
 }
 
 impl Layer {
+    /// The projection of virtual edges to this layer's position scores.
+    pub fn position(&self) -> Option<&Linear> {
+        self.attention.position()
+    }
+
     /// `y = BN(x + Attn(x)) + BN(x + MPNN(x))`, then `BN(y + FFN(y))`.
     pub fn forward(
         &self,
         stream: Stream,
-        edges: Option<&Tensor<2>>,
+        scores: Option<Tensor<2>>,
         cls: Option<&ClsToken>,
         batch: &GraphBatch,
         pass: &Pass,
     ) -> Stream {
         let x = stream.x.clone();
         let drop = |x: Tensor<2>| pass.dropout(x, self.dropout);
-        let attended = self.attention.forward(x.clone(), edges, cls, batch, pass);
+        let attended = self.attention.forward(x.clone(), scores, cls, batch, pass);
         pass.note(|| "attention".into(), &attended);
         let attended = self.attention_norm.forward(x + drop(attended), pass);
         let (y, e) = match &self.local {

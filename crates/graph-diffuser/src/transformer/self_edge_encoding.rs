@@ -5,7 +5,7 @@ use burn::tensor::{Tensor, activation::relu};
 
 use crate::batch::GraphBatch;
 use crate::nn::{BatchNorm, Init, Linear, Pass};
-use crate::virtual_edges::{SelfEdges, Stacks, VirtualEdgesConfig};
+use crate::virtual_edges::{SelfEdges, VirtualEdgesConfig};
 
 /// Adds `ReLU(W_pe E_ii)` to every node.
 #[derive(Module, Debug)]
@@ -29,15 +29,14 @@ impl SelfEdgeEncoding {
 
     /// # Shapes
     /// - `x`: `[r, d]`, returned in the same
-    pub fn forward(&self, x: Tensor<2>, stacks: &Stacks, batch: &GraphBatch, pass: &Pass) -> Tensor<2> {
-        let self_pairs = batch.edge_topology().self_pairs.clone();
+    /// - `own`: `[c, nodes]` of the distinct structures
+    pub fn forward(&self, x: Tensor<2>, own: Tensor<2>, batch: &GraphBatch, pass: &Pass) -> Tensor<2> {
         let own = match &self.norm {
             Some(norm) => {
-                let own = stacks.raw.clone().select(1, self_pairs); // [c, nodes]
                 let weights = batch.shared.as_ref().map(|shared| &shared.node_weights);
                 norm.forward_pairs(own, weights, pass)
             }
-            None => stacks.mixed.clone().select(1, self_pairs), // [c', nodes]
+            None => own,
         };
         let encoding = relu(self.linear.forward(own.transpose())); // Eq. 9, [nodes, d]
         match &batch.shared {

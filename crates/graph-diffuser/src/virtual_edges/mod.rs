@@ -12,7 +12,7 @@ use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{GraphBatch, Topology};
-use crate::nn::{Init, Pass};
+use crate::nn::{Init, Linear, Pass};
 use crate::ops;
 
 pub use edge_ffn::{EdgeFfn, EdgeFfnConfig};
@@ -75,6 +75,7 @@ impl VirtualEdgesConfig {
             ffn: self.ffn.init(self.stack_channels(), init),
             steps: self.steps,
             transform: self.transform,
+            self_edges: self.self_edges,
         }
     }
 }
@@ -88,33 +89,49 @@ pub struct VirtualEdges {
     steps: usize,
     #[module(skip)]
     transform: Transform,
+    #[module(skip)]
+    self_edges: SelfEdges,
 }
 
-/// Virtual edges of the distinct structures of a batch.
+/// What the Transformer reads of the virtual edges.
 #[derive(Debug, Clone)]
-pub struct Stacks {
-    /// `[c, p]` the transformed stack.
-    pub raw: Tensor<2>,
-    /// `[c', p]` after the edge-wise network.
-    pub mixed: Tensor<2>,
+pub struct Relations {
+    /// `[h, p]` position scores of each layer (Eq. 6), one a pair of the distinct structures.
+    pub scores: Vec<Tensor<2>>,
+    /// `[c, nodes]` virtual edges of nodes with themselves, where they are encoded (Eq. 9).
+    pub own: Option<Tensor<2>>,
 }
 
 impl VirtualEdges {
+    /// Makes virtual edges and reads off them what `positions`, one a layer, ask for.
+    ///
     /// # Shapes
     /// - `x`: `[r, d]` nodes, `e`: `[m, d]` edges where they have features
-    pub fn forward(&self, x: &Tensor<2>, e: Option<&Tensor<2>>, batch: &GraphBatch, pass: &Pass) -> Stacks {
+    pub fn forward(
+        &self,
+        x: &Tensor<2>,
+        e: Option<&Tensor<2>>,
+        positions: &[&Linear],
+        batch: &GraphBatch,
+        pass: &Pass,
+    ) -> Relations {
         let topology = batch.edge_topology();
         let weights = self.edge_weights(x, e, topology, pass);
-        let stack = ops::walk_stack(weights, topology, self.steps); // [c, p]
+        let stack = ops::walk_stack(weights, topology, self.steps); // Eq. 1, [c, p]
         pass.note(|| "virtual_edges.stack".into(), &stack);
         let raw = self.transform.apply(stack);
-        let pair_weights = batch.shared.as_ref().map(|shared| &shared.pair_weights);
         let mixed = match &self.ffn {
-            Some(ffn) => ffn.forward(raw.clone(), pair_weights, pass), // [c', p]
+            Some(ffn) => ffn.forward(raw.clone(), batch.shared.as_ref().map(|shared| &shared.pair_weights), pass),
             None => raw.clone(),
-        };
+        }; // Eq. 2–3, [c', p]
         pass.note(|| "virtual_edges.ffn".into(), &mixed);
-        Stacks { raw, mixed }
+        let own = match self.self_edges {
+            SelfEdges::Off => None,
+            SelfEdges::BeforeFfn => Some(raw.select(1, topology.self_pairs.clone())),
+            SelfEdges::AfterFfn => Some(mixed.clone().select(1, topology.self_pairs.clone())),
+        };
+        let scores = positions.iter().map(|position| position.forward_pairs(mixed.clone())).collect(); // Eq. 6
+        Relations { scores, own }
     }
 
     /// Rows of A: learned (Eq. 4–5) or uniform over the neighbours.
@@ -180,7 +197,11 @@ mod tests {
             let weights = virtual_edges.edge_weights(&x, None, &batch.topology, &Pass::train(0));
             let rows = ops::sum_by_row(weights.unsqueeze_dim(1), batch.topology.sources.clone(), layout.nodes());
             assert!(numbers(rows).iter().all(|sum| (sum - 1.0).abs() < 1e-12));
-            let stack = numbers(virtual_edges.forward(&x, None, &batch, &Pass::train(0)).raw);
+            let stack = numbers(ops::walk_stack(
+                virtual_edges.edge_weights(&x, None, &batch.topology, &Pass::train(0)),
+                &batch.topology,
+                config.steps,
+            ));
             for channel in stack.chunks(layout.pairs()) {
                 for (graph, &n) in layout.sizes.iter().enumerate() {
                     let pairs = &channel[layout.pair_starts[graph]..layout.pair_starts[graph + 1]];
