@@ -157,8 +157,8 @@ fn rows(x: &[f32], channels: usize) -> usize {
     x.len() / channels
 }
 
-/// In parallel where it pays.
-fn run_all<T: Send>(numbers: usize, tasks: Vec<T>, run: impl Fn(T) + Sync) {
+/// In parallel where it pays: `numbers` is how many are read, more or less.
+pub(crate) fn run_all<T: Send>(numbers: usize, tasks: Vec<T>, run: impl Fn(T) + Sync) {
     if numbers < PARALLEL {
         tasks.into_iter().for_each(run);
     } else {
@@ -220,59 +220,80 @@ impl Affine {
     }
 }
 
-/// Calls `$self.block` for all channels, some vectors of them at a time.
-macro_rules! by_blocks {
-    ($self:ident, $simd:ident, $channels:expr) => {
-        for first in (0..$channels).step_by(4 * S::LANES) {
-            let block = Block { first, channels: $channels, count: ($channels - first).min(4 * S::LANES) };
-            // SAFETY: the channels of the block are within a row, and all slices are whole rows.
-            unsafe {
-                match block.count.div_ceil(S::LANES) {
-                    1 => $self.block::<S, 1>($simd, block),
-                    2 => $self.block::<S, 2>($simd, block),
-                    3 => $self.block::<S, 3>($simd, block),
-                    _ => $self.block::<S, 4>($simd, block),
-                }
+/// Work on rows of channels that goes down all rows with a few vectors of channels at a time.
+pub(crate) trait Blockwise {
+    /// # Safety
+    /// The block lies within the rows, and `W` is the number of vectors it needs.
+    unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block);
+}
+
+/// Does the work for all channels: `channels` is the width of its rows.
+#[inline(always)]
+pub(crate) fn by_blocks<S: Simd>(simd: S, channels: usize, mut work: impl Blockwise) {
+    // At most four vectors, which leave registers for what a channel needs, and blocks about equal.
+    let vectors = channels.div_ceil(S::LANES);
+    let width = vectors.div_ceil(vectors.div_ceil(4).max(1)).max(1) * S::LANES;
+    for first in (0..channels).step_by(width) {
+        let block = Block { first, channels, count: (channels - first).min(width) };
+        // SAFETY: the block ends with the row, and has as many vectors as it needs.
+        unsafe {
+            match block.count.div_ceil(S::LANES) {
+                1 => work.block::<S, 1>(simd, block),
+                2 => work.block::<S, 2>(simd, block),
+                3 => work.block::<S, 3>(simd, block),
+                _ => work.block::<S, 4>(simd, block),
             }
         }
-    };
+    }
 }
 
 /// `count` channels from `first`, which need `W` vectors.
 #[derive(Clone, Copy)]
-struct Block {
+pub(crate) struct Block {
     first: usize,
     channels: usize,
     count: usize,
 }
 
 impl Block {
-    /// The block's part of a row.
+    /// Vector `v` of the block's part of a row.
+    ///
+    /// # Safety
+    /// `row` has all channels, and `v` is below `W`.
+    #[inline(always)]
+    pub(crate) unsafe fn load<S: Simd, const W: usize>(self, simd: S, row: *const f32, v: usize) -> S::V {
+        // SAFETY: the vectors before the last are whole, the last ends with the block.
+        unsafe {
+            let from = row.add(self.first + v * S::LANES);
+            if v + 1 < W { simd.load(from) } else { simd.load_up_to(from, self.count - (W - 1) * S::LANES) }
+        }
+    }
+
+    /// All of the block's part of a row.
     ///
     /// # Safety
     /// `row` has all channels.
     #[inline(always)]
-    unsafe fn load<S: Simd, const W: usize>(self, simd: S, row: *const f32) -> [S::V; W] {
-        // SAFETY: the vectors before the last are whole, the last ends with the block.
-        std::array::from_fn(|v| unsafe {
-            let from = row.add(self.first + v * S::LANES);
-            if v + 1 < W { simd.load(from) } else { simd.load_up_to(from, self.count - (W - 1) * S::LANES) }
-        })
+    pub(crate) unsafe fn load_all<S: Simd, const W: usize>(self, simd: S, row: *const f32) -> [S::V; W] {
+        let mut values = [simd.zero(); W];
+        for (v, value) in values.iter_mut().enumerate() {
+            // SAFETY: the caller's.
+            *value = unsafe { self.load::<S, W>(simd, row, v) };
+        }
+        values
     }
 
     /// # Safety
-    /// `row` has all channels.
+    /// As for [`Self::load`].
     #[inline(always)]
-    unsafe fn store<S: Simd, const W: usize>(self, simd: S, row: *mut f32, values: [S::V; W]) {
-        for (v, value) in values.into_iter().enumerate() {
-            // SAFETY: as in `load`.
-            unsafe {
-                let to = row.add(self.first + v * S::LANES);
-                if v + 1 < W {
-                    simd.store(to, value);
-                } else {
-                    simd.store_up_to(to, value, self.count - (W - 1) * S::LANES);
-                }
+    pub(crate) unsafe fn store<S: Simd, const W: usize>(self, simd: S, row: *mut f32, v: usize, value: S::V) {
+        // SAFETY: as in `load`.
+        unsafe {
+            let to = row.add(self.first + v * S::LANES);
+            if v + 1 < W {
+                simd.store(to, value);
+            } else {
+                simd.store_up_to(to, value, self.count - (W - 1) * S::LANES);
             }
         }
     }
@@ -292,44 +313,49 @@ impl Kernel for Moments<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(mut self, simd: S) {
-        by_blocks!(self, simd, self.channels);
+    fn run<S: Simd>(self, simd: S) {
+        by_blocks(simd, self.channels, self);
     }
 }
 
-impl Moments<'_> {
-    /// # Safety
-    /// All slices are whole rows of the block's channels.
+impl Blockwise for Moments<'_> {
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let channels = block.channels;
+        let x = self.x.as_ptr();
         let (mut plain, mut squares) = ([simd.zero(); W], [simd.zero(); W]);
-        let mut first = None;
-        let mut add_row = |row: [S::V; W]| {
-            let first = *first.get_or_insert(row);
-            for v in 0..W {
-                let difference = simd.sub(row[v], first[v]);
-                plain[v] = simd.add(plain[v], difference);
-                squares[v] = simd.mul_add(difference, difference, squares[v]);
-            }
-        };
-        // SAFETY: the caller's; the slices are equally long.
+        // SAFETY: the slices are equally long, at least one whole row of the channels.
         unsafe {
+            let mut first = block.load_all::<S, W>(simd, x);
             if let Some((residual, sum)) = &mut self.added {
+                let residual = residual.as_ptr();
+                for (v, first) in first.iter_mut().enumerate() {
+                    *first = simd.add(*first, block.load::<S, W>(simd, residual, v));
+                }
                 for at in (0..self.x.len()).step_by(channels) {
-                    let x = block.load::<S, W>(simd, self.x.as_ptr().add(at));
-                    let residual = block.load::<S, W>(simd, residual.as_ptr().add(at));
-                    let row = std::array::from_fn(|v| simd.add(x[v], residual[v]));
-                    block.store(simd, sum.as_mut_ptr().add(at), row);
-                    add_row(row);
+                    for v in 0..W {
+                        let residual = block.load::<S, W>(simd, residual.add(at), v);
+                        let value = simd.add(block.load::<S, W>(simd, x.add(at), v), residual);
+                        block.store::<S, W>(simd, sum.as_mut_ptr().add(at), v, value);
+                        let difference = simd.sub(value, first[v]);
+                        plain[v] = simd.add(plain[v], difference);
+                        squares[v] = simd.mul_add(difference, difference, squares[v]);
+                    }
                 }
             } else {
                 for at in (0..self.x.len()).step_by(channels) {
-                    add_row(block.load(simd, self.x.as_ptr().add(at)));
+                    for v in 0..W {
+                        let difference = simd.sub(block.load::<S, W>(simd, x.add(at), v), first[v]);
+                        plain[v] = simd.add(plain[v], difference);
+                        squares[v] = simd.mul_add(difference, difference, squares[v]);
+                    }
                 }
             }
-            block.store(simd, self.sums.as_mut_ptr(), plain);
-            block.store(simd, self.sums.as_mut_ptr().add(channels), squares);
+            let sums = self.sums.as_mut_ptr();
+            for v in 0..W {
+                block.store::<S, W>(simd, sums, v, plain[v]);
+                block.store::<S, W>(simd, sums.add(channels), v, squares[v]);
+            }
         }
     }
 }
@@ -357,7 +383,9 @@ impl Kernel for Together<'_> {
                 *mean += f64::from(*first) * count + f64::from(*sum);
             }
         }
-        mean.iter_mut().for_each(|mean| *mean /= rows);
+        for mean in &mut mean {
+            *mean /= rows;
+        }
         for (x, sums) in chunks() {
             let count = (x.len() / channels) as f64;
             let each = 1.0 / count;
@@ -371,7 +399,9 @@ impl Kernel for Together<'_> {
             }
         }
         // Rounding may leave less than nothing of a constant channel.
-        variance.iter_mut().for_each(|variance| *variance = (*variance / rows).max(0.0));
+        for variance in &mut variance {
+            *variance = (*variance / rows).max(0.0);
+        }
         Statistics { mean, variance }
     }
 }
@@ -387,26 +417,25 @@ impl Kernel for Normalise<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(mut self, simd: S) {
-        by_blocks!(self, simd, self.affine.scale.len());
+    fn run<S: Simd>(self, simd: S) {
+        by_blocks(simd, self.affine.scale.len(), self);
     }
 }
 
-impl Normalise<'_> {
-    /// # Safety
-    /// All slices are whole rows of the block's channels.
+impl Blockwise for Normalise<'_> {
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let floor = simd.splat(if self.relu { 0.0 } else { f32::NEG_INFINITY });
-        // SAFETY: the caller's; `x` and `y` are equally long.
+        // SAFETY: `x` and `y` are equally long, whole rows of the channels.
         unsafe {
             let affine = Channels::<S, W>::load(simd, self.affine, block);
             for at in (0..self.x.len()).step_by(block.channels) {
-                let x = block.load(simd, self.x.as_ptr().add(at));
-                // The value comes second: it is what `max` returns if it is not a number.
-                let (_, value) = affine.apply(simd, x);
-                let value = value.map(|value| simd.max(floor, value));
-                block.store(simd, self.y.as_mut_ptr().add(at), value);
+                for v in 0..W {
+                    let centred = affine.centre(simd, block.load::<S, W>(simd, self.x.as_ptr().add(at), v), v);
+                    // The value comes second: it is what `max` returns if it is not a number.
+                    let value = simd.max(floor, affine.apply(simd, centred, v));
+                    block.store::<S, W>(simd, self.y.as_mut_ptr().add(at), v, value);
+                }
             }
         }
     }
@@ -427,29 +456,27 @@ impl<S: Simd, const W: usize> Channels<S, W> {
         // SAFETY: the caller's.
         unsafe {
             Self {
-                centre: block.load(simd, affine.centre.as_ptr()),
-                scale: block.load(simd, affine.scale.as_ptr()),
-                constant: block.load(simd, affine.constant.as_ptr()),
+                centre: block.load_all(simd, affine.centre.as_ptr()),
+                scale: block.load_all(simd, affine.scale.as_ptr()),
+                constant: block.load_all(simd, affine.constant.as_ptr()),
             }
         }
     }
 
-    /// `x - centre`, and what becomes of it.
     #[inline(always)]
-    fn apply(&self, simd: S, x: [S::V; W]) -> ([S::V; W], [S::V; W]) {
-        let centred: [S::V; W] = std::array::from_fn(|v| simd.sub(x[v], self.centre[v]));
-        (centred, std::array::from_fn(|v| simd.mul_add(centred[v], self.scale[v], self.constant[v])))
+    fn centre(&self, simd: S, x: S::V, v: usize) -> S::V {
+        simd.sub(x, self.centre[v])
     }
 
-    /// `x - centre`, and the derivative before the `ReLU`.
     #[inline(always)]
-    fn undo_relu(&self, simd: S, x: [S::V; W], d_y: [S::V; W], relu: bool) -> ([S::V; W], [S::V; W]) {
-        let (centred, y) = self.apply(simd, x);
-        if relu {
-            (centred, std::array::from_fn(|v| simd.select_positive(y[v], d_y[v], simd.zero())))
-        } else {
-            (centred, d_y)
-        }
+    fn apply(&self, simd: S, centred: S::V, v: usize) -> S::V {
+        simd.mul_add(centred, self.scale[v], self.constant[v])
+    }
+
+    /// The derivative before the `ReLU`.
+    #[inline(always)]
+    fn before_relu(&self, simd: S, centred: S::V, d_y: S::V, relu: bool, v: usize) -> S::V {
+        if relu { simd.select_positive(self.apply(simd, centred, v), d_y, simd.zero()) } else { d_y }
     }
 }
 
@@ -467,31 +494,32 @@ impl Kernel for DerivativeSums<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(mut self, simd: S) {
-        by_blocks!(self, simd, self.affine.scale.len());
+    fn run<S: Simd>(self, simd: S) {
+        by_blocks(simd, self.affine.scale.len(), self);
     }
 }
 
-impl DerivativeSums<'_> {
-    /// # Safety
-    /// All slices are whole rows of the block's channels.
+impl Blockwise for DerivativeSums<'_> {
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let (mut plain, mut products) = ([simd.zero(); W], [simd.zero(); W]);
-        // SAFETY: the caller's; `x` and `d_y` are equally long.
+        // SAFETY: `x` and `d_y` are equally long, whole rows of the channels.
         unsafe {
             let affine = Channels::<S, W>::load(simd, self.affine, block);
             for at in (0..self.x.len()).step_by(block.channels) {
-                let x = block.load(simd, self.x.as_ptr().add(at));
-                let d_y = block.load(simd, self.d_y.as_ptr().add(at));
-                let (centred, d_y) = affine.undo_relu(simd, x, d_y, self.relu);
                 for v in 0..W {
-                    plain[v] = simd.add(plain[v], d_y[v]);
-                    products[v] = simd.mul_add(d_y[v], centred[v], products[v]);
+                    let centred = affine.centre(simd, block.load::<S, W>(simd, self.x.as_ptr().add(at), v), v);
+                    let d_y = block.load::<S, W>(simd, self.d_y.as_ptr().add(at), v);
+                    let d_y = affine.before_relu(simd, centred, d_y, self.relu, v);
+                    plain[v] = simd.add(plain[v], d_y);
+                    products[v] = simd.mul_add(d_y, centred, products[v]);
                 }
             }
-            block.store(simd, self.sums.as_mut_ptr(), plain);
-            block.store(simd, self.sums.as_mut_ptr().add(block.channels), products);
+            let sums = self.sums.as_mut_ptr();
+            for v in 0..W {
+                block.store::<S, W>(simd, sums, v, plain[v]);
+                block.store::<S, W>(simd, sums.add(block.channels), v, products[v]);
+            }
         }
     }
 }
@@ -511,29 +539,277 @@ impl Kernel for Derivative<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(mut self, simd: S) {
-        by_blocks!(self, simd, self.affine.scale.len());
+    fn run<S: Simd>(self, simd: S) {
+        by_blocks(simd, self.affine.scale.len(), self);
     }
 }
 
-impl Derivative<'_> {
-    /// # Safety
-    /// All slices are whole rows of the block's channels.
+impl Blockwise for Derivative<'_> {
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
-        // SAFETY: the caller's; `x`, `d_y` and `d_x` are equally long.
+        // SAFETY: `x`, `d_y` and `d_x` are equally long, whole rows of the channels.
         unsafe {
             let affine = Channels::<S, W>::load(simd, self.affine, block);
-            let slope = block.load::<S, W>(simd, self.slope.as_ptr());
-            let level = block.load::<S, W>(simd, self.level.as_ptr());
+            let slope = block.load_all::<S, W>(simd, self.slope.as_ptr());
+            let level = block.load_all::<S, W>(simd, self.level.as_ptr());
             for at in (0..self.x.len()).step_by(block.channels) {
-                let x = block.load(simd, self.x.as_ptr().add(at));
-                let d_y = block.load(simd, self.d_y.as_ptr().add(at));
-                let (centred, d_y) = affine.undo_relu(simd, x, d_y, self.relu);
-                let d_x: [S::V; W] = std::array::from_fn(|v| {
-                    simd.mul_add(affine.scale[v], d_y[v], simd.mul_add(centred[v], slope[v], level[v]))
+                for v in 0..W {
+                    let centred = affine.centre(simd, block.load::<S, W>(simd, self.x.as_ptr().add(at), v), v);
+                    let d_y = block.load::<S, W>(simd, self.d_y.as_ptr().add(at), v);
+                    let d_y = affine.before_relu(simd, centred, d_y, self.relu, v);
+                    let d_x = simd.mul_add(affine.scale[v], d_y, simd.mul_add(centred, slope[v], level[v]));
+                    block.store::<S, W>(simd, self.d_x.as_mut_ptr().add(at), v, d_x);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scramble;
+
+    use super::*;
+
+    fn numbers(count: usize, seed: u32) -> Vec<f32> {
+        (0..count as u32).map(|at| scramble(scramble(at) ^ (seed << 20)) as f32 / u32::MAX as f32 - 0.5).collect()
+    }
+
+    /// As [`numbers`], each channel with a mean and a size of its own.
+    fn rows_of(rows: usize, channels: usize) -> Vec<f32> {
+        let mut x = numbers(rows * channels, 1);
+        for row in x.chunks_mut(channels) {
+            for (channel, value) in row.iter_mut().enumerate() {
+                *value = *value * (channel % 5 + 1) as f32 + channel as f32 - 3.0;
+            }
+        }
+        x
+    }
+
+    struct Exact {
+        y: Vec<f64>,
+        mean: Vec<f64>,
+        variance: Vec<f64>,
+        d_x: Vec<f64>,
+        d_gamma: Vec<f64>,
+        d_beta: Vec<f64>,
+    }
+
+    /// In double precision, channel after channel; the derivative goes through mean and variance one by one.
+    fn exact(x: &[f32], channels: usize, gamma: &[f32], beta: &[f32], relu: bool, d_y: &[f32]) -> Exact {
+        let rows = x.len() / channels;
+        let empty = || vec![0.0; x.len()];
+        let none = || vec![0.0; channels];
+        let mut exact =
+            Exact { y: empty(), mean: none(), variance: none(), d_x: empty(), d_gamma: none(), d_beta: none() };
+        for channel in 0..channels {
+            let (gamma, beta) = (f64::from(gamma[channel]), f64::from(beta[channel]));
+            let at = |row: usize| row * channels + channel;
+            let column: Vec<f64> = (0..rows).map(|row| f64::from(x[at(row)])).collect();
+            let count = rows.max(1) as f64;
+            let mean = column.iter().sum::<f64>() / count;
+            let variance = column.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+            let root = (variance + EPSILON).sqrt();
+            let (mut d_mean, mut d_variance) = (0.0, 0.0);
+            for (row, value) in column.iter().enumerate() {
+                let z = (value - mean) / root;
+                let y = gamma * z + beta;
+                exact.y[at(row)] = if relu { y.max(0.0) } else { y };
+                let d_y = if relu && y <= 0.0 { 0.0 } else { f64::from(d_y[at(row)]) };
+                exact.d_gamma[channel] += d_y * z;
+                exact.d_beta[channel] += d_y;
+                exact.d_x[at(row)] = d_y * gamma / root;
+                d_mean -= d_y * gamma / root;
+                d_variance -= d_y * gamma * (value - mean) / (2.0 * root.powi(3));
+            }
+            for (row, value) in column.iter().enumerate() {
+                exact.d_x[at(row)] += d_mean / count + d_variance * 2.0 * (value - mean) / count;
+            }
+            exact.mean[channel] = mean;
+            exact.variance[channel] = variance;
+        }
+        exact
+    }
+
+    /// `size` is that of the terms a number is made of, which may cancel.
+    fn assert_close<T: Copy + Into<f64>>(
+        ours: &[T],
+        exact: &[f64],
+        size: impl Fn(usize) -> f64,
+        tolerance: f64,
+        what: &str,
+    ) {
+        assert_eq!(ours.len(), exact.len());
+        for (at, (ours, exact)) in ours.iter().zip(exact).enumerate() {
+            let ours: f64 = (*ours).into();
+            assert!((ours - exact).abs() <= tolerance * size(at), "{what} at {at}: {ours} is not {exact}");
+        }
+    }
+
+    /// Forward and backward beside the exact ones.
+    fn compare(isa: Isa, x: &[f32], channels: usize, relu: bool, tolerance: f64) {
+        let (gamma, beta, d_y) = (numbers(channels, 3), numbers(channels, 4), numbers(x.len(), 2));
+        let exact = exact(x, channels, &gamma, &beta, relu, &d_y);
+        let what = format!("{isa:?} [{}, {channels}] {relu}", x.len() / channels);
+        let mut y = vec![f32::NAN; x.len()];
+        let statistics = forward(isa, x, channels, &gamma, &beta, relu, &mut y);
+        let mean_size = |at: usize| exact.mean[at].abs() + exact.variance[at].sqrt();
+        assert_close(&statistics.mean, &exact.mean, mean_size, 1e-6, &format!("{what} mean"));
+        let variance_size = |at: usize| exact.variance[at] + 1e-9;
+        assert_close(&statistics.variance, &exact.variance, variance_size, tolerance, &format!("{what} variance"));
+        assert_close(&y, &exact.y, |at| 1.0 + exact.y[at].abs(), tolerance, &format!("{what} y"));
+        let mut d_x = vec![f32::NAN; x.len()];
+        let [mut d_gamma, mut d_beta] = [(); 2].map(|()| vec![f32::NAN; channels]);
+        backward(isa, x, channels, &gamma, &beta, &statistics, relu, &d_y, &mut d_x, &mut d_gamma, &mut d_beta);
+        // Where rounding decides whether a number passes the `ReLU`, its derivative is either.
+        if (0..y.len()).any(|at| (y[at] > 0.0) != (exact.y[at] > 0.0)) && relu {
+            return;
+        }
+        let scale =
+            |at: usize| f64::from(gamma[at % channels].abs()) / (exact.variance[at % channels] + EPSILON).sqrt();
+        assert_close(&d_x, &exact.d_x, scale, tolerance, &format!("{what} d_x"));
+        let length = ((x.len() / channels) as f64).sqrt();
+        assert_close(&d_gamma, &exact.d_gamma, |_| length, tolerance, &format!("{what} d_gamma"));
+        assert_close(&d_beta, &exact.d_beta, |_| length, tolerance, &format!("{what} d_beta"));
+    }
+
+    #[test]
+    fn four_rows_by_hand() {
+        // Channel 0: mean 2, biased variance 1. Channel 1: constant.
+        let x = [1.0, 5.0, 3.0, 5.0, 1.0, 5.0, 3.0, 5.0];
+        let one = (1.0 / (1.0 + EPSILON).sqrt()) as f32;
+        for isa in Isa::available() {
+            let mut y = [0.0; 8];
+            let statistics = forward(isa, &x, 2, &[1.0, 1.0], &[0.0, 2.0], false, &mut y);
+            assert_eq!(statistics, Statistics { mean: vec![2.0, 5.0], variance: vec![1.0, 0.0] });
+            assert_eq!(y, [-one, 2.0, one, 2.0, -one, 2.0, one, 2.0]);
+            forward(isa, &x, 2, &[1.0, 1.0], &[0.0, -2.0], true, &mut y);
+            assert_eq!(y, [0.0, 0.0, one, 0.0, 0.0, 0.0, one, 0.0]);
+        }
+    }
+
+    #[test]
+    fn values_and_derivatives_are_those_of_double_precision() {
+        for isa in Isa::available() {
+            for channels in (1..=20).chain([31, 32, 33, 63, 64, 65, 100]) {
+                for rows in [0, 1, 2, 15, 16, 17, 63, 64, 65, 130, 300] {
+                    for relu in [false, true] {
+                        compare(isa, &rows_of(rows, channels), channels, relu, 4e-6);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn large_batches_in_parallel_are_no_less_exact() {
+        for isa in Isa::available() {
+            compare(isa, &rows_of(5000, 60), 60, false, 4e-6);
+        }
+    }
+
+    #[test]
+    fn badly_scaled_channels_lose_nothing() {
+        // Mean -13 and deviation 1e-3; the same with an outlier in front; a huge mean; a constant.
+        let rows = 1000;
+        let noise = numbers(rows * 4, 7);
+        let x: Vec<f32> = (0..rows)
+            .flat_map(|row| {
+                let noise = &noise[row * 4..];
+                let outlier = if row == 0 { 40.0 } else { -13.0 + 1e-3 * noise[1] };
+                [-13.0 + 3e-3 * noise[0], outlier, 1e4 + noise[2], 5.3]
+            })
+            .collect();
+        for isa in Isa::available() {
+            compare(isa, &x, 4, false, 1e-5);
+        }
+    }
+
+    #[test]
+    fn a_residual_is_added_before() {
+        for isa in Isa::available() {
+            for (rows, channels) in [(1, 3), (70, 33), (130, 64), (5000, 60)] {
+                let (x, residual) = (rows_of(rows, channels), numbers(rows * channels, 5));
+                let (gamma, beta) = (numbers(channels, 3), numbers(channels, 4));
+                let expected_sum: Vec<f32> = x.iter().zip(&residual).map(|(x, residual)| x + residual).collect();
+                let [mut sum, mut y, mut expected] = [(); 3].map(|()| vec![f32::NAN; x.len()]);
+                let ours = forward_add(isa, &x, &residual, channels, &gamma, &beta, true, &mut sum, &mut y);
+                let statistics = forward(isa, &expected_sum, channels, &gamma, &beta, true, &mut expected);
+                assert_eq!(sum, expected_sum);
+                assert_eq!(y, expected);
+                assert_eq!(ours, statistics);
+            }
+        }
+    }
+
+    #[test]
+    fn evaluation_uses_the_statistics_it_is_given() {
+        for isa in Isa::available() {
+            let mut y = [0.0; 4];
+            evaluate(
+                isa,
+                &[3.0, -2.0, 1.0, 0.0],
+                2,
+                &[1.0, -2.0],
+                &[4.0, 1.0],
+                &[2.0, 1.0],
+                &[0.5, -1.0],
+                true,
+                &mut y,
+            );
+            assert_close(
+                &y,
+                &[2.0 / (1.0 + EPSILON / 4.0).sqrt() + 0.5, 0.0, 0.5, 2.0 / (1.0 + EPSILON).sqrt() - 1.0],
+                |_| 1.0,
+                1e-6,
+                "y",
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_number_stays_visible() {
+        for isa in Isa::available() {
+            for relu in [false, true] {
+                let mut y = [0.0; 2];
+                forward(isa, &[f32::NAN, 1.0], 1, &[1.0], &[0.0], relu, &mut y);
+                assert!(y.iter().all(|y| y.is_nan()), "{isa:?} {y:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn results_do_not_depend_on_the_number_of_threads() {
+        for (rows, channels) in [(200, 33), (5000, 60)] {
+            let (x, residual, d_y) =
+                (rows_of(rows, channels), numbers(rows * channels, 5), numbers(rows * channels, 2));
+            let (gamma, beta) = (numbers(channels, 3), numbers(channels, 4));
+            for isa in Isa::available() {
+                let results = [1, 2, 5].map(|threads| {
+                    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                    pool.install(|| {
+                        let [mut sum, mut y, mut d_x] = [(); 3].map(|()| vec![f32::NAN; x.len()]);
+                        let [mut d_gamma, mut d_beta] = [(); 2].map(|()| vec![f32::NAN; channels]);
+                        let statistics =
+                            forward_add(isa, &x, &residual, channels, &gamma, &beta, true, &mut sum, &mut y);
+                        backward(
+                            isa,
+                            &sum,
+                            channels,
+                            &gamma,
+                            &beta,
+                            &statistics,
+                            true,
+                            &d_y,
+                            &mut d_x,
+                            &mut d_gamma,
+                            &mut d_beta,
+                        );
+                        let bits = [y, d_x, d_gamma, d_beta].concat().into_iter().map(f32::to_bits);
+                        (statistics, bits.collect::<Vec<_>>())
+                    })
                 });
-                block.store(simd, self.d_x.as_mut_ptr().add(at), d_x);
+                assert!(results[0] == results[1] && results[0] == results[2], "{isa:?}");
             }
         }
     }

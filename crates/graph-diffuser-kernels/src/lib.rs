@@ -4,9 +4,13 @@
 //! for any processor; [`Isa::best`] is chosen at run time. Work is cut into pieces that do not depend
 //! on the number of threads, and sums over pieces are taken in their order, so results do not either.
 
+pub mod adamw;
 pub mod attention;
 pub mod batch_norm;
+pub mod edge_ffn;
+pub mod message;
 mod simd;
+mod tile;
 pub mod walk_stack;
 
 pub use simd::{Dropout, Isa, scramble};

@@ -9,6 +9,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
 
 use crate::simd::{Isa, Kernel, Simd};
 
@@ -24,10 +25,16 @@ const MOST_LANES: usize = 16;
 /// lane cost half a digit, and moving them costs as much as a tenth of the products of a tile.
 const TILES_PER_FOLD: usize = 32;
 
+/// Buffers kept for reuse: those of two networks of three layers.
+const MOST_SPARE: usize = 4;
+static SPARE: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
+
 /// Single-precision numbers that start at a cache line, so that no vector of a tile crosses two.
 pub(crate) struct Buffer {
     start: NonNull<f32>,
     len: usize,
+    /// What was allocated, at least `len`.
+    capacity: usize,
 }
 
 // SAFETY: it owns its numbers, as a `Vec` does.
@@ -45,12 +52,34 @@ impl Buffer {
     /// `len` zeros.
     pub(crate) fn zeros(len: usize) -> Self {
         if len == 0 {
-            return Self { start: NonNull::dangling(), len };
+            return Self { start: NonNull::dangling(), len, capacity: len };
         }
         let layout = Self::layout(len);
         // SAFETY: the layout is not empty.
         let start = unsafe { alloc_zeroed(layout) }.cast();
-        Self { start: NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout)), len }
+        Self { start: NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout)), len, capacity: len }
+    }
+
+    /// `len` numbers of any value, in the memory of an earlier buffer if there is one: pages that are
+    /// new cost as much as the work done on them.
+    pub(crate) fn reused(len: usize) -> Self {
+        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(at) = spare.iter().position(|buffer| (len..=4 * len).contains(&buffer.capacity)) else {
+            drop(spare);
+            return Self::zeros(len);
+        };
+        let mut buffer = spare.swap_remove(at);
+        buffer.len = len;
+        buffer
+    }
+
+    /// Keeps the memory for later, unless enough is kept.
+    pub(crate) fn give_back(self) {
+        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() == MOST_SPARE {
+            spare.remove(0);
+        }
+        spare.push(self);
     }
 
     /// A tile of `rows` rows.
@@ -61,9 +90,9 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.len > 0 {
+        if self.capacity > 0 {
             // SAFETY: it was allocated by `zeros` with this layout.
-            unsafe { dealloc(self.start.as_ptr().cast(), Self::layout(self.len)) };
+            unsafe { dealloc(self.start.as_ptr().cast(), Self::layout(self.capacity)) };
         }
     }
 }
@@ -71,7 +100,7 @@ impl Drop for Buffer {
 impl Deref for Buffer {
     type Target = [f32];
     fn deref(&self) -> &[f32] {
-        // SAFETY: `len` numbers were allocated and set to zero; without any the pointer may dangle.
+        // SAFETY: at least `len` numbers were allocated and set to zero; without any the pointer may dangle.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -83,13 +112,10 @@ impl DerefMut for Buffer {
     }
 }
 
-/// Cuts `rows` into blocks of at most `most`, as equal as can be; returns block `index`.
-#[inline(always)]
-fn block(rows: usize, most: usize, index: usize) -> Range<usize> {
-    let blocks = rows.div_ceil(most);
-    let (size, larger) = (rows / blocks, rows % blocks);
-    let start = index * size + index.min(larger);
-    start..start + size + usize::from(index < larger)
+/// Cuts `rows` into blocks of at most `most`, as equal as can be.
+fn blocks(rows: usize, most: usize) -> Vec<Range<usize>> {
+    let count = rows.div_ceil(most);
+    (0..count).map(|index| index * rows / count..(index + 1) * rows / count).collect()
 }
 
 /// Calls `$function::<S, .., rows, ..>` with the number of rows as a constant.
@@ -102,16 +128,51 @@ macro_rules! with_rows {
     };
 }
 
-/// Asks for the cache line of `from`, which is needed a tile later.
-#[inline(always)]
-fn prefetch(from: *const f32) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: prefetching has no effect on memory and does not fault, wherever the pointer leads.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(from.cast());
+/// Where the next tiles will come from and go to. Products ask for a few of those rows in every block, so
+/// that memory works while they do; all at once would wait for memory instead.
+pub(crate) struct Ahead {
+    /// Where a row of the next tile begins, and how far the row of the tile after it is away.
+    rows: Vec<(*const f32, usize)>,
+    per_block: usize,
+    asked: usize,
+}
+
+impl Ahead {
+    /// `per_block` is how many rows are asked for in a block of a product.
+    pub(crate) fn new(per_block: usize) -> Self {
+        Self { rows: Vec::new(), per_block, asked: 0 }
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = from;
+
+    /// Rows of which the chunk's first tile begins at `start`.
+    pub(crate) fn add_rows<R: AsRef<[f32]>>(&mut self, rows: &[R], start: usize) {
+        self.rows.extend(rows.iter().map(|row| (row.as_ref().as_ptr().wrapping_add(start), WIDTH)));
+    }
+
+    /// Whole tiles of `rows` rows, the chunk's first one first.
+    pub(crate) fn add_tiles(&mut self, tiles: &[f32], rows: usize) {
+        self.rows.extend((0..rows).map(|row| (tiles.as_ptr().wrapping_add(row * WIDTH), rows * WIDTH)));
+    }
+
+    /// The next tile becomes the one at hand.
+    pub(crate) fn turn(&mut self) {
+        for (row, step) in &mut self.rows {
+            *row = row.wrapping_add(*step);
+        }
+        self.asked = 0;
+    }
+
+    #[inline(always)]
+    fn ask(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        for &(row, _) in self.rows[self.asked..].iter().take(self.per_block) {
+            for place in (0..WIDTH).step_by(Buffer::LINE / size_of::<f32>()) {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                // SAFETY: prefetching changes nothing and does not fault, wherever the pointer leads.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(place).cast()) };
+            }
+        }
+        self.asked = self.rows.len().min(self.asked + self.per_block);
+    }
 }
 
 /// Writes the row of ones of a tile that has `len` pairs.
@@ -124,19 +185,21 @@ pub(crate) fn fill_ones(row: &mut [f32], len: usize) {
 pub(crate) struct Matrix {
     rows: usize,
     inner: usize,
+    blocks: Vec<Range<usize>>,
     packed: Vec<f32>,
 }
 
 impl Matrix {
     /// Rounds the entries given by `entry(row, column)`.
     pub(crate) fn new(rows: usize, inner: usize, entry: impl Fn(usize, usize) -> f64) -> Self {
+        let blocks = blocks(rows, PRODUCT_ROWS);
         let mut packed = Vec::with_capacity(rows * inner);
-        for index in 0..rows.div_ceil(PRODUCT_ROWS) {
+        for block in &blocks {
             for column in 0..inner {
-                packed.extend(block(rows, PRODUCT_ROWS, index).map(|row| entry(row, column) as f32));
+                packed.extend(block.clone().map(|row| entry(row, column) as f32));
             }
         }
-        Self { rows, inner, packed }
+        Self { rows, inner, blocks, packed }
     }
 }
 
@@ -162,6 +225,7 @@ pub(crate) enum Finish<'a> {
 /// `out = finish(start + matrix · input)`, tiles of `inner` and `rows` rows.
 pub(crate) fn product(
     isa: Isa,
+    ahead: &mut Ahead,
     matrix: &Matrix,
     input: &[f32],
     start: Start<'_>,
@@ -176,10 +240,11 @@ pub(crate) fn product(
     if let Finish::WherePositive(tile) = finish {
         assert!(tile.len() >= size, "the condition is smaller than the output");
     }
-    isa.run(Product { matrix, input, start, finish, out });
+    isa.run(Product { ahead, matrix, input, start, finish, out });
 }
 
 struct Product<'a> {
+    ahead: &'a mut Ahead,
     matrix: &'a Matrix,
     input: &'a [f32],
     start: Start<'a>,
@@ -200,8 +265,8 @@ impl Product<'_> {
     #[inline(always)]
     fn columns<S: Simd, const VECTORS: usize>(mut self, simd: S) {
         for column in (0..WIDTH).step_by(VECTORS * S::LANES) {
-            for index in 0..self.matrix.rows.div_ceil(PRODUCT_ROWS) {
-                let rows = block(self.matrix.rows, PRODUCT_ROWS, index);
+            for rows in &self.matrix.blocks {
+                self.ahead.ask();
                 with_rows!(rows.len(), [1, 2, 3, 4, 5, 6], |ROWS| {
                     self.block::<S, ROWS, VECTORS>(simd, rows.start, column);
                 });
@@ -263,12 +328,17 @@ impl Product<'_> {
     }
 }
 
+/// Rows and columns of a block of [`Sums`] with 32 registers, of which 24 accumulate,
+const LARGE: (usize, usize) = (4, 6);
+/// and with 16, of which 12 do.
+const SMALL: (usize, usize) = (2, 6);
+
 /// `Σ a ⊗ b` over the pairs of many tiles, `[rows, columns]`.
 pub(crate) struct Sums {
     rows: usize,
     columns: usize,
-    /// Entries below the diagonal are not wanted.
-    symmetric: bool,
+    /// Cut for [`LARGE`] and for [`SMALL`]: rows and columns of every block that is wanted.
+    blocks: [Vec<(Range<usize>, Range<usize>)>; 2],
     /// `[rows][columns][LANES]`
     lanes: Buffer,
     tiles: usize,
@@ -278,18 +348,25 @@ pub(crate) struct Sums {
 impl Sums {
     pub(crate) fn new(rows: usize, columns: usize) -> Self {
         let lanes = Buffer::zeros(rows * columns * MOST_LANES);
-        Self { rows, columns, symmetric: false, lanes, tiles: 0, total: vec![0.0; rows * columns] }
+        let cut = |(most_rows, most_columns): (usize, usize)| {
+            let columns = blocks(columns, most_columns);
+            let with_columns = |rows: Range<usize>| columns.iter().map(move |columns| (rows.clone(), columns.clone()));
+            blocks(rows, most_rows).into_iter().flat_map(with_columns).collect()
+        };
+        Self { rows, columns, blocks: [cut(LARGE), cut(SMALL)], lanes, tiles: 0, total: vec![0.0; rows * columns] }
     }
 
     /// Only the entries on and above the diagonal count.
     pub(crate) fn symmetric(rows: usize) -> Self {
-        Self { symmetric: true, ..Self::new(rows, rows) }
+        let mut sums = Self::new(rows, rows);
+        sums.blocks.iter_mut().for_each(|blocks| blocks.retain(|(rows, columns)| columns.end > rows.start));
+        sums
     }
 
     /// Adds the products of the rows of two tiles.
-    pub(crate) fn add(&mut self, isa: Isa, a: &[f32], b: &[f32]) {
+    pub(crate) fn add(&mut self, isa: Isa, ahead: &mut Ahead, a: &[f32], b: &[f32]) {
         assert!(a.len() >= self.rows * WIDTH && b.len() >= self.columns * WIDTH, "tiles are smaller than the sums");
-        isa.run(Outer { sums: self, a, b });
+        isa.run(Outer { ahead, sums: self, a, b });
         self.tiles += 1;
         if self.tiles == TILES_PER_FOLD {
             self.fold(isa);
@@ -309,6 +386,7 @@ impl Sums {
 }
 
 struct Outer<'a> {
+    ahead: &'a mut Ahead,
     sums: &'a mut Sums,
     a: &'a [f32],
     b: &'a [f32],
@@ -317,48 +395,49 @@ struct Outer<'a> {
 impl Kernel for Outer<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(mut self, simd: S) {
-        // 24 of 32 registers accumulate, or 12 of 16.
-        let (most_rows, most_columns) = if S::LANES == 16 { (4, 6) } else { (2, 6) };
-        let (rows, columns) = (self.sums.rows, self.sums.columns);
-        for index in 0..rows.div_ceil(most_rows) {
-            let rows = block(rows, most_rows, index);
-            for index in 0..columns.div_ceil(most_columns) {
-                let columns = block(columns, most_columns, index);
-                if self.sums.symmetric && columns.end <= rows.start {
-                    continue;
-                }
-                let (row, column) = (rows.start, columns.start);
-                if S::LANES == 16 {
-                    with_rows!(rows.len(), [1, 2, 3, 4], |ROWS| {
-                        with_rows!(columns.len(), [1, 2, 3, 4, 5, 6], |COLUMNS| {
-                            self.block::<S, ROWS, COLUMNS>(simd, row, column);
-                        });
+    fn run<S: Simd>(self, simd: S) {
+        let Self { ahead, sums: Sums { columns: stride, blocks, lanes, .. }, a, b } = self;
+        let mut sums = OuterSums { width: std::hint::black_box(WIDTH), stride: *stride, lanes, a, b };
+        for (rows, columns) in &blocks[usize::from(S::LANES != 16)] {
+            let (row, column) = (rows.start, columns.start);
+            ahead.ask();
+            if S::LANES == 16 {
+                with_rows!(rows.len(), [1, 2, 3, 4], |ROWS| {
+                    with_rows!(columns.len(), [1, 2, 3, 4, 5, 6], |COLUMNS| {
+                        sums.block::<S, ROWS, COLUMNS>(simd, row, column);
                     });
-                } else {
-                    with_rows!(rows.len(), [1, 2], |ROWS| {
-                        with_rows!(columns.len(), [1, 2, 3, 4, 5, 6], |COLUMNS| {
-                            self.block::<S, ROWS, COLUMNS>(simd, row, column);
-                        });
+                });
+            } else {
+                with_rows!(rows.len(), [1, 2], |ROWS| {
+                    with_rows!(columns.len(), [1, 2, 3, 4, 5, 6], |COLUMNS| {
+                        sums.block::<S, ROWS, COLUMNS>(simd, row, column);
                     });
-                }
+                });
             }
         }
     }
 }
 
-impl Outer<'_> {
+struct OuterSums<'a> {
+    width: usize,
+    stride: usize,
+    lanes: &'a mut [f32],
+    a: &'a [f32],
+    b: &'a [f32],
+}
+
+impl OuterSums<'_> {
     #[inline(always)]
     fn block<S: Simd, const ROWS: usize, const COLUMNS: usize>(&mut self, simd: S, row: usize, column: usize) {
-        let stride = self.sums.columns;
+        let stride = self.stride;
         // SAFETY: `Sums::add` has checked the tiles, and `lanes` has room for the most lanes there are.
         unsafe {
-            let lanes = self.sums.lanes.as_mut_ptr();
+            let lanes = self.lanes.as_mut_ptr();
             let place = |r: usize, c: usize| lanes.add(((row + r) * stride + column + c) * S::LANES);
             let mut sums: [[S::V; COLUMNS]; ROWS] =
                 std::array::from_fn(|r| std::array::from_fn(|c| simd.load(place(r, c))));
             let (a, b) = (self.a.as_ptr().add(row * WIDTH), self.b.as_ptr().add(column * WIDTH));
-            for pair in (0..WIDTH).step_by(S::LANES) {
+            for pair in (0..self.width).step_by(S::LANES) {
                 let left: [S::V; ROWS] = std::array::from_fn(|r| simd.load(a.add(r * WIDTH + pair)));
                 for c in 0..COLUMNS {
                     let right = simd.load(b.add(c * WIDTH + pair));
@@ -442,7 +521,8 @@ impl Kernel for Dots<'_> {
                 let lanes = self.lanes.as_mut_ptr().add(row * S::LANES);
                 let mut sum = simd.load(lanes);
                 for place in (row * WIDTH..(row + 1) * WIDTH).step_by(S::LANES) {
-                    sum = simd.mul_add(simd.load(self.a.as_ptr().add(place)), simd.load(self.b.as_ptr().add(place)), sum);
+                    sum =
+                        simd.mul_add(simd.load(self.a.as_ptr().add(place)), simd.load(self.b.as_ptr().add(place)), sum);
                 }
                 simd.store(lanes, sum);
             }
@@ -518,10 +598,15 @@ impl<R: AsRef<[f32]>> Kernel for Load<'_, R> {
     fn run<S: Simd>(self, simd: S) {
         for (row, out) in self.rows.iter().zip(self.out.chunks_exact_mut(WIDTH)) {
             let from = row.as_ref()[self.start..self.start + self.len].as_ptr();
-            for place in (0..WIDTH).step_by(S::LANES) {
-                prefetch(from.wrapping_add(WIDTH + place));
-                // SAFETY: at most `len` numbers are read, and a row of the tile has `WIDTH`.
-                unsafe {
+            // SAFETY: at most `len` numbers are read, and a row of the tile has `WIDTH`.
+            unsafe {
+                if self.len == WIDTH {
+                    for place in (0..WIDTH).step_by(S::LANES) {
+                        simd.store(out.as_mut_ptr().add(place), simd.load(from.add(place)));
+                    }
+                    continue;
+                }
+                for place in (0..WIDTH).step_by(S::LANES) {
                     let value = simd.load_up_to(from.wrapping_add(place), self.len.saturating_sub(place));
                     simd.store(out.as_mut_ptr().add(place), value);
                 }
@@ -557,55 +642,36 @@ impl Kernel for LoadMapped<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
+        // One loop for each transform, so that none is chosen inside.
+        match self.transform {
+            Transform::None => self.rows(simd, |value| value),
+            transform => self.rows(simd, |value| transform.apply(simd, value)),
+        }
+    }
+}
+
+impl LoadMapped<'_> {
+    #[inline(always)]
+    fn rows<S: Simd>(self, simd: S, transform: impl Fn(S::V) -> S::V) {
         for (index, (row, out)) in self.rows.iter().zip(self.out.chunks_exact_mut(WIDTH)).enumerate() {
             let from = row[self.start..self.start + self.len].as_ptr();
             let centre = simd.splat(self.affine.centre[index]);
             let scale = simd.splat(self.affine.scale[index]);
             let offset = simd.splat(self.affine.offset[index]);
-            for place in (0..WIDTH).step_by(S::LANES) {
-                prefetch(from.wrapping_add(WIDTH + place));
-                let count = self.len.saturating_sub(place);
-                // SAFETY: at most `len` numbers are read, and a row of the tile has `WIDTH`.
-                unsafe {
-                    let value = self.transform.apply(simd, simd.load_up_to(from.wrapping_add(place), count));
-                    let mut value = simd.mul_add(simd.sub(value, centre), scale, offset);
-                    if count < S::LANES {
-                        value = simd.keep_first(value, count, 0.0);
-                    }
-                    simd.store(out.as_mut_ptr().add(place), value);
-                }
-            }
-        }
-    }
-}
-
-/// Takes a number off every row of a tile whose last row is the row of ones; that one stays.
-pub(crate) fn centre(isa: Isa, tile: &[f32], centres: &[f32], out: &mut [f32]) {
-    let rows = centres.len() + 1;
-    assert!(tile.len() >= rows * WIDTH && out.len() >= rows * WIDTH, "tiles are smaller than the centres");
-    isa.run(Centre { tile, centres, out });
-}
-
-struct Centre<'a> {
-    tile: &'a [f32],
-    centres: &'a [f32],
-    out: &'a mut [f32],
-}
-
-impl Kernel for Centre<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let last = self.centres.len() * WIDTH;
-        for place in (0..WIDTH).step_by(S::LANES) {
-            // SAFETY: `centre` has checked both tiles.
+            let map = |value| simd.mul_add(simd.sub(transform(value), centre), scale, offset);
+            // SAFETY: at most `len` numbers are read, and a row of the tile has `WIDTH`.
             unsafe {
-                let ones = simd.load(self.tile.as_ptr().add(last + place));
-                simd.store(self.out.as_mut_ptr().add(last + place), ones);
-                for (row, &centre) in self.centres.iter().enumerate() {
-                    let value = simd.load(self.tile.as_ptr().add(row * WIDTH + place));
-                    let value = simd.sub(value, simd.mul(simd.splat(centre), ones));
-                    simd.store(self.out.as_mut_ptr().add(row * WIDTH + place), value);
+                if self.len == WIDTH {
+                    for place in (0..WIDTH).step_by(S::LANES) {
+                        simd.store(out.as_mut_ptr().add(place), map(simd.load(from.add(place))));
+                    }
+                    continue;
+                }
+                for place in (0..WIDTH).step_by(S::LANES) {
+                    let count = self.len.saturating_sub(place).min(S::LANES);
+                    let value = map(simd.load_up_to(from.wrapping_add(place), count));
+                    let value = if count < S::LANES { simd.keep_first(value, count, 0.0) } else { value };
+                    simd.store(out.as_mut_ptr().add(place), value);
                 }
             }
         }
@@ -631,6 +697,13 @@ impl Kernel for Store<'_, '_> {
     fn run<S: Simd>(self, simd: S) {
         for (row, tile) in self.rows.iter_mut().zip(self.tile.chunks_exact(WIDTH)) {
             let to = &mut row[self.start..self.start + self.len];
+            if self.len == WIDTH {
+                for place in (0..WIDTH).step_by(S::LANES) {
+                    // SAFETY: both have `WIDTH` numbers.
+                    unsafe { simd.store(to.as_mut_ptr().add(place), simd.load(tile.as_ptr().add(place))) };
+                }
+                continue;
+            }
             for (to, from) in to.chunks_mut(S::LANES).zip(tile.chunks_exact(S::LANES)) {
                 // SAFETY: a chunk has the length that is given.
                 unsafe { simd.store_up_to(to.as_mut_ptr(), simd.load(from.as_ptr()), to.len()) };
@@ -675,17 +748,27 @@ impl Kernel for StoreSloped<'_, '_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
+        match self.slopes.transform {
+            Transform::None => self.rows(simd, |gradient, _| gradient),
+            transform => self.rows(simd, |gradient, value| simd.mul(gradient, transform.slope(simd, value))),
+        }
+    }
+}
+
+impl StoreSloped<'_, '_> {
+    #[inline(always)]
+    fn rows<S: Simd>(self, simd: S, slope: impl Fn(S::V, S::V) -> S::V) {
         for (index, (row, tile)) in self.rows.iter_mut().zip(self.tile.chunks_exact(WIDTH)).enumerate() {
-            let to = &mut row[self.start..self.start + self.len];
-            let values = &self.slopes.values[index][self.slopes.start..self.slopes.start + self.len];
+            let to = row[self.start..self.start + self.len].as_mut_ptr();
+            let values = self.slopes.values[index][self.slopes.start..self.slopes.start + self.len].as_ptr();
             let scale = simd.splat(self.slopes.scales[index]);
-            let parts = to.chunks_mut(S::LANES).zip(values.chunks(S::LANES)).zip(tile.chunks_exact(S::LANES));
-            for ((to, value), from) in parts {
-                // SAFETY: both chunks have the length that is given.
+            for place in (0..self.len).step_by(S::LANES) {
+                let count = (self.len - place).min(S::LANES);
+                // SAFETY: from `place` on both rows have `count` numbers, and the tile a vector.
                 unsafe {
-                    let slope = self.slopes.transform.slope(simd, simd.load_up_to(value.as_ptr(), value.len()));
-                    let gradient = simd.mul(simd.mul(simd.load(from.as_ptr()), scale), slope);
-                    simd.store_up_to(to.as_mut_ptr(), gradient, to.len());
+                    let gradient = simd.mul(simd.load(tile.as_ptr().add(place)), scale);
+                    let gradient = slope(gradient, simd.load_up_to(values.add(place), count));
+                    simd.store_up_to(to.add(place), gradient, count);
                 }
             }
         }

@@ -66,6 +66,12 @@ impl Layout {
         runs
     }
 
+    /// Pairs of nodes with themselves.
+    pub(crate) fn self_pairs(&self) -> Vec<usize> {
+        let graphs = self.sizes.iter().enumerate();
+        graphs.flat_map(|(graph, &size)| (0..size).map(move |node| self.pair(graph, node, node))).collect()
+    }
+
     /// The same as the kernels know it.
     pub(crate) fn graphs_view(&self) -> graph_diffuser_kernels::Graphs<'_> {
         let Self { sizes, node_starts, pair_starts } = self;
@@ -134,7 +140,7 @@ impl Topology {
     /// Packs the structure of `graphs`, each with `extra` nodes without edges behind its own.
     fn new(graphs: &[&Graph], extra: usize, device: &Device) -> Self {
         let layout = Layout::new(graphs.iter().map(|graph| graph.nodes + extra).collect());
-        let (mut sources, mut targets, mut edge_pairs, mut self_pairs) = (vec![], vec![], vec![], vec![]);
+        let (mut sources, mut targets, mut edge_pairs) = (vec![], vec![], vec![]);
         let mut leaving = Vec::new();
         for (number, graph) in graphs.iter().enumerate() {
             for &[source, target] in &graph.edges {
@@ -144,15 +150,14 @@ impl Topology {
                 targets.push(layout.node_starts[number] + target);
                 edge_pairs.push(layout.pair(number, source, target));
             }
-            self_pairs.extend((0..layout.sizes[number]).map(|node| layout.pair(number, node, node)));
         }
         Self {
             leaving: Arc::new(EdgesByNode::new(layout.nodes(), &leaving)),
-            layout: Arc::new(layout),
             sources: indices(sources, device),
             targets: indices(targets, device),
             edge_pairs: indices(edge_pairs, device),
-            self_pairs: indices(self_pairs, device),
+            self_pairs: indices(layout.self_pairs(), device),
+            layout: Arc::new(layout),
         }
     }
 

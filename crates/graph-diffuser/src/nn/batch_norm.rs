@@ -1,6 +1,6 @@
 //! Batch norm over packed rows or pairs: every row is a real node, every column a real pair.
 
-use burn::module::{Module, Param};
+use burn::module::{Module, Param, ParamId};
 use burn::tensor::Tensor;
 
 use super::{Init, Pass};
@@ -40,6 +40,21 @@ impl BatchNorm {
         }
     }
 
+    /// Scale and shift.
+    pub(crate) fn scale_and_shift(&self) -> [Tensor<1>; 2] {
+        [self.gamma.val(), self.beta.val()]
+    }
+
+    /// Running mean and variance.
+    pub(crate) fn running(&self) -> [Tensor<1>; 2] {
+        [self.running_mean.val(), self.running_variance.val()]
+    }
+
+    /// Which parameters the running mean and variance are.
+    pub(crate) fn running_ids(&self) -> [ParamId; 2] {
+        [self.running_mean.id, self.running_variance.id]
+    }
+
     /// Normalises the columns of `[rows, channels]`.
     pub fn forward(&self, x: Tensor<2>, pass: &Pass) -> Tensor<2> {
         self.normalise(x, 0, None, pass)
@@ -71,7 +86,7 @@ impl BatchNorm {
             let (centred, mean) = (centred - rest.clone(), mean + rest);
             let variance = average(centred.clone().square());
             pass.collect(
-                [self.running_mean.id, self.running_variance.id],
+                self.running_ids(),
                 [mean.squeeze_dim(axis), variance.clone().squeeze_dim(axis)],
                 weights.map_or(rows, |weights| weights.total),
             );

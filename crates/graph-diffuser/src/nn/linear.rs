@@ -38,6 +38,14 @@ impl Linear {
         Self { weight, bias: Some(init.constant([output], 0.0)) }
     }
 
+    /// Weight and bias as vectors.
+    pub(crate) fn flat(&self) -> Vec<Tensor<1>> {
+        let weight = self.weight.val();
+        let count = weight.shape().num_elements();
+        let bias = self.bias.as_ref().map(Param::val);
+        std::iter::once(weight.reshape([count])).chain(bias).collect()
+    }
+
     /// Maps every row.
     ///
     /// # Shapes

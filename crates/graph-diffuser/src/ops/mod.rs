@@ -3,10 +3,13 @@
 //! documentation, the test and the fallback.
 
 mod attend;
+mod edge_scores;
 mod fused;
 mod neighbours;
 mod walk_stack;
 
 pub use attend::{Combine, ScoreRule, attend, attend_reference};
+pub(crate) use edge_scores::{EdgeScores, Read};
+pub(crate) use fused::can_run;
 pub use neighbours::{gather_rows, sum_by_row};
 pub use walk_stack::{walk_stack, walk_stack_reference};

@@ -2,9 +2,13 @@
 
 use burn::module::Module;
 use burn::tensor::{Tensor, activation::relu};
+use graph_diffuser_kernels::edge_ffn as kernel;
 use serde::{Deserialize, Serialize};
 
 use crate::nn::{BatchNorm, Init, Linear, Pass, Weights};
+use crate::ops::{EdgeScores, Read};
+
+use super::Transform;
 
 /// Which network, with how many layers, and how wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,6 +126,65 @@ impl EdgeFfn {
             Some(output) => output.forward_pairs(mixed),
             None => mixed,
         }
+    }
+}
+
+/// The fused form: the paper's network and the projections that read it, in one operation.
+impl EdgeFfn {
+    /// Whether this is a network that the kernel computes.
+    pub(super) fn is_residual(&self) -> bool {
+        self.output.is_none() && self.layers.iter().all(|layer| layer.norm.is_some() && layer.second.is_some())
+    }
+
+    /// What `positions` and, where asked for, nodes themselves read of the mixed stack.
+    ///
+    /// # Shapes
+    /// - `stack`: `[c, p]` before the transform
+    pub(super) fn read(
+        &self,
+        stack: Tensor<2>,
+        transform: Transform,
+        positions: &[&Linear],
+        self_pairs: Option<Vec<usize>>,
+        pass: &Pass,
+    ) -> Read {
+        let ([c, p], device) = (stack.dims(), stack.device());
+        let norms: Vec<&BatchNorm> =
+            std::iter::once(&self.norm).chain(self.layers.iter().filter_map(|layer| layer.norm.as_ref())).collect();
+        let mut parameters: Vec<Tensor<1>> = self.norm.scale_and_shift().into();
+        for layer in &self.layers {
+            parameters.extend(layer.first.flat());
+            parameters.extend(layer.norm.iter().flat_map(BatchNorm::scale_and_shift));
+            parameters.extend(layer.second.iter().flat_map(Linear::flat));
+        }
+        parameters.extend(positions.iter().flat_map(|position| position.flat()));
+        let host = |tensor: Tensor<1>| tensor.into_data().iter::<f32>().collect();
+        let op = EdgeScores {
+            channels: c,
+            hidden: self.layers.first().map_or(c, |layer| layer.first.weight.dims()[0]),
+            layers: self.layers.len(),
+            heads: positions.first().map_or(0, |position| position.weight.dims()[0]),
+            readers: positions.len(),
+            transform: match transform {
+                Transform::None {} => kernel::Transform::None,
+                Transform::Log { epsilon } => kernel::Transform::Log { epsilon: epsilon as f32 },
+                Transform::SignedSquareRoot {} => kernel::Transform::SignedSquareRoot,
+            },
+            self_pairs,
+            running: (!pass.uses_batch_statistics()).then(|| {
+                let running = norms.iter().map(|norm| norm.running().map(host));
+                running.map(|[mean, variance]| kernel::Statistics { mean, variance }).collect()
+            }),
+        };
+        let read = op.apply(stack, Tensor::cat(parameters, 0));
+        if pass.uses_batch_statistics() {
+            for (norm, statistics) in norms.iter().zip(&read.statistics) {
+                let tensor = |values: &[f32]| Tensor::from_data(values, &device);
+                let values = [tensor(&statistics.mean), tensor(&statistics.variance)];
+                pass.collect(norm.running_ids(), values, p);
+            }
+        }
+        read
     }
 }
 

@@ -119,19 +119,36 @@ impl VirtualEdges {
         let weights = self.edge_weights(x, e, topology, pass);
         let stack = ops::walk_stack(weights, topology, self.steps); // Eq. 1, [c, p]
         pass.note(|| "virtual_edges.stack".into(), &stack);
-        let raw = self.transform.apply(stack);
-        let mixed = match &self.ffn {
-            Some(ffn) => ffn.forward(raw.clone(), batch.shared.as_ref().map(|shared| &shared.pair_weights), pass),
-            None => raw.clone(),
-        }; // Eq. 2–3, [c', p]
-        pass.note(|| "virtual_edges.ffn".into(), &mixed);
-        let own = match self.self_edges {
-            SelfEdges::Off => None,
-            SelfEdges::BeforeFfn => Some(raw.select(1, topology.self_pairs.clone())),
-            SelfEdges::AfterFfn => Some(mixed.clone().select(1, topology.self_pairs.clone())),
+        let own_pairs = || topology.self_pairs.clone();
+        let fused = self
+            .ffn
+            .as_ref()
+            .filter(|ffn| ffn.is_residual() && batch.shared.is_none() && !positions.is_empty() && ops::can_run(&stack));
+        let related = if let Some(ffn) = fused {
+            let self_pairs = (self.self_edges == SelfEdges::AfterFfn).then(|| topology.layout.self_pairs());
+            let before = (self.self_edges == SelfEdges::BeforeFfn)
+                .then(|| self.transform.apply(stack.clone().select(1, own_pairs())));
+            let read = ffn.read(stack, self.transform, positions, self_pairs, pass); // Eq. 2–3, 6
+            Relations { scores: read.scores, own: before.or(read.own.map(Tensor::transpose)) }
+        } else {
+            let raw = self.transform.apply(stack);
+            let weights = batch.shared.as_ref().map(|shared| &shared.pair_weights);
+            let mixed = match &self.ffn {
+                Some(ffn) => ffn.forward(raw.clone(), weights, pass),
+                None => raw.clone(),
+            }; // Eq. 2–3, [c', p]
+            let own = match self.self_edges {
+                SelfEdges::Off => None,
+                SelfEdges::BeforeFfn => Some(raw.select(1, own_pairs())),
+                SelfEdges::AfterFfn => Some(mixed.clone().select(1, own_pairs())),
+            };
+            let scores = positions.iter().map(|position| position.forward_pairs(mixed.clone())); // Eq. 6
+            Relations { scores: scores.collect(), own }
         };
-        let scores = positions.iter().map(|position| position.forward_pairs(mixed.clone())).collect(); // Eq. 6
-        Relations { scores, own }
+        if let Some(scores) = related.scores.first() {
+            pass.note(|| "virtual_edges.ffn".into(), scores);
+        }
+        related
     }
 
     /// Rows of A: learned (Eq. 4–5) or uniform over the neighbours.

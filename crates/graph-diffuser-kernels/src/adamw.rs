@@ -1,0 +1,274 @@
+//! One step of `AdamW` with decoupled weight decay, in one pass over flat buffers.
+//!
+//! The operations are those of the step in plain tensors, in its order and each rounded to single
+//! precision: nothing is fused, so the two agree to the bit on every instruction set.
+
+use rayon::prelude::*;
+
+use crate::simd::{Isa, Kernel, Simd};
+
+/// Numbers of a task, and of a sum in [`square_sum`]: 64 KiB of each buffer.
+const CHUNK: usize = 1 << 14;
+
+/// Numbers below which one thread is done before a second has started: some 50 µs of work.
+const PARALLEL: usize = 1 << 16;
+
+/// Sums that [`square_sum`] keeps side by side: enough to fill the widest vectors of doubles four times.
+const LANES: usize = 32;
+
+/// What a step does, besides the gradient.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Step {
+    /// Learning rate.
+    pub lr: f64,
+    /// Memory of the first moment.
+    pub beta_1: f64,
+    /// Memory of the second moment.
+    pub beta_2: f64,
+    /// Added to the root of the second moment.
+    pub epsilon: f64,
+    /// Share of a weight that is taken off, in learning rates.
+    pub weight_decay: f64,
+    /// What the gradient is multiplied by: 1, or less where it is clipped.
+    pub gradient_scale: f64,
+    /// Which step it is, from 1.
+    pub number: u64,
+}
+
+/// Moves `weights` along `gradient`, and the moments with it.
+///
+/// # Shapes
+/// All buffers are `[all parameters]`.
+pub fn step(isa: Isa, step: Step, weights: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32]) {
+    let count = weights.len();
+    assert_eq!([gradient.len(), first.len(), second.len()], [count; 3], "one gradient and two moments a weight");
+    let exponent = i32::try_from(step.number).unwrap_or(i32::MAX);
+    let (correct_1, correct_2) = (1.0 - step.beta_1.powi(exponent), 1.0 - step.beta_2.powi(exponent));
+    let factors = Factors {
+        gradient: step.gradient_scale as f32,
+        keep_1: step.beta_1 as f32,
+        take_1: (1.0 - step.beta_1) as f32,
+        keep_2: step.beta_2 as f32,
+        take_2: (1.0 - step.beta_2) as f32,
+        root: correct_2.sqrt() as f32,
+        epsilon: step.epsilon as f32,
+        decay: (1.0 - step.lr * step.weight_decay) as f32,
+        rate: (step.lr / correct_1) as f32,
+    };
+    if count < PARALLEL {
+        isa.run(Update { factors, weights, gradient, first, second });
+        return;
+    }
+    let moments = first.par_chunks_mut(CHUNK).zip(second.par_chunks_mut(CHUNK));
+    weights.par_chunks_mut(CHUNK).zip(gradient.par_chunks(CHUNK)).zip(moments).for_each(
+        |((weights, gradient), (first, second))| isa.run(Update { factors, weights, gradient, first, second }),
+    );
+}
+
+/// Sum of the squares, in double precision: the norm of a gradient is its root.
+pub fn square_sum(isa: Isa, gradient: &[f32]) -> f64 {
+    let sum = |values| isa.run(SquareSum(values));
+    if gradient.len() < PARALLEL {
+        gradient.chunks(CHUNK).map(sum).sum()
+    } else {
+        gradient.par_chunks(CHUNK).map(sum).collect::<Vec<f64>>().into_iter().sum()
+    }
+}
+
+/// The numbers of [`Step`] as the tensors meet them.
+#[derive(Clone, Copy)]
+struct Factors {
+    gradient: f32,
+    keep_1: f32,
+    take_1: f32,
+    keep_2: f32,
+    take_2: f32,
+    root: f32,
+    epsilon: f32,
+    decay: f32,
+    rate: f32,
+}
+
+struct Update<'a> {
+    factors: Factors,
+    weights: &'a mut [f32],
+    gradient: &'a [f32],
+    first: &'a mut [f32],
+    second: &'a mut [f32],
+}
+
+impl Kernel for Update<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { factors, weights, gradient, first, second } = self;
+        let gradient_scale = simd.splat(factors.gradient);
+        let (keep_1, take_1) = (simd.splat(factors.keep_1), simd.splat(factors.take_1));
+        let (keep_2, take_2) = (simd.splat(factors.keep_2), simd.splat(factors.take_2));
+        let (root, epsilon) = (simd.splat(factors.root), simd.splat(factors.epsilon));
+        let (decay, rate) = (simd.splat(factors.decay), simd.splat(factors.rate));
+        let towards = |old, keep, new, take| simd.add(simd.mul(old, keep), simd.mul(new, take));
+        for at in (0..weights.len()).step_by(S::LANES) {
+            let count = (weights.len() - at).min(S::LANES);
+            // SAFETY: the four buffers are equally long, and `count` numbers are left from `at`.
+            unsafe {
+                let load = |from: &[f32]| simd.load_up_to(from.as_ptr().add(at), count);
+                let slope = simd.mul(load(gradient), gradient_scale);
+                let first_moment = towards(load(first), keep_1, slope, take_1);
+                let second_moment = towards(load(second), keep_2, simd.mul(slope, slope), take_2);
+                let scale = simd.add(simd.div(simd.sqrt(second_moment), root), epsilon);
+                let change = simd.mul(simd.div(first_moment, scale), rate);
+                let weight = simd.sub(simd.mul(load(weights), decay), change);
+                simd.store_up_to(first.as_mut_ptr().add(at), first_moment, count);
+                simd.store_up_to(second.as_mut_ptr().add(at), second_moment, count);
+                simd.store_up_to(weights.as_mut_ptr().add(at), weight, count);
+            }
+        }
+    }
+}
+
+struct SquareSum<'a>(&'a [f32]);
+
+impl Kernel for SquareSum<'_> {
+    type Output = f64;
+
+    /// Plain loops, which the compiler turns into vectors of doubles.
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> f64 {
+        let mut sums = [0.0; LANES];
+        let (whole, rest) = self.0.as_chunks::<LANES>();
+        for values in whole {
+            for (sum, value) in sums.iter_mut().zip(values) {
+                *sum += f64::from(*value) * f64::from(*value);
+            }
+        }
+        for (sum, value) in sums.iter_mut().zip(rest) {
+            *sum += f64::from(*value) * f64::from(*value);
+        }
+        sums.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scramble;
+
+    use super::*;
+
+    fn numbers(count: usize, seed: u32) -> Vec<f32> {
+        (0..count as u32).map(|at| scramble(scramble(at) ^ (seed << 20)) as f32 / u32::MAX as f32 - 0.5).collect()
+    }
+
+    fn positive(count: usize, seed: u32) -> Vec<f32> {
+        numbers(count, seed).iter().map(|value| value.abs() * 1e-2).collect()
+    }
+
+    const STEP: Step = Step {
+        lr: 1e-3,
+        beta_1: 0.9,
+        beta_2: 0.999,
+        epsilon: 1e-8,
+        weight_decay: 1e-2,
+        gradient_scale: 0.37,
+        number: 3,
+    };
+
+    /// Number by number, as the tensors do it.
+    fn plainly(step: Step, weight: f32, gradient: f32, first: f32, second: f32) -> [f32; 3] {
+        let gradient = gradient * step.gradient_scale as f32;
+        let first = first * step.beta_1 as f32 + gradient * (1.0 - step.beta_1) as f32;
+        let second = second * step.beta_2 as f32 + gradient * gradient * (1.0 - step.beta_2) as f32;
+        let (correct_1, correct_2) =
+            (1.0 - step.beta_1.powi(step.number as i32), 1.0 - step.beta_2.powi(step.number as i32));
+        let scale = second.sqrt() / correct_2.sqrt() as f32 + step.epsilon as f32;
+        let weight = weight * (1.0 - step.lr * step.weight_decay) as f32;
+        [weight - first / scale * (step.lr / correct_1) as f32, first, second]
+    }
+
+    #[test]
+    fn the_first_step_is_one_learning_rate_against_the_sign() {
+        // Both moments are corrected to g and g², so a step is lr · g / (|g| + ε) after the decay.
+        let first_step = Step { gradient_scale: 1.0, epsilon: 0.0, number: 1, lr: 0.1, ..STEP };
+        for isa in Isa::available() {
+            let (mut weights, mut first, mut second) = ([1.0, -2.0, 0.0], [0.0; 3], [0.0; 3]);
+            step(isa, first_step, &mut weights, &[3.0, -0.5, 1e-3], &mut first, &mut second);
+            for (ours, expected) in weights.iter().zip([0.999 - 0.1, -1.998 + 0.1, -0.1]) {
+                assert!((ours - expected).abs() < 1e-6, "{isa:?} {weights:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_agrees_with_plain_operations_to_the_bit() {
+        for count in [0, 1, 2, 7, 8, 9, 15, 16, 17, 100, 70_000] {
+            let gradient = numbers(count, 1);
+            let before = [numbers(count, 2), numbers(count, 3), positive(count, 4)];
+            let mut expected = before.clone();
+            for at in 0..count {
+                let new = plainly(STEP, before[0][at], gradient[at], before[1][at], before[2][at]);
+                (0..3).for_each(|buffer| expected[buffer][at] = new[buffer]);
+            }
+            for isa in Isa::available() {
+                let [mut weights, mut first, mut second] = before.clone();
+                step(isa, STEP, &mut weights, &gradient, &mut first, &mut second);
+                assert_eq!([weights, first, second], expected, "{isa:?} {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn many_steps_stay_near_double_precision() {
+        let count = 50;
+        let (start, target) = (numbers(count, 1), numbers(count, 2));
+        let mut exact: Vec<[f64; 3]> = start.iter().map(|weight| [f64::from(*weight), 0.0, 0.0]).collect();
+        let (mut weights, mut first, mut second) = (start.clone(), vec![0.0; count], vec![0.0; count]);
+        for number in 1..=200 {
+            let gradient: Vec<f32> = weights.iter().zip(&target).map(|(weight, target)| weight - target).collect();
+            let now = Step { number, ..STEP };
+            step(Isa::best(), now, &mut weights, &gradient, &mut first, &mut second);
+            for ([weight, first, second], gradient) in exact.iter_mut().zip(&gradient) {
+                let gradient = f64::from(*gradient) * now.gradient_scale;
+                *first += (gradient - *first) * (1.0 - now.beta_1);
+                *second += (gradient * gradient - *second) * (1.0 - now.beta_2);
+                let corrected = *first / (1.0 - now.beta_1.powi(number as i32));
+                let scale = (*second / (1.0 - now.beta_2.powi(number as i32))).sqrt() + now.epsilon;
+                *weight -= now.lr * now.weight_decay * *weight + now.lr * corrected / scale;
+            }
+        }
+        for (ours, exact) in weights.iter().zip(&exact) {
+            assert!((f64::from(*ours) - exact[0]).abs() < 1e-5, "{ours} is not {}", exact[0]);
+        }
+    }
+
+    #[test]
+    fn a_square_sum_is_that_of_double_precision() {
+        for count in [0, 1, 31, 32, 33, 100, CHUNK + 5, 5 * CHUNK + 1] {
+            let values = numbers(count, 1);
+            let exact: f64 = values.iter().map(|value| f64::from(*value).powi(2)).sum();
+            for isa in Isa::available() {
+                let ours = square_sum(isa, &values);
+                assert!((ours - exact).abs() <= 1e-12 * exact, "{isa:?}: {ours} is not {exact}");
+            }
+        }
+    }
+
+    #[test]
+    fn results_do_not_depend_on_the_number_of_threads() {
+        let count = 5 * CHUNK + 77;
+        let gradient = numbers(count, 1);
+        for isa in Isa::available() {
+            let results = [1, 2, 5].map(|threads| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| {
+                    let (mut weights, mut first, mut second) =
+                        (numbers(count, 2), numbers(count, 3), positive(count, 4));
+                    step(isa, STEP, &mut weights, &gradient, &mut first, &mut second);
+                    let bits: Vec<u32> = [weights, first, second].concat().into_iter().map(f32::to_bits).collect();
+                    (bits, square_sum(isa, &gradient).to_bits())
+                })
+            });
+            assert!(results[0] == results[1] && results[0] == results[2], "{isa:?}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! By reference: a model in single precision on the CPU runs the fused kernels, the same model in
+//! double precision runs the reference operations. Outputs, gradients and statistics agree.
+
+mod models;
+
+use burn::tensor::{DType, Device, Tensor};
+use graph_diffuser::nn::Pass;
+use graph_diffuser::parameters;
+use graph_diffuser::task::Task;
+use graph_diffuser_data::grid_histogram::edges;
+use graph_diffuser_data::{Graph, Seeds};
+use models::{Case, cases};
+
+fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+/// Output, loss, every gradient and every statistic, by name.
+fn seen(case: &Case, graphs: &[Graph], dtype: DType) -> Vec<(String, Vec<f64>)> {
+    let device = Device::flex().autodiff();
+    let model = case.model(&device, dtype);
+    let batch = case.pack(graphs, &device, dtype);
+    let pass = Pass::train(3);
+    let output = model.forward(&batch, &pass);
+    let loss = Task::of(case.targets).loss(output.clone(), &batch.targets);
+    let gradients = parameters::gradients(&model, &mut loss.backward());
+    let names = parameters::entries(&model).into_iter().filter(|entry| entry.trainable).map(|entry| entry.name);
+    let mut seen = vec![("output".to_owned(), numbers(output)), ("loss".to_owned(), numbers(loss))];
+    seen.extend(names.zip(gradients).map(|(name, gradient)| (name, numbers(gradient))));
+    let statistics = pass.into_statistics().into_iter().enumerate();
+    seen.extend(statistics.map(|(place, statistic)| (format!("statistic {place}"), numbers(statistic.value))));
+    seen
+}
+
+/// Differences as a share of the largest number of the same array, or of a tenth of the largest
+/// gradient where that is more: what is left when larger numbers cancel is rounding of their size.
+fn compare(what: &str, case: &Case, graphs: &[Graph], tolerance: f64) {
+    let (single, double) = (seen(case, graphs, DType::F32), seen(case, graphs, DType::F64));
+    let largest = |values: &[f64]| values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
+    let floor = 0.1 * double[2..].iter().map(|(_, values)| largest(values)).fold(0.0, f64::max).min(1.0);
+    for ((name, ours), (_, expected)) in single.iter().zip(&double) {
+        let scale = largest(expected).max(floor);
+        for (ours, expected) in ours.iter().zip(expected) {
+            let difference = (ours - expected).abs() / scale;
+            assert!(difference < tolerance, "{what}, {}: {name} is {ours}, not {expected}", case.name);
+        }
+        assert_eq!(ours.len(), expected.len());
+    }
+}
+
+#[test]
+fn fused_equals_reference_on_every_kind_of_model_and_graph() {
+    for case in cases() {
+        for (what, graphs) in case.batches() {
+            compare(what, &case, &graphs, 1e-4);
+        }
+    }
+}
+
+#[test]
+fn fused_equals_reference_with_dropout() {
+    for mut case in cases().into_iter().filter(|case| case.config.attention.is_some()) {
+        case.config.dropout = 0.2;
+        case.config.attention.as_mut().expect("they attend").dropout = 0.5;
+        let (what, graphs) = case.batches().swap_remove(0);
+        compare(what, &case, &graphs, 1e-4);
+    }
+}
+
+#[test]
+fn fused_equals_reference_on_graphs_of_many_sizes() {
+    for mut case in cases().into_iter().filter(|case| ["paper", "molecule", "cls", "fixed"].contains(&case.name)) {
+        case.config.virtual_edges.as_mut().expect("they diffuse").steps = 9;
+        let mut stream = Seeds::new(8).stream("graphs");
+        let grids = [(1, 1), (1, 2), (3, 5), (4, 4), (1, 17), (7, 9), (10, 13)];
+        let graphs: Vec<Graph> = grids
+            .iter()
+            .map(|&(rows, columns)| case.graph(rows * columns, &edges(rows, columns), &mut stream))
+            .collect();
+        compare("grids", &case, &graphs, 2e-4);
+    }
+}
