@@ -1,6 +1,6 @@
 //! The heavy operations of Graph Diffuser on plain slices: no tensors, no allocation a pair.
 //!
-//! Every kernel is written once over the [`simd::Simd`] trait and compiled for AVX-512, for AVX2 and
+//! Every kernel is written once over one trait of vector operations and compiled for AVX-512, for AVX2 and
 //! for any processor; [`Isa::best`] is chosen at run time. Work is cut into pieces that do not depend
 //! on the number of threads, and sums over pieces are taken in their order, so results do not either.
 

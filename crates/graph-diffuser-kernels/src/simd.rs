@@ -338,7 +338,7 @@ impl Simd for Portable {
 mod x86 {
     //! The two instruction sets of x86-64.
 
-    #[expect(clippy::wildcard_imports, reason = "intrinsics are named by the thousand")]
+    #[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "intrinsics are named by the thousand"))]
     use std::arch::x86_64::*;
 
     use super::{Dropout, Kernel, Simd};

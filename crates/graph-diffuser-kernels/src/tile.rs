@@ -233,26 +233,98 @@ pub(crate) fn product(
     out: &mut [f32],
 ) {
     let size = matrix.rows * WIDTH;
-    assert!(input.len() >= matrix.inner * WIDTH && out.len() >= size, "tiles are smaller than the matrix");
-    if let Start::Scaled(tile, scales) = start {
-        assert!(tile.len() >= size && scales.len() >= matrix.rows, "the start is smaller than the output");
-    }
+    assert!(out.len() >= size, "the output is smaller than the matrix");
+    let start = match start {
+        Start::Zero => Base::Zero,
+        Start::Output => Base::Output,
+        Start::Scaled(tile, scales) => {
+            assert!(tile.len() >= size && scales.len() >= matrix.rows, "the start is smaller than the output");
+            Base::Scaled(tile, scales)
+        }
+    };
     if let Finish::WherePositive(tile) = finish {
         assert!(tile.len() >= size, "the condition is smaller than the output");
     }
-    isa.run(Product { ahead, matrix, input, start, finish, out });
+    run_product(isa, ahead, matrix, input, start, finish, To::Tile(out));
 }
 
-struct Product<'a> {
+/// `out = rows + matrix · input`, where the tile of `rows` begins at `start` and has `len` pairs.
+pub(crate) fn product_onto_rows(
+    isa: Isa,
+    ahead: &mut Ahead,
+    matrix: &Matrix,
+    input: &[f32],
+    rows: &[&mut [f32]],
+    (start, len): (usize, usize),
+    out: &mut [f32],
+) {
+    assert!(rows.len() == matrix.rows && out.len() >= matrix.rows * WIDTH, "the matrix has other rows");
+    if len < WIDTH {
+        load(isa, rows, start, len, out);
+        return run_product(isa, ahead, matrix, input, Base::Output, Finish::Nothing, To::Tile(out));
+    }
+    assert!(rows.iter().all(|row| row.len() >= start + WIDTH), "the tile sticks out of its rows");
+    run_product(isa, ahead, matrix, input, Base::Rows(rows, start), Finish::Nothing, To::Tile(out));
+}
+
+/// `rows = tile + matrix · input`; `tile` is scratch afterwards.
+pub(crate) fn product_into_rows(
+    isa: Isa,
+    ahead: &mut Ahead,
+    matrix: &Matrix,
+    input: &[f32],
+    tile: &mut [f32],
+    rows: &mut [&mut [f32]],
+    (start, len): (usize, usize),
+) {
+    assert!(rows.len() == matrix.rows && tile.len() >= matrix.rows * WIDTH, "the matrix has other rows");
+    if len < WIDTH {
+        run_product(isa, ahead, matrix, input, Base::Output, Finish::Nothing, To::Tile(tile));
+        return store(isa, tile, rows, start, len);
+    }
+    assert!(rows.iter().all(|row| row.len() >= start + WIDTH), "the tile sticks out of its rows");
+    run_product(isa, ahead, matrix, input, Base::Tile(tile), Finish::Nothing, To::Rows(rows, start));
+}
+
+#[derive(Clone, Copy)]
+enum Base<'a, 'b> {
+    Zero,
+    Output,
+    Tile(&'a [f32]),
+    Scaled(&'a [f32], &'a [f32]),
+    /// Rows, and where the tile begins in them.
+    Rows(&'a [&'b mut [f32]], usize),
+}
+
+enum To<'a, 'b> {
+    Tile(&'a mut [f32]),
+    /// Rows, and where the tile begins in them; nothing is done to the sum then.
+    Rows(&'a mut [&'b mut [f32]], usize),
+}
+
+struct Product<'a, 'b> {
     ahead: &'a mut Ahead,
     matrix: &'a Matrix,
     input: &'a [f32],
-    start: Start<'a>,
+    start: Base<'a, 'b>,
     finish: Finish<'a>,
-    out: &'a mut [f32],
+    out: To<'a, 'b>,
 }
 
-impl Kernel for Product<'_> {
+fn run_product<'a, 'b>(
+    isa: Isa,
+    ahead: &'a mut Ahead,
+    matrix: &'a Matrix,
+    input: &'a [f32],
+    start: Base<'a, 'b>,
+    finish: Finish<'a>,
+    out: To<'a, 'b>,
+) {
+    assert!(input.len() >= matrix.inner * WIDTH, "the input is smaller than the matrix");
+    isa.run(Product { ahead, matrix, input, start, finish, out });
+}
+
+impl Kernel for Product<'_, '_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
@@ -260,7 +332,7 @@ impl Kernel for Product<'_> {
     }
 }
 
-impl Product<'_> {
+impl Product<'_, '_> {
     /// `VECTORS` vectors of columns at a time; `WIDTH` is a multiple of them.
     #[inline(always)]
     fn columns<S: Simd, const VECTORS: usize>(mut self, simd: S) {
@@ -276,25 +348,42 @@ impl Product<'_> {
 
     #[inline(always)]
     fn block<S: Simd, const ROWS: usize, const VECTORS: usize>(&mut self, simd: S, row: usize, column: usize) {
-        let place = |r: usize, v: usize| (row + r) * WIDTH + column + v * S::LANES;
-        let mut sums = [[simd.zero(); VECTORS]; ROWS];
-        // SAFETY: `product` has checked that all tiles reach `rows` or `inner` rows; `column` and the
-        // vectors after it are inside a row of `WIDTH`; the block's weights begin at `row * inner`.
+        let place = |r: usize| (row + r) * WIDTH + column;
+        // SAFETY: the callers of `run_product` and itself have checked that all tiles reach `rows` or `inner`
+        // rows, and that rows reach the end of the tile; `column` and the vectors after it are inside a
+        // row of `WIDTH`; the block's weights begin at `row * inner`.
         unsafe {
+            let mut sums = [[simd.zero(); VECTORS]; ROWS];
             match self.start {
-                Start::Zero => {}
-                Start::Output => {
+                Base::Zero => {}
+                Base::Output => {
+                    let To::Tile(tile) = &self.out else { unreachable!("rows start from a tile") };
                     for r in 0..ROWS {
                         for v in 0..VECTORS {
-                            sums[r][v] = simd.load(self.out.as_ptr().add(place(r, v)));
+                            sums[r][v] = simd.load(tile.as_ptr().add(place(r) + v * S::LANES));
                         }
                     }
                 }
-                Start::Scaled(tile, scales) => {
+                Base::Tile(tile) => {
+                    for r in 0..ROWS {
+                        for v in 0..VECTORS {
+                            sums[r][v] = simd.load(tile.as_ptr().add(place(r) + v * S::LANES));
+                        }
+                    }
+                }
+                Base::Scaled(tile, scales) => {
                     for r in 0..ROWS {
                         let scale = simd.splat(*scales.get_unchecked(row + r));
                         for v in 0..VECTORS {
-                            sums[r][v] = simd.mul(simd.load(tile.as_ptr().add(place(r, v))), scale);
+                            sums[r][v] = simd.mul(simd.load(tile.as_ptr().add(place(r) + v * S::LANES)), scale);
+                        }
+                    }
+                }
+                Base::Rows(rows, start) => {
+                    for r in 0..ROWS {
+                        let from = rows.get_unchecked(row + r).as_ptr().add(start + column);
+                        for v in 0..VECTORS {
+                            sums[r][v] = simd.load(from.add(v * S::LANES));
                         }
                     }
                 }
@@ -312,16 +401,29 @@ impl Product<'_> {
                 weight = weight.add(ROWS);
                 input = input.wrapping_add(WIDTH);
             }
-            for r in 0..ROWS {
-                for v in 0..VECTORS {
-                    let value = match self.finish {
-                        Finish::Nothing => sums[r][v],
-                        Finish::Relu => simd.max(sums[r][v], simd.zero()),
-                        Finish::WherePositive(tile) => {
-                            simd.select_positive(simd.load(tile.as_ptr().add(place(r, v))), sums[r][v], simd.zero())
+            match &mut self.out {
+                To::Rows(rows, start) => {
+                    for r in 0..ROWS {
+                        let to = rows.get_unchecked_mut(row + r).as_mut_ptr().add(*start + column);
+                        for v in 0..VECTORS {
+                            simd.store(to.add(v * S::LANES), sums[r][v]);
                         }
-                    };
-                    simd.store(self.out.as_mut_ptr().add(place(r, v)), value);
+                    }
+                }
+                To::Tile(tile) => {
+                    for r in 0..ROWS {
+                        for v in 0..VECTORS {
+                            let value = match self.finish {
+                                Finish::Nothing => sums[r][v],
+                                Finish::Relu => simd.max(sums[r][v], simd.zero()),
+                                Finish::WherePositive(mask) => {
+                                    let condition = simd.load(mask.as_ptr().add(place(r) + v * S::LANES));
+                                    simd.select_positive(condition, sums[r][v], simd.zero())
+                                }
+                            };
+                            simd.store(tile.as_mut_ptr().add(place(r) + v * S::LANES), value);
+                        }
+                    }
                 }
             }
         }

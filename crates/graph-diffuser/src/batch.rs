@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Element, Int, Tensor, TensorData};
 use graph_diffuser_data::{Dataset, Features, Graph, TargetSchema, Targets};
+use graph_diffuser_kernels::message::Edges;
 
 use crate::encode::ReturnProbabilities;
 use crate::nn::Weights;
@@ -97,8 +98,10 @@ pub struct Topology {
     pub edge_pairs: Tensor<1, Int>,
     /// `[r]` pair of each node with itself.
     pub self_pairs: Tensor<1, Int>,
-    /// Edges by the node they leave, as the kernels read them.
+    /// Edges by the node they leave, as the diffusion kernel reads them.
     pub(crate) leaving: Arc<EdgesByNode>,
+    /// Edges by both ends, as the message kernels read them.
+    pub(crate) messages: Arc<Edges>,
 }
 
 /// The edges of each node of a batch, node after node.
@@ -142,6 +145,7 @@ impl Topology {
         let layout = Layout::new(graphs.iter().map(|graph| graph.nodes + extra).collect());
         let (mut sources, mut targets, mut edge_pairs) = (vec![], vec![], vec![]);
         let mut leaving = Vec::new();
+        let narrow = |nodes: &[usize]| nodes.iter().map(|&node| node as u32).collect::<Vec<u32>>();
         for (number, graph) in graphs.iter().enumerate() {
             for &[source, target] in &graph.edges {
                 leaving.push((layout.node_starts[number] + source as usize, target));
@@ -153,6 +157,7 @@ impl Topology {
         }
         Self {
             leaving: Arc::new(EdgesByNode::new(layout.nodes(), &leaving)),
+            messages: Arc::new(Edges::new(layout.nodes(), &narrow(&sources), &narrow(&targets))),
             sources: indices(sources, device),
             targets: indices(targets, device),
             edge_pairs: indices(edge_pairs, device),

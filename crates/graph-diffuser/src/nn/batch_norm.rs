@@ -1,7 +1,10 @@
 //! Batch norm over packed rows or pairs: every row is a real node, every column a real pair.
 
 use burn::module::{Module, Param, ParamId};
-use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+use burn::tensor::{DType, Tensor, TensorData};
+
+use crate::ops;
 
 use super::{Init, Pass};
 
@@ -57,7 +60,31 @@ impl BatchNorm {
 
     /// Normalises the columns of `[rows, channels]`.
     pub fn forward(&self, x: Tensor<2>, pass: &Pass) -> Tensor<2> {
-        self.normalise(x, 0, None, pass)
+        match self.fused(&x, false, pass) {
+            Some(y) => y,
+            None => self.normalise(x, 0, None, pass),
+        }
+    }
+
+    /// The same, followed by a ReLU.
+    pub fn forward_relu(&self, x: Tensor<2>, pass: &Pass) -> Tensor<2> {
+        match self.fused(&x, true, pass) {
+            Some(y) => y,
+            None => relu(self.normalise(x, 0, None, pass)),
+        }
+    }
+
+    /// By the kernel, where it can run: it normalises by the batch alone.
+    fn fused(&self, x: &Tensor<2>, relu: bool, pass: &Pass) -> Option<Tensor<2>> {
+        let [rows, _] = x.dims();
+        if rows == 0 || !pass.uses_batch_statistics() || !ops::can_run(x) {
+            return None;
+        }
+        let (y, statistics) = ops::NormaliseRows { relu }.apply(x.clone(), self.gamma.val(), self.beta.val());
+        let device = x.device();
+        let tensor = |values: Vec<f64>| Tensor::from_data(TensorData::from(values.as_slice()), (&device, DType::F32));
+        pass.collect(self.running_ids(), statistics.map(tensor), rows);
+        Some(y)
     }
 
     /// Normalises the rows of `[channels, p]`.
@@ -103,7 +130,7 @@ impl BatchNorm {
 #[cfg(test)]
 mod tests {
     use burn::module::Module;
-    use burn::tensor::{DType, Device};
+    use burn::tensor::Device;
     use graph_diffuser_data::Seeds;
 
     use crate::parameters;

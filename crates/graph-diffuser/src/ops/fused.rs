@@ -27,22 +27,13 @@ pub(crate) struct Output {
     pub(crate) shape: Vec<usize>,
 }
 
-/// The gradient of an output, which the backward pass may overwrite.
+/// The gradient of an output.
 #[derive(Debug)]
 pub(crate) struct Gradient(FlexTensor);
 
 impl Gradient {
     pub(crate) fn as_slice(&self) -> &[f32] {
         slice(&self.0)
-    }
-
-    /// For use as scratch; copied only where someone else holds it too.
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [f32] {
-        let count = self.0.layout().num_elements();
-        if self.0.layout().contiguous_offsets() != Some((0, self.0.storage::<f32>().len())) {
-            self.0 = FlexTensor::new(Bytes::from_elems(slice(&self.0).to_vec()), self.0.layout().clone(), DType::F32);
-        }
-        &mut self.0.storage_mut::<f32>()[..count]
     }
 }
 
@@ -82,7 +73,10 @@ pub(crate) fn apply<const D: usize>(op: impl SliceOp + 'static, inputs: Vec<Tens
             Ok([a, b]) => Dispatch::fused_2(a, b, op, saved.clone()),
             Err(inputs) => match <[_; 3]>::try_from(inputs) {
                 Ok([a, b, c]) => Dispatch::fused_3(a, b, c, op, saved.clone()),
-                Err(inputs) => panic!("no operation takes {} tensors", inputs.len()),
+                Err(inputs) => match <[_; 4]>::try_from(inputs) {
+                    Ok([a, b, c, d]) => Dispatch::fused_4(a, b, c, d, op, saved.clone()),
+                    Err(inputs) => panic!("no operation takes {} tensors", inputs.len()),
+                },
             },
         },
     };
@@ -120,6 +114,14 @@ pub(crate) trait Fused: Backend {
         a: FloatTensor<Self>,
         b: FloatTensor<Self>,
         c: FloatTensor<Self>,
+        op: Arc<dyn SliceOp>,
+        saved: SavedCell,
+    ) -> Vec<FloatTensor<Self>>;
+    fn fused_4(
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+        c: FloatTensor<Self>,
+        d: FloatTensor<Self>,
         op: Arc<dyn SliceOp>,
         saved: SavedCell,
     ) -> Vec<FloatTensor<Self>>;
@@ -183,6 +185,16 @@ impl Fused for Flex {
     fn fused_3(a: FlexTensor, b: FlexTensor, c: FlexTensor, op: Arc<dyn SliceOp>, saved: SavedCell) -> Vec<FlexTensor> {
         plain(&*op, &[a, b, c], &saved)
     }
+    fn fused_4(
+        a: FlexTensor,
+        b: FlexTensor,
+        c: FlexTensor,
+        d: FlexTensor,
+        op: Arc<dyn SliceOp>,
+        saved: SavedCell,
+    ) -> Vec<FlexTensor> {
+        plain(&*op, &[a, b, c, d], &saved)
+    }
 }
 
 impl<B: Slices, C: CheckpointStrategy> Fused for Autodiff<B, C> {
@@ -205,6 +217,16 @@ impl<B: Slices, C: CheckpointStrategy> Fused for Autodiff<B, C> {
         saved: SavedCell,
     ) -> Vec<FloatTensor<Self>> {
         tracked::<B, C, 3>([a, b, c], op, &saved)
+    }
+    fn fused_4(
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+        c: FloatTensor<Self>,
+        d: FloatTensor<Self>,
+        op: Arc<dyn SliceOp>,
+        saved: SavedCell,
+    ) -> Vec<FloatTensor<Self>> {
+        tracked::<B, C, 4>([a, b, c, d], op, &saved)
     }
 }
 

@@ -2,14 +2,20 @@
 //! in plain tensor operations that runs on every backend and in f64. The reference stays: it is the
 //! documentation, the test and the fallback.
 
+mod adamw;
 mod attend;
 mod edge_scores;
 mod fused;
+mod messages;
 mod neighbours;
+mod normalise;
 mod walk_stack;
 
+pub use adamw::{AdamWStep, adamw, adamw_reference};
 pub use attend::{Combine, ScoreRule, attend, attend_reference};
 pub(crate) use edge_scores::{EdgeScores, Read};
 pub(crate) use fused::can_run;
+pub use messages::{GateTerms, hear, hear_gated, hear_gated_reference, hear_reference};
 pub use neighbours::{gather_rows, sum_by_row};
+pub(crate) use normalise::NormaliseRows;
 pub use walk_stack::{walk_stack, walk_stack_reference};

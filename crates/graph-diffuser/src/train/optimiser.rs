@@ -4,6 +4,7 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
+use crate::ops::{self, AdamWStep};
 use crate::parameters;
 
 use super::Schedule;
@@ -81,22 +82,22 @@ impl AdamW {
     /// The model after one step along `gradients`, whose length is `norm`.
     pub fn step<M: Module>(&mut self, model: M, gradients: Vec<Tensor<1>>, norm: f64, lr: f64) -> M {
         let OptimConfig { weight_decay, clip_norm, beta_1, beta_2, epsilon, .. } = self.config;
-        let mut gradient = Tensor::cat(gradients, 0); // [all parameters]
-        if clip_norm > 0.0 && norm + 1e-6 > clip_norm {
-            gradient = gradient * (clip_norm / (norm + 1e-6));
-        }
-        let towards = |old: Tensor<1>, new: Tensor<1>, beta: f64| old * beta + new * (1.0 - beta);
+        let gradient = Tensor::cat(gradients, 0); // [all parameters]
+        let clips = clip_norm > 0.0 && norm + 1e-6 > clip_norm;
         let zeros = || gradient.zeros_like();
         let Moments { first, second } =
             self.moments.take().unwrap_or_else(|| Moments { first: zeros(), second: zeros() });
-        let first = towards(first, gradient.clone(), beta_1);
-        let second = towards(second, gradient.square(), beta_2);
         self.steps += 1;
-        let exponent = i32::try_from(self.steps).unwrap_or(i32::MAX);
-        let (correct_1, correct_2) = (1.0 - beta_1.powi(exponent), 1.0 - beta_2.powi(exponent));
-        let scale = second.clone().sqrt() / correct_2.sqrt() + epsilon;
-        let weights = parameters::flatten(&model) * (1.0 - lr * weight_decay);
-        let weights = weights - first.clone() / scale * (lr / correct_1);
+        let step = AdamWStep {
+            lr,
+            beta_1,
+            beta_2,
+            epsilon,
+            weight_decay,
+            gradient_scale: if clips { clip_norm / (norm + 1e-6) } else { 1.0 },
+            number: self.steps,
+        };
+        let [weights, first, second] = ops::adamw(step, [parameters::flatten(&model), gradient, first, second]);
         self.moments = Some(Moments { first, second });
         parameters::assign(model, &weights)
     }

@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use burn::tensor::activation::{relu, sigmoid};
+use burn::tensor::activation::sigmoid;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Topology;
@@ -107,7 +107,7 @@ impl WeightedAdjacency {
             (None, _) => ends,
             (Some(_), None) => panic!("edges lost the features that the model was built for"),
         };
-        let scores = self.output.forward(relu(self.norm.forward(hidden, pass))); // Eq. 4, [m, 1]
+        let scores = self.output.forward(self.norm.forward_relu(hidden, pass)); // Eq. 4, [m, 1]
         match self.kernel {
             Kernel::Sigmoid => sigmoid(scores), // Eq. 5
             Kernel::Exp => {

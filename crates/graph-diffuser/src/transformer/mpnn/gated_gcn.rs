@@ -5,15 +5,11 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use burn::tensor::activation::{relu, sigmoid};
 
 use crate::batch::Topology;
 use crate::nn::{BatchNorm, Init, Linear, Pass};
-use crate::ops::{gather_rows, sum_by_row};
+use crate::ops::{GateTerms, hear_gated};
 use crate::transformer::layer::Stream;
-
-/// Keeps a node without messages from dividing by zero.
-const EPSILON: f64 = 1e-6;
 
 /// Gated messages, with a stream of edges.
 #[derive(Module, Debug)]
@@ -46,23 +42,23 @@ impl GatedGcn {
 
     /// Residuals of nodes and edges are inside.
     pub(super) fn forward(&self, Stream { x, e }: Stream, topology: &Topology, pass: &Pass) -> Stream {
-        let [r, d] = x.dims();
+        let [_, d] = x.dims();
         let own = self.node.forward(x.clone());
         let drop = |x: Tensor<2>| pass.dropout(x, self.dropout);
         if topology.edges() == 0 {
-            let x = x + drop(relu(self.node_norm.forward(own, pass)));
+            let x = x + drop(self.node_norm.forward_relu(own, pass));
             return Stream { x, e };
         }
-        let (sources, targets) = (topology.sources.clone(), topology.targets.clone());
         let e = e.unwrap_or_else(|| Tensor::zeros([topology.edges(), d], (&x.device(), x.dtype())));
-        let gates = gather_rows(self.gate_target.forward(x.clone()), targets.clone())
-            + gather_rows(self.gate_source.forward(x.clone()), sources.clone())
-            + self.edge.forward(e.clone()); // [m, d]
-        let open = sigmoid(gates.clone());
-        let messages = open.clone() * gather_rows(self.neighbour.forward(x.clone()), sources);
-        let heard = sum_by_row(messages, targets.clone(), r) / (sum_by_row(open, targets, r) + EPSILON);
-        let x = x + drop(relu(self.node_norm.forward(own + heard, pass)));
-        let e = e + drop(relu(self.edge_norm.forward(gates, pass)));
+        let terms = GateTerms {
+            target: self.gate_target.forward(x.clone()),
+            source: self.gate_source.forward(x.clone()),
+            edge: self.edge.forward(e.clone()),
+            message: self.neighbour.forward(x.clone()),
+        };
+        let (heard, gates) = hear_gated(terms, topology); // [r, d], [m, d]
+        let x = x + drop(self.node_norm.forward_relu(own + heard, pass));
+        let e = e + drop(self.edge_norm.forward_relu(gates, pass));
         Stream { x, e: Some(e) }
     }
 }

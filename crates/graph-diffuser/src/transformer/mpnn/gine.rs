@@ -5,7 +5,7 @@ use burn::tensor::activation::relu;
 
 use crate::batch::Topology;
 use crate::nn::{Init, Linear, Pass};
-use crate::ops::{gather_rows, sum_by_row};
+use crate::ops::hear;
 use crate::transformer::layer::Stream;
 
 /// Sums what the neighbours say, edge by edge.
@@ -24,16 +24,7 @@ impl Gine {
 
     /// The residual is inside; edges pass unchanged.
     pub(super) fn forward(&self, Stream { x, e }: Stream, topology: &Topology, pass: &Pass) -> Stream {
-        let heard = if topology.edges() == 0 {
-            x.clone()
-        } else {
-            let said = gather_rows(x.clone(), topology.sources.clone()); // [m, d]
-            let said = match &e {
-                Some(e) => said + e.clone(),
-                None => said,
-            };
-            x.clone() + sum_by_row(relu(said), topology.targets.clone(), topology.layout.nodes())
-        };
+        let heard = hear(x.clone(), e.clone(), topology);
         let heard = self.second.forward(relu(self.first.forward(heard)));
         Stream { x: x + pass.dropout(heard, self.dropout), e }
     }

@@ -1,0 +1,157 @@
+//! What each node hears from its neighbours: the aggregations of GINE and GatedGCN.
+
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use burn::tensor::activation::{relu, sigmoid};
+use graph_diffuser_kernels::Isa;
+use graph_diffuser_kernels::message::{self as kernel, Edges, Gated, GatedDerivatives};
+
+use crate::batch::Topology;
+
+use super::fused::{self, Gradient, Output, Saved, SliceOp};
+use super::{gather_rows, sum_by_row};
+
+/// Keeps a node without messages from dividing by zero.
+const EPSILON: f64 = 1e-6;
+
+/// `x_i + Σ ReLU(x_j + e_ji)` over the edges j → i.
+///
+/// # Shapes
+/// - `x`: `[r, d]`, `e`: `[m, d]`
+/// - returns `[r, d]`
+pub fn hear(x: Tensor<2>, e: Option<Tensor<2>>, topology: &Topology) -> Tensor<2> {
+    if !fused::can_run(&x) || topology.edges() == 0 {
+        return hear_reference(x, e, topology);
+    }
+    let op = Hear { edges: topology.messages.clone(), width: x.dims()[1] };
+    let (mut outputs, _) = fused::apply(op, [Some(x), e].into_iter().flatten().collect());
+    outputs.remove(0)
+}
+
+/// The same in plain tensor operations.
+pub fn hear_reference(x: Tensor<2>, e: Option<Tensor<2>>, topology: &Topology) -> Tensor<2> {
+    if topology.edges() == 0 {
+        return x;
+    }
+    let said = gather_rows(x.clone(), topology.sources.clone()); // [m, d]
+    let said = match e {
+        Some(e) => said + e,
+        None => said,
+    };
+    x + sum_by_row(relu(said), topology.targets.clone(), topology.layout.nodes())
+}
+
+/// The fused operation: inputs `x` and, where there are any, `e`.
+#[derive(Debug)]
+struct Hear {
+    edges: Arc<Edges>,
+    width: usize,
+}
+
+impl SliceOp for Hear {
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
+        let x = inputs[0];
+        let mut out = vec![0.0; x.len()];
+        kernel::gine_forward(Isa::best(), &self.edges, x, inputs.get(1).copied(), self.width, &mut out);
+        (vec![Output { values: out, shape: vec![x.len() / self.width, self.width] }], Arc::new(()))
+    }
+
+    fn backward(&self, inputs: &[&[f32]], _: &[&[f32]], _: &Saved, gradients: Vec<Option<Gradient>>) -> Vec<Vec<f32>> {
+        let d_out = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
+        let mut made: Vec<Vec<f32>> = inputs.iter().map(|input| vec![0.0; input.len()]).collect();
+        let (d_x, d_e) = made.split_at_mut(1);
+        let (x, e) = (inputs[0], inputs.get(1).copied());
+        let d_e = d_e.first_mut().map(Vec::as_mut_slice);
+        kernel::gine_backward(Isa::best(), &self.edges, x, e, self.width, d_out, &mut d_x[0], d_e);
+        made
+    }
+}
+
+/// What goes into gated messages.
+#[derive(Debug, Clone)]
+pub struct GateTerms {
+    /// `[r, d]`, `D x`: what a target says to the gates of its edges.
+    pub target: Tensor<2>,
+    /// `[r, d]`, `E x`: what a source says.
+    pub source: Tensor<2>,
+    /// `[m, d]`, `C e`: what an edge says itself.
+    pub edge: Tensor<2>,
+    /// `[r, d]`, `B x`: the message of a source.
+    pub message: Tensor<2>,
+}
+
+/// `Σ σ(g_ij) B x_j / (Σ σ(g_ij) + 1e-6)` and the gates `g_ij = D x_i + E x_j + C e_ij`.
+///
+/// # Shapes
+/// - returns `[r, d]` and `[m, d]`
+pub fn hear_gated(terms: GateTerms, topology: &Topology) -> (Tensor<2>, Tensor<2>) {
+    if !fused::can_run(&terms.target) {
+        return hear_gated_reference(terms, topology);
+    }
+    let op = HearGated { edges: topology.messages.clone(), width: terms.target.dims()[1] };
+    let (outputs, _) = fused::apply(op, vec![terms.target, terms.source, terms.edge, terms.message]);
+    let [heard, gates] = <[Tensor<2>; 2]>::try_from(outputs).expect("two outputs");
+    (heard, gates)
+}
+
+/// The same in plain tensor operations.
+pub fn hear_gated_reference(terms: GateTerms, topology: &Topology) -> (Tensor<2>, Tensor<2>) {
+    let (sources, targets) = (topology.sources.clone(), topology.targets.clone());
+    let r = topology.layout.nodes();
+    let gates = gather_rows(terms.target, targets.clone()) + gather_rows(terms.source, sources.clone()) + terms.edge;
+    let open = sigmoid(gates.clone());
+    let messages = open.clone() * gather_rows(terms.message, sources);
+    let heard = sum_by_row(messages, targets.clone(), r) / (sum_by_row(open, targets, r) + EPSILON);
+    (heard, gates)
+}
+
+/// The fused operation: inputs as in [`GateTerms`].
+#[derive(Debug)]
+struct HearGated {
+    edges: Arc<Edges>,
+    width: usize,
+}
+
+impl HearGated {
+    fn inputs<'a>(inputs: &[&'a [f32]]) -> Gated<'a> {
+        let [gate_target, gate_source, gate_edge, neighbour] = *inputs else { panic!("four terms") };
+        Gated { gate_target, gate_source, gate_edge, neighbour }
+    }
+}
+
+impl SliceOp for HearGated {
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
+        let terms = Self::inputs(inputs);
+        let [mut heard, mut total] = [(); 2].map(|()| vec![0.0; terms.gate_target.len()]);
+        let mut gates = vec![0.0; terms.gate_edge.len()];
+        kernel::gated_forward(Isa::best(), &self.edges, terms, self.width, &mut gates, &mut total, &mut heard);
+        let output = |values: Vec<f32>| Output { shape: vec![values.len() / self.width, self.width], values };
+        (vec![output(heard), output(gates)], Arc::new(total))
+    }
+
+    fn reads_outputs(&self) -> bool {
+        true
+    }
+
+    fn backward(
+        &self,
+        inputs: &[&[f32]],
+        outputs: &[&[f32]],
+        saved: &Saved,
+        gradients: Vec<Option<Gradient>>,
+    ) -> Vec<Vec<f32>> {
+        let total = saved.downcast_ref::<Vec<f32>>().expect("what `forward` saved");
+        let terms = Self::inputs(inputs);
+        let none = vec![0.0; terms.gate_target.len()];
+        let d_heard = gradients[0].as_ref().map_or(none.as_slice(), Gradient::as_slice);
+        let d_gates = gradients[1].as_ref().map(Gradient::as_slice);
+        let mut made: Vec<Vec<f32>> = inputs.iter().map(|input| vec![0.0; input.len()]).collect();
+        let [gate_target, gate_source, gate_edge, neighbour] = &mut made[..] else { panic!("four terms") };
+        let derivatives = GatedDerivatives { gate_target, gate_source, gate_edge, neighbour };
+        let (isa, edges, width) = (Isa::best(), &self.edges, self.width);
+        let (heard, gates) = (outputs[0], outputs[1]);
+        kernel::gated_backward(isa, edges, terms.neighbour, width, gates, total, heard, d_heard, d_gates, derivatives);
+        made
+    }
+}
