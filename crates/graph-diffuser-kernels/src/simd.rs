@@ -7,9 +7,14 @@
 
 use std::sync::OnceLock;
 
-/// An instruction set that this program has kernels for.
+/// An instruction set that this processor has and this program has kernels for.
+///
+/// Only [`Isa::available`] makes one, so to hold one is to know that the processor has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Isa {
+pub struct Isa(Set);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Set {
     /// 16 lanes.
     Avx512,
     /// 8 lanes.
@@ -32,25 +37,25 @@ impl Isa {
         {
             let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
             if avx2 && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
-                available.push(Self::Avx512);
+                available.push(Self(Set::Avx512));
             }
             if avx2 {
-                available.push(Self::Avx2);
+                available.push(Self(Set::Avx2));
             }
         }
-        available.push(Self::Portable);
+        available.push(Self(Set::Portable));
         available
     }
 
     /// Runs `kernel` compiled for this instruction set.
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
-        match self {
+        match self.0 {
             // SAFETY: `available`, the only source of these values, has asked the processor.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => unsafe { x86::run_avx512(kernel) },
+            Set::Avx512 => unsafe { x86::run_avx512(kernel) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => unsafe { x86::run_avx2(kernel) },
+            Set::Avx2 => unsafe { x86::run_avx2(kernel) },
             _ => kernel.run(Portable),
         }
     }
@@ -700,7 +705,7 @@ mod tests {
     fn lanes_are_summed_compared_chosen_and_kept() {
         let values: Vec<f32> = (0..16).map(|lane| lane as f32 - 3.0).collect();
         for isa in Isa::available() {
-            let lanes = if isa == Isa::Avx512 { 16 } else { 8 };
+            let lanes = if isa.0 == Set::Avx512 { 16 } else { 8 };
             let run = |function| isa.run(Apply { values: &values, function });
             assert_eq!(run(3)[0], values[..lanes].iter().sum::<f32>());
             assert_eq!(run(4)[0], values[lanes - 1]);

@@ -207,8 +207,6 @@ impl Matrix {
 #[derive(Clone, Copy)]
 pub(crate) enum Start<'a> {
     Zero,
-    /// What is in the output already.
-    Output,
     /// Another tile whose rows are scaled.
     Scaled(&'a [f32], &'a [f32]),
 }
@@ -236,7 +234,6 @@ pub(crate) fn product(
     assert!(out.len() >= size, "the output is smaller than the matrix");
     let start = match start {
         Start::Zero => Base::Zero,
-        Start::Output => Base::Output,
         Start::Scaled(tile, scales) => {
             assert!(tile.len() >= size && scales.len() >= matrix.rows, "the start is smaller than the output");
             Base::Scaled(tile, scales)
@@ -286,6 +283,7 @@ pub(crate) fn product_into_rows(
     run_product(isa, ahead, matrix, input, Base::Tile(tile), Finish::Nothing, To::Rows(rows, start));
 }
 
+/// As [`Start`], with what only products with rows start from.
 #[derive(Clone, Copy)]
 enum Base<'a, 'b> {
     Zero,
@@ -296,6 +294,7 @@ enum Base<'a, 'b> {
     Rows(&'a [&'b mut [f32]], usize),
 }
 
+/// Where a product is written.
 enum To<'a, 'b> {
     Tile(&'a mut [f32]),
     /// Rows, and where the tile begins in them; nothing is done to the sum then.
@@ -346,6 +345,7 @@ impl Product<'_, '_> {
         }
     }
 
+    #[expect(clippy::needless_range_loop, reason = "plain indices are what keeps the sums in registers")]
     #[inline(always)]
     fn block<S: Simd, const ROWS: usize, const VECTORS: usize>(&mut self, simd: S, row: usize, column: usize) {
         let place = |r: usize| (row + r) * WIDTH + column;
@@ -499,7 +499,9 @@ impl Kernel for Outer<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { ahead, sums: Sums { columns: stride, blocks, lanes, .. }, a, b } = self;
-        let mut sums = OuterSums { width: std::hint::black_box(WIDTH), stride: *stride, lanes, a, b };
+        // Unrolled over a whole tile, all sizes of blocks together would not fit the instruction cache.
+        let width = std::hint::black_box(WIDTH);
+        let mut sums = OuterSums { width, stride: *stride, lanes, a, b };
         for (rows, columns) in &blocks[usize::from(S::LANES != 16)] {
             let (row, column) = (rows.start, columns.start);
             ahead.ask();
@@ -529,6 +531,7 @@ struct OuterSums<'a> {
 }
 
 impl OuterSums<'_> {
+    #[expect(clippy::needless_range_loop, reason = "plain indices are what keeps the sums in registers")]
     #[inline(always)]
     fn block<S: Simd, const ROWS: usize, const COLUMNS: usize>(&mut self, simd: S, row: usize, column: usize) {
         let stride = self.stride;
