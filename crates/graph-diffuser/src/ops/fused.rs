@@ -306,7 +306,8 @@ fn tracked<B: Slices, C: CheckpointStrategy, const N: usize>(
     let gradients: Option<GradientCell<B>> =
         (outputs.len() > 1).then(|| Arc::new(Mutex::new(outputs.iter().map(|_| None).collect())));
     let state = State { op, inputs: plain, outputs: kept, saved: SavedBox(saved), gradients: gradients.clone() };
-    let prepared = Node.prepare::<C>(inputs.each_ref().map(|input| input.node())).compute_bound().stateful();
+    let prepared =
+        Node.prepare::<C>(inputs.each_ref().map(FloatTensor::<Autodiff<B, C>>::node)).compute_bound().stateful();
     let finish = |output: FloatTensor<B>| match prepared {
         OpsKind::Tracked(prepared) => prepared.finish(state, output),
         OpsKind::UnTracked(prepared) => prepared.finish(output),
