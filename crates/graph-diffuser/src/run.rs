@@ -92,7 +92,8 @@ impl Environment {
             commit: commit.map(str::to_owned),
             platform: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),
             threads,
-            command: std::env::args().collect(),
+            // The program by its name: where it was installed matters to nobody.
+            command: std::iter::once("graph-diffuser".to_owned()).chain(std::env::args().skip(1)).collect(),
         }
     }
 }
