@@ -19,6 +19,10 @@ pub use edge_ffn::{EdgeFfn, EdgeFfnConfig};
 pub use transform::Transform;
 pub use weighted_adjacency::{AdjacencyConfig, Kernel, Projections, WeightedAdjacency};
 
+/// The fused network takes statistics from sums, which cancel where there are next to no pairs: with
+/// two, small gradients keep three figures. So few cost nothing in plain operations.
+const FEWEST_FUSED_PAIRS: usize = 16;
+
 /// What [`VirtualEdges`] needs to exist.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -119,11 +123,11 @@ impl VirtualEdges {
         let weights = self.edge_weights(x, e, topology, pass);
         let stack = ops::walk_stack(weights, topology, self.steps); // Eq. 1, [c, p]
         pass.note(|| "virtual_edges.stack".into(), &stack);
+        let enough = topology.layout.pairs() >= FEWEST_FUSED_PAIRS;
         let own_pairs = || topology.self_pairs.clone();
-        let fused = self
-            .ffn
-            .as_ref()
-            .filter(|ffn| ffn.is_residual() && batch.shared.is_none() && !positions.is_empty() && ops::can_run(&stack));
+        let fused = self.ffn.as_ref().filter(|ffn| {
+            ffn.is_residual() && batch.shared.is_none() && !positions.is_empty() && enough && ops::can_run(&stack)
+        });
         let related = if let Some(ffn) = fused {
             let self_pairs = (self.self_edges == SelfEdges::AfterFfn).then(|| topology.layout.self_pairs());
             let before = (self.self_edges == SelfEdges::BeforeFfn)
