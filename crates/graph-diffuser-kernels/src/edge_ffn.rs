@@ -208,6 +208,9 @@ pub fn forward(
 
 /// Gradients of everything that went into [`forward`].
 ///
+/// Not for a handful of pairs: of two, batch norm leaves small differences of large numbers, and sums over
+/// pairs lose them. The gradient of the stack was then off by up to a hundredth.
+///
 /// # Shapes
 /// - `stack`, `self_pairs`: as they were
 /// - `d_scores`: for each of `weights.position` `[heads, p]`, or nothing for zeros
@@ -1538,10 +1541,15 @@ mod tests {
     }
 
     #[test]
-    fn it_equals_straight_loops_for_any_number_of_pairs() {
+    fn it_equals_straight_loops_for_one_pair_and_from_five_on() {
+        // Two are left out because it does not: see `backward`.
         for pairs in [1, 5, 16, 127, 128, 129, 1000, 5000] {
             // One pair has no gradients: what is left is rounding, scaled up by an inverse deviation of 316.
-            let tolerance = if pairs == 1 { 1e-3 } else { 1e-4 };
+            let tolerance = match pairs {
+                1 => 1e-3,
+                2..16 => 1e-4,
+                _ => 1e-5,
+            };
             check(Case { pairs, ..PLAIN }, tolerance);
             check(Case { pairs, c: 17, ..PLAIN }, tolerance);
         }
@@ -1551,7 +1559,7 @@ mod tests {
     fn it_equals_straight_loops_for_any_width_and_depth() {
         for (c, multiplier) in [(2, 1), (3, 3), (7, 2), (13, 2), (17, 1), (18, 3), (33, 1), (33, 2), (65, 1)] {
             for layers in 0..4 {
-                check(Case { c, multiplier, layers, pairs: 400, ..PLAIN }, 1e-4);
+                check(Case { c, multiplier, layers, pairs: 400, ..PLAIN }, 2e-5); // a mean near zero is off by 1.1e-5
             }
         }
     }
@@ -1562,8 +1570,8 @@ mod tests {
             for missing in [None, Some(0)] {
                 for with_own in [false, true] {
                     let case = Case { groups, heads, missing, with_own, c: 9, pairs: 300, ..PLAIN };
-                    check(case, 1e-4);
-                    check(Case { layers: 0, ..case }, 1e-4);
+                    check(case, 1e-5);
+                    check(Case { layers: 0, ..case }, 1e-5);
                 }
             }
         }

@@ -1,7 +1,12 @@
 //! By another hand: a separate version of the equations in another framework recorded seven models
 //! (`fixtures/record.py`). Same weights in; outputs, gradients, statistics and ten losses out.
 //!
-//! In f64 the two agree to rounding. In f32, which is what runs are trained in, they agree to 1e-5.
+//! In f64 the two agree to rounding, ten losses included. In f32, which is what runs are trained in, one
+//! step agrees to 1e-5. Ten losses in f32 are another matter: Adam divides small gradients by their own
+//! size, and a ReLU near its kink falls on the other side. The weights of the case `paper` were drawn
+//! with five seeds, then with plain operations in f32: ten losses were off by at most 7.8e-3 (seed 1),
+//! 8.5e-6 (8), 2.4e-3 (9), 1.7e-7 (10) and 2.1e-5 (11), while f64 agreed to 1e-10 with each that was
+//! checked (1 and 10). Seed 10 is recorded, because with it the comparison says something.
 
 mod recorded;
 
