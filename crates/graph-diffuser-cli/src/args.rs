@@ -38,6 +38,6 @@ pub(crate) fn use_threads(threads: Option<u16>) -> usize {
     let all = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = threads.map_or_else(all, usize::from);
     // Fails only where a pool exists already, which nothing before this call makes.
-    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).use_current_thread().build_global();
     threads
 }

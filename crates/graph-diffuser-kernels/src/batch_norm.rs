@@ -7,9 +7,12 @@
 //!
 //! Sums are those of the chunks in their order, whoever has computed them.
 
+use std::mem::MaybeUninit;
+
 use rayon::prelude::*;
 
-use crate::simd::{Isa, Kernel, Simd};
+use crate::fresh::fresh;
+use crate::simd::{Dropout, Isa, Kernel, Simd};
 
 /// Added to the variance before the root.
 const EPSILON: f64 = 1e-5;
@@ -30,93 +33,97 @@ pub struct Statistics {
     pub variance: Vec<f64>,
 }
 
+/// What is added to the rows before they are normalised: a residual branch.
+#[derive(Debug, Clone, Copy)]
+pub struct Branch<'a> {
+    /// `[rows, channels]`
+    pub values: &'a [f32],
+    /// What drops some of them first.
+    pub dropout: Option<Dropout>,
+}
+
+/// What [`forward`] makes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Normalised {
+    /// `[rows, channels]`
+    pub y: Vec<f32>,
+    /// The rows with their branch, where there was one: these are then the `x` of [`backward`].
+    pub sum: Option<Vec<f32>>,
+    /// Those of the batch.
+    pub statistics: Statistics,
+}
+
+/// Derivatives of all that [`forward`] took.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gradients {
+    /// `[rows, channels]`
+    pub x: Vec<f32>,
+    /// That of the branch, where dropout made it another one.
+    pub branch: Option<Vec<f32>>,
+    /// `[channels]`
+    pub gamma: Vec<f32>,
+    /// `[channels]`
+    pub beta: Vec<f32>,
+}
+
 /// Normalises by the statistics of the batch, which are zeros if it has no rows.
 ///
 /// # Shapes
-/// - `x`, `y`: `[rows, channels]`
+/// - `x`: `[rows, channels]`
 /// - `gamma`, `beta`: `[channels]`
-pub fn forward(
-    isa: Isa,
-    x: &[f32],
-    channels: usize,
-    gamma: &[f32],
-    beta: &[f32],
-    relu: bool,
-    y: &mut [f32],
-) -> Statistics {
-    let statistics = measure(isa, x, channels, None);
-    normalise(isa, x, channels, &Affine::new(&statistics, gamma, beta), relu, y);
-    statistics
+pub fn forward(isa: Isa, x: &[f32], branch: Option<Branch<'_>>, gamma: &[f32], beta: &[f32], relu: bool) -> Normalised {
+    let channels = gamma.len();
+    let (sum, statistics) = match branch {
+        None => (None, measure(isa, x, channels, None)),
+        Some(branch) => {
+            // SAFETY: `measure` writes the sum of every row.
+            let (sum, statistics) = unsafe { fresh(x.len(), |sum| measure(isa, x, channels, Some((branch, sum)))) };
+            (Some(sum), statistics)
+        }
+    };
+    let affine = Affine::new(&statistics, gamma, beta);
+    let y = normalise(isa, sum.as_deref().unwrap_or(x), None, channels, &affine, relu);
+    Normalised { y, sum, statistics }
 }
 
-/// Normalises `x + residual` and writes that sum, which is the `x` of [`backward`]; the derivative
-/// there is that of either summand.
+/// Normalises by statistics of other batches; nothing is dropped.
 ///
 /// # Shapes
-/// - `x`, `residual`, `sum`, `y`: `[rows, channels]`
+/// - `x`, `branch`, the result: `[rows, channels]`
 /// - `gamma`, `beta`: `[channels]`
-pub fn forward_add(
-    isa: Isa,
-    x: &[f32],
-    residual: &[f32],
-    channels: usize,
-    gamma: &[f32],
-    beta: &[f32],
-    relu: bool,
-    sum: &mut [f32],
-    y: &mut [f32],
-) -> Statistics {
-    let statistics = measure(isa, x, channels, Some((residual, sum)));
-    normalise(isa, sum, channels, &Affine::new(&statistics, gamma, beta), relu, y);
-    statistics
-}
-
-/// Normalises by statistics of other batches.
-///
-/// # Shapes
-/// - `x`, `y`: `[rows, channels]`
-/// - `mean`, `variance`, `gamma`, `beta`: `[channels]`
 pub fn evaluate(
     isa: Isa,
     x: &[f32],
-    channels: usize,
-    mean: &[f32],
-    variance: &[f32],
+    branch: Option<&[f32]>,
+    statistics: &Statistics,
     gamma: &[f32],
     beta: &[f32],
     relu: bool,
-    y: &mut [f32],
-) {
-    let wide = |values: &[f32]| values.iter().map(|value| f64::from(*value)).collect();
-    let statistics = Statistics { mean: wide(mean), variance: wide(variance) };
-    normalise(isa, x, channels, &Affine::new(&statistics, gamma, beta), relu, y);
+) -> Vec<f32> {
+    normalise(isa, x, branch, gamma.len(), &Affine::new(statistics, gamma, beta), relu)
 }
 
-/// Writes the derivatives of all that [`forward`] took.
+/// Derivatives of all that [`forward`] took.
 ///
 /// With `g` the derivative before the `ReLU` and `z` the normalised `x`: `dβ = Σ g`, `dγ = Σ g z` and
 /// `dx = γ / √(variance + ε) · (g - dβ / rows - z dγ / rows)`.
 ///
 /// # Shapes
-/// - `x`, `d_y`, `d_x`: `[rows, channels]`
-/// - `gamma`, `beta`, `d_gamma`, `d_beta`: `[channels]`
+/// - `x`, `d_y`: `[rows, channels]`
+/// - `gamma`, `beta`: `[channels]`
 pub fn backward(
     isa: Isa,
     x: &[f32],
-    channels: usize,
+    dropout: Option<Dropout>,
     gamma: &[f32],
     beta: &[f32],
     statistics: &Statistics,
     relu: bool,
     d_y: &[f32],
-    d_x: &mut [f32],
-    d_gamma: &mut [f32],
-    d_beta: &mut [f32],
-) {
+) -> Gradients {
+    let channels = gamma.len();
     let rows = rows(x, channels);
     assert_eq!(x.len(), d_y.len(), "a derivative comes for each number");
-    assert_eq!(x.len(), d_x.len(), "a derivative goes to each number");
-    assert_eq!([d_gamma.len(), d_beta.len()], [channels; 2], "one derivative a channel");
     let affine = Affine::new(statistics, gamma, beta);
     assert_eq!(affine.scale.len(), channels, "one scale a channel");
 
@@ -133,6 +140,7 @@ pub fn backward(
     }
     // dx = scale · g + (x - centre) · slope + level
     let (mut slope, mut level) = (vec![0.0; channels], vec![0.0; channels]);
+    let (mut d_gamma, mut d_beta) = (vec![0.0; channels], vec![0.0; channels]);
     for channel in 0..channels {
         let (mean, inverse) = (statistics.mean[channel], 1.0 / (statistics.variance[channel] + EPSILON).sqrt());
         let missed = mean - f64::from(affine.centre[channel]);
@@ -145,10 +153,30 @@ pub fn backward(
         slope[channel] = rise as f32;
         level[channel] = (-share * plain - rise * missed) as f32;
     }
-    let tasks = x.chunks(chunk).zip(d_y.chunks(chunk)).zip(d_x.chunks_mut(chunk)).collect();
-    run_all(x.len(), tasks, |((x, d_y), d_x)| {
-        isa.run(Derivative { x, d_y, affine: &affine, slope: &slope, level: &level, relu, d_x });
-    });
+    let fill = |d_x: &mut [MaybeUninit<f32>], d_branch: Option<(Dropout, &mut [MaybeUninit<f32>])>| {
+        let (slope, level) = (slope.as_slice(), level.as_slice());
+        let mut branches: Vec<_> = match d_branch {
+            None => x.chunks(chunk).map(|_| None).collect(),
+            Some((dropout, d_branch)) => d_branch.chunks_mut(chunk).map(|part| Some((dropout, part))).collect(),
+        };
+        let tasks = x.chunks(chunk).zip(d_y.chunks(chunk)).zip(d_x.chunks_mut(chunk)).zip(&mut branches).enumerate();
+        run_all(x.len(), tasks.collect(), |(at, (((x, d_y), d_x), d_branch))| {
+            let (d_branch, first) = (d_branch.take(), (at * chunk) as u64);
+            isa.run(Derivative { x, d_y, affine: &affine, slope, level, relu, d_x, d_branch, first });
+        });
+    };
+    // SAFETY: `Derivative` writes every row of what it is given.
+    let (d_x, d_branch) = unsafe {
+        match dropout {
+            None => (fresh(x.len(), |d_x| fill(d_x, None)).0, None),
+            Some(dropout) => {
+                let both = |d_x: &mut _| fresh(x.len(), |d_branch| fill(d_x, Some((dropout, d_branch)))).0;
+                let (d_x, d_branch) = fresh(x.len(), both);
+                (d_x, Some(d_branch))
+            }
+        }
+    };
+    Gradients { x: d_x, branch: d_branch, gamma: d_gamma, beta: d_beta }
 }
 
 fn rows(x: &[f32], channels: usize) -> usize {
@@ -166,34 +194,45 @@ pub(crate) fn run_all<T: Send>(numbers: usize, tasks: Vec<T>, run: impl Fn(T) + 
     }
 }
 
-/// Statistics of `x`, or of the sum with a residual that is written on the way.
-fn measure(isa: Isa, x: &[f32], channels: usize, residual: Option<(&[f32], &mut [f32])>) -> Statistics {
+/// Statistics of `x`, or of the sum with a branch that is written on the way.
+fn measure(isa: Isa, x: &[f32], channels: usize, branch: Option<(Branch<'_>, &mut [MaybeUninit<f32>])>) -> Statistics {
     let rows = rows(x, channels);
     let chunk = CHUNK * channels;
     let mut sums = vec![0.0; rows.div_ceil(CHUNK) * 2 * channels];
     let each_sums = sums.chunks_mut(2 * channels);
-    let firsts = if let Some((residual, sum)) = residual {
-        assert_eq!(x.len(), residual.len(), "one residual a number");
+    let firsts: Vec<&[f32]> = if let Some((Branch { values, dropout }, sum)) = branch {
+        assert_eq!(x.len(), values.len(), "one number of the branch for each");
         assert_eq!(x.len(), sum.len(), "one sum a number");
-        let added = residual.chunks(chunk).zip(sum.chunks_mut(chunk));
-        let tasks = x.chunks(chunk).zip(added).zip(each_sums).collect();
-        run_all(x.len(), tasks, |((x, added), sums)| isa.run(Moments { x, added: Some(added), channels, sums }));
-        &*sum
+        let added = values.chunks(chunk).zip(sum.chunks_mut(chunk));
+        let tasks = x.chunks(chunk).zip(added).zip(each_sums).enumerate().collect();
+        run_all(x.len(), tasks, |(at, ((x, (values, sum)), sums))| {
+            let added = Some(Added { values, dropout, first: (at * chunk) as u64, sum });
+            isa.run(Moments { x, added, channels, sums });
+        });
+        // SAFETY: every row of it is written.
+        sum.chunks(chunk).map(|sum| unsafe { sum[..channels].assume_init_ref() }).collect()
     } else {
         let tasks = x.chunks(chunk).zip(each_sums).collect();
         run_all(x.len(), tasks, |(x, sums)| isa.run(Moments { x, added: None, channels, sums }));
-        x
+        x.chunks(chunk).map(|x| &x[..channels]).collect()
     };
-    isa.run(Together { firsts, sums: &sums, channels })
+    isa.run(Together { rows, firsts: &firsts, sums: &sums, channels })
 }
 
-fn normalise(isa: Isa, x: &[f32], channels: usize, affine: &Affine, relu: bool, y: &mut [f32]) {
+fn normalise(isa: Isa, x: &[f32], branch: Option<&[f32]>, channels: usize, affine: &Affine, relu: bool) -> Vec<f32> {
     rows(x, channels);
-    assert_eq!(x.len(), y.len(), "one result a number");
+    assert!(branch.is_none_or(|branch| branch.len() == x.len()), "one number of the branch for each");
     assert_eq!(affine.scale.len(), channels, "one scale a channel");
     let chunk = CHUNK * channels;
-    let tasks = x.chunks(chunk).zip(y.chunks_mut(chunk)).collect();
-    run_all(x.len(), tasks, |(x, y)| isa.run(Normalise { x, affine, relu, y }));
+    let fill = |y: &mut [MaybeUninit<f32>]| {
+        let tasks = x.chunks(chunk).zip(y.chunks_mut(chunk)).enumerate().collect();
+        run_all(x.len(), tasks, |(at, (x, y))| {
+            let branch = branch.map(|branch| &branch[at * chunk..at * chunk + x.len()]);
+            isa.run(Normalise { x, branch, affine, relu, y });
+        });
+    };
+    // SAFETY: `Normalise` writes every row.
+    unsafe { fresh(x.len(), fill).0 }
 }
 
 /// `(x - centre) · scale + constant`.
@@ -283,6 +322,12 @@ impl Block {
         values
     }
 
+    /// Where vector `v` of the block is, in the row that starts at `row`.
+    #[inline(always)]
+    fn index<S: Simd>(self, row: usize, v: usize) -> u64 {
+        (row + self.first + v * S::LANES) as u64
+    }
+
     /// # Safety
     /// As for [`Self::load`].
     #[inline(always)]
@@ -302,11 +347,35 @@ impl Block {
 /// Sums of the differences to the first row of a chunk, and of their squares.
 struct Moments<'a> {
     x: &'a [f32],
-    /// The residual, and where the sum with it goes.
-    added: Option<(&'a [f32], &'a mut [f32])>,
+    added: Option<Added<'a>>,
     channels: usize,
     /// `[2, channels]`
     sums: &'a mut [f32],
+}
+
+/// A branch, and where the sum with it goes.
+struct Added<'a> {
+    values: &'a [f32],
+    dropout: Option<Dropout>,
+    /// Where its first number is among all, which dropout counts by.
+    first: u64,
+    sum: &'a mut [MaybeUninit<f32>],
+}
+
+impl Added<'_> {
+    /// Vector `v` of a row of the branch.
+    ///
+    /// # Safety
+    /// There is a row of all channels at `at`, and `v` is below `W`.
+    #[inline(always)]
+    unsafe fn load<S: Simd, const W: usize>(&self, simd: S, block: Block, at: usize, v: usize) -> S::V {
+        // SAFETY: the caller's.
+        let value = unsafe { block.load::<S, W>(simd, self.values.as_ptr().add(at), v) };
+        match self.dropout {
+            Some(dropout) => simd.mul(value, simd.dropout_mask(dropout, self.first + block.index::<S>(at, v))),
+            None => value,
+        }
+    }
 }
 
 impl Kernel for Moments<'_> {
@@ -327,16 +396,15 @@ impl Blockwise for Moments<'_> {
         // SAFETY: the slices are equally long, at least one whole row of the channels.
         unsafe {
             let mut first = block.load_all::<S, W>(simd, x);
-            if let Some((residual, sum)) = &mut self.added {
-                let residual = residual.as_ptr();
+            if let Some(added) = &mut self.added {
                 for (v, first) in first.iter_mut().enumerate() {
-                    *first = simd.add(*first, block.load::<S, W>(simd, residual, v));
+                    *first = simd.add(*first, added.load::<S, W>(simd, block, 0, v));
                 }
                 for at in (0..self.x.len()).step_by(channels) {
                     for v in 0..W {
-                        let residual = block.load::<S, W>(simd, residual.add(at), v);
-                        let value = simd.add(block.load::<S, W>(simd, x.add(at), v), residual);
-                        block.store::<S, W>(simd, sum.as_mut_ptr().add(at), v, value);
+                        let branch = added.load::<S, W>(simd, block, at, v);
+                        let value = simd.add(block.load::<S, W>(simd, x.add(at), v), branch);
+                        block.store::<S, W>(simd, added.sum.as_mut_ptr().cast::<f32>().add(at), v, value);
                         let difference = simd.sub(value, first[v]);
                         plain[v] = simd.add(plain[v], difference);
                         squares[v] = simd.mul_add(difference, difference, squares[v]);
@@ -362,8 +430,9 @@ impl Blockwise for Moments<'_> {
 
 /// The statistics of all chunks.
 struct Together<'a> {
-    /// All rows, of which the first of each chunk is what its sums are relative to.
-    firsts: &'a [f32],
+    rows: usize,
+    /// The first row of each chunk, which its sums are relative to.
+    firsts: &'a [&'a [f32]],
     sums: &'a [f32],
     channels: usize,
 }
@@ -374,24 +443,25 @@ impl Kernel for Together<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> Statistics {
         let channels = self.channels;
-        let rows = (self.firsts.len() / channels).max(1) as f64;
+        let rows = self.rows.max(1) as f64;
         let (mut mean, mut variance) = (vec![0.0; channels], vec![0.0; channels]);
-        let chunks = || self.firsts.chunks(CHUNK * channels).zip(self.sums.chunks(2 * channels));
-        for (x, sums) in chunks() {
-            let count = (x.len() / channels) as f64;
-            for ((mean, first), sum) in mean.iter_mut().zip(x).zip(sums) {
+        let chunks = || {
+            let chunks = self.firsts.iter().zip(self.sums.chunks(2 * channels)).enumerate();
+            chunks.map(|(chunk, (first, sums))| ((self.rows - chunk * CHUNK).min(CHUNK) as f64, *first, sums))
+        };
+        for (count, first, sums) in chunks() {
+            for ((mean, first), sum) in mean.iter_mut().zip(first).zip(sums) {
                 *mean += f64::from(*first) * count + f64::from(*sum);
             }
         }
         for mean in &mut mean {
             *mean /= rows;
         }
-        for (x, sums) in chunks() {
-            let count = (x.len() / channels) as f64;
+        for (count, first, sums) in chunks() {
             let each = 1.0 / count;
             let (plain, squares) = sums.split_at(channels);
             for ((((variance, mean), first), plain), squares) in
-                variance.iter_mut().zip(&mean).zip(x).zip(plain).zip(squares)
+                variance.iter_mut().zip(&mean).zip(first).zip(plain).zip(squares)
             {
                 let plain = f64::from(*plain);
                 let distance = f64::from(*first) + plain * each - mean;
@@ -408,9 +478,10 @@ impl Kernel for Together<'_> {
 
 struct Normalise<'a> {
     x: &'a [f32],
+    branch: Option<&'a [f32]>,
     affine: &'a Affine,
     relu: bool,
-    y: &'a mut [f32],
+    y: &'a mut [MaybeUninit<f32>],
 }
 
 impl Kernel for Normalise<'_> {
@@ -431,10 +502,14 @@ impl Blockwise for Normalise<'_> {
             let affine = Channels::<S, W>::load(simd, self.affine, block);
             for at in (0..self.x.len()).step_by(block.channels) {
                 for v in 0..W {
-                    let centred = affine.centre(simd, block.load::<S, W>(simd, self.x.as_ptr().add(at), v), v);
+                    let mut x = block.load::<S, W>(simd, self.x.as_ptr().add(at), v);
+                    if let Some(branch) = self.branch {
+                        x = simd.add(x, block.load::<S, W>(simd, branch.as_ptr().add(at), v));
+                    }
+                    let centred = affine.centre(simd, x, v);
                     // The value comes second: it is what `max` returns if it is not a number.
                     let value = simd.max(floor, affine.apply(simd, centred, v));
-                    block.store::<S, W>(simd, self.y.as_mut_ptr().add(at), v, value);
+                    block.store::<S, W>(simd, self.y.as_mut_ptr().cast::<f32>().add(at), v, value);
                 }
             }
         }
@@ -532,7 +607,11 @@ struct Derivative<'a> {
     slope: &'a [f32],
     level: &'a [f32],
     relu: bool,
-    d_x: &'a mut [f32],
+    d_x: &'a mut [MaybeUninit<f32>],
+    /// What dropped some of a branch, and where its derivative goes.
+    d_branch: Option<(Dropout, &'a mut [MaybeUninit<f32>])>,
+    /// Where the first number is among all, which dropout counts by.
+    first: u64,
 }
 
 impl Kernel for Derivative<'_> {
@@ -558,7 +637,12 @@ impl Blockwise for Derivative<'_> {
                     let d_y = block.load::<S, W>(simd, self.d_y.as_ptr().add(at), v);
                     let d_y = affine.before_relu(simd, centred, d_y, self.relu, v);
                     let d_x = simd.mul_add(affine.scale[v], d_y, simd.mul_add(centred, slope[v], level[v]));
-                    block.store::<S, W>(simd, self.d_x.as_mut_ptr().add(at), v, d_x);
+                    block.store::<S, W>(simd, self.d_x.as_mut_ptr().cast::<f32>().add(at), v, d_x);
+                    if let Some((dropout, d_branch)) = &mut self.d_branch {
+                        let mask = simd.dropout_mask(*dropout, self.first + block.index::<S>(at, v));
+                        let to = d_branch.as_mut_ptr().cast::<f32>().add(at);
+                        block.store::<S, W>(simd, to, v, simd.mul(d_x, mask));
+                    }
                 }
             }
         }
@@ -651,26 +735,23 @@ mod tests {
         let (gamma, beta, d_y) = (numbers(channels, 3), numbers(channels, 4), numbers(x.len(), 2));
         let exact = exact(x, channels, &gamma, &beta, relu, &d_y);
         let what = format!("{isa:?} [{}, {channels}] {relu}", x.len() / channels);
-        let mut y = vec![f32::NAN; x.len()];
-        let statistics = forward(isa, x, channels, &gamma, &beta, relu, &mut y);
+        let Normalised { y, statistics, .. } = forward(isa, x, None, &gamma, &beta, relu);
         let mean_size = |at: usize| exact.mean[at].abs() + exact.variance[at].sqrt();
         assert_close(&statistics.mean, &exact.mean, mean_size, 1e-6, &format!("{what} mean"));
         let variance_size = |at: usize| exact.variance[at] + 1e-9;
         assert_close(&statistics.variance, &exact.variance, variance_size, tolerance, &format!("{what} variance"));
         assert_close(&y, &exact.y, |at| 1.0 + exact.y[at].abs(), tolerance, &format!("{what} y"));
-        let mut d_x = vec![f32::NAN; x.len()];
-        let [mut d_gamma, mut d_beta] = [(); 2].map(|()| vec![f32::NAN; channels]);
-        backward(isa, x, channels, &gamma, &beta, &statistics, relu, &d_y, &mut d_x, &mut d_gamma, &mut d_beta);
+        let made = backward(isa, x, None, &gamma, &beta, &statistics, relu, &d_y);
         // Where rounding decides whether a number passes the `ReLU`, its derivative is either.
         if (0..y.len()).any(|at| (y[at] > 0.0) != (exact.y[at] > 0.0)) && relu {
             return;
         }
         let scale =
             |at: usize| f64::from(gamma[at % channels].abs()) / (exact.variance[at % channels] + EPSILON).sqrt();
-        assert_close(&d_x, &exact.d_x, scale, tolerance, &format!("{what} d_x"));
+        assert_close(&made.x, &exact.d_x, scale, tolerance, &format!("{what} d_x"));
         let length = ((x.len() / channels) as f64).sqrt();
-        assert_close(&d_gamma, &exact.d_gamma, |_| length, tolerance, &format!("{what} d_gamma"));
-        assert_close(&d_beta, &exact.d_beta, |_| length, tolerance, &format!("{what} d_beta"));
+        assert_close(&made.gamma, &exact.d_gamma, |_| length, tolerance, &format!("{what} d_gamma"));
+        assert_close(&made.beta, &exact.d_beta, |_| length, tolerance, &format!("{what} d_beta"));
     }
 
     #[test]
@@ -679,11 +760,10 @@ mod tests {
         let x = [1.0, 5.0, 3.0, 5.0, 1.0, 5.0, 3.0, 5.0];
         let one = (1.0 / (1.0 + EPSILON).sqrt()) as f32;
         for isa in Isa::available() {
-            let mut y = [0.0; 8];
-            let statistics = forward(isa, &x, 2, &[1.0, 1.0], &[0.0, 2.0], false, &mut y);
+            let Normalised { y, statistics, .. } = forward(isa, &x, None, &[1.0, 1.0], &[0.0, 2.0], false);
             assert_eq!(statistics, Statistics { mean: vec![2.0, 5.0], variance: vec![1.0, 0.0] });
             assert_eq!(y, [-one, 2.0, one, 2.0, -one, 2.0, one, 2.0]);
-            forward(isa, &x, 2, &[1.0, 1.0], &[0.0, -2.0], true, &mut y);
+            let y = forward(isa, &x, None, &[1.0, 1.0], &[0.0, -2.0], true).y;
             assert_eq!(y, [0.0, 0.0, one, 0.0, 0.0, 0.0, one, 0.0]);
         }
     }
@@ -725,19 +805,27 @@ mod tests {
         }
     }
 
+    const DROPOUT: Dropout = Dropout { key: [5, 6], threshold: 1 << 30, kept: 4.0 / 3.0 };
+
     #[test]
-    fn a_residual_is_added_before() {
+    fn a_branch_is_dropped_and_added_before() {
         for isa in Isa::available() {
             for (rows, channels) in [(1, 3), (70, 33), (130, 64), (5000, 60)] {
-                let (x, residual) = (rows_of(rows, channels), numbers(rows * channels, 5));
-                let (gamma, beta) = (numbers(channels, 3), numbers(channels, 4));
-                let expected_sum: Vec<f32> = x.iter().zip(&residual).map(|(x, residual)| x + residual).collect();
-                let [mut sum, mut y, mut expected] = [(); 3].map(|()| vec![f32::NAN; x.len()]);
-                let ours = forward_add(isa, &x, &residual, channels, &gamma, &beta, true, &mut sum, &mut y);
-                let statistics = forward(isa, &expected_sum, channels, &gamma, &beta, true, &mut expected);
-                assert_eq!(sum, expected_sum);
-                assert_eq!(y, expected);
-                assert_eq!(ours, statistics);
+                for dropout in [None, Some(DROPOUT)] {
+                    let (x, values) = (rows_of(rows, channels), numbers(rows * channels, 5));
+                    let (gamma, beta, d_y) = (numbers(channels, 3), numbers(channels, 4), numbers(rows * channels, 2));
+                    let factor = |at: usize| dropout.map_or(1.0, |dropout| dropout.factor(at as u64));
+                    let sum: Vec<f32> = (0..x.len()).map(|at| x[at] + values[at] * factor(at)).collect();
+                    let ours = forward(isa, &x, Some(Branch { values: &values, dropout }), &gamma, &beta, true);
+                    let plain = forward(isa, &sum, None, &gamma, &beta, true);
+                    assert_eq!(ours.sum.as_ref(), Some(&sum));
+                    assert_eq!((ours.y, &ours.statistics), (plain.y, &plain.statistics));
+                    let made = backward(isa, &sum, dropout, &gamma, &beta, &plain.statistics, true, &d_y);
+                    let expected = backward(isa, &sum, None, &gamma, &beta, &plain.statistics, true, &d_y);
+                    assert_eq!(expected.branch, None);
+                    let branch: Vec<f32> = (0..x.len()).map(|at| expected.x[at] * factor(at)).collect();
+                    assert_eq!(made, Gradients { branch: dropout.map(|_| branch), ..expected });
+                }
             }
         }
     }
@@ -745,18 +833,10 @@ mod tests {
     #[test]
     fn evaluation_uses_the_statistics_it_is_given() {
         for isa in Isa::available() {
-            let mut y = [0.0; 4];
-            evaluate(
-                isa,
-                &[3.0, -2.0, 1.0, 0.0],
-                2,
-                &[1.0, -2.0],
-                &[4.0, 1.0],
-                &[2.0, 1.0],
-                &[0.5, -1.0],
-                true,
-                &mut y,
-            );
+            let statistics = Statistics { mean: vec![1.0, -2.0], variance: vec![4.0, 1.0] };
+            let (x, branch) = ([2.0, -2.0, 1.0, 0.5], [1.0, 0.0, 0.0, -0.5]);
+            let y = evaluate(isa, &x, Some(&branch), &statistics, &[2.0, 1.0], &[0.5, -1.0], true);
+            assert_eq!(y, evaluate(isa, &[3.0, -2.0, 1.0, 0.0], None, &statistics, &[2.0, 1.0], &[0.5, -1.0], true));
             assert_close(
                 &y,
                 &[2.0 / (1.0 + EPSILON / 4.0).sqrt() + 0.5, 0.0, 0.5, 2.0 / (1.0 + EPSILON).sqrt() - 1.0],
@@ -771,8 +851,7 @@ mod tests {
     fn what_is_not_a_number_stays_visible() {
         for isa in Isa::available() {
             for relu in [false, true] {
-                let mut y = [0.0; 2];
-                forward(isa, &[f32::NAN, 1.0], 1, &[1.0], &[0.0], relu, &mut y);
+                let y = forward(isa, &[f32::NAN, 1.0], None, &[1.0], &[0.0], relu).y;
                 assert!(y.iter().all(|y| y.is_nan()), "{isa:?} {y:?}");
             }
         }
@@ -788,24 +867,12 @@ mod tests {
                 let results = [1, 2, 5].map(|threads| {
                     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
                     pool.install(|| {
-                        let [mut sum, mut y, mut d_x] = [(); 3].map(|()| vec![f32::NAN; x.len()]);
-                        let [mut d_gamma, mut d_beta] = [(); 2].map(|()| vec![f32::NAN; channels]);
-                        let statistics =
-                            forward_add(isa, &x, &residual, channels, &gamma, &beta, true, &mut sum, &mut y);
-                        backward(
-                            isa,
-                            &sum,
-                            channels,
-                            &gamma,
-                            &beta,
-                            &statistics,
-                            true,
-                            &d_y,
-                            &mut d_x,
-                            &mut d_gamma,
-                            &mut d_beta,
-                        );
-                        let bits = [y, d_x, d_gamma, d_beta].concat().into_iter().map(f32::to_bits);
+                        let branch = Branch { values: &residual, dropout: Some(DROPOUT) };
+                        let Normalised { y, sum, statistics } = forward(isa, &x, Some(branch), &gamma, &beta, true);
+                        let sum = sum.expect("the sum with the branch");
+                        let made = backward(isa, &sum, Some(DROPOUT), &gamma, &beta, &statistics, true, &d_y);
+                        let d_branch = made.branch.expect("another one");
+                        let bits = [y, made.x, d_branch, made.gamma, made.beta].concat().into_iter().map(f32::to_bits);
                         (statistics, bits.collect::<Vec<_>>())
                     })
                 });

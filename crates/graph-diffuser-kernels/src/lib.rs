@@ -8,6 +8,8 @@ pub mod adamw;
 pub mod attention;
 pub mod batch_norm;
 pub mod edge_ffn;
+mod fresh;
+pub mod linear;
 pub mod message;
 mod simd;
 mod tile;

@@ -4,10 +4,13 @@
 //! those that leave it, each in the order of the edges. A row of a result belongs to one task, so no two
 //! write to one place, and sums do not depend on how rows are shared out.
 //!
-//! [`gine_forward`] and [`gated_forward`] are the messages of the two kinds of layers; [`gather`] and
-//! [`sum_by_row`] are each other's derivative.
+//! [`gine_forward`] and [`gated_forward`] are the messages of the two kinds of layers; [`meet`] is what
+//! both ends of an edge say together, and [`sum_by_row`] its derivative at either.
+
+use std::mem::MaybeUninit;
 
 use crate::batch_norm::{Block, Blockwise, by_blocks, run_all};
+use crate::fresh::fresh;
 use crate::simd::{Isa, Kernel, Simd};
 use crate::walk_stack::Shared;
 
@@ -128,58 +131,75 @@ impl Edges {
     }
 }
 
-/// Row after row of `x`, as `rows` names them.
+/// What both ends of each edge say, and the edge itself: `s_i + t_j + e_ij` for the edges i → j.
 ///
 /// # Shapes
-/// - `x`: `[r, width]`
-/// - `out`: `[rows, width]`
-pub fn gather(x: &[f32], width: usize, rows: &[u32], out: &mut [f32]) {
-    assert!(width > 0, "rows without numbers");
-    assert_eq!(out.len(), rows.len() * width, "{} rows of width {width}", rows.len());
-    let chunk = ROWS * width;
-    let tasks = rows.chunks(ROWS).zip(out.chunks_mut(chunk)).collect();
-    run_all(2 * rows.len() * width, tasks, |(rows, out): (&[u32], &mut [f32])| {
-        for (row, out) in rows.iter().zip(out.chunks_mut(width)) {
-            out.copy_from_slice(&x[*row as usize * width..][..width]);
-        }
-    });
+/// - `at_source`, `at_target`: `[r, width]`
+/// - `e`: `[m, width]`, or nothing where edges have no features
+/// - returns `[m, width]`
+pub fn meet(
+    isa: Isa,
+    edges: &Edges,
+    at_source: &[f32],
+    at_target: &[f32],
+    e: Option<&[f32]>,
+    width: usize,
+) -> Vec<f32> {
+    edges.check_nodes(width, &[at_source, at_target]);
+    edges.check_edges(width, e.as_slice());
+    let fill = |out: &mut [MaybeUninit<f32>]| {
+        let tasks = out.chunks_mut(ROWS * width).enumerate().collect();
+        run_all(3 * edges.count() * width, tasks, |(task, out)| {
+            isa.run(Meet { edges, at_source, at_target, e, width, start: task * ROWS, out });
+        });
+    };
+    // SAFETY: `Meet` writes the rows of all its edges.
+    unsafe { fresh(edges.count() * width, fill).0 }
 }
 
 /// For each node, the sum over its edges.
 ///
 /// # Shapes
 /// - `values`: `[m, width]`
-/// - `out`: `[r, width]`
-pub fn sum_by_row(isa: Isa, values: &[f32], width: usize, by: &Incidence, out: &mut [f32]) {
+/// - returns `[r, width]`
+pub fn sum_by_row(isa: Isa, values: &[f32], width: usize, by: &Incidence) -> Vec<f32> {
     assert!(width > 0, "rows without numbers");
     assert_eq!(values.len(), by.edges() * width, "{} edges of width {width}", by.edges());
-    assert_eq!(out.len(), by.nodes() * width, "{} nodes of width {width}", by.nodes());
-    let numbers = values.len() + out.len();
-    let tasks = out.chunks_mut(ROWS * width).enumerate().collect();
-    run_all(numbers, tasks, |(task, out)| {
-        isa.run(Sum { values, width, by, start: task * ROWS, out });
-    });
+    let fill = |out: &mut [MaybeUninit<f32>]| {
+        let numbers = values.len() + out.len();
+        let tasks = out.chunks_mut(ROWS * width).enumerate().collect();
+        run_all(numbers, tasks, |(task, out)| {
+            isa.run(Sum { values, width, by, start: task * ROWS, out });
+        });
+    };
+    // SAFETY: `Sum` writes the rows of all its nodes.
+    unsafe { fresh(by.nodes() * width, fill).0 }
 }
 
-/// What each node hears: `out_i = x_i + Σ ReLU(x_j + e_ji)` over the edges j → i.
+/// What each node hears: `x_i + Σ ReLU(x_j + e_ji)` over the edges j → i.
 ///
 /// # Shapes
-/// - `x`, `out`: `[r, width]`
+/// - `x`: `[r, width]`
 /// - `e`: `[m, width]`, or nothing where edges have no features
-pub fn gine_forward(isa: Isa, edges: &Edges, x: &[f32], e: Option<&[f32]>, width: usize, out: &mut [f32]) {
-    edges.check_nodes(width, &[x, out]);
+/// - returns `[r, width]`
+pub fn gine_forward(isa: Isa, edges: &Edges, x: &[f32], e: Option<&[f32]>, width: usize) -> Vec<f32> {
+    edges.check_nodes(width, &[x]);
     edges.check_edges(width, e.as_slice());
-    let tasks = out.chunks_mut(ROWS * width).enumerate().collect();
-    run_all(edges.numbers(width), tasks, |(task, out)| {
-        isa.run(GineForward { edges, x, e, width, start: task * ROWS, out });
-    });
+    let fill = |out: &mut [MaybeUninit<f32>]| {
+        let tasks = out.chunks_mut(ROWS * width).enumerate().collect();
+        run_all(edges.numbers(width), tasks, |(task, out)| {
+            isa.run(GineForward { edges, x, e, width, start: task * ROWS, out });
+        });
+    };
+    // SAFETY: `GineForward` writes the rows of all its nodes.
+    unsafe { fresh(x.len(), fill).0 }
 }
 
-/// Writes the derivatives of what [`gine_forward`] took.
+/// Derivatives of what [`gine_forward`] took: of `x`, and of `e` where there was one.
 ///
 /// # Shapes
-/// - `x`, `d_out`, `d_x`: `[r, width]`
-/// - `e`, `d_e`: `[m, width]`; `d_e` may be left out
+/// - `x`, `d_out`: `[r, width]`
+/// - `e`: `[m, width]`
 pub fn gine_backward(
     isa: Isa,
     edges: &Edges,
@@ -187,19 +207,26 @@ pub fn gine_backward(
     e: Option<&[f32]>,
     width: usize,
     d_out: &[f32],
-    d_x: &mut [f32],
-    d_e: Option<&mut [f32]>,
-) {
-    edges.check_nodes(width, &[x, d_out, d_x]);
+) -> (Vec<f32>, Option<Vec<f32>>) {
+    edges.check_nodes(width, &[x, d_out]);
     edges.check_edges(width, e.as_slice());
-    let d_e = d_e.map(|d_e| {
-        edges.check_edges(width, &[d_e]);
-        Shared::new(d_e)
-    });
-    let tasks = d_x.chunks_mut(ROWS * width).enumerate().collect();
-    run_all(edges.numbers(width), tasks, |(task, d_x)| {
-        isa.run(GineBackward { edges, x, e, d_out, d_e, width, start: task * ROWS, d_x });
-    });
+    let fill = |d_x: &mut [MaybeUninit<f32>], d_e: Option<Shared>| {
+        let tasks = d_x.chunks_mut(ROWS * width).enumerate().collect();
+        run_all(edges.numbers(width), tasks, |(task, d_x)| {
+            isa.run(GineBackward { edges, x, e, d_out, d_e, width, start: task * ROWS, d_x });
+        });
+    };
+    // SAFETY: `GineBackward` writes the rows of all its nodes, and those of the edges that leave them.
+    unsafe {
+        match e {
+            None => (fresh(x.len(), |d_x| fill(d_x, None)).0, None),
+            Some(e) => {
+                let both = |d_x: &mut _| fresh(e.len(), |d_e| fill(d_x, Some(Shared::fresh(d_e)))).0;
+                let (d_x, d_e) = fresh(x.len(), both);
+                (d_x, Some(d_e))
+            }
+        }
+    }
 }
 
 /// What goes into gated messages; each is a linear map of nodes or edges.
@@ -314,12 +341,54 @@ pub fn gated_backward(
 // are the rows of its nodes from `start`; and of shared ones it writes only the rows of edges that end at
 // its nodes, each of which ends at one.
 
+struct Meet<'a> {
+    edges: &'a Edges,
+    at_source: &'a [f32],
+    at_target: &'a [f32],
+    e: Option<&'a [f32]>,
+    width: usize,
+    start: usize,
+    out: &'a mut [MaybeUninit<f32>],
+}
+
+impl Kernel for Meet<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        by_blocks(simd, self.width, self);
+    }
+}
+
+impl Blockwise for Meet<'_> {
+    #[inline(always)]
+    unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
+        let width = self.width;
+        for (edge, out) in (self.start..).zip(self.out.chunks_exact_mut(width)) {
+            // SAFETY: see above; these tasks own the rows of their edges.
+            unsafe {
+                let source = *self.edges.sources.get_unchecked(edge) as usize * width;
+                let target = *self.edges.targets.get_unchecked(edge) as usize * width;
+                for v in 0..W {
+                    let source = block.load::<S, W>(simd, self.at_source.as_ptr().add(source), v);
+                    let target = block.load::<S, W>(simd, self.at_target.as_ptr().add(target), v);
+                    let mut value = simd.add(source, target);
+                    if let Some(e) = self.e {
+                        value = simd.add(value, block.load::<S, W>(simd, e.as_ptr().add(edge * width), v));
+                    }
+                    block.store::<S, W>(simd, out.as_mut_ptr().cast(), v, value);
+                }
+            }
+        }
+    }
+}
+
 struct Sum<'a> {
     values: &'a [f32],
     width: usize,
     by: &'a Incidence,
     start: usize,
-    out: &'a mut [f32],
+    out: &'a mut [MaybeUninit<f32>],
 }
 
 impl Kernel for Sum<'_> {
@@ -348,7 +417,7 @@ impl Blockwise for Sum<'_> {
             }
             for (v, sum) in sums.into_iter().enumerate() {
                 // SAFETY: see above.
-                unsafe { block.store::<S, W>(simd, out.as_mut_ptr(), v, sum) };
+                unsafe { block.store::<S, W>(simd, out.as_mut_ptr().cast(), v, sum) };
             }
         }
     }
@@ -360,7 +429,7 @@ struct GineForward<'a> {
     e: Option<&'a [f32]>,
     width: usize,
     start: usize,
-    out: &'a mut [f32],
+    out: &'a mut [MaybeUninit<f32>],
 }
 
 impl Kernel for GineForward<'_> {
@@ -394,7 +463,7 @@ impl Blockwise for GineForward<'_> {
                     }
                 }
                 for (v, sum) in sums.into_iter().enumerate() {
-                    block.store::<S, W>(simd, out.as_mut_ptr(), v, sum);
+                    block.store::<S, W>(simd, out.as_mut_ptr().cast(), v, sum);
                 }
             }
         }
@@ -409,7 +478,7 @@ struct GineBackward<'a> {
     d_e: Option<Shared>,
     width: usize,
     start: usize,
-    d_x: &'a mut [f32],
+    d_x: &'a mut [MaybeUninit<f32>],
 }
 
 impl Kernel for GineBackward<'_> {
@@ -447,7 +516,7 @@ impl Blockwise for GineBackward<'_> {
                     }
                 }
                 for (v, sum) in sums.into_iter().enumerate() {
-                    block.store::<S, W>(simd, d_x.as_mut_ptr(), v, sum);
+                    block.store::<S, W>(simd, d_x.as_mut_ptr().cast(), v, sum);
                 }
             }
         }
@@ -680,17 +749,15 @@ mod tests {
         let edges = Edges::new(3, &[0, 2, 1], &[1, 1, 1]);
         for isa in Isa::available() {
             let (x, e) = ([1.0, -3.0, 2.0], [0.5, -5.0, 4.0]);
-            let (mut out, mut d_x, mut d_e) = ([0.0; 3], [0.0; 3], [0.0; 3]);
-            gine_forward(isa, &edges, &x, Some(&e), 1, &mut out);
-            assert_eq!(out, [1.0, -0.5, 2.0]);
-            gine_backward(isa, &edges, &x, Some(&e), 1, &[1.0, 10.0, 100.0], &mut d_x, Some(&mut d_e));
+            assert_eq!(gine_forward(isa, &edges, &x, Some(&e), 1), [1.0, -0.5, 2.0]);
+            let (d_x, d_e) = gine_backward(isa, &edges, &x, Some(&e), 1, &[1.0, 10.0, 100.0]);
             assert_eq!(d_x, [11.0, 20.0, 100.0]);
-            assert_eq!(d_e, [10.0, 0.0, 10.0]);
+            assert_eq!(d_e, Some(vec![10.0, 0.0, 10.0]));
 
             // Gates of zero are half open: a node hears the average of its neighbours.
             let zeros = [0.0; 3];
             let inputs = Gated { gate_target: &zeros, gate_source: &zeros, gate_edge: &zeros, neighbour: &x };
-            let (mut gates, mut total) = ([1.0; 3], [0.0; 3]);
+            let (mut gates, mut total, mut out) = ([1.0; 3], [0.0; 3], [0.0; 3]);
             gated_forward(isa, &edges, inputs, 1, &mut gates, &mut total, &mut out);
             assert_eq!(gates, zeros);
             assert!(out[0] == 0.0 && out[1].abs() < 1e-6 && out[2] == 0.0, "{out:?}");
@@ -698,22 +765,28 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_gathered_and_summed() {
+    fn ends_meet_at_edges_and_edges_are_summed_at_ends() {
         for isa in Isa::available() {
             for (nodes, width) in sizes() {
-                let [sources, _] = some_edges(nodes);
-                let x = numbers(nodes * width, 3);
-                let mut gathered = vec![f32::NAN; sources.len() * width];
-                gather(&x, width, &sources, &mut gathered);
-                let mut exact = vec![0.0; nodes * width];
-                for (edge, source) in sources.iter().enumerate() {
-                    let row = *source as usize * width;
-                    assert_eq!(gathered[edge * width..][..width], x[row..row + width]);
-                    (0..width).for_each(|at| exact[row + at] += f64::from(x[row + at]));
+                let [sources, targets] = some_edges(nodes);
+                let edges = Edges::new(nodes, &sources, &targets);
+                let [at_source, at_target] = [3, 4].map(|seed| numbers(nodes * width, seed));
+                let features = numbers(sources.len() * width, 5);
+                for e in [None, Some(features.as_slice())] {
+                    let met = meet(isa, &edges, &at_source, &at_target, e, width);
+                    assert_eq!(met.len(), sources.len() * width);
+                    let mut exact = vec![0.0; nodes * width];
+                    for (edge, row) in met.chunks(width).enumerate() {
+                        let [source, target] = [&sources, &targets].map(|ends| ends[edge] as usize * width);
+                        for (at, met) in row.iter().enumerate() {
+                            let ends = at_source[source + at] + at_target[target + at];
+                            assert_eq!(*met, e.map_or(ends, |e| ends + e[edge * width + at]));
+                            exact[source + at] += f64::from(*met);
+                        }
+                    }
+                    let sum = sum_by_row(isa, &met, width, edges.leaving());
+                    assert_close(&sum, &exact, &format!("{isa:?} [{nodes}, {width}]"));
                 }
-                let mut sum = vec![f32::NAN; nodes * width];
-                sum_by_row(isa, &gathered, width, &Incidence::new(nodes, &sources), &mut sum);
-                assert_close(&sum, &exact, &format!("{isa:?} [{nodes}, {width}]"));
             }
         }
     }
@@ -741,15 +814,14 @@ mod tests {
                 }
                 for isa in Isa::available() {
                     let what = format!("{isa:?} [{nodes}, {width}]");
-                    let [mut out, mut d_x, mut d_x_alone] = [(); 3].map(|()| vec![f32::NAN; x.len()]);
-                    let mut d_e = vec![f32::NAN; count * width];
-                    gine_forward(isa, &edges, &x, e, width, &mut out);
-                    gine_backward(isa, &edges, &x, e, width, &d_out, &mut d_x, Some(&mut d_e));
-                    gine_backward(isa, &edges, &x, e, width, &d_out, &mut d_x_alone, None);
+                    let out = gine_forward(isa, &edges, &x, e, width);
+                    let (d_x, d_e) = gine_backward(isa, &edges, &x, e, width, &d_out);
                     assert_close(&out, &exact, &format!("{what} out"));
                     assert_close(&d_x, &exact_d_x, &format!("{what} d_x"));
-                    assert_close(&d_e, &exact_d_e, &format!("{what} d_e"));
-                    assert_eq!(d_x, d_x_alone);
+                    assert_eq!(d_e.is_some(), e.is_some());
+                    if let Some(d_e) = d_e {
+                        assert_close(&d_e, &exact_d_e, &format!("{what} d_e"));
+                    }
                 }
             }
         }
@@ -832,14 +904,14 @@ mod tests {
             let results = [1, 2, 5].map(|threads| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
                 pool.install(|| {
-                    let [mut heard, mut d_x, mut sum, mut out, mut total, mut d_d, mut d_e, mut d_b] =
-                        [(); 8].map(|()| vec![f32::NAN; nodes * width]);
-                    let [mut gathered, mut d_features, mut gates, mut d_c] =
-                        [(); 4].map(|()| vec![f32::NAN; count * width]);
-                    gather(&d, width, &sources, &mut gathered);
-                    sum_by_row(isa, &c, width, edges.entering(), &mut sum);
-                    gine_forward(isa, &edges, &d, Some(&c), width, &mut heard);
-                    gine_backward(isa, &edges, &d, Some(&c), width, &d_out, &mut d_x, Some(&mut d_features));
+                    let [mut out, mut total, mut d_d, mut d_e, mut d_b] =
+                        [(); 5].map(|()| vec![f32::NAN; nodes * width]);
+                    let [mut gates, mut d_c] = [(); 2].map(|()| vec![f32::NAN; count * width]);
+                    let met = meet(isa, &edges, &d, &e, Some(&c), width);
+                    let sum = sum_by_row(isa, &c, width, edges.entering());
+                    let heard = gine_forward(isa, &edges, &d, Some(&c), width);
+                    let (d_x, d_features) = gine_backward(isa, &edges, &d, Some(&c), width, &d_out);
+                    let d_features = d_features.expect("edges have features");
                     gated_forward(isa, &edges, inputs, width, &mut gates, &mut total, &mut out);
                     let derivatives = GatedDerivatives {
                         gate_target: &mut d_d,
@@ -848,7 +920,7 @@ mod tests {
                         neighbour: &mut d_b,
                     };
                     gated_backward(isa, &edges, &b, width, &gates, &total, &out, &d_out, Some(&d_gates), derivatives);
-                    let all = [heard, d_x, sum, out, total, d_d, d_e, d_b, gathered, d_features, gates, d_c].concat();
+                    let all = [heard, d_x, sum, out, total, d_d, d_e, d_b, met, d_features, gates, d_c].concat();
                     all.into_iter().map(f32::to_bits).collect::<Vec<_>>()
                 })
             });

@@ -9,6 +9,7 @@
 //! `dw += dAˢ[i] · Aˢ⁻¹[t]`, whose other row is the same for all edges that enter t: one pass over
 //! the edges reads one row an edge and computes both.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -179,6 +180,10 @@ unsafe impl Sync for Shared {}
 impl Shared {
     pub(crate) fn new(slice: &mut [f32]) -> Self {
         Self(slice.as_mut_ptr())
+    }
+
+    pub(crate) fn fresh(slice: &mut [MaybeUninit<f32>]) -> Self {
+        Self(slice.as_mut_ptr().cast())
     }
 
     #[inline(always)]

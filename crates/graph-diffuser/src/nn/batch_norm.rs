@@ -3,10 +3,11 @@
 use burn::module::{Module, Param, ParamId};
 use burn::tensor::activation::relu;
 use burn::tensor::{DType, Tensor, TensorData};
+use graph_diffuser_kernels::batch_norm::Statistics;
 
-use crate::ops;
+use crate::ops::{self, NormaliseRows, Rows};
 
-use super::{Init, Pass};
+use super::{DropoutSite, Init, Pass};
 
 /// Added to the variance before the root.
 const EPSILON: f64 = 1e-5;
@@ -60,30 +61,44 @@ impl BatchNorm {
 
     /// Normalises the columns of `[rows, channels]`.
     pub fn forward(&self, x: Tensor<2>, pass: &Pass) -> Tensor<2> {
-        match self.fused(&x, false, pass) {
-            Some(y) => y,
-            None => self.normalise(x, 0, None, pass),
-        }
+        let rows = Rows { x, branch: None };
+        self.fused(&rows, None, false, pass).unwrap_or_else(|| self.normalise(rows.x, 0, None, pass))
     }
 
     /// The same, followed by a ReLU.
     pub fn forward_relu(&self, x: Tensor<2>, pass: &Pass) -> Tensor<2> {
-        match self.fused(&x, true, pass) {
-            Some(y) => y,
-            None => relu(self.normalise(x, 0, None, pass)),
-        }
+        let rows = Rows { x, branch: None };
+        self.fused(&rows, None, true, pass).unwrap_or_else(|| relu(self.normalise(rows.x, 0, None, pass)))
     }
 
-    /// By the kernel, where it can run: it normalises by the batch alone.
-    fn fused(&self, x: &Tensor<2>, relu: bool, pass: &Pass) -> Option<Tensor<2>> {
-        let [rows, _] = x.dims();
-        if rows == 0 || !pass.uses_batch_statistics() || !ops::can_run(x) {
+    /// `BN(x + dropout(branch))`: how a residual branch joins its stream.
+    pub fn forward_join(&self, x: Tensor<2>, branch: Tensor<2>, dropout: f64, pass: &Pass) -> Tensor<2> {
+        let site = pass.dropout_site(dropout);
+        let rows = Rows { x: x.clone(), branch: Some(branch.clone()) };
+        let plain = || self.normalise(x + DropoutSite::apply(site, branch), 0, None, pass);
+        self.fused(&rows, site, false, pass).unwrap_or_else(plain)
+    }
+
+    /// By the kernel, where it can run. With running statistics it has no gradients.
+    fn fused(&self, rows: &Rows, dropout: Option<DropoutSite>, relu: bool, pass: &Pass) -> Option<Tensor<2>> {
+        let [count, _] = rows.x.dims();
+        let by_batch = pass.uses_batch_statistics();
+        if count == 0 || !ops::can_run(&rows.x) || (!by_batch && rows.x.is_autodiff()) {
             return None;
         }
-        let (y, statistics) = ops::NormaliseRows { relu }.apply(x.clone(), self.gamma.val(), self.beta.val());
-        let device = x.device();
-        let tensor = |values: Vec<f64>| Tensor::from_data(TensorData::from(values.as_slice()), (&device, DType::F32));
-        pass.collect(self.running_ids(), statistics.map(tensor), rows);
+        let running = (!by_batch).then(|| {
+            let [mean, variance] = self.running().map(|values| values.into_data().iter::<f64>().collect());
+            Statistics { mean, variance }
+        });
+        let op = NormaliseRows { relu, dropout: dropout.map(|site| site.0), running };
+        let (y, kept) = op.apply(rows.clone(), self.gamma.val(), self.beta.val());
+        if by_batch {
+            let device = rows.x.device();
+            let tensor =
+                |values: &Vec<f64>| Tensor::from_data(TensorData::from(values.as_slice()), (&device, DType::F32));
+            let statistics = [&kept.statistics.mean, &kept.statistics.variance].map(tensor);
+            pass.collect(self.running_ids(), statistics, count);
+        }
         Some(y)
     }
 

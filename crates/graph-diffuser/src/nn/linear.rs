@@ -3,7 +3,9 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
-use super::Init;
+use crate::ops::{self, Then};
+
+use super::{DropoutSite, Init};
 
 /// A linear layer; `weight` is `[out, in]`, as `PyTorch` stores it.
 #[derive(Module, Debug)]
@@ -52,11 +54,12 @@ impl Linear {
     /// - `x`: `[rows, in]`
     /// - returns `[rows, out]`
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let y = x.matmul(self.weight.val().transpose());
-        match &self.bias {
-            Some(bias) => y + bias.val().unsqueeze_dim(0),
-            None => y,
-        }
+        ops::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val), Then::Nothing)
+    }
+
+    /// The same, followed by a ReLU and, where there is a mask, dropout.
+    pub fn forward_relu(&self, x: Tensor<2>, dropout: Option<DropoutSite>) -> Tensor<2> {
+        ops::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val), Then::Relu(dropout))
     }
 
     /// Maps every column: pairs travel channel-major.

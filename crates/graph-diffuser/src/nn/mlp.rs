@@ -1,7 +1,7 @@
 //! A stack of linear layers with `ReLU` between them.
 
 use burn::module::Module;
-use burn::tensor::{Tensor, activation::relu};
+use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use super::{Init, Linear};
@@ -40,8 +40,7 @@ impl Mlp {
     /// - `x`: `[rows, width]`
     /// - returns `[rows, outputs]`
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let mut layers = self.layers.iter();
-        let first = layers.next().expect("an MLP has at least its output layer");
-        layers.fold(first.forward(x), |x, layer| layer.forward(relu(x)))
+        let (last, hidden) = self.layers.split_last().expect("an MLP has at least its output layer");
+        last.forward(hidden.iter().fold(x, |x, layer| layer.forward_relu(x, None)))
     }
 }

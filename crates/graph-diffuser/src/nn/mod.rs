@@ -13,5 +13,5 @@ pub use batch_norm::{BatchNorm, Weights};
 pub use init::Init;
 pub use linear::Linear;
 pub use mlp::{Mlp, MlpShape};
-pub(crate) use pass::{DropoutSite, is_finite};
-pub use pass::{Pass, Statistic, Timings};
+pub(crate) use pass::is_finite;
+pub use pass::{DropoutSite, Pass, Statistic, Timings};

@@ -116,13 +116,7 @@ impl Pass {
 
     /// Sets entries to zero with this probability and scales the others up to keep the mean.
     pub fn dropout(&self, x: Tensor<2>, probability: f64) -> Tensor<2> {
-        match self.dropout_site(probability) {
-            Some(site) => {
-                let mask = site.mask(x.dims(), &x.device()).cast(x.dtype());
-                x * mask
-            }
-            None => x,
-        }
+        DropoutSite::apply(self.dropout_site(probability), x)
     }
 
     /// Says that a part of the model has produced `tensor`.
@@ -180,9 +174,20 @@ pub(crate) fn is_finite<const D: usize>(tensor: Tensor<D>) -> bool {
 /// An entry is kept or dropped by a hash of the place and its index, so a fused kernel can draw
 /// the same mask again in its backward pass, and no number of threads changes it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct DropoutSite(pub(crate) Dropout);
+pub struct DropoutSite(pub(crate) Dropout);
 
 impl DropoutSite {
+    /// Drops entries of `x`, where there is a mask.
+    pub(crate) fn apply(site: Option<Self>, x: Tensor<2>) -> Tensor<2> {
+        match site {
+            Some(site) => {
+                let mask = site.mask(x.dims(), &x.device()).cast(x.dtype());
+                x * mask
+            }
+            None => x,
+        }
+    }
+
     /// `0` where dropped, `1 / (1 - probability)` where kept.
     pub(crate) fn mask<const D: usize>(&self, shape: [usize; D], device: &Device) -> Tensor<D> {
         let mut mask = vec![0.0_f32; shape.iter().product()];

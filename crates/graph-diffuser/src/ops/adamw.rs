@@ -49,7 +49,7 @@ impl SliceOp for OneStep {
         ([weights, first, second].map(output).into(), Arc::new(()))
     }
 
-    fn backward(&self, _: &[&[f32]], _: &[&[f32]], _: &Saved, _: Vec<Option<Gradient>>) -> Vec<Vec<f32>> {
+    fn backward(&self, _: &[&[f32]], _: &[&[f32]], _: &Saved, _: Vec<Option<Gradient>>) -> Vec<Gradient> {
         unreachable!("weights outside of training are not tracked")
     }
 }

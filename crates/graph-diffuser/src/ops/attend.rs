@@ -99,7 +99,7 @@ impl SliceOp for Attend {
         outputs: &[&[f32]],
         saved: &Saved,
         gradients: Vec<Option<Gradient>>,
-    ) -> Vec<Vec<f32>> {
+    ) -> Vec<Gradient> {
         let statistics = saved.downcast_ref::<Vec<f32>>().expect("what `forward` saved");
         let d_out = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
         let mut made: Vec<Vec<f32>> = inputs.iter().map(|input| vec![0.0; input.len()]).collect();
@@ -116,7 +116,7 @@ impl SliceOp for Attend {
             &mut d_qkv[0],
             d_position.first_mut().map(Vec::as_mut_slice),
         );
-        made
+        made.into_iter().map(Gradient::from).collect()
     }
 }
 

@@ -119,7 +119,7 @@ impl SliceOp for EdgeScores {
         _: &[&[f32]],
         saved: &Saved,
         gradients: Vec<Option<Gradient>>,
-    ) -> Vec<Vec<f32>> {
+    ) -> Vec<Gradient> {
         let saved = saved.downcast_ref::<kernel::Saved>().expect("what `forward` saved");
         let slices: Vec<Option<&[f32]>> =
             gradients.iter().map(|gradient| gradient.as_ref().map(Gradient::as_slice)).collect();
@@ -153,6 +153,6 @@ impl SliceOp for EdgeScores {
         for position in &made.position {
             d_parameters.extend(position.weight.iter().chain(&position.bias));
         }
-        vec![d_stack, d_parameters]
+        vec![d_stack.into(), d_parameters.into()]
     }
 }

@@ -27,9 +27,16 @@ pub(crate) struct Output {
     pub(crate) shape: Vec<usize>,
 }
 
-/// The gradient of an output.
-#[derive(Debug)]
+/// A gradient, on its way into an operation or out of it; a clone shares its numbers.
+#[derive(Debug, Clone)]
 pub(crate) struct Gradient(FlexTensor);
+
+impl From<Vec<f32>> for Gradient {
+    fn from(values: Vec<f32>) -> Self {
+        let shape = Shape::from([values.len()]);
+        Self(tensor(values, shape))
+    }
+}
 
 impl Gradient {
     pub(crate) fn as_slice(&self) -> &[f32] {
@@ -54,7 +61,7 @@ pub(crate) trait SliceOp: Debug + Send + Sync {
         outputs: &[&[f32]],
         saved: &Saved,
         gradients: Vec<Option<Gradient>>,
-    ) -> Vec<Vec<f32>>;
+    ) -> Vec<Gradient>;
 }
 
 /// Whether kernels can run on what `tensor` is: single precision on the CPU backend.
@@ -145,7 +152,7 @@ impl Slices for Flex {
         let inputs: Vec<FlexTensor> = inputs.iter().map(contiguous).collect();
         let gradients = gradients.into_iter().map(|gradient| gradient.map(|gradient| Gradient(contiguous(&gradient))));
         let made = op.backward(&slices(&inputs), &slices(outputs), saved, gradients.collect());
-        made.into_iter().zip(shapes).map(|(values, shape)| tensor(values, shape)).collect()
+        made.into_iter().zip(shapes).map(|(Gradient(made), shape)| made.reshape(shape)).collect()
     }
 
     fn stand_in() -> FlexTensor {

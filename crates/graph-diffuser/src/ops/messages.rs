@@ -1,4 +1,5 @@
-//! What each node hears from its neighbours: the aggregations of GINE and GatedGCN.
+//! What each node hears from its neighbours, the aggregations of GINE and GatedGCN, and what both ends
+//! of an edge say.
 
 use std::sync::Arc;
 
@@ -51,20 +52,72 @@ struct Hear {
 
 impl SliceOp for Hear {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let x = inputs[0];
-        let mut out = vec![0.0; x.len()];
-        kernel::gine_forward(Isa::best(), &self.edges, x, inputs.get(1).copied(), self.width, &mut out);
-        (vec![Output { values: out, shape: vec![x.len() / self.width, self.width] }], Arc::new(()))
+        let values = kernel::gine_forward(Isa::best(), &self.edges, inputs[0], inputs.get(1).copied(), self.width);
+        (vec![Output { shape: vec![values.len() / self.width, self.width], values }], Arc::new(()))
     }
 
-    fn backward(&self, inputs: &[&[f32]], _: &[&[f32]], _: &Saved, gradients: Vec<Option<Gradient>>) -> Vec<Vec<f32>> {
+    fn backward(&self, inputs: &[&[f32]], _: &[&[f32]], _: &Saved, gradients: Vec<Option<Gradient>>) -> Vec<Gradient> {
         let d_out = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
-        let mut made: Vec<Vec<f32>> = inputs.iter().map(|input| vec![0.0; input.len()]).collect();
-        let (d_x, d_e) = made.split_at_mut(1);
         let (x, e) = (inputs[0], inputs.get(1).copied());
-        let d_e = d_e.first_mut().map(Vec::as_mut_slice);
-        kernel::gine_backward(Isa::best(), &self.edges, x, e, self.width, d_out, &mut d_x[0], d_e);
-        made
+        let (d_x, d_e) = kernel::gine_backward(Isa::best(), &self.edges, x, e, self.width, d_out);
+        [Some(d_x), d_e].into_iter().flatten().map(Gradient::from).collect()
+    }
+}
+
+/// What both ends of each edge say, and the edge itself: `s_i + t_j + e_ij` for the edges i → j.
+///
+/// # Shapes
+/// - `at_source`, `at_target`: `[r, d]`, `e`: `[m, d]`
+/// - returns `[m, d]`
+pub fn meet(at_source: Tensor<2>, at_target: Tensor<2>, e: Option<Tensor<2>>, topology: &Topology) -> Tensor<2> {
+    if !fused::can_run(&at_source) {
+        return meet_reference(at_source, at_target, e, topology);
+    }
+    let op = Meet { edges: topology.messages.clone(), width: at_source.dims()[1] };
+    let (mut outputs, _) = fused::apply(op, [Some(at_source), Some(at_target), e].into_iter().flatten().collect());
+    outputs.remove(0)
+}
+
+/// The same in plain tensor operations.
+pub fn meet_reference(
+    at_source: Tensor<2>,
+    at_target: Tensor<2>,
+    e: Option<Tensor<2>>,
+    topology: &Topology,
+) -> Tensor<2> {
+    let ends = gather_rows(at_source, topology.sources.clone()) + gather_rows(at_target, topology.targets.clone());
+    match e {
+        Some(e) => ends + e,
+        None => ends,
+    }
+}
+
+/// The fused operation: inputs `at_source`, `at_target` and, where there are any, `e`.
+#[derive(Debug)]
+struct Meet {
+    edges: Arc<Edges>,
+    width: usize,
+}
+
+impl SliceOp for Meet {
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
+        let e = inputs.get(2).copied();
+        let values = kernel::meet(Isa::best(), &self.edges, inputs[0], inputs[1], e, self.width);
+        (vec![Output { shape: vec![values.len() / self.width, self.width], values }], Arc::new(()))
+    }
+
+    fn backward(
+        &self,
+        inputs: &[&[f32]],
+        _: &[&[f32]],
+        _: &Saved,
+        mut gradients: Vec<Option<Gradient>>,
+    ) -> Vec<Gradient> {
+        let d_met = gradients.remove(0).expect("a single output has a gradient");
+        let at = |by| kernel::sum_by_row(Isa::best(), d_met.as_slice(), self.width, by);
+        let ends = [at(self.edges.leaving()), at(self.edges.entering())].map(Gradient::from);
+        let d_e = (inputs.len() == 3).then_some(d_met);
+        ends.into_iter().chain(d_e).collect()
     }
 }
 
@@ -140,7 +193,7 @@ impl SliceOp for HearGated {
         outputs: &[&[f32]],
         saved: &Saved,
         gradients: Vec<Option<Gradient>>,
-    ) -> Vec<Vec<f32>> {
+    ) -> Vec<Gradient> {
         let total = saved.downcast_ref::<Vec<f32>>().expect("what `forward` saved");
         let terms = Self::inputs(inputs);
         let none = vec![0.0; terms.gate_target.len()];
@@ -152,6 +205,6 @@ impl SliceOp for HearGated {
         let (isa, edges, width) = (Isa::best(), &self.edges, self.width);
         let (heard, gates) = (outputs[0], outputs[1]);
         kernel::gated_backward(isa, edges, terms.neighbour, width, gates, total, heard, d_heard, d_gates, derivatives);
-        made
+        made.into_iter().map(Gradient::from).collect()
     }
 }

@@ -1,38 +1,68 @@
-//! Batch norm over rows, with ReLU behind it where that follows.
+//! Batch norm over rows, with the residual branch before it and the ReLU behind it.
 //!
 //! The reference is in [`BatchNorm`](crate::nn::BatchNorm), which calls this where kernels can run.
 
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use graph_diffuser_kernels::Isa;
-use graph_diffuser_kernels::batch_norm::{self as kernel, Statistics};
+use graph_diffuser_kernels::batch_norm::{self as kernel, Branch, Normalised, Statistics};
+use graph_diffuser_kernels::{Dropout, Isa};
 
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
 
-/// Normalises `[rows, channels]` by the statistics of the batch.
+/// Normalises `[rows, channels]`.
 #[derive(Debug)]
 pub(crate) struct NormaliseRows {
     /// Whether negative results become zero.
     pub(crate) relu: bool,
+    /// What drops some of the branch first.
+    pub(crate) dropout: Option<Dropout>,
+    /// Statistics of other batches, in evaluation.
+    pub(crate) running: Option<Statistics>,
+}
+
+/// Rows on their way into batch norm.
+#[derive(Debug, Clone)]
+pub(crate) struct Rows {
+    /// `[rows, channels]`
+    pub(crate) x: Tensor<2>,
+    /// The residual branch that is added to them, in the same shape.
+    pub(crate) branch: Option<Tensor<2>>,
 }
 
 impl NormaliseRows {
     /// Normalised rows, and mean and biased variance of each channel.
-    pub(crate) fn apply(self, x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>) -> (Tensor<2>, [Vec<f64>; 2]) {
-        let (mut outputs, saved) = fused::apply(self, vec![x, gamma.unsqueeze_dim(0), beta.unsqueeze_dim(0)]);
-        let statistics = saved.downcast_ref::<Statistics>().expect("what `forward` saved");
-        (outputs.remove(0), [statistics.mean.clone(), statistics.variance.clone()])
+    pub(crate) fn apply(self, rows: Rows, gamma: Tensor<1>, beta: Tensor<1>) -> (Tensor<2>, Arc<Kept>) {
+        let inputs = [Some(gamma.unsqueeze_dim(0)), Some(beta.unsqueeze_dim(0)), Some(rows.x), rows.branch];
+        let (mut outputs, saved) = fused::apply(self, inputs.into_iter().flatten().collect());
+        (outputs.remove(0), saved.downcast().expect("what `forward` saved"))
     }
+}
+
+/// What the backward pass needs of the forward pass.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) statistics: Statistics,
+    /// The rows with their branch, where there was one.
+    sum: Option<Vec<f32>>,
 }
 
 impl SliceOp for NormaliseRows {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let [x, gamma, beta] = *inputs else { panic!("rows, scale and shift") };
-        let mut y = vec![0.0; x.len()];
-        let statistics = kernel::forward(Isa::best(), x, gamma.len(), gamma, beta, self.relu, &mut y);
-        let shape = vec![x.len() / gamma.len(), gamma.len()];
-        (vec![Output { values: y, shape }], Arc::new(statistics))
+        let [gamma, beta, x] = *inputs.first_chunk().expect("scale, shift and rows");
+        let branch = inputs.get(3).copied();
+        let (values, kept) = match &self.running {
+            Some(statistics) => {
+                let y = kernel::evaluate(Isa::best(), x, branch, statistics, gamma, beta, self.relu);
+                (y, Kept { statistics: statistics.clone(), sum: None })
+            }
+            None => {
+                let branch = branch.map(|values| Branch { values, dropout: self.dropout });
+                let Normalised { y, sum, statistics } = kernel::forward(Isa::best(), x, branch, gamma, beta, self.relu);
+                (y, Kept { statistics, sum })
+            }
+        };
+        (vec![Output { shape: vec![x.len() / gamma.len(), gamma.len()], values }], Arc::new(kept))
     }
 
     fn backward(
@@ -41,24 +71,16 @@ impl SliceOp for NormaliseRows {
         _: &[&[f32]],
         saved: &Saved,
         gradients: Vec<Option<Gradient>>,
-    ) -> Vec<Vec<f32>> {
-        let [x, gamma, beta] = *inputs else { panic!("rows, scale and shift") };
-        let statistics = saved.downcast_ref::<Statistics>().expect("what `forward` saved");
+    ) -> Vec<Gradient> {
+        assert!(self.running.is_none(), "evaluation keeps no gradients");
+        let [gamma, beta, x] = *inputs.first_chunk().expect("scale, shift and rows");
+        let Kept { statistics, sum } = saved.downcast_ref().expect("what `forward` saved");
+        let x = sum.as_deref().unwrap_or(x);
         let d_y = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
-        let [mut d_x, mut d_gamma, mut d_beta] = [x, gamma, beta].map(|input| vec![0.0; input.len()]);
-        kernel::backward(
-            Isa::best(),
-            x,
-            gamma.len(),
-            gamma,
-            beta,
-            statistics,
-            self.relu,
-            d_y,
-            &mut d_x,
-            &mut d_gamma,
-            &mut d_beta,
-        );
-        vec![d_x, d_gamma, d_beta]
+        let made = kernel::backward(Isa::best(), x, self.dropout, gamma, beta, statistics, self.relu, d_y);
+        let d_x = Gradient::from(made.x);
+        // Where nothing was dropped the branch gets what the rows get.
+        let d_branch = (inputs.len() == 4).then(|| made.branch.map_or_else(|| d_x.clone(), Gradient::from));
+        [Some(made.gamma.into()), Some(made.beta.into()), Some(d_x), d_branch].into_iter().flatten().collect()
     }
 }

@@ -52,12 +52,12 @@ impl SliceOp for WalkStack {
         outputs: &[&[f32]],
         _: &Saved,
         gradients: Vec<Option<Gradient>>,
-    ) -> Vec<Vec<f32>> {
+    ) -> Vec<Gradient> {
         let d_stack = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
         let mut d_weights = vec![0.0; inputs[0].len()];
         let (graphs, csr) = (self.layout.graphs_view(), self.leaving.csr());
         kernel::backward(Isa::best(), graphs, csr, inputs[0], self.steps, outputs[0], d_stack, &mut d_weights);
-        vec![d_weights]
+        vec![d_weights.into()]
     }
 }
 

@@ -1,7 +1,7 @@
 //! One Transformer layer: attention and message passing side by side, then a feed-forward network.
 
 use burn::module::Module;
-use burn::tensor::{Tensor, activation::relu};
+use burn::tensor::Tensor;
 
 use crate::batch::GraphBatch;
 use crate::nn::{BatchNorm, Init, Linear, Pass};
@@ -86,10 +86,9 @@ impl Layer {
         pass: &Pass,
     ) -> Stream {
         let x = stream.x.clone();
-        let drop = |x: Tensor<2>| pass.dropout(x, self.dropout);
         let attended = self.attention.forward(x.clone(), scores, cls, batch, pass);
+        let attended = self.attention_norm.forward_join(x, attended, self.dropout, pass);
         pass.note(|| "attention".into(), &attended);
-        let attended = self.attention_norm.forward(x + drop(attended), pass);
         let (y, e) = match &self.local {
             Some(local) => {
                 let local = local.forward(stream, batch.layer_topology(), pass);
@@ -97,8 +96,8 @@ impl Layer {
             }
             None => (attended, stream.e),
         };
-        let hidden = drop(relu(self.ffn.first.forward(y.clone())));
-        let x = self.ffn_norm.forward(y + drop(self.ffn.second.forward(hidden)), pass);
+        let hidden = self.ffn.first.forward_relu(y.clone(), pass.dropout_site(self.dropout));
+        let x = self.ffn_norm.forward_join(y, self.ffn.second.forward(hidden), self.dropout, pass);
         pass.note(|| "feed_forward".into(), &x);
         Stream { x, e }
     }

@@ -1,7 +1,7 @@
 //! Self-virtual-edges as positional encoding (Eq. 9).
 
 use burn::module::Module;
-use burn::tensor::{Tensor, activation::relu};
+use burn::tensor::Tensor;
 
 use crate::batch::GraphBatch;
 use crate::nn::{BatchNorm, Init, Linear, Pass};
@@ -38,7 +38,7 @@ impl SelfEdgeEncoding {
             }
             None => own,
         };
-        let encoding = relu(self.linear.forward(own.transpose())); // Eq. 9, [nodes, d]
+        let encoding = self.linear.forward_relu(own.transpose(), None); // Eq. 9, [nodes, d]
         match &batch.shared {
             Some(shared) => x + encoding.select(0, shared.nodes.clone()),
             None => x + encoding,

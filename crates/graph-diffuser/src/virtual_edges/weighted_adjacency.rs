@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Topology;
 use crate::nn::{BatchNorm, Init, Linear, Pass};
-use crate::ops::gather_rows;
+use crate::ops::{Then, linear, meet};
 
 /// Where edge weights come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,14 +99,14 @@ impl WeightedAdjacency {
         let source = self.source.forward(x.clone());
         let target = match &self.target {
             Some(target) => target.forward(x.clone()),
-            None => x.clone().matmul(self.source.weight.val().transpose()),
+            None => linear(x.clone(), self.source.weight.val(), None, Then::Nothing),
         };
-        let ends = gather_rows(source, topology.sources.clone()) + gather_rows(target, topology.targets.clone());
-        let hidden = match (&self.edge, e) {
-            (Some(edge), Some(e)) => ends + edge.forward(e.clone()),
-            (None, _) => ends,
+        let edge = match (&self.edge, e) {
+            (Some(edge), Some(e)) => Some(edge.forward(e.clone())),
+            (None, _) => None,
             (Some(_), None) => panic!("edges lost the features that the model was built for"),
         };
+        let hidden = meet(source, target, edge, topology);
         let scores = self.output.forward(self.norm.forward_relu(hidden, pass)); // Eq. 4, [m, 1]
         match self.kernel {
             Kernel::Sigmoid => sigmoid(scores), // Eq. 5

@@ -40,25 +40,23 @@ impl GatedGcn {
         }
     }
 
-    /// Residuals of nodes and edges are inside.
+    /// The branch of the nodes without its residual; that of the edges is inside.
     pub(super) fn forward(&self, Stream { x, e }: Stream, topology: &Topology, pass: &Pass) -> Stream {
         let [_, d] = x.dims();
         let own = self.node.forward(x.clone());
-        let drop = |x: Tensor<2>| pass.dropout(x, self.dropout);
         if topology.edges() == 0 {
-            let x = x + drop(self.node_norm.forward_relu(own, pass));
-            return Stream { x, e };
+            return Stream { x: self.node_norm.forward_relu(own, pass), e };
         }
         let e = e.unwrap_or_else(|| Tensor::zeros([topology.edges(), d], (&x.device(), x.dtype())));
         let terms = GateTerms {
             target: self.gate_target.forward(x.clone()),
             source: self.gate_source.forward(x.clone()),
             edge: self.edge.forward(e.clone()),
-            message: self.neighbour.forward(x.clone()),
+            message: self.neighbour.forward(x),
         };
         let (heard, gates) = hear_gated(terms, topology); // [r, d], [m, d]
-        let x = x + drop(self.node_norm.forward_relu(own + heard, pass));
-        let e = e + drop(self.edge_norm.forward_relu(gates, pass));
+        let x = self.node_norm.forward_relu(own + heard, pass);
+        let e = e + pass.dropout(self.edge_norm.forward_relu(gates, pass), self.dropout);
         Stream { x, e: Some(e) }
     }
 }

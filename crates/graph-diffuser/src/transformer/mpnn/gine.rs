@@ -1,10 +1,9 @@
-//! GINE: `x_i + MLP(x_i + Σ_j ReLU(x_j + e_ij))`.
+//! GINE: `MLP(x_i + Σ_j ReLU(x_j + e_ij))`.
 
 use burn::module::Module;
-use burn::tensor::activation::relu;
 
 use crate::batch::Topology;
-use crate::nn::{Init, Linear, Pass};
+use crate::nn::{Init, Linear};
 use crate::ops::hear;
 use crate::transformer::layer::Stream;
 
@@ -13,19 +12,16 @@ use crate::transformer::layer::Stream;
 pub(super) struct Gine {
     first: Linear,
     second: Linear,
-    #[module(skip)]
-    dropout: f64,
 }
 
 impl Gine {
-    pub(super) fn new(width: usize, dropout: f64, init: &mut Init) -> Self {
-        Self { first: Linear::new(width, width, init), second: Linear::new(width, width, init), dropout }
+    pub(super) fn new(width: usize, init: &mut Init) -> Self {
+        Self { first: Linear::new(width, width, init), second: Linear::new(width, width, init) }
     }
 
-    /// The residual is inside; edges pass unchanged.
-    pub(super) fn forward(&self, Stream { x, e }: Stream, topology: &Topology, pass: &Pass) -> Stream {
-        let heard = hear(x.clone(), e.clone(), topology);
-        let heard = self.second.forward(relu(self.first.forward(heard)));
-        Stream { x: x + pass.dropout(heard, self.dropout), e }
+    /// The branch without its residual; edges pass unchanged.
+    pub(super) fn forward(&self, Stream { x, e }: Stream, topology: &Topology) -> Stream {
+        let heard = hear(x, e.clone(), topology);
+        Stream { x: self.second.forward(self.first.forward_relu(heard, None)), e }
     }
 }

@@ -43,26 +43,29 @@ pub struct LocalBranch {
     gine: Option<Gine>,
     gated_gcn: Option<GatedGcn>,
     norm: BatchNorm,
+    #[module(skip)]
+    dropout: f64,
 }
 
 impl LocalBranch {
     /// Draws the parameters.
     pub fn new(kind: MpnnKind, width: usize, dropout: f64, init: &mut Init) -> Self {
         let (gine, gated_gcn) = match kind {
-            MpnnKind::Gine => (Some(Gine::new(width, dropout, init)), None),
+            MpnnKind::Gine => (Some(Gine::new(width, init)), None),
             MpnnKind::GatedGcn => (None, Some(GatedGcn::new(width, dropout, init))),
         };
-        Self { gine, gated_gcn, norm: BatchNorm::new(width, init) }
+        Self { gine, gated_gcn, norm: BatchNorm::new(width, init), dropout }
     }
 
     /// Passes messages along the edges of `topology`.
     pub fn forward(&self, stream: Stream, topology: &Topology, pass: &Pass) -> Stream {
-        let Stream { x, e } = match (&self.gine, &self.gated_gcn) {
-            (Some(gine), _) => gine.forward(stream, topology, pass),
+        let x = stream.x.clone();
+        let Stream { x: branch, e } = match (&self.gine, &self.gated_gcn) {
+            (Some(gine), _) => gine.forward(stream, topology),
             (None, Some(gated_gcn)) => gated_gcn.forward(stream, topology, pass),
             (None, None) => unreachable!("one of the two is built"),
         };
-        let x = self.norm.forward(x, pass);
+        let x = self.norm.forward_join(x, branch, self.dropout, pass);
         pass.note(|| "message_passing".into(), &x);
         Stream { x, e }
     }
