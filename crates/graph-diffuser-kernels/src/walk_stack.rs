@@ -15,6 +15,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::Graphs;
+use crate::fresh::fresh;
 use crate::simd::{Isa, Kernel, Simd};
 
 /// Columns that are taken through all steps together: eight vectors of sixteen, which in the backward
@@ -37,19 +38,21 @@ pub struct Csr<'a> {
     pub edges: &'a [u32],
 }
 
-/// Writes channel s of each graph, `Aˢ`, for s from 0 to `steps`.
+/// Channel s of each graph, `Aˢ`, for s from 0 to `steps`.
 ///
 /// # Shapes
 /// - `weights`: `[m]` entries of A in the order of the edges; duplicates add up
-/// - `stack`: `[steps + 1, p]`
-pub fn forward(isa: Isa, graphs: Graphs<'_>, csr: Csr<'_>, weights: &[f32], steps: usize, stack: &mut [f32]) {
+/// - returns `[steps + 1, p]`
+pub fn forward(isa: Isa, graphs: Graphs<'_>, csr: Csr<'_>, weights: &[f32], steps: usize) -> Vec<f32> {
     check(graphs, csr, weights);
-    let pairs = graphs.pairs();
-    assert_eq!(stack.len(), (steps + 1) * pairs, "a stack of {steps} steps over {pairs} pairs");
     let blocks = blocks(graphs, csr);
-    let stack = Shared::new(stack);
-    let tasks = tasks(&blocks).into_iter().map(|task| &blocks[task]).collect();
-    run_all(tasks, |blocks| isa.run(Forward { graphs, csr, weights, steps, stack, blocks }));
+    let fill = |stack: &mut [MaybeUninit<f32>]| {
+        let stack = Shared::fresh(stack);
+        let tasks = tasks(&blocks).into_iter().map(|task| &blocks[task]).collect();
+        run_all(tasks, |blocks| isa.run(Forward { graphs, csr, weights, steps, stack, blocks }));
+    };
+    // SAFETY: the blocks are all columns of all graphs, and `Forward` writes all rows of each.
+    unsafe { fresh((steps + 1) * graphs.pairs(), fill).0 }
 }
 
 /// Writes the derivative of each weight, given that of the stack.
@@ -610,9 +613,7 @@ mod tests {
         }
 
         fn stack(&self, isa: Isa, weights: &[f32], steps: usize) -> Vec<f32> {
-            let mut stack = vec![f32::NAN; (steps + 1) * self.graphs().pairs()];
-            forward(isa, self.graphs(), self.csr(), weights, steps, &mut stack);
-            stack
+            forward(isa, self.graphs(), self.csr(), weights, steps)
         }
 
         fn derivative(&self, isa: Isa, weights: &[f32], steps: usize, stack: &[f32], d_stack: &[f32]) -> Vec<f32> {

@@ -35,11 +35,9 @@ struct WalkStack {
 
 impl SliceOp for WalkStack {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let shape = vec![self.steps + 1, self.layout.pairs()];
-        let mut stack = vec![0.0; shape[0] * shape[1]];
         let (graphs, csr) = (self.layout.graphs_view(), self.leaving.csr());
-        kernel::forward(Isa::best(), graphs, csr, inputs[0], self.steps, &mut stack);
-        (vec![Output { values: stack, shape }], Arc::new(()))
+        let values = kernel::forward(Isa::best(), graphs, csr, inputs[0], self.steps);
+        (vec![Output { values, shape: vec![self.steps + 1, self.layout.pairs()] }], Arc::new(()))
     }
 
     fn reads_outputs(&self) -> bool {
