@@ -159,13 +159,16 @@ const ROWS: usize = 8;
 /// of starting it. It does not depend on the number of threads, though nothing but time would change.
 const PAIRS_PER_TASK: usize = 16 * 1024;
 
-/// Gates are computed from position scores no smaller than this, so that the product of two of their
-/// denominators, `1 + e^43` at most, is a number that has an inverse.
-const SMALLEST_POSITION: f32 = -43.0;
+/// Where exponents cannot leave `±CALM` no largest one is looked for and subtracted: `e^20` times any
+/// number of pairs is a number, and so is one over `e^-20`.
+const CALM: f32 = 20.0;
+
+/// Gates are computed from position scores no smaller than this, so that they are normal numbers.
+const SMALLEST_POSITION: f32 = -80.0;
 
 /// A row whose gated sum is smaller is done in logarithms. In the others a gate that should have been
-/// smaller than `e^-43` has less than a ten-thousand-millionth of the weight, which rounds to nothing.
-const SMALLEST_SUM: f32 = 1e-8;
+/// smaller than `e^-80`, times `e^20` at most, has less than `1e-10` of the weight, which rounds to nothing.
+const SMALLEST_SUM: f32 = 1e-15;
 
 /// What both passes read.
 #[derive(Clone, Copy)]
@@ -338,7 +341,7 @@ impl Unit {
 
     /// Row `i`, which has the position scores behind `scores` and leaves all its other places to the caller.
     #[inline(always)]
-    fn row(&self, rule: &Rule, scores: Option<*const f32>, i: usize, weights: *mut f32, gates: *mut f32) -> Row {
+    fn row(&self, rule: &Rule, scores: Option<*const f32>, i: usize, weights: *mut f32) -> Row {
         let scored = if i < self.scored { self.scored } else { 0 };
         Row {
             n: self.n,
@@ -352,13 +355,12 @@ impl Unit {
             d_position: None,
             adds: false,
             weights,
-            gates,
         }
     }
 }
 
-/// A row of one head: where its scores and weights are. Memory behind `content`, `weights` and `gates`
-/// goes on to a full vector, that behind the others ends with the row.
+/// A row of one head: where its scores and weights are. Memory behind `content` and `weights` goes on to a
+/// full vector, that behind the others ends with the row.
 #[derive(Clone, Copy)]
 struct Row {
     n: usize,
@@ -375,7 +377,6 @@ struct Row {
     /// Whether gradients are added to what is behind `d_position`.
     adds: bool,
     weights: *mut f32,
-    gates: *mut f32,
 }
 
 /// The score that was subtracted in the exponents of a row, and one over its sum, negative where the
@@ -438,8 +439,8 @@ unsafe fn forward_unit<S: Simd>(
     let [keys, values, queries, content, weights, gathered] = scratch.areas([
         d_head * n_padded, // [d_head, n_padded]
         n * d_padded,      // [n, d_padded]
-        d_head * ROWS,     // [d_head, ROWS]
-        ROWS * n_padded,   // [ROWS, n_padded]
+        d_head * n_padded,
+        ROWS * n_padded, // [ROWS, n_padded]
         ROWS * n_padded,
         ROWS * d_padded, // [ROWS, d_padded]
     ]);
@@ -447,26 +448,30 @@ unsafe fn forward_unit<S: Simd>(
     unsafe {
         let node = qkv.as_ptr().add(unit.first_node * columns + unit.head * d_head);
         let scores = position.map(|position| position.scores.as_ptr());
+        let mut largest_content = 0.0;
         if rule.content {
-            pack_across(n, d_head, node.add(rule.width), columns, keys, n_padded);
+            let longest_query = pack_across(simd, n, d_head, node, columns, queries, n_padded);
+            let longest_key = pack_across(simd, n, d_head, node.add(rule.width), columns, keys, n_padded);
+            largest_content = (longest_query * longest_key / d_head as f32).sqrt();
+            scale(simd, d_head * n_padded, 1.0 / (d_head as f32).sqrt(), queries);
         }
+        let calm = is_calm(rule, scores.is_some(), largest_content);
         pack_along(simd, n, d_head, node.add(columns - rule.width), columns, values, d_padded);
         for first in (0..n).step_by(ROWS) {
             let rows = ROWS.min(n - first);
             if rule.content {
-                pack_rows(rows, d_head, node.add(first * columns), columns, 1.0 / (d_head as f32).sqrt(), queries);
-                multiply(simd, d_head, queries, 1, ROWS, keys, n_padded, content); // Eq. 7
+                multiply(simd, d_head, queries.add(first), 1, n_padded, keys, n_padded, content); // Eq. 7
             }
             let row = |i: usize| {
                 let weights = weights.add(i * n_padded);
-                let row = unit.row(rule, scores, first + i, weights, weights);
+                let row = unit.row(rule, scores, first + i, weights);
                 Row { content: rule.content.then_some(content.add(i * n_padded)), ..row }
             };
             let mut inverse_sums = [0.0; ROWS];
             for i in (0..rows).step_by(2) {
                 // The last of an odd number of rows is paired with itself: done twice, to the same end.
                 let both = [i, (i + 1).min(rows - 1)];
-                let given = weigh(simd, rule.combine, [row(both[0]), row(both[1])]); // Eq. 8
+                let given = weigh(simd, rule.combine, calm, [row(both[0]), row(both[1])]); // Eq. 8
                 for (i, [largest, inverse_sum]) in both.into_iter().zip(given) {
                     let statistics = statistics.add(((unit.first_node + first + i) * rule.heads + unit.head) * 2);
                     *statistics = largest;
@@ -526,47 +531,47 @@ unsafe fn backward_unit<S: Simd>(
     let Inputs { rule, qkv, position, .. } = *inputs;
     let Unit { n, d_head, .. } = unit;
     let columns = rule.columns();
-    let scale = 1.0 / (d_head as f32).sqrt();
+    let to_content = 1.0 / (d_head as f32).sqrt();
     let (n_padded, d_padded) = (n.next_multiple_of(S::LANES), d_head.next_multiple_of(S::LANES));
-    let [keys, keys_along, values, d_keys, d_values, queries, d_outs, content, weights, gates, gathered] = scratch
-        .areas([
-            d_head * n_padded, // [d_head, n_padded]
-            n * d_padded,      // [n, d_padded]
-            d_head * n_padded,
-            d_head * n_padded,
-            d_head * n_padded,
-            d_head * ROWS, // [d_head, ROWS]
-            d_head * ROWS,
-            ROWS * n_padded, // [ROWS, n_padded]
-            ROWS * n_padded,
-            2 * n_padded,    // [2, n_padded]
-            ROWS * d_padded, // [ROWS, d_padded]
-        ]);
+    let [keys, keys_along, values, d_keys, d_values, queries, d_outs, content, weights, gathered] = scratch.areas([
+        d_head * n_padded, // [d_head, n_padded]
+        n * d_padded,      // [n, d_padded]
+        d_head * n_padded,
+        d_head * n_padded,
+        d_head * n_padded,
+        d_head * n_padded,
+        d_head * n_padded,
+        ROWS * n_padded, // [ROWS, n_padded]
+        ROWS * n_padded,
+        ROWS * d_padded, // [ROWS, d_padded]
+    ]);
     // SAFETY: the caller says that the slices have their shapes; the areas have those above.
     unsafe {
         let node = qkv.as_ptr().add(unit.first_node * columns + unit.head * d_head);
         let scores = position.map(|position| position.scores.as_ptr());
         let d_node = writes.qkv.0.add(unit.first_node * columns + unit.head * d_head);
         if rule.content {
-            pack_across(n, d_head, node.add(rule.width), columns, keys, n_padded);
+            pack_across(simd, n, d_head, node, columns, queries, n_padded);
+            scale(simd, d_head * n_padded, to_content, queries);
+            pack_across(simd, n, d_head, node.add(rule.width), columns, keys, n_padded);
             pack_along(simd, n, d_head, node.add(rule.width), columns, keys_along, d_padded);
             d_keys.write_bytes(0, d_head * n_padded);
         }
-        pack_across(n, d_head, node.add(columns - rule.width), columns, values, n_padded);
+        pack_across(simd, n, d_head, node.add(columns - rule.width), columns, values, n_padded);
+        let first_out = unit.first_node * rule.width + unit.head * d_head;
+        let (out, d_out) = (results.out.as_ptr().add(first_out), results.d_out.as_ptr().add(first_out));
+        pack_across(simd, n, d_head, d_out, rule.width, d_outs, n_padded);
         d_values.write_bytes(0, d_head * n_padded);
         let mut d_cls = simd.zero();
         for first in (0..n).step_by(ROWS) {
             let rows = ROWS.min(n - first);
-            let out_at = (unit.first_node + first) * rule.width + unit.head * d_head;
-            let (out, d_out) = (results.out.as_ptr().add(out_at), results.d_out.as_ptr().add(out_at));
+            let (queries, d_outs) = (queries.add(first), d_outs.add(first));
             if rule.content {
-                pack_rows(rows, d_head, node.add(first * columns), columns, scale, queries);
-                multiply(simd, d_head, queries, 1, ROWS, keys, n_padded, content); // Eq. 7
+                multiply(simd, d_head, queries, 1, n_padded, keys, n_padded, content); // Eq. 7
             }
-            pack_rows(rows, d_head, d_out, rule.width, 1.0, d_outs);
-            multiply(simd, d_head, d_outs, 1, ROWS, values, n_padded, weights); // gradients of the weights
+            multiply(simd, d_head, d_outs, 1, n_padded, values, n_padded, weights); // gradients of the weights
             let row = |i: usize| {
-                let row = unit.row(rule, scores, first + i, weights.add(i * n_padded), gates.add(i % 2 * n_padded));
+                let row = unit.row(rule, scores, first + i, weights.add(i * n_padded));
                 Row {
                     content: rule.content.then_some(content.add(i * n_padded)),
                     d_position: scores
@@ -584,7 +589,8 @@ unsafe fn backward_unit<S: Simd>(
                     let statistics = results.statistics.as_ptr().add(statistics);
                     *given = [*statistics, *statistics.add(1)];
                     // Σ_j weight · d_weight, the part of the softmax that all pairs of the row share.
-                    *shared = dot(d_head, out.add(i * rule.width), d_out.add(i * rule.width));
+                    let row = (first + i) * rule.width;
+                    *shared = dot(simd, d_head, out.add(row), d_out.add(row));
                 }
                 let mut pair = [row(both[0]), row(both[1])];
                 if both[0] == both[1] {
@@ -592,21 +598,29 @@ unsafe fn backward_unit<S: Simd>(
                 }
                 d_cls = simd.add(d_cls, unweigh(simd, rule.combine, pair, given, shared));
             }
-            accumulate(simd, d_head, d_outs, weights, n_padded, d_values);
+            accumulate(simd, d_head, d_outs, n_padded, weights, n_padded, d_values);
             if rule.content {
-                accumulate(simd, d_head, queries, content, n_padded, d_keys);
+                accumulate(simd, d_head, queries, n_padded, content, n_padded, d_keys);
                 multiply(simd, n, content, n_padded, 1, keys_along, d_padded, gathered);
                 for i in 0..rows {
-                    copy_scaled(simd, d_head, gathered.add(i * d_padded), scale, d_node.add((first + i) * columns));
+                    let d_query = d_node.add((first + i) * columns);
+                    copy_scaled(simd, d_head, gathered.add(i * d_padded), to_content, d_query);
                 }
             }
         }
         if rule.content {
-            unpack_across(n, d_head, d_keys, n_padded, d_node.add(rule.width), columns);
+            unpack_across(simd, n, d_head, d_keys, n_padded, d_node.add(rule.width), columns);
         }
-        unpack_across(n, d_head, d_values, n_padded, d_node.add(columns - rule.width), columns);
+        unpack_across(simd, n, d_head, d_values, n_padded, d_node.add(columns - rule.width), columns);
         *writes.cls.0.add(unit.graph * rule.heads + unit.head) = simd.sum(d_cls);
     }
+}
+
+/// Whether no exponent of a unit can leave `±CALM`, if content scores cannot leave `±largest_content`.
+fn is_calm(rule: &Rule, directed: bool, largest_content: f32) -> bool {
+    let clamp = rule.clamp.unwrap_or(f32::INFINITY);
+    let position = if directed && rule.combine == Combine::Add { clamp } else { 0.0 };
+    largest_content.min(clamp) + position <= CALM
 }
 
 impl Form {
@@ -656,6 +670,25 @@ impl Row {
         }
     }
 
+    /// Fetches the scores that will be read where `j` is now when the next rows are worked on.
+    #[inline(always)]
+    fn prefetch_position<S: Simd>(&self, simd: S, j: usize) {
+        if let Some(position) = self.position {
+            simd.prefetch(position.wrapping_add(j + ROWS * self.scored));
+        }
+    }
+
+    /// The exponents of `1 + e^-position`, one over which are the gates.
+    #[inline(always)]
+    fn minus_gated<S: Simd>(&self, simd: S, positions: [S::V; 2]) -> [S::V; 2] {
+        let mut exponents = positions; // no closure: it would not be compiled for the instruction set
+        for exponent in &mut exponents {
+            let position = simd.max(self.clamp(simd, *exponent), simd.splat(SMALLEST_POSITION));
+            *exponent = simd.sub(simd.zero(), position);
+        }
+        exponents
+    }
+
     /// `scores` within `±clamp`.
     #[inline(always)]
     fn clamp<S: Simd>(&self, simd: S, scores: S::V) -> S::V {
@@ -696,31 +729,24 @@ impl Row {
 /// # Safety
 /// The rows are in memory. They may be the same.
 #[inline(always)]
-unsafe fn weigh<S: Simd>(simd: S, combine: Combine, rows: [Row; 2]) -> [Statistics; 2] {
+unsafe fn weigh<S: Simd>(simd: S, combine: Combine, calm: bool, rows: [Row; 2]) -> [Statistics; 2] {
     // SAFETY: passed on. Each call has a constant form, so that none is asked for in its loops.
-    let statistics = unsafe {
+    unsafe {
         match Form::of(combine, &rows[0]) {
-            Form::Content => weigh_as(simd, Form::Content, rows),
-            Form::Add => weigh_as(simd, Form::Add, rows),
+            Form::Content => weigh_as(simd, Form::Content, calm, rows),
+            Form::Add => weigh_as(simd, Form::Add, calm, rows),
             Form::Gate | Form::LogGate => {
-                open_gates(simd, rows);
-                let mut statistics = weigh_as(simd, Form::Gate, rows);
+                let mut statistics = weigh_as(simd, Form::Gate, calm, rows);
                 for (row, statistics) in rows.into_iter().zip(&mut statistics) {
                     if statistics[1] > 1.0 / SMALLEST_SUM {
-                        let [[largest, inverse_sum], _] = weigh_as(simd, Form::LogGate, [row; 2]);
+                        let [[largest, inverse_sum], _] = weigh_as(simd, Form::LogGate, false, [row; 2]);
                         *statistics = [largest, -inverse_sum];
                     }
                 }
                 statistics
             }
         }
-    };
-    // Not earlier: the second attempt at a row does not want the mask of the first.
-    if let Some(dropout) = rows[0].dropout {
-        // SAFETY: as above.
-        unsafe { drop_weights(simd, dropout, rows) };
     }
-    statistics
 }
 
 /// Pairs of these rows, and how many of them fill whole vectors with scores of their own.
@@ -733,23 +759,13 @@ fn extent<S: Simd>(_: S, rows: &[Row; 2]) -> (usize, usize) {
 /// # Safety
 /// As for [`weigh`].
 #[inline(always)]
-unsafe fn weigh_as<S: Simd>(simd: S, form: Form, rows: [Row; 2]) -> [Statistics; 2] {
+unsafe fn weigh_as<S: Simd>(simd: S, form: Form, calm: bool, rows: [Row; 2]) -> [Statistics; 2] {
     let (n, whole) = extent(simd, &rows);
-    let mut largest = [simd.splat(f32::NEG_INFINITY); 2];
     let mut sums = [simd.zero(); 2];
     // SAFETY: vectors begin at each `j`, and the last may be shorter. What is done to the whole ones
     // knows at compile time that it needs no mask.
     unsafe {
-        let mut j = 0;
-        while j < whole {
-            largest = exponents_from(simd, form, &rows, j, true, largest);
-            j += S::LANES;
-        }
-        while j < n {
-            largest = exponents_from(simd, form, &rows, j, false, largest);
-            j += S::LANES;
-        }
-        let largest = [simd.largest(largest[0]), simd.largest(largest[1])];
+        let largest = if calm { [0.0; 2] } else { largest_exponents(simd, form, &rows) };
         let mut j = 0;
         while j < whole {
             sums = weights_from(simd, form, &rows, j, true, largest, sums);
@@ -763,8 +779,28 @@ unsafe fn weigh_as<S: Simd>(simd: S, form: Form, rows: [Row; 2]) -> [Statistics;
     }
 }
 
-/// One vector of exponents of two rows, put where the weights will be if they are not just the content
-/// scores. Returns the largest so far.
+/// # Safety
+/// As for [`weigh`].
+#[inline(always)]
+unsafe fn largest_exponents<S: Simd>(simd: S, form: Form, rows: &[Row; 2]) -> [f32; 2] {
+    let (n, whole) = extent(simd, rows);
+    let mut largest = [simd.splat(f32::NEG_INFINITY); 2];
+    // SAFETY: as in `weigh_as`.
+    unsafe {
+        let mut j = 0;
+        while j < whole {
+            largest = exponents_from(simd, form, rows, j, true, largest);
+            j += S::LANES;
+        }
+        while j < n {
+            largest = exponents_from(simd, form, rows, j, false, largest);
+            j += S::LANES;
+        }
+    }
+    [simd.largest(largest[0]), simd.largest(largest[1])]
+}
+
+/// One vector of exponents of two rows. Returns the largest so far.
 ///
 /// # Safety
 /// The rows have a pair `j`, with which a vector begins, and scores of their own from there on where it is
@@ -784,9 +820,6 @@ unsafe fn exponents_from<S: Simd>(
         unsafe {
             let position = if form == Form::Gate { simd.zero() } else { row.position(simd, j, whole) };
             let exponent = row.exponent(simd, form, row.content(simd, j), position);
-            if form == Form::Add || form == Form::LogGate {
-                simd.store(row.weights.add(j), exponent);
-            }
             *largest = simd.max(*largest, simd.keep_first(exponent, count, f32::NEG_INFINITY));
         }
     }
@@ -810,47 +843,34 @@ unsafe fn weights_from<S: Simd>(
     let count = if whole { S::LANES } else { rows[0].n - j };
     // SAFETY: passed on. Both rows are read before one is written.
     unsafe {
-        let mut exponents = [simd.zero(); 2];
-        let mut gates = [simd.splat(1.0); 2];
+        let (mut exponents, mut positions) = ([simd.zero(); 2], [simd.zero(); 2]);
         for (i, row) in rows.iter().enumerate() {
-            let exponent = match form {
-                Form::Content | Form::Gate => row.clamp(simd, row.content(simd, j)),
-                Form::Add | Form::LogGate => simd.load(row.weights.add(j)),
-            };
+            if form != Form::Content {
+                positions[i] = row.position(simd, j, whole);
+                row.prefetch_position(simd, j);
+            }
+            let exponent = row.exponent(simd, form, row.content(simd, j), positions[i]);
             // Behind the row may be anything, also what has no exponential.
             exponents[i] = simd.keep_first(simd.sub(exponent, simd.splat(largest[i])), count, 0.0);
-            if form == Form::Gate {
-                gates[i] = simd.load(row.gates.add(j));
-            }
         }
-        let weights = exp(simd, exponents);
+        let weights = if form == Form::Gate {
+            let closed = rows[0].minus_gated(simd, positions);
+            let [a, b, c, d] = exp(simd, [exponents[0], exponents[1], closed[0], closed[1]]);
+            let one = simd.splat(1.0);
+            [simd.mul(a, simd.inverse(simd.add(one, c))), simd.mul(b, simd.inverse(simd.add(one, d)))]
+        } else {
+            exp(simd, exponents)
+        };
         for (i, row) in rows.iter().enumerate() {
-            let weight = if form == Form::Gate { simd.mul(weights[i], gates[i]) } else { weights[i] };
-            let weight = simd.keep_first(weight, count, 0.0);
+            let weight = simd.keep_first(weights[i], count, 0.0);
             sums[i] = simd.add(sums[i], weight);
-            simd.store(row.weights.add(j), weight);
+            let dropped = match row.dropout {
+                Some(dropout) => simd.mul(weight, simd.dropout_mask(dropout, (row.first_pair + j) as u64)),
+                None => weight,
+            };
+            simd.store(row.weights.add(j), dropped);
         }
         sums
-    }
-}
-
-/// Multiplies the weights of two rows by the mask.
-///
-/// # Safety
-/// As for [`weigh`].
-#[inline(always)]
-unsafe fn drop_weights<S: Simd>(simd: S, dropout: Dropout, rows: [Row; 2]) {
-    for j in (0..rows[0].n).step_by(S::LANES) {
-        let mut dropped = [simd.zero(); 2];
-        for (row, dropped) in rows.iter().zip(&mut dropped) {
-            let mask = simd.dropout_mask(dropout, (row.first_pair + j) as u64);
-            // SAFETY: a vector begins at `j`. Both rows are read before one is written.
-            *dropped = simd.mul(mask, unsafe { simd.load(row.weights.add(j)) });
-        }
-        for (row, dropped) in rows.iter().zip(dropped) {
-            // SAFETY: as above.
-            unsafe { simd.store(row.weights.add(j), dropped) };
-        }
     }
 }
 
@@ -876,7 +896,6 @@ unsafe fn unweigh<S: Simd>(
             Form::Content => unweigh_as(simd, Form::Content, rows, statistics, shared),
             Form::Add => unweigh_as(simd, Form::Add, rows, statistics, shared),
             Form::Gate | Form::LogGate => {
-                open_gates(simd, rows);
                 if statistics[0][1] > 0.0 && statistics[1][1] > 0.0 {
                     unweigh_as(simd, Form::Gate, rows, statistics, shared)
                 } else {
@@ -941,17 +960,22 @@ unsafe fn gradients_from<S: Simd>(
         for (i, row) in rows.iter().enumerate() {
             contents[i] = row.content(simd, j);
             d_weights[i] = simd.load(row.weights.add(j));
-            if form == Form::Add || form == Form::LogGate || row.clamp.is_some() {
+            if form != Form::Content {
                 positions[i] = row.position(simd, j, whole);
-            }
-            if form == Form::Gate || form == Form::LogGate {
-                gates[i] = simd.load(row.gates.add(j));
+                row.prefetch_position(simd, j);
             }
             let exponent = row.exponent(simd, form, contents[i], positions[i]);
             // As in the forward pass, and rounded otherwise if that was on another instruction set.
             exponents[i] = simd.min(simd.sub(exponent, simd.splat(statistics[i][0])), simd.splat(88.0));
         }
-        let weights = exp(simd, exponents);
+        let weights = if form == Form::Gate || form == Form::LogGate {
+            let closed = rows[0].minus_gated(simd, positions);
+            let [a, b, c, d] = exp(simd, [exponents[0], exponents[1], closed[0], closed[1]]);
+            gates = [simd.inverse(simd.add(one, c)), simd.inverse(simd.add(one, d))];
+            [a, b]
+        } else {
+            exp(simd, exponents)
+        };
         for (i, row) in rows.iter().enumerate() {
             let weight = simd.mul(weights[i], simd.splat(statistics[i][1]));
             let weight = if form == Form::Gate { simd.mul(weight, gates[i]) } else { weight };
@@ -984,54 +1008,6 @@ unsafe fn gradients_from<S: Simd>(
         }
     }
     d_cls
-}
-
-/// Puts `σ(position)` of two rows where their gates are.
-///
-/// A loop of its own: the processor looks only some four exponentials ahead, and in one long loop with
-/// the weights and a division they would all wait for one another.
-///
-/// # Safety
-/// As for [`weigh`].
-#[inline(always)]
-unsafe fn open_gates<S: Simd>(simd: S, rows: [Row; 2]) {
-    let (n, whole) = extent(simd, &rows);
-    // SAFETY: vectors begin at each `j`, and the last may be shorter.
-    unsafe {
-        let mut j = 0;
-        while j < whole {
-            gates_from(simd, &rows, j, true);
-            j += S::LANES;
-        }
-        while j < n {
-            gates_from(simd, &rows, j, false);
-            j += S::LANES;
-        }
-    }
-}
-
-/// One vector of the gates of two rows. One division serves both: a vector of quotients takes longer
-/// than an exponential.
-///
-/// # Safety
-/// As for [`exponents_from`].
-#[inline(always)]
-unsafe fn gates_from<S: Simd>(simd: S, rows: &[Row; 2], j: usize, whole: bool) {
-    let one = simd.splat(1.0);
-    let mut negative = [simd.zero(); 2];
-    for (row, negative) in rows.iter().zip(&mut negative) {
-        // SAFETY: passed on.
-        let position = row.clamp(simd, unsafe { row.position(simd, j, whole) });
-        *negative = simd.sub(simd.zero(), simd.max(position, simd.splat(SMALLEST_POSITION)));
-    }
-    let [power, other] = exp(simd, negative);
-    let (denominator, other_denominator) = (simd.add(one, power), simd.add(one, other));
-    let inverse = simd.div(one, simd.mul(denominator, other_denominator));
-    // SAFETY: gates go on to a full vector.
-    unsafe {
-        simd.store(rows[0].gates.add(j), simd.mul(inverse, other_denominator));
-        simd.store(rows[1].gates.add(j), simd.mul(inverse, denominator));
-    }
 }
 
 /// `log σ(a) = min(a, 0) - log(1 + e^-|a|)`.
@@ -1197,7 +1173,7 @@ unsafe fn add_products<S: Simd, const VECTORS: usize>(
     }
 }
 
-/// `sums[d][j] += Σ_row left[d][row] · right[row][j]` for `d_head` by `columns` sums.
+/// `sums[d][j] += Σ_row left[d][row] · right[row][j]` for `d_head` by `columns` sums and [`ROWS`] rows.
 ///
 /// # Safety
 /// All these entries are in memory; `columns` is a multiple of the lanes.
@@ -1206,6 +1182,7 @@ unsafe fn accumulate<S: Simd>(
     simd: S,
     d_head: usize,
     left: *const f32,
+    left_step: usize,
     right: *const f32,
     columns: usize,
     sums: *mut f32,
@@ -1215,12 +1192,12 @@ unsafe fn accumulate<S: Simd>(
         let mut column = 0;
         if S::LANES == 16 {
             while column + 2 * S::LANES <= columns {
-                accumulate_block::<S, 2>(simd, d_head, left, right.add(column), columns, sums.add(column));
+                accumulate_block::<S, 2>(simd, d_head, left, left_step, right.add(column), columns, sums.add(column));
                 column += 2 * S::LANES;
             }
         }
         while column < columns {
-            accumulate_block::<S, 1>(simd, d_head, left, right.add(column), columns, sums.add(column));
+            accumulate_block::<S, 1>(simd, d_head, left, left_step, right.add(column), columns, sums.add(column));
             column += S::LANES;
         }
     }
@@ -1233,6 +1210,7 @@ unsafe fn accumulate_block<S: Simd, const VECTORS: usize>(
     simd: S,
     d_head: usize,
     left: *const f32,
+    left_step: usize,
     right: *const f32,
     columns: usize,
     sums: *mut f32,
@@ -1252,7 +1230,7 @@ unsafe fn accumulate_block<S: Simd, const VECTORS: usize>(
                 *total = simd.load(sums.add(v * S::LANES));
             }
             for (row, vectors) in rows.iter().enumerate() {
-                let factor = simd.splat(*left.add(d * ROWS + row));
+                let factor = simd.splat(*left.add(d * left_step + row));
                 for (total, vector) in totals.iter_mut().zip(vectors) {
                     *total = simd.mul_add(factor, *vector, *total);
                 }
@@ -1269,9 +1247,28 @@ unsafe fn accumulate_block<S: Simd, const VECTORS: usize>(
 /// # Safety
 /// Both have `d` numbers.
 #[inline(always)]
-unsafe fn dot(d: usize, a: *const f32, b: *const f32) -> f32 {
-    // SAFETY: the caller says that they are there.
-    (0..d).map(|d| unsafe { *a.add(d) * *b.add(d) }).sum()
+unsafe fn dot<S: Simd>(simd: S, d: usize, a: *const f32, b: *const f32) -> f32 {
+    let mut total = simd.zero();
+    for start in (0..d).step_by(S::LANES) {
+        // SAFETY: the caller says that they are there.
+        unsafe {
+            let a = simd.load_up_to(a.add(start), d - start);
+            total = simd.mul_add(a, simd.load_up_to(b.add(start), d - start), total);
+        }
+    }
+    simd.sum(total)
+}
+
+/// Multiplies `count` numbers, a multiple of the lanes.
+///
+/// # Safety
+/// They are there.
+#[inline(always)]
+unsafe fn scale<S: Simd>(simd: S, count: usize, factor: f32, numbers: *mut f32) {
+    for start in (0..count).step_by(S::LANES) {
+        // SAFETY: the caller says so.
+        unsafe { simd.store(numbers.add(start), simd.mul(simd.load(numbers.add(start)), simd.splat(factor))) };
+    }
 }
 
 /// Copies `d` numbers, scaled.
@@ -1311,22 +1308,39 @@ unsafe fn pack_along<S: Simd>(
     }
 }
 
-/// Copies `n` rows of `d`, `step` apart, to columns of `[d, n_padded]`; the other columns are zero.
+/// Copies `n` rows of `d`, `step` apart, to columns of `[d, n_padded]`; the other columns are zero. Returns
+/// the largest sum of squares of a row.
 ///
 /// # Safety
 /// The rows are there, and there is room for `[d, n_padded]`.
 #[inline(always)]
-unsafe fn pack_across(n: usize, d: usize, from: *const f32, step: usize, to: *mut f32, n_padded: usize) {
-    // SAFETY: the caller says so.
-    unsafe {
-        for d in 0..d {
-            let to = to.add(d * n_padded);
-            for row in 0..n {
-                *to.add(row) = *from.add(row * step + d);
+unsafe fn pack_across<S: Simd>(
+    simd: S,
+    n: usize,
+    d: usize,
+    from: *const f32,
+    step: usize,
+    to: *mut f32,
+    n_padded: usize,
+) -> f32 {
+    let mut longest = simd.zero();
+    for row in (0..n).step_by(S::LANES) {
+        let mut squares = simd.zero();
+        for start in (0..d).step_by(S::LANES) {
+            let block = [S::LANES.min(n - row), S::LANES.min(d - start)];
+            // SAFETY: the caller says so.
+            unsafe {
+                let to = to.add(start * n_padded + row);
+                simd.transpose(from.add(row * step + start), step, block, to, n_padded, S::LANES);
+                for column in 0..block[1] {
+                    let column = simd.load(to.add(column * n_padded));
+                    squares = simd.mul_add(column, column, squares);
+                }
             }
-            to.add(n).write_bytes(0, n_padded - n);
         }
+        longest = simd.max(longest, squares);
     }
+    simd.largest(longest)
 }
 
 /// Copies the first `n` columns of `[d, n_padded]` to rows of `d`, `step` apart.
@@ -1334,33 +1348,22 @@ unsafe fn pack_across(n: usize, d: usize, from: *const f32, step: usize, to: *mu
 /// # Safety
 /// The columns are there, and there is room for the rows.
 #[inline(always)]
-unsafe fn unpack_across(n: usize, d: usize, from: *const f32, n_padded: usize, to: *mut f32, step: usize) {
-    for row in 0..n {
-        for d in 0..d {
+unsafe fn unpack_across<S: Simd>(
+    simd: S,
+    n: usize,
+    d: usize,
+    from: *const f32,
+    n_padded: usize,
+    to: *mut f32,
+    step: usize,
+) {
+    for row in (0..n).step_by(S::LANES) {
+        for start in (0..d).step_by(S::LANES) {
+            let block = [S::LANES.min(d - start), S::LANES.min(n - row)];
             // SAFETY: the caller says so.
-            unsafe { *to.add(row * step + d) = *from.add(d * n_padded + row) };
-        }
-    }
-}
-
-/// Copies `rows` rows of `d`, `step` apart and scaled, to columns of `[d, ROWS]`; the others are zero.
-///
-/// # Safety
-/// The rows are there, and there is room for `[d, ROWS]`.
-#[inline(always)]
-unsafe fn pack_rows(rows: usize, d: usize, from: *const f32, step: usize, scale: f32, to: *mut f32) {
-    // SAFETY: the caller says so.
-    unsafe {
-        for d in 0..d {
-            let to = to.add(d * ROWS);
-            if rows == ROWS {
-                for row in 0..ROWS {
-                    *to.add(row) = scale * *from.add(row * step + d);
-                }
-            } else {
-                for row in 0..ROWS {
-                    *to.add(row) = if row < rows { scale * *from.add(row * step + d) } else { 0.0 };
-                }
+            unsafe {
+                let from = from.add(start * n_padded + row);
+                simd.transpose(from, n_padded, block, to.add(row * step + start), step, block[0]);
             }
         }
     }

@@ -117,6 +117,45 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// `kept` where the entry at `index`, `index + 1`, … of a dropout mask is kept, zero elsewhere.
     fn dropout_mask(self, dropout: Dropout, index: u64) -> Self::V;
 
+    /// `1 / a`, rounded within two units of the last place, for numbers from `2^-100` to `2^126`.
+    #[inline(always)]
+    fn inverse(self, a: Self::V) -> Self::V {
+        self.div(self.splat(1.0), a)
+    }
+
+    /// Says that what is at `from` will be read soon. It need not be memory of ours.
+    #[inline(always)]
+    fn prefetch(self, from: *const f32) {
+        let _ = from;
+    }
+
+    /// Puts columns of `from` into rows of `to`: `rows` by `columns` numbers, at most `LANES` of either, with
+    /// zeros behind the `rows` numbers of a new row up to `filled`, which is `rows` or `LANES`.
+    ///
+    /// # Safety
+    /// `columns` numbers can be read from each of `rows` places that are `from_step` apart, and `filled`
+    /// numbers can be written to each of `columns` places that are `to_step` apart.
+    #[inline(always)]
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_step: usize,
+        [rows, columns]: [usize; 2],
+        to: *mut f32,
+        to_step: usize,
+        filled: usize,
+    ) {
+        for column in 0..columns {
+            for row in 0..filled {
+                // SAFETY: the caller says so.
+                unsafe {
+                    let value = if row < rows { *from.add(row * from_step + column) } else { 0.0 };
+                    *to.add(column * to_step + row) = value;
+                }
+            }
+        }
+    }
+
     #[inline(always)]
     fn zero(self) -> Self::V {
         self.splat(0.0)
@@ -468,6 +507,69 @@ mod x86 {
             with!((_mm512_getmant_ps::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_SRC>(a), _mm512_getexp_ps(a)))
         }
         #[inline(always)]
+        fn inverse(self, a: Self::V) -> Self::V {
+            with! {
+                // 14 bits, and twice as many after one step of Newton's.
+                let guess = _mm512_rcp14_ps(a);
+                _mm512_fmadd_ps(guess, _mm512_fnmadd_ps(a, guess, _mm512_set1_ps(1.0)), guess)
+            }
+        }
+        #[inline(always)]
+        fn prefetch(self, from: *const f32) {
+            with!(_mm_prefetch::<_MM_HINT_T0>(from.cast()));
+        }
+        #[inline(always)]
+        unsafe fn transpose(
+            self,
+            from: *const f32,
+            from_step: usize,
+            [rows, columns]: [usize; 2],
+            to: *mut f32,
+            to_step: usize,
+            filled: usize,
+        ) {
+            with! {
+                let mut block = [_mm512_setzero_ps(); 16];
+                // Loops have constant ends so that vectors stay in registers; a load without lanes reads nothing.
+                for (row, vector) in block.iter_mut().enumerate() {
+                    let lanes = if row < rows { first_16(columns) } else { 0 };
+                    *vector = _mm512_maskz_loadu_ps(lanes, from.wrapping_add(row * from_step));
+                }
+                // Pairs, fours, then quarters of vectors change places.
+                let mut other = block;
+                for k in 0..8 {
+                    let (a, b) = (block[2 * k], block[2 * k + 1]);
+                    (other[2 * k], other[2 * k + 1]) = (_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+                }
+                for k in 0..4 {
+                    for half in 0..2 {
+                        let (a, b) = (_mm512_castps_pd(other[4 * k + half]), _mm512_castps_pd(other[4 * k + 2 + half]));
+                        block[4 * k + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+                        block[4 * k + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+                    }
+                }
+                for k in 0..4 {
+                    for pair in 0..2 {
+                        let (a, b) = (block[8 * pair + k], block[8 * pair + 4 + k]);
+                        other[8 * pair + k] = _mm512_shuffle_f32x4::<0x88>(a, b);
+                        other[8 * pair + 4 + k] = _mm512_shuffle_f32x4::<0xdd>(a, b);
+                    }
+                }
+                for k in 0..4 {
+                    let (a, b) = (other[k], other[8 + k]);
+                    (block[k], block[8 + k]) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+                    let (a, b) = (other[4 + k], other[12 + k]);
+                    (block[4 + k], block[12 + k]) =
+                        (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+                }
+                for (column, vector) in block.into_iter().enumerate() {
+                    if column < columns {
+                        _mm512_mask_storeu_ps(to.add(column * to_step), first_16(filled), vector);
+                    }
+                }
+            }
+        }
+        #[inline(always)]
         fn sum(self, a: Self::V) -> f32 {
             with!(_mm512_reduce_add_ps(a))
         }
@@ -670,6 +772,7 @@ mod tests {
                         4 => simd.splat(simd.largest(a)),
                         5 => simd.select_positive(a, simd.splat(1.0), simd.splat(-1.0)),
                         6 => simd.keep_first(a, 3, 9.0),
+                        8 => simd.inverse(a),
                         _ => simd.sqrt(simd.mul_add(a, a, simd.zero())),
                     };
                     simd.store_up_to(to.as_mut_ptr(), value, to.len());
@@ -697,6 +800,7 @@ mod tests {
         worst(2, &values, |value| 1.0 / (1.0 + (-value).exp()));
         worst(7, &values, f64::abs);
         let positive: Vec<f32> = (1..4000).map(|step| 1.01_f32.powi(step - 2000) * 1.37).collect();
+        worst(8, &positive, |value| 1.0 / value);
         let away_from_one: Vec<f32> = positive.into_iter().filter(|value| (value - 1.0).abs() > 0.05).collect();
         worst(1, &away_from_one, f64::ln);
     }
@@ -711,6 +815,44 @@ mod tests {
             assert_eq!(run(4)[0], values[lanes - 1]);
             assert_eq!(run(5)[..5], [-1.0, -1.0, -1.0, -1.0, 1.0]);
             assert_eq!(run(6)[..5], [-3.0, -2.0, -1.0, 9.0, 9.0]);
+        }
+    }
+
+    struct Transpose<'a>(&'a [f32], [usize; 2], bool);
+
+    impl Kernel for Transpose<'_> {
+        type Output = Vec<f32>;
+        #[inline(always)]
+        fn run<S: Simd>(self, simd: S) -> Vec<f32> {
+            let Self(from, [rows, columns], fill) = self;
+            let (rows, columns) = (rows.min(S::LANES), columns.min(S::LANES));
+            let filled = if fill { S::LANES } else { rows };
+            let mut to = vec![9.0; 16 * 20];
+            // SAFETY: 16 rows of 17 numbers are there, and room for 16 of 20.
+            unsafe { simd.transpose(from.as_ptr(), 17, [rows, columns], to.as_mut_ptr(), 20, filled) };
+            for (column, to) in to.chunks(20).enumerate() {
+                for (row, value) in to.iter().enumerate() {
+                    let expected = match (column < columns, row < rows, row < filled) {
+                        (true, true, _) => from[row * 17 + column],
+                        (true, false, true) => 0.0,
+                        _ => 9.0,
+                    };
+                    assert_eq!(*value, expected, "row {row} of column {column} of {rows} by {columns}");
+                }
+            }
+            to
+        }
+    }
+
+    #[test]
+    fn columns_become_rows() {
+        let from: Vec<f32> = (0..16 * 17).map(|value| value as f32 + 1.0).collect();
+        for isa in Isa::available() {
+            for (rows, columns) in (0..=16).flat_map(|rows| (0..=16).map(move |columns| (rows, columns))) {
+                for fill in [false, true] {
+                    isa.run(Transpose(&from, [rows, columns], fill));
+                }
+            }
         }
     }
 
