@@ -9,6 +9,7 @@
 //! saves a logarithm a pair. It can vanish for a whole row; such a row is done again as
 //! `softmax(content + log σ(position))`, which cannot.
 
+use std::f32::consts::{LN_2, LOG2_E};
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -163,8 +164,8 @@ const PAIRS_PER_TASK: usize = 16 * 1024;
 /// number of pairs is a number, and so is one over `e^-20`.
 const CALM: f32 = 20.0;
 
-/// Gates are computed from position scores no smaller than this, so that they are normal numbers.
-const SMALLEST_POSITION: f32 = -80.0;
+/// Gates are computed from position scores within `±LARGEST_POSITION`, so that they are normal numbers.
+const LARGEST_POSITION: f32 = 80.0;
 
 /// A row whose gated sum is smaller is done in logarithms. In the others a gate that should have been
 /// smaller than `e^-80`, times `e^20` at most, has less than `1e-10` of the weight, which rounds to nothing.
@@ -479,7 +480,7 @@ unsafe fn forward_unit<S: Simd>(
                     inverse_sums[i] = inverse_sum.abs();
                 }
             }
-            multiply(simd, n, weights, n_padded, 1, values, d_padded, gathered);
+            gather(simd, n, weights, n_padded, values, d_head, gathered);
             for (i, inverse_sum) in inverse_sums.into_iter().enumerate().take(rows) {
                 let out = out.add((unit.first_node + first + i) * rule.width + unit.head * d_head);
                 copy_scaled(simd, d_head, gathered.add(i * d_padded), inverse_sum, out);
@@ -601,7 +602,7 @@ unsafe fn backward_unit<S: Simd>(
             accumulate(simd, d_head, d_outs, n_padded, weights, n_padded, d_values);
             if rule.content {
                 accumulate(simd, d_head, queries, n_padded, content, n_padded, d_keys);
-                multiply(simd, n, content, n_padded, 1, keys_along, d_padded, gathered);
+                gather(simd, n, content, n_padded, keys_along, d_head, gathered);
                 for i in 0..rows {
                     let d_query = d_node.add((first + i) * columns);
                     copy_scaled(simd, d_head, gathered.add(i * d_padded), to_content, d_query);
@@ -678,15 +679,11 @@ impl Row {
         }
     }
 
-    /// The exponents of `1 + e^-position`, one over which are the gates.
+    /// Position scores as gates are computed from them.
     #[inline(always)]
-    fn minus_gated<S: Simd>(&self, simd: S, positions: [S::V; 2]) -> [S::V; 2] {
-        let mut exponents = positions; // no closure: it would not be compiled for the instruction set
-        for exponent in &mut exponents {
-            let position = simd.max(self.clamp(simd, *exponent), simd.splat(SMALLEST_POSITION));
-            *exponent = simd.sub(simd.zero(), position);
-        }
-        exponents
+    fn bounded<S: Simd>(&self, simd: S, position: S::V) -> S::V {
+        let bound = self.clamp.unwrap_or(LARGEST_POSITION).min(LARGEST_POSITION);
+        simd.max(simd.min(position, simd.splat(bound)), simd.splat(-bound))
     }
 
     /// `scores` within `±clamp`.
@@ -736,7 +733,8 @@ unsafe fn weigh<S: Simd>(simd: S, combine: Combine, calm: bool, rows: [Row; 2]) 
             Form::Content => weigh_as(simd, Form::Content, calm, rows),
             Form::Add => weigh_as(simd, Form::Add, calm, rows),
             Form::Gate | Form::LogGate => {
-                let mut statistics = weigh_as(simd, Form::Gate, calm, rows);
+                let mut statistics =
+                    if calm { weigh_as(simd, Form::Gate, true, rows) } else { weigh_as(simd, Form::Gate, false, rows) };
                 for (row, statistics) in rows.into_iter().zip(&mut statistics) {
                     if statistics[1] > 1.0 / SMALLEST_SUM {
                         let [[largest, inverse_sum], _] = weigh_as(simd, Form::LogGate, false, [row; 2]);
@@ -768,11 +766,11 @@ unsafe fn weigh_as<S: Simd>(simd: S, form: Form, calm: bool, rows: [Row; 2]) -> 
         let largest = if calm { [0.0; 2] } else { largest_exponents(simd, form, &rows) };
         let mut j = 0;
         while j < whole {
-            sums = weights_from(simd, form, &rows, j, true, largest, sums);
+            sums = weights_from(simd, form, calm, &rows, j, true, largest, sums);
             j += S::LANES;
         }
         while j < n {
-            sums = weights_from(simd, form, &rows, j, false, largest, sums);
+            sums = weights_from(simd, form, calm, &rows, j, false, largest, sums);
             j += S::LANES;
         }
         [[largest[0], 1.0 / simd.sum(sums[0])], [largest[1], 1.0 / simd.sum(sums[1])]]
@@ -834,6 +832,7 @@ unsafe fn exponents_from<S: Simd>(
 unsafe fn weights_from<S: Simd>(
     simd: S,
     form: Form,
+    calm: bool,
     rows: &[Row; 2],
     j: usize,
     whole: bool,
@@ -851,15 +850,18 @@ unsafe fn weights_from<S: Simd>(
             }
             let exponent = row.exponent(simd, form, row.content(simd, j), positions[i]);
             // Behind the row may be anything, also what has no exponential.
-            exponents[i] = simd.keep_first(simd.sub(exponent, simd.splat(largest[i])), count, 0.0);
+            exponents[i] = simd.keep_first(exponent, count, largest[i]);
+            if !calm {
+                exponents[i] = simd.max(simd.sub(exponents[i], simd.splat(largest[i])), simd.splat(-87.0));
+            }
         }
         let weights = if form == Form::Gate {
-            let closed = rows[0].minus_gated(simd, positions);
-            let [a, b, c, d] = exp(simd, [exponents[0], exponents[1], closed[0], closed[1]]);
+            let [p, q] = [rows[0].bounded(simd, positions[0]), rows[1].bounded(simd, positions[1])];
+            let [a, b, c, d] = exp(simd, [exponents[0], exponents[1], p, q], [false, false, true, true]);
             let one = simd.splat(1.0);
             [simd.mul(a, simd.inverse(simd.add(one, c))), simd.mul(b, simd.inverse(simd.add(one, d)))]
         } else {
-            exp(simd, exponents)
+            exp(simd, exponents, [false; 2])
         };
         for (i, row) in rows.iter().enumerate() {
             let weight = simd.keep_first(weights[i], count, 0.0);
@@ -966,15 +968,16 @@ unsafe fn gradients_from<S: Simd>(
             }
             let exponent = row.exponent(simd, form, contents[i], positions[i]);
             // As in the forward pass, and rounded otherwise if that was on another instruction set.
-            exponents[i] = simd.min(simd.sub(exponent, simd.splat(statistics[i][0])), simd.splat(88.0));
+            let exponent = simd.sub(exponent, simd.splat(statistics[i][0]));
+            exponents[i] = simd.max(simd.min(exponent, simd.splat(87.0)), simd.splat(-87.0));
         }
         let weights = if form == Form::Gate || form == Form::LogGate {
-            let closed = rows[0].minus_gated(simd, positions);
-            let [a, b, c, d] = exp(simd, [exponents[0], exponents[1], closed[0], closed[1]]);
+            let [p, q] = [rows[0].bounded(simd, positions[0]), rows[1].bounded(simd, positions[1])];
+            let [a, b, c, d] = exp(simd, [exponents[0], exponents[1], p, q], [false, false, true, true]);
             gates = [simd.inverse(simd.add(one, c)), simd.inverse(simd.add(one, d))];
             [a, b]
         } else {
-            exp(simd, exponents)
+            exp(simd, exponents, [false; 2])
         };
         for (i, row) in rows.iter().enumerate() {
             let weight = simd.mul(weights[i], simd.splat(statistics[i][1]));
@@ -1018,28 +1021,26 @@ fn log_sigmoid<S: Simd>(simd: S, a: S::V) -> S::V {
     simd.sub(simd.min(a, simd.zero()), rest)
 }
 
-/// The exponentials of several vectors of numbers up to 88, to about `1e-7 + 2e-8·|a|` of themselves.
+/// The exponentials of several vectors of numbers within `±87`, or of their negatives where `negative`, to
+/// about `1e-7 + 2e-8·|a|` of themselves.
 ///
 /// Most of the time of a row goes into them. One exponential is a chain of a dozen steps that each wait
 /// for the last; here every step is taken for all vectors before the next, and the polynomial is summed
 /// in pairs, so that the processor finds independent work nearby. Against [`Simd::exp`] it leaves out
-/// an upper bound, the second part of `ln 2` and the instruction that rounds.
+/// the bounds, the second part of `ln 2` and the instruction that rounds.
 #[inline(always)]
-fn exp<S: Simd, const N: usize>(simd: S, a: [S::V; N]) -> [S::V; N] {
+fn exp<S: Simd, const N: usize>(simd: S, a: [S::V; N], negative: [bool; N]) -> [S::V; N] {
     // A number so large that adding it rounds to a whole one.
     let rounder = simd.splat(12_582_912.0);
-    let log2_e = simd.splat(std::f32::consts::LOG2_E);
     let (mut rest, mut whole, mut low, mut middle, mut high) = (a, a, a, a, a);
     for k in 0..N {
-        rest[k] = simd.max(a[k], simd.splat(-87.0));
-        whole[k] = simd.sub(simd.mul_add(rest[k], log2_e, rounder), rounder);
-    }
-    for k in 0..N {
-        rest[k] = simd.mul_add(rest[k], log2_e, simd.sub(simd.zero(), whole[k]));
+        let log2_e = simd.splat(if negative[k] { -LOG2_E } else { LOG2_E });
+        whole[k] = simd.sub(simd.mul_add(a[k], log2_e, rounder), rounder);
+        rest[k] = simd.mul_sub(a[k], log2_e, whole[k]);
     }
     // 2ˣ for x within ±1/2: 1 + x · (a polynomial through 2ˣ at the zeros of a Chebyshev polynomial).
     for k in 0..N {
-        low[k] = simd.mul_add(rest[k], simd.splat(0.240_226_5), simd.splat(std::f32::consts::LN_2));
+        low[k] = simd.mul_add(rest[k], simd.splat(0.240_226_5), simd.splat(LN_2));
         middle[k] = simd.mul_add(rest[k], simd.splat(9.618_082e-3), simd.splat(5.550_357e-2));
         high[k] = simd.mul_add(rest[k], simd.splat(1.545_326_2e-4), simd.splat(1.339_097_9e-3));
     }
@@ -1055,7 +1056,7 @@ fn exp<S: Simd, const N: usize>(simd: S, a: [S::V; N]) -> [S::V; N] {
         rest[k] = simd.mul_add(low[k], rest[k], simd.splat(1.0));
     }
     for k in 0..N {
-        rest[k] = simd.mul(rest[k], simd.two_to_the(whole[k]));
+        rest[k] = simd.times_two_to_the(rest[k], whole[k]);
     }
     rest
 }
@@ -1173,6 +1174,49 @@ unsafe fn add_products<S: Simd, const VECTORS: usize>(
     }
 }
 
+/// `product[row][c] = Σ_k left[row][k] · right[k][c]` for [`ROWS`] rows, with `right` as [`pack_along`] has
+/// left it.
+///
+/// # Safety
+/// `left` is `[ROWS, left_step]`, with zeros from `depth` to the next even number; there is room for
+/// `[ROWS, d_padded]`.
+#[inline(always)]
+unsafe fn gather<S: Simd>(
+    simd: S,
+    depth: usize,
+    left: *const f32,
+    left_step: usize,
+    right: *const f32,
+    d: usize,
+    product: *mut f32,
+) {
+    // SAFETY: the caller says so.
+    unsafe {
+        if in_pairs(simd, d) {
+            let mut sums = [simd.zero(); ROWS];
+            let mut k = 0;
+            while k < depth {
+                let rows = simd.load(right.add(k / 2 * S::LANES));
+                for (row, sum) in sums.iter_mut().enumerate() {
+                    *sum = simd.mul_add(simd.splat_pair(left.add(row * left_step + k)), rows, *sum);
+                }
+                k += 2;
+            }
+            for (row, sum) in sums.into_iter().enumerate() {
+                simd.store(product.add(row * S::LANES), simd.add_pairs(sum));
+            }
+        } else {
+            multiply(simd, depth, left, left_step, 1, right, d.next_multiple_of(S::LANES), product);
+        }
+    }
+}
+
+/// Whether a vector has room for two rows of `d`.
+#[inline(always)]
+fn in_pairs<S: Simd>(_: S, d: usize) -> bool {
+    2 * d <= S::LANES
+}
+
 /// `sums[d][j] += Σ_row left[d][row] · right[row][j]` for `d_head` by `columns` sums and [`ROWS`] rows.
 ///
 /// # Safety
@@ -1283,7 +1327,8 @@ unsafe fn copy_scaled<S: Simd>(simd: S, d: usize, from: *const f32, scale: f32, 
     }
 }
 
-/// Copies `n` rows of `d`, `step` apart, to rows of `d_padded`; what is behind `d` is zero.
+/// Copies `n` rows of `d`, `step` apart, to rows of `d_padded`; what is behind `d` is zero. Narrow rows are
+/// put two in one, their numbers in turns.
 ///
 /// # Safety
 /// The rows are there, and there is room for `[n, d_padded]`.
@@ -1297,6 +1342,17 @@ unsafe fn pack_along<S: Simd>(
     to: *mut f32,
     d_padded: usize,
 ) {
+    if in_pairs(simd, d) {
+        for row in (0..n).step_by(2) {
+            // SAFETY: the caller says so.
+            unsafe {
+                let first = simd.load_partial(from.add(row * step), d);
+                let second = if row + 1 < n { simd.load_partial(from.add((row + 1) * step), d) } else { simd.zero() };
+                simd.store(to.add(row / 2 * S::LANES), simd.interleave(first, second));
+            }
+        }
+        return;
+    }
     for row in 0..n {
         for start in (0..d).step_by(S::LANES) {
             // SAFETY: the caller says so.

@@ -99,6 +99,8 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a · b + c`, rounded once.
     fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// `a · b - c`, rounded once.
+    fn mul_sub(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     fn sqrt(self, a: Self::V) -> Self::V;
@@ -110,12 +112,27 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn round(self, a: Self::V) -> Self::V;
     /// `2ⁿ` for whole `n` from -126 to 127.
     fn two_to_the(self, n: Self::V) -> Self::V;
+    /// The two numbers at `from` over and over.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn splat_pair(self, from: *const f32) -> Self::V;
+    /// The first halves of both in turns: `a₀ b₀ a₁ b₁ …`.
+    fn interleave(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a₀ + a₁`, `a₂ + a₃`, …; what is in the second half is not said.
+    fn add_pairs(self, a: Self::V) -> Self::V;
     /// `(m, e)` with `a = m · 2ᵉ` and `m` in `[1, 2)`, for positive normal numbers.
     fn mantissa_exponent(self, a: Self::V) -> (Self::V, Self::V);
     fn sum(self, a: Self::V) -> f32;
     fn largest(self, a: Self::V) -> f32;
     /// `kept` where the entry at `index`, `index + 1`, … of a dropout mask is kept, zero elsewhere.
     fn dropout_mask(self, dropout: Dropout, index: u64) -> Self::V;
+
+    /// `a · 2ⁿ` for whole `n` from -126 to 127.
+    #[inline(always)]
+    fn times_two_to_the(self, a: Self::V, n: Self::V) -> Self::V {
+        self.mul(a, self.two_to_the(n))
+    }
 
     /// `1 / a`, rounded within two units of the last place, for numbers from `2^-100` to `2^126`.
     #[inline(always)]
@@ -330,6 +347,10 @@ impl Simd for Portable {
         std::array::from_fn(|lane| a[lane] * b[lane] + c[lane])
     }
     #[inline(always)]
+    fn mul_sub(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        std::array::from_fn(|lane| a[lane] * b[lane] - c[lane])
+    }
+    #[inline(always)]
     fn min(self, a: Self::V, b: Self::V) -> Self::V {
         Self::zip(a, b, |a, b| if a < b { a } else { b })
     }
@@ -356,6 +377,19 @@ impl Simd for Portable {
     #[inline(always)]
     fn two_to_the(self, n: Self::V) -> Self::V {
         n.map(|n| f32::from_bits(((n as i32 + 127) as u32) << 23))
+    }
+    #[inline(always)]
+    unsafe fn splat_pair(self, from: *const f32) -> Self::V {
+        // SAFETY: the caller says that both are there.
+        std::array::from_fn(|lane| unsafe { *from.add(lane % 2) })
+    }
+    #[inline(always)]
+    fn interleave(self, a: Self::V, b: Self::V) -> Self::V {
+        std::array::from_fn(|lane| if lane % 2 == 0 { a[lane / 2] } else { b[lane / 2] })
+    }
+    #[inline(always)]
+    fn add_pairs(self, a: Self::V) -> Self::V {
+        std::array::from_fn(|lane| if lane < 4 { a[2 * lane] + a[2 * lane + 1] } else { 0.0 })
     }
     #[inline(always)]
     fn mantissa_exponent(self, a: Self::V) -> (Self::V, Self::V) {
@@ -472,6 +506,10 @@ mod x86 {
             with!(_mm512_fmadd_ps(a, b, c))
         }
         #[inline(always)]
+        fn mul_sub(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+            with!(_mm512_fmsub_ps(a, b, c))
+        }
+        #[inline(always)]
         fn min(self, a: Self::V, b: Self::V) -> Self::V {
             with!(_mm512_min_ps(a, b))
         }
@@ -501,6 +539,28 @@ mod x86 {
         #[inline(always)]
         fn two_to_the(self, n: Self::V) -> Self::V {
             with!(_mm512_scalef_ps(_mm512_set1_ps(1.0), n))
+        }
+        #[inline(always)]
+        fn times_two_to_the(self, a: Self::V, n: Self::V) -> Self::V {
+            with!(_mm512_scalef_ps(a, n))
+        }
+        #[inline(always)]
+        unsafe fn splat_pair(self, from: *const f32) -> Self::V {
+            with!(_mm512_castpd_ps(_mm512_set1_pd(from.cast::<f64>().read_unaligned())))
+        }
+        #[inline(always)]
+        fn interleave(self, a: Self::V, b: Self::V) -> Self::V {
+            with! {
+                let order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+                _mm512_permutex2var_ps(a, order, b)
+            }
+        }
+        #[inline(always)]
+        fn add_pairs(self, a: Self::V) -> Self::V {
+            with! {
+                let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 0, 2, 4, 6, 8, 10, 12, 14);
+                _mm512_permutexvar_ps(even, _mm512_add_ps(a, _mm512_permute_ps::<0b10_11_00_01>(a)))
+            }
         }
         #[inline(always)]
         fn mantissa_exponent(self, a: Self::V) -> (Self::V, Self::V) {
@@ -654,6 +714,10 @@ mod x86 {
             with!(_mm256_fmadd_ps(a, b, c))
         }
         #[inline(always)]
+        fn mul_sub(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+            with!(_mm256_fmsub_ps(a, b, c))
+        }
+        #[inline(always)]
         fn min(self, a: Self::V, b: Self::V) -> Self::V {
             with!(_mm256_min_ps(a, b))
         }
@@ -685,6 +749,21 @@ mod x86 {
             with! {
                 let n = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
                 _mm256_castsi256_ps(_mm256_slli_epi32::<23>(n))
+            }
+        }
+        #[inline(always)]
+        unsafe fn splat_pair(self, from: *const f32) -> Self::V {
+            with!(_mm256_castpd_ps(_mm256_set1_pd(from.cast::<f64>().read_unaligned())))
+        }
+        #[inline(always)]
+        fn interleave(self, a: Self::V, b: Self::V) -> Self::V {
+            with!(_mm256_permute2f128_ps::<0x20>(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)))
+        }
+        #[inline(always)]
+        fn add_pairs(self, a: Self::V) -> Self::V {
+            with! {
+                let sums = _mm256_hadd_ps(a, a);
+                _mm256_permutevar8x32_ps(sums, _mm256_setr_epi32(0, 1, 4, 5, 0, 1, 4, 5))
             }
         }
         #[inline(always)]
@@ -773,6 +852,9 @@ mod tests {
                         5 => simd.select_positive(a, simd.splat(1.0), simd.splat(-1.0)),
                         6 => simd.keep_first(a, 3, 9.0),
                         8 => simd.inverse(a),
+                        9 => simd.interleave(a, simd.sub(simd.zero(), a)),
+                        10 => simd.add_pairs(a),
+                        11 => simd.splat_pair(from.as_ptr()),
                         _ => simd.sqrt(simd.mul_add(a, a, simd.zero())),
                     };
                     simd.store_up_to(to.as_mut_ptr(), value, to.len());
@@ -815,6 +897,11 @@ mod tests {
             assert_eq!(run(4)[0], values[lanes - 1]);
             assert_eq!(run(5)[..5], [-1.0, -1.0, -1.0, -1.0, 1.0]);
             assert_eq!(run(6)[..5], [-3.0, -2.0, -1.0, 9.0, 9.0]);
+            let alternating = |lane: usize| if lane % 2 == 0 { values[lane / 2] } else { -values[lane / 2] };
+            assert_eq!(run(9)[..lanes], (0..lanes).map(alternating).collect::<Vec<f32>>());
+            let pairs: Vec<f32> = values.chunks(2).map(|pair| pair[0] + pair[1]).collect();
+            assert_eq!(run(10)[..lanes / 2], pairs[..lanes / 2]);
+            assert_eq!(run(11)[..4], [-3.0, -2.0, -3.0, -2.0]);
         }
     }
 
