@@ -99,6 +99,8 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a · b + c`, rounded once.
     fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// `a · b - c`, rounded once.
+    fn mul_sub(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     fn sqrt(self, a: Self::V) -> Self::V;
@@ -110,12 +112,66 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn round(self, a: Self::V) -> Self::V;
     /// `2ⁿ` for whole `n` from -126 to 127.
     fn two_to_the(self, n: Self::V) -> Self::V;
+    /// The two numbers at `from` over and over.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn splat_pair(self, from: *const f32) -> Self::V;
+    /// The first halves of both in turns: `a₀ b₀ a₁ b₁ …`.
+    fn interleave(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a₀ + a₁`, `a₂ + a₃`, …; what is in the second half is not said.
+    fn add_pairs(self, a: Self::V) -> Self::V;
     /// `(m, e)` with `a = m · 2ᵉ` and `m` in `[1, 2)`, for positive normal numbers.
     fn mantissa_exponent(self, a: Self::V) -> (Self::V, Self::V);
     fn sum(self, a: Self::V) -> f32;
     fn largest(self, a: Self::V) -> f32;
     /// `kept` where the entry at `index`, `index + 1`, … of a dropout mask is kept, zero elsewhere.
     fn dropout_mask(self, dropout: Dropout, index: u64) -> Self::V;
+
+    /// `a · 2ⁿ` for whole `n` from -126 to 127.
+    #[inline(always)]
+    fn times_two_to_the(self, a: Self::V, n: Self::V) -> Self::V {
+        self.mul(a, self.two_to_the(n))
+    }
+
+    /// `1 / a`, rounded within two units of the last place, for numbers from `2^-100` to `2^126`.
+    #[inline(always)]
+    fn inverse(self, a: Self::V) -> Self::V {
+        self.div(self.splat(1.0), a)
+    }
+
+    /// Says that what is at `from` will be read soon. It need not be memory of ours.
+    #[inline(always)]
+    fn prefetch(self, from: *const f32) {
+        let _ = from;
+    }
+
+    /// Puts columns of `from` into rows of `to`: `rows` by `columns` numbers, at most `LANES` of either, with
+    /// zeros behind the `rows` numbers of a new row up to `filled`, which is `rows` or `LANES`.
+    ///
+    /// # Safety
+    /// `columns` numbers can be read from each of `rows` places that are `from_step` apart, and `filled`
+    /// numbers can be written to each of `columns` places that are `to_step` apart.
+    #[inline(always)]
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_step: usize,
+        [rows, columns]: [usize; 2],
+        to: *mut f32,
+        to_step: usize,
+        filled: usize,
+    ) {
+        for column in 0..columns {
+            for row in 0..filled {
+                // SAFETY: the caller says so.
+                unsafe {
+                    let value = if row < rows { *from.add(row * from_step + column) } else { 0.0 };
+                    *to.add(column * to_step + row) = value;
+                }
+            }
+        }
+    }
 
     #[inline(always)]
     fn zero(self) -> Self::V {
@@ -291,6 +347,10 @@ impl Simd for Portable {
         std::array::from_fn(|lane| a[lane] * b[lane] + c[lane])
     }
     #[inline(always)]
+    fn mul_sub(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        std::array::from_fn(|lane| a[lane] * b[lane] - c[lane])
+    }
+    #[inline(always)]
     fn min(self, a: Self::V, b: Self::V) -> Self::V {
         Self::zip(a, b, |a, b| if a < b { a } else { b })
     }
@@ -317,6 +377,19 @@ impl Simd for Portable {
     #[inline(always)]
     fn two_to_the(self, n: Self::V) -> Self::V {
         n.map(|n| f32::from_bits(((n as i32 + 127) as u32) << 23))
+    }
+    #[inline(always)]
+    unsafe fn splat_pair(self, from: *const f32) -> Self::V {
+        // SAFETY: the caller says that both are there.
+        std::array::from_fn(|lane| unsafe { *from.add(lane % 2) })
+    }
+    #[inline(always)]
+    fn interleave(self, a: Self::V, b: Self::V) -> Self::V {
+        std::array::from_fn(|lane| if lane % 2 == 0 { a[lane / 2] } else { b[lane / 2] })
+    }
+    #[inline(always)]
+    fn add_pairs(self, a: Self::V) -> Self::V {
+        std::array::from_fn(|lane| if lane < 4 { a[2 * lane] + a[2 * lane + 1] } else { 0.0 })
     }
     #[inline(always)]
     fn mantissa_exponent(self, a: Self::V) -> (Self::V, Self::V) {
@@ -433,6 +506,10 @@ mod x86 {
             with!(_mm512_fmadd_ps(a, b, c))
         }
         #[inline(always)]
+        fn mul_sub(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+            with!(_mm512_fmsub_ps(a, b, c))
+        }
+        #[inline(always)]
         fn min(self, a: Self::V, b: Self::V) -> Self::V {
             with!(_mm512_min_ps(a, b))
         }
@@ -464,8 +541,93 @@ mod x86 {
             with!(_mm512_scalef_ps(_mm512_set1_ps(1.0), n))
         }
         #[inline(always)]
+        fn times_two_to_the(self, a: Self::V, n: Self::V) -> Self::V {
+            with!(_mm512_scalef_ps(a, n))
+        }
+        #[inline(always)]
+        unsafe fn splat_pair(self, from: *const f32) -> Self::V {
+            with!(_mm512_castpd_ps(_mm512_set1_pd(from.cast::<f64>().read_unaligned())))
+        }
+        #[inline(always)]
+        fn interleave(self, a: Self::V, b: Self::V) -> Self::V {
+            with! {
+                let order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+                _mm512_permutex2var_ps(a, order, b)
+            }
+        }
+        #[inline(always)]
+        fn add_pairs(self, a: Self::V) -> Self::V {
+            with! {
+                let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 0, 2, 4, 6, 8, 10, 12, 14);
+                _mm512_permutexvar_ps(even, _mm512_add_ps(a, _mm512_permute_ps::<0b10_11_00_01>(a)))
+            }
+        }
+        #[inline(always)]
         fn mantissa_exponent(self, a: Self::V) -> (Self::V, Self::V) {
             with!((_mm512_getmant_ps::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_SRC>(a), _mm512_getexp_ps(a)))
+        }
+        #[inline(always)]
+        fn inverse(self, a: Self::V) -> Self::V {
+            with! {
+                // 14 bits, and twice as many after one step of Newton's.
+                let guess = _mm512_rcp14_ps(a);
+                _mm512_fmadd_ps(guess, _mm512_fnmadd_ps(a, guess, _mm512_set1_ps(1.0)), guess)
+            }
+        }
+        #[inline(always)]
+        fn prefetch(self, from: *const f32) {
+            with!(_mm_prefetch::<_MM_HINT_T0>(from.cast()));
+        }
+        #[inline(always)]
+        unsafe fn transpose(
+            self,
+            from: *const f32,
+            from_step: usize,
+            [rows, columns]: [usize; 2],
+            to: *mut f32,
+            to_step: usize,
+            filled: usize,
+        ) {
+            with! {
+                let mut block = [_mm512_setzero_ps(); 16];
+                // Loops have constant ends so that vectors stay in registers; a load without lanes reads nothing.
+                for (row, vector) in block.iter_mut().enumerate() {
+                    let lanes = if row < rows { first_16(columns) } else { 0 };
+                    *vector = _mm512_maskz_loadu_ps(lanes, from.wrapping_add(row * from_step));
+                }
+                // Pairs, fours, then quarters of vectors change places.
+                let mut other = block;
+                for k in 0..8 {
+                    let (a, b) = (block[2 * k], block[2 * k + 1]);
+                    (other[2 * k], other[2 * k + 1]) = (_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+                }
+                for k in 0..4 {
+                    for half in 0..2 {
+                        let (a, b) = (_mm512_castps_pd(other[4 * k + half]), _mm512_castps_pd(other[4 * k + 2 + half]));
+                        block[4 * k + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+                        block[4 * k + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+                    }
+                }
+                for k in 0..4 {
+                    for pair in 0..2 {
+                        let (a, b) = (block[8 * pair + k], block[8 * pair + 4 + k]);
+                        other[8 * pair + k] = _mm512_shuffle_f32x4::<0x88>(a, b);
+                        other[8 * pair + 4 + k] = _mm512_shuffle_f32x4::<0xdd>(a, b);
+                    }
+                }
+                for k in 0..4 {
+                    let (a, b) = (other[k], other[8 + k]);
+                    (block[k], block[8 + k]) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+                    let (a, b) = (other[4 + k], other[12 + k]);
+                    (block[4 + k], block[12 + k]) =
+                        (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+                }
+                for (column, vector) in block.into_iter().enumerate() {
+                    if column < columns {
+                        _mm512_mask_storeu_ps(to.add(column * to_step), first_16(filled), vector);
+                    }
+                }
+            }
         }
         #[inline(always)]
         fn sum(self, a: Self::V) -> f32 {
@@ -552,6 +714,10 @@ mod x86 {
             with!(_mm256_fmadd_ps(a, b, c))
         }
         #[inline(always)]
+        fn mul_sub(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+            with!(_mm256_fmsub_ps(a, b, c))
+        }
+        #[inline(always)]
         fn min(self, a: Self::V, b: Self::V) -> Self::V {
             with!(_mm256_min_ps(a, b))
         }
@@ -583,6 +749,21 @@ mod x86 {
             with! {
                 let n = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
                 _mm256_castsi256_ps(_mm256_slli_epi32::<23>(n))
+            }
+        }
+        #[inline(always)]
+        unsafe fn splat_pair(self, from: *const f32) -> Self::V {
+            with!(_mm256_castpd_ps(_mm256_set1_pd(from.cast::<f64>().read_unaligned())))
+        }
+        #[inline(always)]
+        fn interleave(self, a: Self::V, b: Self::V) -> Self::V {
+            with!(_mm256_permute2f128_ps::<0x20>(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)))
+        }
+        #[inline(always)]
+        fn add_pairs(self, a: Self::V) -> Self::V {
+            with! {
+                let sums = _mm256_hadd_ps(a, a);
+                _mm256_permutevar8x32_ps(sums, _mm256_setr_epi32(0, 1, 4, 5, 0, 1, 4, 5))
             }
         }
         #[inline(always)]
@@ -670,6 +851,10 @@ mod tests {
                         4 => simd.splat(simd.largest(a)),
                         5 => simd.select_positive(a, simd.splat(1.0), simd.splat(-1.0)),
                         6 => simd.keep_first(a, 3, 9.0),
+                        8 => simd.inverse(a),
+                        9 => simd.interleave(a, simd.sub(simd.zero(), a)),
+                        10 => simd.add_pairs(a),
+                        11 => simd.splat_pair(from.as_ptr()),
                         _ => simd.sqrt(simd.mul_add(a, a, simd.zero())),
                     };
                     simd.store_up_to(to.as_mut_ptr(), value, to.len());
@@ -697,6 +882,7 @@ mod tests {
         worst(2, &values, |value| 1.0 / (1.0 + (-value).exp()));
         worst(7, &values, f64::abs);
         let positive: Vec<f32> = (1..4000).map(|step| 1.01_f32.powi(step - 2000) * 1.37).collect();
+        worst(8, &positive, |value| 1.0 / value);
         let away_from_one: Vec<f32> = positive.into_iter().filter(|value| (value - 1.0).abs() > 0.05).collect();
         worst(1, &away_from_one, f64::ln);
     }
@@ -711,6 +897,49 @@ mod tests {
             assert_eq!(run(4)[0], values[lanes - 1]);
             assert_eq!(run(5)[..5], [-1.0, -1.0, -1.0, -1.0, 1.0]);
             assert_eq!(run(6)[..5], [-3.0, -2.0, -1.0, 9.0, 9.0]);
+            let alternating = |lane: usize| if lane % 2 == 0 { values[lane / 2] } else { -values[lane / 2] };
+            assert_eq!(run(9)[..lanes], (0..lanes).map(alternating).collect::<Vec<f32>>());
+            let pairs: Vec<f32> = values.chunks(2).map(|pair| pair[0] + pair[1]).collect();
+            assert_eq!(run(10)[..lanes / 2], pairs[..lanes / 2]);
+            assert_eq!(run(11)[..4], [-3.0, -2.0, -3.0, -2.0]);
+        }
+    }
+
+    struct Transpose<'a>(&'a [f32], [usize; 2], bool);
+
+    impl Kernel for Transpose<'_> {
+        type Output = Vec<f32>;
+        #[inline(always)]
+        fn run<S: Simd>(self, simd: S) -> Vec<f32> {
+            let Self(from, [rows, columns], fill) = self;
+            let (rows, columns) = (rows.min(S::LANES), columns.min(S::LANES));
+            let filled = if fill { S::LANES } else { rows };
+            let mut to = vec![9.0; 16 * 20];
+            // SAFETY: 16 rows of 17 numbers are there, and room for 16 of 20.
+            unsafe { simd.transpose(from.as_ptr(), 17, [rows, columns], to.as_mut_ptr(), 20, filled) };
+            for (column, to) in to.chunks(20).enumerate() {
+                for (row, value) in to.iter().enumerate() {
+                    let expected = match (column < columns, row < rows, row < filled) {
+                        (true, true, _) => from[row * 17 + column],
+                        (true, false, true) => 0.0,
+                        _ => 9.0,
+                    };
+                    assert_eq!(*value, expected, "row {row} of column {column} of {rows} by {columns}");
+                }
+            }
+            to
+        }
+    }
+
+    #[test]
+    fn columns_become_rows() {
+        let from: Vec<f32> = (0..16 * 17).map(|value| value as f32 + 1.0).collect();
+        for isa in Isa::available() {
+            for (rows, columns) in (0..=16).flat_map(|rows| (0..=16).map(move |columns| (rows, columns))) {
+                for fill in [false, true] {
+                    isa.run(Transpose(&from, [rows, columns], fill));
+                }
+            }
         }
     }
 

@@ -231,9 +231,8 @@ pub struct GraphBatch {
     pub shared: Option<SharedStructures>,
     /// The same graphs with a CLS node behind the nodes of each, where the model has one.
     pub with_cls: Option<ClsLayout>,
-    /// `[p]` (or the pairs with CLS nodes) column of the virtual edges that each pair uses; absent
-    /// where that is the pair itself. One past the last column is the CLS edge.
-    pub edge_of_pair: Option<Tensor<1, Int>>,
+    /// Where the pairs of each graph begin among those of [`GraphBatch::edge_topology`].
+    pub edge_starts: Arc<Vec<usize>>,
 }
 
 /// How CLS nodes are woven into the packed nodes.
@@ -292,7 +291,12 @@ impl Batcher {
             graphs.iter().enumerate().flat_map(|(number, graph)| std::iter::repeat_n(number, graph.nodes)).collect();
         let shared = self.share_structures.then(|| self.share(graphs)).flatten();
         let with_cls = self.cls.then(|| self.weave_cls(graphs, layout));
-        let edge_of_pair = edge_of_pair(graphs, layout, shared.as_ref(), with_cls.as_ref());
+        let edge_starts = match &shared {
+            Some((shared, structure_of)) => {
+                structure_of.iter().map(|&structure| shared.topology.layout.pair_starts[structure]).collect()
+            }
+            None => layout.pair_starts[..layout.graphs()].to_vec(),
+        };
         let return_probabilities = self.return_probabilities.as_ref().map(|encoding| {
             let values: Vec<f64> = graphs.iter().flat_map(|graph| encoding.of(graph).to_vec()).collect();
             self.floats(values, [layout.nodes(), encoding.steps()])
@@ -304,7 +308,7 @@ impl Batcher {
             edge_features: self.features(graphs, |graph| &graph.edge_features, topology.edges()),
             return_probabilities,
             targets: self.targets(graphs, schema),
-            edge_of_pair: edge_of_pair.map(|edges| indices(edges, device)),
+            edge_starts: Arc::new(edge_starts),
             shared: shared.map(|(shared, _)| shared),
             with_cls,
             topology,
@@ -425,35 +429,6 @@ impl Batcher {
         }
         ClsLayout { topology, weave: indices(weave, &self.device), rows: indices(rows, &self.device) }
     }
-}
-
-/// Which column of the virtual edges each pair of the layers uses, where it is not simply its own.
-fn edge_of_pair(
-    graphs: &[&Graph],
-    layout: &Layout,
-    shared: Option<&(SharedStructures, Vec<usize>)>,
-    with_cls: Option<&ClsLayout>,
-) -> Option<Vec<usize>> {
-    if shared.is_none() && with_cls.is_none() {
-        return None;
-    }
-    let edges = shared.map_or(layout, |(shared, _)| &*shared.topology.layout);
-    let cls_edge = edges.pairs();
-    let mut columns = Vec::new();
-    for (number, graph) in graphs.iter().enumerate() {
-        let start = edges.pair_starts[shared.map_or(number, |(_, structure_of)| structure_of[number])];
-        for node in 0..graph.nodes {
-            let row = start + node * graph.nodes;
-            columns.extend(row..row + graph.nodes);
-            if with_cls.is_some() {
-                columns.push(cls_edge);
-            }
-        }
-        if with_cls.is_some() {
-            columns.extend(std::iter::repeat_n(cls_edge, graph.nodes + 1));
-        }
-    }
-    Some(columns)
 }
 
 fn indices(values: Vec<usize>, device: &Device) -> Tensor<1, Int> {

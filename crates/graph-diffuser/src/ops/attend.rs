@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::{log_sigmoid, softmax};
+use graph_diffuser_kernels::attention::Attended;
 use graph_diffuser_kernels::{Isa, attention};
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,18 @@ pub struct ScoreRule {
     pub(crate) dropout: Option<DropoutSite>,
 }
 
+/// Position scores, and where each graph finds those of its pairs (Eq. 6).
+#[derive(Debug, Clone)]
+pub struct PositionScores {
+    /// `[h, q]` scores of blocks of pairs, one block after another.
+    pub scores: Tensor<2>,
+    /// Where the block of each graph begins. Several graphs may read one block, and none is left out.
+    pub starts: Arc<Vec<usize>>,
+    /// `[h, 1]` score of every pair that touches the last node of a graph, where that is a CLS node. A
+    /// block then has the pairs of the other nodes.
+    pub cls: Option<Tensor<2>>,
+}
+
 /// Each node gathers from every node of its own graph.
 ///
 /// `softmax_j(q_i·k_j/√d_head + log σ(position_ij))`: the normalised product of Eq. 8, in a form
@@ -43,12 +56,11 @@ pub struct ScoreRule {
 ///
 /// # Shapes
 /// - `qkv`: `[r, 3d]` queries, keys and values, or `[r, d]` values alone
-/// - `position`: `[h, p]`
 /// - returns `[r, d]`
 pub fn attend(
     qkv: Tensor<2>,
     d: usize,
-    position: Option<Tensor<2>>,
+    position: Option<PositionScores>,
     layout: &Arc<Layout>,
     rule: &ScoreRule,
 ) -> Tensor<2> {
@@ -66,27 +78,38 @@ pub fn attend(
         clamp: rule.clamp.map(|clamp| clamp as f32),
         dropout: rule.dropout.map(|site| site.0),
     };
-    let op = Attend { rule, layout: layout.clone() };
-    let (mut outputs, _) = fused::apply(op, [Some(qkv), position].into_iter().flatten().collect());
+    let mut inputs = vec![qkv];
+    let starts = position.map(|PositionScores { scores, starts, cls }| {
+        inputs.push(scores);
+        inputs.extend(cls);
+        starts
+    });
+    let op = Attend { rule, layout: layout.clone(), starts };
+    let (mut outputs, _) = fused::apply(op, inputs);
     outputs.remove(0)
 }
 
-/// The fused operation: inputs `qkv` and, where there are any, position scores.
+/// The fused operation: inputs `qkv` and, where there are any, position scores and those of CLS nodes.
 #[derive(Debug)]
 struct Attend {
     rule: attention::Rule,
     layout: Arc<Layout>,
+    starts: Option<Arc<Vec<usize>>>,
+}
+
+impl Attend {
+    fn position<'a>(&'a self, inputs: &[&'a [f32]]) -> Option<attention::Position<'a>> {
+        let cls = inputs.get(2).copied();
+        self.starts.as_ref().map(|starts| attention::Position { scores: inputs[1], starts, cls })
+    }
 }
 
 impl SliceOp for Attend {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let (rule, r) = (&self.rule, self.layout.nodes());
-        let mut out = vec![0.0; r * rule.width];
-        let mut statistics = vec![0.0; r * rule.heads * 2];
-        let position = inputs.get(1).copied();
         let graphs = self.layout.graphs_view();
-        attention::forward(Isa::best(), graphs, rule, inputs[0], position, &mut out, &mut statistics);
-        (vec![Output { values: out, shape: vec![r, rule.width] }], Arc::new(statistics))
+        let Attended { out, statistics } =
+            attention::forward(Isa::best(), graphs, &self.rule, inputs[0], self.position(inputs));
+        (vec![Output { values: out, shape: vec![graphs.nodes(), self.rule.width] }], Arc::new(statistics))
     }
 
     fn reads_outputs(&self) -> bool {
@@ -102,21 +125,16 @@ impl SliceOp for Attend {
     ) -> Vec<Gradient> {
         let statistics = saved.downcast_ref::<Vec<f32>>().expect("what `forward` saved");
         let d_out = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
-        let mut made: Vec<Vec<f32>> = inputs.iter().map(|input| vec![0.0; input.len()]).collect();
-        let (d_qkv, d_position) = made.split_at_mut(1);
-        attention::backward(
+        let attention::Gradients { qkv, scores, cls } = attention::backward(
             Isa::best(),
             self.layout.graphs_view(),
             &self.rule,
             inputs[0],
-            inputs.get(1).copied(),
-            statistics,
-            outputs[0],
+            self.position(inputs),
+            (outputs[0], statistics),
             d_out,
-            &mut d_qkv[0],
-            d_position.first_mut().map(Vec::as_mut_slice),
         );
-        made.into_iter().map(Gradient::from).collect()
+        [qkv, scores, cls].into_iter().take(inputs.len()).map(Gradient::from).collect()
     }
 }
 
@@ -124,7 +142,7 @@ impl SliceOp for Attend {
 pub fn attend_reference(
     qkv: Tensor<2>,
     d: usize,
-    position: Option<Tensor<2>>,
+    position: Option<PositionScores>,
     layout: &Layout,
     rule: &ScoreRule,
 ) -> Tensor<2> {
@@ -143,16 +161,12 @@ pub fn attend_reference(
         .map(|(first, count, n)| {
             let rows = layout.node_starts[first]..layout.node_starts[first + count];
             let pairs = layout.pair_starts[first]..layout.pair_starts[first + count];
-            let by_head = |values: &Tensor<2>| {
-                let values = values.clone().slice([0..h, pairs.clone()]);
-                values.reshape([h, count, n, n]).swap_dims(0, 1) // [count, h, n, n]
-            };
             let part = |which: usize| {
                 let part = qkv.clone().slice([rows.clone(), which * d..(which + 1) * d]);
                 part.reshape([count, n, h, d_head]).swap_dims(1, 2) // [count, h, n, d_head]
             };
-            let position = position.as_ref().map(|scores| {
-                let scores = clamped(by_head(scores)); // Eq. 6
+            let position = position.as_ref().map(|position| {
+                let scores = clamped(position.of_graphs(first, count, n)); // [count, h, n, n]
                 match rule.combine {
                     Combine::Gate => log_sigmoid(scores),
                     Combine::Add => scores,
@@ -169,13 +183,40 @@ pub fn attend_reference(
             };
             let weights = softmax(scores, 3); // Eq. 8
             let weights = match &mask {
-                Some(mask) => weights * by_head(mask),
+                Some(mask) => {
+                    let mask = mask.clone().slice([0..h, pairs]).reshape([h, count, n, n]);
+                    weights * mask.swap_dims(0, 1)
+                }
                 None => weights,
             };
             weights.matmul(part(parts - 1)).swap_dims(1, 2).reshape([count * n, d])
         })
         .collect();
     Tensor::cat(gathered, 0)
+}
+
+impl PositionScores {
+    /// Scores of `count` graphs of `n` nodes from graph `first` on, `[count, h, n, n]`.
+    fn of_graphs(&self, first: usize, count: usize, n: usize) -> Tensor<4> {
+        let [h, _] = self.scores.dims();
+        let scored = n - usize::from(self.cls.is_some());
+        let (starts, pairs) = (&self.starts[first..first + count], scored * scored);
+        let scores = if starts.windows(2).all(|both| both[1] == both[0] + pairs) {
+            self.scores.clone().slice([0..h, starts[0]..starts[0] + count * pairs])
+        } else {
+            let block = |&start: &usize| self.scores.clone().slice([0..h, start..start + pairs]);
+            Tensor::cat(starts.iter().map(block).collect(), 1)
+        };
+        let scores = scores.reshape([h, count, scored, scored]).swap_dims(0, 1);
+        match &self.cls {
+            Some(cls) => {
+                let cls = |rows, columns| cls.clone().reshape([1, h, 1, 1]).expand([count, h, rows, columns]);
+                let scores = Tensor::cat(vec![scores, cls(scored, 1)], 3);
+                Tensor::cat(vec![scores, cls(1, n)], 2)
+            }
+            None => scores,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -190,6 +231,11 @@ mod tests {
 
     fn rule(heads: usize, combine: Combine, clamp: Option<f64>) -> ScoreRule {
         ScoreRule { heads, combine, clamp, dropout: None }
+    }
+
+    fn plain(scores: Tensor<2>, layout: &Layout) -> Option<PositionScores> {
+        let starts = Arc::new(layout.pair_starts[..layout.graphs()].to_vec());
+        Some(PositionScores { scores, starts, cls: None })
     }
 
     fn numbers(tensor: Tensor<2>) -> Vec<f64> {
@@ -212,21 +258,28 @@ mod tests {
         let quarter = -(3_f64.ln()); // σ of it is 1/4
         let position = tensor(vec![quarter, 0.0, 0.0, 0.0], [1, 4]);
         let layout = Layout::new(vec![2]);
-        let out = attend_reference(qkv.clone(), 1, Some(position), &layout, &rule(1, Combine::Gate, None));
+        let out = attend_reference(qkv.clone(), 1, plain(position, &layout), &layout, &rule(1, Combine::Gate, None));
         assert_close(&numbers(out), &[15.0, 15.0]);
         // Content alone: 2/3 and 1/3 in the first row.
         let out = attend_reference(qkv.clone(), 1, None, &layout, &rule(1, Combine::Gate, None));
         assert_close(&numbers(out), &[(2.0 * 10.0 + 20.0) / 3.0, 15.0]);
         // Position added: exp(ln 3) triples the first pair.
         let position = tensor(vec![3_f64.ln(), 0.0, 0.0, 0.0], [1, 4]);
-        let out = attend_reference(qkv.clone(), 1, Some(position.clone()), &layout, &rule(1, Combine::Add, None));
+        let out =
+            attend_reference(qkv.clone(), 1, plain(position.clone(), &layout), &layout, &rule(1, Combine::Add, None));
         assert_close(&numbers(out), &[(6.0 * 10.0 + 20.0) / 7.0, 15.0]);
         // A clamp at ln 2 lets it only double, and leaves the content as it is.
-        let out = attend_reference(qkv, 1, Some(position.clone()), &layout, &rule(1, Combine::Add, Some(2_f64.ln())));
+        let out = attend_reference(
+            qkv,
+            1,
+            plain(position.clone(), &layout),
+            &layout,
+            &rule(1, Combine::Add, Some(2_f64.ln())),
+        );
         assert_close(&numbers(out), &[(4.0 * 10.0 + 20.0) / 5.0, 15.0]);
         // Values and position alone.
         let values = tensor(vec![10.0, 20.0], [2, 1]);
-        let out = attend_reference(values, 1, Some(position), &layout, &rule(1, Combine::Add, None));
+        let out = attend_reference(values, 1, plain(position, &layout), &layout, &rule(1, Combine::Add, None));
         assert_close(&numbers(out), &[(3.0 * 10.0 + 20.0) / 4.0, 15.0]);
     }
 
@@ -244,8 +297,60 @@ mod tests {
         let position = tensor(draw(h * layout.pairs()), [h, layout.pairs()]);
         for combine in [Combine::Gate, Combine::Add] {
             let qkv = tensor(qkv.clone(), [r, 3 * d]);
-            let out = attend_reference(qkv, d, Some(position.clone()), &layout, &rule(h, combine, None));
+            let out = attend_reference(qkv, d, plain(position.clone(), &layout), &layout, &rule(h, combine, None));
             assert_close(&numbers(out), &vec![1.0; r * d]);
+        }
+    }
+
+    #[test]
+    fn shared_blocks_and_cls_scores_mean_the_same_as_scores_spread_over_all_pairs() {
+        let (h, d) = (2, 4);
+        let mut stream = graph_diffuser_data::Seeds::new(1).stream("scores");
+        let mut draw = |count: usize| (0..count).map(|_| stream.normal()).collect::<Vec<f64>>();
+        let device = Device::flex().autodiff();
+        // Nodes with scores, and the number of the block, of each graph.
+        let graphs = [(2, 0), (2, 0), (3, 1), (3, 2), (2, 0), (3, 1), (1, 3)];
+        let block_starts = [0, 4, 13, 22, 23];
+        for cls in [false, true] {
+            let extra = usize::from(cls);
+            let layout = Layout::new(graphs.iter().map(|&(scored, _)| scored + extra).collect());
+            let mut columns = Vec::new();
+            for (scored, block) in graphs {
+                for (i, j) in (0..scored + extra).flat_map(|i| (0..scored + extra).map(move |j| (i, j))) {
+                    let own = i < scored && j < scored;
+                    columns.push(if own { (block_starts[block] + i * scored + j) as i64 } else { 23 });
+                }
+            }
+            let columns = Tensor::<1, burn::tensor::Int>::from_data(columns.as_slice(), &device);
+            let floats = |values, shape| {
+                let data = burn::tensor::TensorData::new(values, shape);
+                Tensor::<2>::from_data(data, (&device, DType::F64)).require_grad()
+            };
+            let qkv = draw(layout.nodes() * 3 * d);
+            let (scores, cls_score) = (draw(h * 23), draw(h));
+            let gradient_of = floats(draw(layout.nodes() * d), [layout.nodes(), d]);
+            let run = |spread: bool| {
+                let qkv = floats(qkv.clone(), [layout.nodes(), 3 * d]);
+                let (scores, cls_score) = (floats(scores.clone(), [h, 23]), floats(cls_score.clone(), [h, 1]));
+                let position = if spread {
+                    let all = Tensor::cat(vec![scores.clone(), cls_score.clone()], 1);
+                    plain(all.select(1, columns.clone()), &layout)
+                } else {
+                    let starts = Arc::new(graphs.iter().map(|&(_, block)| block_starts[block]).collect());
+                    Some(PositionScores { scores: scores.clone(), starts, cls: cls.then(|| cls_score.clone()) })
+                };
+                let out = attend_reference(qkv.clone(), d, position, &layout, &rule(h, Combine::Gate, None));
+                let gradients = (out.clone() * gradient_of.clone()).sum().backward();
+                let mut seen = vec![numbers(out)];
+                let inputs = [Some(qkv), Some(scores), cls.then_some(cls_score)].into_iter().flatten();
+                seen.extend(
+                    inputs.map(|input| numbers(Tensor::from_inner(input.grad(&gradients).expect("it is used")))),
+                );
+                seen
+            };
+            for (ours, expected) in run(false).iter().zip(&run(true)) {
+                assert_close(ours, expected);
+            }
         }
     }
 
@@ -254,7 +359,7 @@ mod tests {
         let layout = Layout::new(vec![2]);
         let qkv = tensor(vec![1e4, 1e4, 1.0, -1e4, -1e4, 2.0], [2, 3]).cast(DType::F32);
         let position = tensor(vec![-1e4, 1e4, 1e4, -1e4], [1, 4]).cast(DType::F32);
-        let out = attend_reference(qkv, 1, Some(position), &layout, &rule(1, Combine::Gate, None));
+        let out = attend_reference(qkv, 1, plain(position, &layout), &layout, &rule(1, Combine::Gate, None));
         assert!(numbers(out).iter().all(|value| value.is_finite()));
     }
 }

@@ -13,7 +13,7 @@ mod normalise;
 mod walk_stack;
 
 pub use adamw::{AdamWStep, adamw, adamw_reference};
-pub use attend::{Combine, ScoreRule, attend, attend_reference};
+pub use attend::{Combine, PositionScores, ScoreRule, attend, attend_reference};
 pub(crate) use edge_scores::{EdgeScores, Read};
 pub(crate) use fused::can_run;
 pub use linear::{Then, linear, linear_reference};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::GraphBatch;
 use crate::nn::{Init, Linear, Pass};
-use crate::ops::{self, Combine, ScoreRule};
+use crate::ops::{self, Combine, PositionScores, ScoreRule};
 
 use super::ClsToken;
 
@@ -111,7 +111,11 @@ impl DiffuserAttention {
     ) -> Tensor<2> {
         let [_, d] = x.dims();
         let position = match (&self.position, scores) {
-            (Some(linear), Some(scores)) => Some(spread(linear, scores, cls, batch)),
+            (Some(linear), Some(scores)) => Some(PositionScores {
+                scores,
+                starts: batch.edge_starts.clone(),
+                cls: cls.map(|cls| linear.forward_pairs(cls.edge())), // [h, 1]
+            }),
             (None, _) => None,
             (Some(_), None) => panic!("the config was checked: position needs virtual edges"),
         };
@@ -123,20 +127,5 @@ impl DiffuserAttention {
         let qkv = self.query_key_value.forward(x); // [r, 3d], or [r, d] without content
         let gathered = ops::attend(qkv, d, position, &batch.layer_topology().layout, &rule); // Eq. 7–8
         self.output.forward(gathered)
-    }
-}
-
-/// Scores of every pair that the layers see, from those of the distinct structures.
-///
-/// # Shapes
-/// - returns `[h, p]`
-fn spread(linear: &Linear, scores: Tensor<2>, cls: Option<&ClsToken>, batch: &GraphBatch) -> Tensor<2> {
-    let scores = match cls {
-        Some(cls) => Tensor::cat(vec![scores, linear.forward_pairs(cls.edge())], 1),
-        None => scores,
-    };
-    match &batch.edge_of_pair {
-        Some(columns) => scores.select(1, columns.clone()),
-        None => scores,
     }
 }
