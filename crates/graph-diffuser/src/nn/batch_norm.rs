@@ -90,7 +90,7 @@ impl BatchNorm {
             let [mean, variance] = self.running().map(|values| values.into_data().iter::<f64>().collect());
             Statistics { mean, variance }
         });
-        let op = NormaliseRows { relu, dropout: dropout.map(|site| site.0), running };
+        let op = NormaliseRows { relu, joins: rows.branch.is_some(), dropout: dropout.map(|site| site.0), running };
         let (y, kept) = op.apply(rows.clone(), self.gamma.val(), self.beta.val());
         if by_batch {
             let device = rows.x.device();

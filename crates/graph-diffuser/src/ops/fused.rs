@@ -14,7 +14,7 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
 use burn::tensor::{Bytes, DType, Device, Shape, Tensor};
 
 /// What an operation keeps from its forward pass for its backward pass.
@@ -48,6 +48,11 @@ impl Gradient {
 pub(crate) trait SliceOp: Debug + Send + Sync {
     /// Outputs, and what the backward pass will need of this one.
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved);
+
+    /// Whether the backward pass reads an input; one that it does not read is not kept, and empty there.
+    fn reads_input(&self, _index: usize) -> bool {
+        true
+    }
 
     /// Whether the backward pass reads the outputs, which are then kept.
     fn reads_outputs(&self) -> bool {
@@ -99,7 +104,7 @@ pub(crate) trait Slices: Backend {
     fn forward(op: &dyn SliceOp, inputs: &[FloatTensor<Self>]) -> (Vec<FloatTensor<Self>>, Saved);
     fn backward(
         op: &dyn SliceOp,
-        inputs: &[FloatTensor<Self>],
+        inputs: &[KeptInput<Self>],
         outputs: &[FloatTensor<Self>],
         saved: &Saved,
         gradients: Vec<Option<FloatTensor<Self>>>,
@@ -143,16 +148,18 @@ impl Slices for Flex {
 
     fn backward(
         op: &dyn SliceOp,
-        inputs: &[FlexTensor],
+        inputs: &[KeptInput<Self>],
         outputs: &[FlexTensor],
         saved: &Saved,
         gradients: Vec<Option<FlexTensor>>,
     ) -> Vec<FlexTensor> {
-        let shapes: Vec<Shape> = inputs.iter().map(|input| input.layout().shape().clone()).collect();
-        let inputs: Vec<FlexTensor> = inputs.iter().map(contiguous).collect();
+        let values: Vec<Option<FlexTensor>> =
+            inputs.iter().map(|input| input.values.as_ref().map(contiguous)).collect();
+        let slices_of_inputs: Vec<&[f32]> =
+            values.iter().map(|values| values.as_ref().map_or(&[][..], slice)).collect();
         let gradients = gradients.into_iter().map(|gradient| gradient.map(|gradient| Gradient(contiguous(&gradient))));
-        let made = op.backward(&slices(&inputs), &slices(outputs), saved, gradients.collect());
-        made.into_iter().zip(shapes).map(|(Gradient(made), shape)| made.reshape(shape)).collect()
+        let made = op.backward(&slices_of_inputs, &slices(outputs), saved, gradients.collect());
+        made.into_iter().zip(inputs).map(|(Gradient(made), input)| made.reshape(input.shape.clone())).collect()
     }
 
     fn stand_in() -> FlexTensor {
@@ -240,11 +247,18 @@ impl<B: Slices, C: CheckpointStrategy> Fused for Autodiff<B, C> {
 /// Gradients of the outputs, as they arrive.
 type GradientCell<B> = Arc<Mutex<Vec<Option<FloatTensor<B>>>>>;
 
+/// An input as the backward pass finds it: its numbers only where it reads them.
+#[derive(Debug, Clone)]
+pub(crate) struct KeptInput<B: Backend> {
+    shape: Shape,
+    values: Option<FloatTensor<B>>,
+}
+
 /// All that the backward pass of an operation needs.
 #[derive(Debug, Clone)]
 struct State<B: Slices> {
     op: Arc<dyn SliceOp>,
-    inputs: Vec<FloatTensor<B>>,
+    inputs: Vec<KeptInput<B>>,
     outputs: Vec<FloatTensor<B>>,
     saved: SavedBox,
     /// Where the taps of several outputs leave their gradients; absent for a single output.
@@ -312,6 +326,11 @@ fn tracked<B: Slices, C: CheckpointStrategy, const N: usize>(
     let kept = if op.reads_outputs() { outputs.clone() } else { Vec::new() };
     let gradients: Option<GradientCell<B>> =
         (outputs.len() > 1).then(|| Arc::new(Mutex::new(outputs.iter().map(|_| None).collect())));
+    let keep = |(index, input): (usize, FloatTensor<B>)| KeptInput {
+        shape: input.shape(),
+        values: op.reads_input(index).then_some(input),
+    };
+    let plain = plain.into_iter().enumerate().map(keep).collect();
     let state = State { op, inputs: plain, outputs: kept, saved: SavedBox(saved), gradients: gradients.clone() };
     let prepared =
         Node.prepare::<C>(inputs.each_ref().map(FloatTensor::<Autodiff<B, C>>::node)).compute_bound().stateful();

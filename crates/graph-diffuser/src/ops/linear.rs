@@ -80,6 +80,10 @@ impl SliceOp for MapRows {
         (vec![Output { shape: vec![values.len() / self.outputs, self.outputs], values }], Arc::new(()))
     }
 
+    fn reads_input(&self, index: usize) -> bool {
+        index < 2
+    }
+
     fn reads_outputs(&self) -> bool {
         self.then != kernel::Then::Nothing
     }
@@ -93,7 +97,8 @@ impl SliceOp for MapRows {
     ) -> Vec<Gradient> {
         let d_y = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
         let y = outputs.first().copied().unwrap_or_default();
-        let made = kernel::backward(Isa::best(), &self.map(inputs), inputs[0], y, d_y);
+        let map = Linear { bias: None, ..self.map(inputs) };
+        let made = kernel::backward(Isa::best(), &map, inputs[0], y, d_y);
         [made.x, made.weight, made.bias].into_iter().take(inputs.len()).map(Gradient::from).collect()
     }
 }

@@ -106,6 +106,10 @@ impl SliceOp for Meet {
         (vec![Output { shape: vec![values.len() / self.width, self.width], values }], Arc::new(()))
     }
 
+    fn reads_input(&self, _index: usize) -> bool {
+        false
+    }
+
     fn backward(
         &self,
         inputs: &[&[f32]],

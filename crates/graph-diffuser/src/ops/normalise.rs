@@ -15,6 +15,8 @@ use super::fused::{self, Gradient, Output, Saved, SliceOp};
 pub(crate) struct NormaliseRows {
     /// Whether negative results become zero.
     pub(crate) relu: bool,
+    /// Whether there is a residual branch.
+    pub(crate) joins: bool,
     /// What drops some of the branch first.
     pub(crate) dropout: Option<Dropout>,
     /// Statistics of other batches, in evaluation.
@@ -65,6 +67,11 @@ impl SliceOp for NormaliseRows {
         (vec![Output { shape: vec![x.len() / gamma.len(), gamma.len()], values }], Arc::new(kept))
     }
 
+    fn reads_input(&self, index: usize) -> bool {
+        // Rows with a branch are kept as their sum.
+        index < 2 || !self.joins
+    }
+
     fn backward(
         &self,
         inputs: &[&[f32]],
@@ -80,7 +87,7 @@ impl SliceOp for NormaliseRows {
         let made = kernel::backward(Isa::best(), x, self.dropout, gamma, beta, statistics, self.relu, d_y);
         let d_x = Gradient::from(made.x);
         // Where nothing was dropped the branch gets what the rows get.
-        let d_branch = (inputs.len() == 4).then(|| made.branch.map_or_else(|| d_x.clone(), Gradient::from));
+        let d_branch = self.joins.then(|| made.branch.map_or_else(|| d_x.clone(), Gradient::from));
         [Some(made.gamma.into()), Some(made.beta.into()), Some(d_x), d_branch].into_iter().flatten().collect()
     }
 }
