@@ -9,6 +9,7 @@
 //! saves a logarithm a pair. It can vanish for a whole row; such a row is done again as
 //! `softmax(content + log σ(position))`, which cannot.
 
+use std::cell::RefCell;
 use std::f32::consts::{LN_2, LOG2_E};
 use std::ops::Range;
 
@@ -94,8 +95,10 @@ pub fn forward(isa: Isa, graphs: Graphs<'_>, rule: &Rule, qkv: &[f32], position:
     let mut statistics = Vec::with_capacity(statistics_length);
     let writes = (Shared(out.as_mut_ptr()), Shared(statistics.as_mut_ptr()));
     let work = Work::by_graph(&inputs);
-    work.tasks(&inputs).into_par_iter().with_max_len(1).for_each_init(Scratch::default, |scratch, units| {
-        isa.run(Forward { inputs, work: &work, units, out: writes.0, statistics: writes.1, scratch });
+    work.tasks(&inputs).into_par_iter().with_max_len(1).for_each(|units| {
+        Scratch::with(|scratch| {
+            isa.run(Forward { inputs, work: &work, units, out: writes.0, statistics: writes.1, scratch });
+        });
     });
     // SAFETY: every entry belongs to one head of one graph, and every such unit has written its own.
     unsafe {
@@ -138,8 +141,8 @@ pub fn backward(
         cls: Shared(d_cls.as_mut_ptr()),
     };
     let work = Work::by_block(&inputs);
-    work.tasks(&inputs).into_par_iter().with_max_len(1).for_each_init(Scratch::default, |scratch, units| {
-        isa.run(Backward { inputs, results, work: &work, units, writes, scratch });
+    work.tasks(&inputs).into_par_iter().with_max_len(1).for_each(|units| {
+        Scratch::with(|scratch| isa.run(Backward { inputs, results, work: &work, units, writes, scratch }));
     });
     // SAFETY: every entry belongs to one head of one graph or, of the scores, of one block, and every such
     // unit has written its own. `Work::by_block` has checked that no score is left out.
@@ -671,11 +674,16 @@ impl Row {
         }
     }
 
-    /// Fetches the scores that will be read where `j` is now when the next rows are worked on.
+    /// Fetches the scores that will be read, and the place of gradients that will be written, when the next
+    /// rows have come to `j`.
     #[inline(always)]
     fn prefetch_position<S: Simd>(&self, simd: S, j: usize) {
+        let ahead = j + ROWS * self.scored;
         if let Some(position) = self.position {
-            simd.prefetch(position.wrapping_add(j + ROWS * self.scored));
+            simd.prefetch(position.wrapping_add(ahead));
+        }
+        if let Some(d_position) = self.d_position {
+            simd.prefetch(d_position.wrapping_add(ahead));
         }
     }
 
@@ -1425,7 +1433,7 @@ unsafe fn unpack_across<S: Simd>(
     }
 }
 
-/// Memory of one task, used again by each of its units.
+/// Memory of one thread, used again by each of its units.
 #[derive(Default)]
 struct Scratch(Vec<Line>);
 
@@ -1435,6 +1443,12 @@ struct Scratch(Vec<Line>);
 struct Line([f32; 16]);
 
 impl Scratch {
+    /// Kept from call to call: clearing it for every task took a fiftieth of the time.
+    fn with(work: impl FnOnce(&mut Self)) {
+        thread_local!(static OF_THREAD: RefCell<Scratch> = RefCell::default());
+        OF_THREAD.with_borrow_mut(work);
+    }
+
     /// Areas of these lengths, each at the start of a line; what is in them is left from before.
     fn areas<const N: usize>(&mut self, lengths: [usize; N]) -> [*mut f32; N] {
         let lines = lengths.map(|length| length.div_ceil(16));
