@@ -897,7 +897,7 @@ mod tests {
             assert_eq!(run(4)[0], values[lanes - 1]);
             assert_eq!(run(5)[..5], [-1.0, -1.0, -1.0, -1.0, 1.0]);
             assert_eq!(run(6)[..5], [-3.0, -2.0, -1.0, 9.0, 9.0]);
-            let alternating = |lane: usize| if lane % 2 == 0 { values[lane / 2] } else { -values[lane / 2] };
+            let alternating = |lane: usize| if lane.is_multiple_of(2) { values[lane / 2] } else { -values[lane / 2] };
             assert_eq!(run(9)[..lanes], (0..lanes).map(alternating).collect::<Vec<f32>>());
             let pairs: Vec<f32> = values.chunks(2).map(|pair| pair[0] + pair[1]).collect();
             assert_eq!(run(10)[..lanes / 2], pairs[..lanes / 2]);

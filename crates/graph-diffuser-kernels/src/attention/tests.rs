@@ -39,18 +39,18 @@ struct Case {
     batch: Batch,
     rule: Rule,
     qkv: Vec<f32>,
-    position: Option<Scores>,
+    position: Option<Blocks>,
     d_out: Vec<f32>,
 }
 
 /// What a [`Position`] points to.
-struct Scores {
+struct Blocks {
     scores: Vec<f32>,
     starts: Vec<usize>,
     cls: Option<Vec<f32>>,
 }
 
-impl Scores {
+impl Blocks {
     /// Drawn for graphs of these sizes; those with one name in `blocks` share a block.
     fn new(sizes: &[usize], blocks: &[usize], cls: bool, heads: usize, size: f32) -> Self {
         let (mut seen, mut end) = (std::collections::BTreeMap::new(), 0);
@@ -82,11 +82,11 @@ struct Given<T> {
 impl Case {
     fn new(sizes: &[usize], rule: Rule, directed: bool, size: f32) -> Self {
         let blocks: Vec<usize> = (0..sizes.len()).collect();
-        let position = directed.then(|| Scores::new(sizes, &blocks, false, rule.heads, size));
+        let position = directed.then(|| Blocks::new(sizes, &blocks, false, rule.heads, size));
         Self::with_position(sizes, rule, position)
     }
 
-    fn with_position(sizes: &[usize], rule: Rule, position: Option<Scores>) -> Self {
+    fn with_position(sizes: &[usize], rule: Rule, position: Option<Blocks>) -> Self {
         let batch = Batch::new(sizes);
         let r = batch.graphs().nodes();
         let qkv = draw(1, r * rule.columns(), 1.5);
@@ -95,7 +95,7 @@ impl Case {
 
     fn run(&self, isa: Isa) -> Given<f32> {
         let (graphs, rule) = (self.batch.graphs(), &self.rule);
-        let position = self.position.as_ref().map(Scores::view);
+        let position = self.position.as_ref().map(Blocks::view);
         let Attended { out, statistics } = forward(isa, graphs, rule, &self.qkv, position);
         let gradients = backward(isa, graphs, rule, &self.qkv, position, (&out, &statistics), &self.d_out);
         Given { out, d_qkv: gradients.qkv, d_scores: gradients.scores, d_cls: gradients.cls }
@@ -318,6 +318,23 @@ fn gates_that_all_but_close_leave_the_equations_true() {
 }
 
 #[test]
+fn content_of_any_size_agrees_with_the_equations() {
+    // Below and above what is exponentiated as it stands; some units of the middle size are on either side.
+    for size in [1.0, 3.5, 8.0] {
+        for (content, directed, combine) in modes() {
+            let rule = Rule { content, combine, dropout: Some(dropout()), ..rule(2, 5) };
+            let mut case = Case::new(&RAGGED, rule, directed, 4.0);
+            let columns = rule.columns();
+            for row in case.qkv.chunks_mut(columns) {
+                row[..columns - rule.width].iter_mut().for_each(|value| *value *= size);
+            }
+            // Content scores up to 200 are rounded at 1e-5.
+            case.check_to(4e-5);
+        }
+    }
+}
+
+#[test]
 fn the_largest_content_may_have_the_smallest_gate() {
     // One head of width one: content of the first row is (100, 0), its gates e^-120 and 1/2. In
     // logarithms (-20, -0.69): a weight of 4e-9 for the first.
@@ -425,7 +442,7 @@ fn a_graph_is_the_same_alone_or_in_a_batch() {
                 batch: Batch::new(&[n]),
                 rule,
                 qkv: of_nodes(&whole.qkv, rule.columns()),
-                position: whole.position.as_ref().map(|position| Scores {
+                position: whole.position.as_ref().map(|position| Blocks {
                     scores: of_pairs(&position.scores),
                     starts: vec![0],
                     cls: None,
@@ -453,7 +470,7 @@ fn cls_scores_and_shared_blocks_agree_with_the_equations() {
             for clamp in [None, Some(0.7)] {
                 for dropout in [None, Some(dropout())] {
                     let rule = Rule { content, combine, clamp, dropout, ..rule(3, 5) };
-                    let scores = Scores::new(&sizes, &blocks, cls, 3, 4.0);
+                    let scores = Blocks::new(&sizes, &blocks, cls, 3, 4.0);
                     Case::with_position(&sizes, rule, Some(scores)).check();
                 }
             }
@@ -467,7 +484,7 @@ fn graphs_of_every_size_agree_with_the_equations() {
     for cls in [false, true] {
         let sizes: Vec<usize> = (usize::from(cls)..70).chain([127, 128, 129, 300]).collect();
         let blocks: Vec<usize> = (0..sizes.len()).collect();
-        let scores = Scores::new(&sizes, &blocks, cls, 1, 3.0);
+        let scores = Blocks::new(&sizes, &blocks, cls, 1, 3.0);
         Case::with_position(&sizes, rule, Some(scores)).check();
     }
     Case::new(&[], rule, true, 1.0).check();
@@ -478,7 +495,7 @@ fn graphs_of_every_size_agree_with_the_equations() {
 fn shared_blocks_and_cls_scores_are_the_same_to_the_bit_on_any_number_of_threads() {
     let sizes: Vec<usize> = (0..60).map(|graph| 1 + graph % 7 * 11).collect();
     let blocks: Vec<usize> = (0..60).map(|graph| graph % 7).collect();
-    let case = Case::with_position(&sizes, rule(2, 5), Some(Scores::new(&sizes, &blocks, true, 2, 3.0)));
+    let case = Case::with_position(&sizes, rule(2, 5), Some(Blocks::new(&sizes, &blocks, true, 2, 3.0)));
     on_any_number_of_threads(&case);
 }
 

@@ -233,9 +233,10 @@ mod tests {
         ScoreRule { heads, combine, clamp, dropout: None }
     }
 
-    fn plain(scores: Tensor<2>, layout: &Layout) -> Option<PositionScores> {
+    /// A block a graph.
+    fn plain(scores: Tensor<2>, layout: &Layout) -> PositionScores {
         let starts = Arc::new(layout.pair_starts[..layout.graphs()].to_vec());
-        Some(PositionScores { scores, starts, cls: None })
+        PositionScores { scores, starts, cls: None }
     }
 
     fn numbers(tensor: Tensor<2>) -> Vec<f64> {
@@ -258,28 +259,34 @@ mod tests {
         let quarter = -(3_f64.ln()); // σ of it is 1/4
         let position = tensor(vec![quarter, 0.0, 0.0, 0.0], [1, 4]);
         let layout = Layout::new(vec![2]);
-        let out = attend_reference(qkv.clone(), 1, plain(position, &layout), &layout, &rule(1, Combine::Gate, None));
+        let out =
+            attend_reference(qkv.clone(), 1, Some(plain(position, &layout)), &layout, &rule(1, Combine::Gate, None));
         assert_close(&numbers(out), &[15.0, 15.0]);
         // Content alone: 2/3 and 1/3 in the first row.
         let out = attend_reference(qkv.clone(), 1, None, &layout, &rule(1, Combine::Gate, None));
         assert_close(&numbers(out), &[(2.0 * 10.0 + 20.0) / 3.0, 15.0]);
         // Position added: exp(ln 3) triples the first pair.
         let position = tensor(vec![3_f64.ln(), 0.0, 0.0, 0.0], [1, 4]);
-        let out =
-            attend_reference(qkv.clone(), 1, plain(position.clone(), &layout), &layout, &rule(1, Combine::Add, None));
+        let out = attend_reference(
+            qkv.clone(),
+            1,
+            Some(plain(position.clone(), &layout)),
+            &layout,
+            &rule(1, Combine::Add, None),
+        );
         assert_close(&numbers(out), &[(6.0 * 10.0 + 20.0) / 7.0, 15.0]);
         // A clamp at ln 2 lets it only double, and leaves the content as it is.
         let out = attend_reference(
             qkv,
             1,
-            plain(position.clone(), &layout),
+            Some(plain(position.clone(), &layout)),
             &layout,
             &rule(1, Combine::Add, Some(2_f64.ln())),
         );
         assert_close(&numbers(out), &[(4.0 * 10.0 + 20.0) / 5.0, 15.0]);
         // Values and position alone.
         let values = tensor(vec![10.0, 20.0], [2, 1]);
-        let out = attend_reference(values, 1, plain(position, &layout), &layout, &rule(1, Combine::Add, None));
+        let out = attend_reference(values, 1, Some(plain(position, &layout)), &layout, &rule(1, Combine::Add, None));
         assert_close(&numbers(out), &[(3.0 * 10.0 + 20.0) / 4.0, 15.0]);
     }
 
@@ -297,7 +304,8 @@ mod tests {
         let position = tensor(draw(h * layout.pairs()), [h, layout.pairs()]);
         for combine in [Combine::Gate, Combine::Add] {
             let qkv = tensor(qkv.clone(), [r, 3 * d]);
-            let out = attend_reference(qkv, d, plain(position.clone(), &layout), &layout, &rule(h, combine, None));
+            let out =
+                attend_reference(qkv, d, Some(plain(position.clone(), &layout)), &layout, &rule(h, combine, None));
             assert_close(&numbers(out), &vec![1.0; r * d]);
         }
     }
@@ -337,9 +345,9 @@ mod tests {
                     plain(all.select(1, columns.clone()), &layout)
                 } else {
                     let starts = Arc::new(graphs.iter().map(|&(_, block)| block_starts[block]).collect());
-                    Some(PositionScores { scores: scores.clone(), starts, cls: cls.then(|| cls_score.clone()) })
+                    PositionScores { scores: scores.clone(), starts, cls: cls.then(|| cls_score.clone()) }
                 };
-                let out = attend_reference(qkv.clone(), d, position, &layout, &rule(h, Combine::Gate, None));
+                let out = attend_reference(qkv.clone(), d, Some(position), &layout, &rule(h, Combine::Gate, None));
                 let gradients = (out.clone() * gradient_of.clone()).sum().backward();
                 let mut seen = vec![numbers(out)];
                 let inputs = [Some(qkv), Some(scores), cls.then_some(cls_score)].into_iter().flatten();
@@ -359,7 +367,7 @@ mod tests {
         let layout = Layout::new(vec![2]);
         let qkv = tensor(vec![1e4, 1e4, 1.0, -1e4, -1e4, 2.0], [2, 3]).cast(DType::F32);
         let position = tensor(vec![-1e4, 1e4, 1e4, -1e4], [1, 4]).cast(DType::F32);
-        let out = attend_reference(qkv, 1, plain(position, &layout), &layout, &rule(1, Combine::Gate, None));
+        let out = attend_reference(qkv, 1, Some(plain(position, &layout)), &layout, &rule(1, Combine::Gate, None));
         assert!(numbers(out).iter().all(|value| value.is_finite()));
     }
 }

@@ -1,0 +1,406 @@
+//! Products of blocks of rows, and the copies that make their operands dense.
+
+use std::cell::RefCell;
+
+use crate::simd::Simd;
+
+/// Query rows worked on together: with two vectors of keys they fill 16 of the 32 registers of
+/// AVX-512, with one they fill 8 of the 16 of AVX2, and either hides the latency of a multiply-add.
+pub(super) const ROWS: usize = 8;
+
+/// `product[row][column] = Σ_k left[row, k] · right[k, column]` for [`ROWS`] rows and `columns`
+/// columns, a multiple of the lanes.
+///
+/// An entry of `left` is `row · row_step + k · depth_step` from its start; the other two are dense.
+///
+/// # Safety
+/// All these entries are in memory.
+#[inline(always)]
+pub(super) unsafe fn multiply<S: Simd>(
+    simd: S,
+    depth: usize,
+    left: *const f32,
+    row_step: usize,
+    depth_step: usize,
+    right: *const f32,
+    columns: usize,
+    product: *mut f32,
+) {
+    // SAFETY: all calls stay within the columns.
+    unsafe {
+        let mut column = 0;
+        // With 32 registers there is room for 16 sums, which hide the latency of a multiply-add with
+        // ease: two vectors a row, or two sums of one.
+        if S::LANES == 16 {
+            while column + 2 * S::LANES <= columns {
+                let (right, product) = (right.add(column), product.add(column));
+                multiply_block::<S, 2, 1>(simd, depth, left, row_step, depth_step, right, columns, product);
+                column += 2 * S::LANES;
+            }
+            if column < columns {
+                let (right, product) = (right.add(column), product.add(column));
+                multiply_block::<S, 1, 2>(simd, depth, left, row_step, depth_step, right, columns, product);
+            }
+        } else {
+            while column < columns {
+                let (right, product) = (right.add(column), product.add(column));
+                multiply_block::<S, 1, 1>(simd, depth, left, row_step, depth_step, right, columns, product);
+                column += S::LANES;
+            }
+        }
+    }
+}
+
+/// [`ROWS`] rows of `VECTORS` vectors, each the total of `SUMS` sums.
+///
+/// # Safety
+/// As for [`multiply`].
+#[inline(always)]
+unsafe fn multiply_block<S: Simd, const VECTORS: usize, const SUMS: usize>(
+    simd: S,
+    depth: usize,
+    left: *const f32,
+    row_step: usize,
+    depth_step: usize,
+    right: *const f32,
+    columns: usize,
+    product: *mut f32,
+) {
+    let mut sums = [[[simd.zero(); VECTORS]; ROWS]; SUMS];
+    // SAFETY: the caller says that these entries exist.
+    unsafe {
+        let (mut left, mut right) = (left, right);
+        let mut k = 0;
+        while k + SUMS <= depth {
+            for sums in &mut sums {
+                add_products(simd, left, row_step, right, sums);
+                left = left.wrapping_add(depth_step);
+                right = right.wrapping_add(columns);
+            }
+            k += SUMS;
+        }
+        if k < depth {
+            add_products(simd, left, row_step, right, &mut sums[0]);
+        }
+        for row in 0..ROWS {
+            for v in 0..VECTORS {
+                let mut total = sums[0][row][v];
+                for sums in &sums[1..] {
+                    total = simd.add(total, sums[row][v]);
+                }
+                simd.store(product.add(row * columns + v * S::LANES), total);
+            }
+        }
+    }
+}
+
+/// Adds the products of one column of `left` and one row of `right`.
+///
+/// # Safety
+/// `left` has [`ROWS`] numbers, `row_step` apart, and `right` has `VECTORS` vectors.
+#[inline(always)]
+unsafe fn add_products<S: Simd, const VECTORS: usize>(
+    simd: S,
+    left: *const f32,
+    row_step: usize,
+    right: *const f32,
+    sums: &mut [[S::V; VECTORS]; ROWS],
+) {
+    // SAFETY: the caller says so.
+    unsafe {
+        let mut vectors = [simd.zero(); VECTORS];
+        for (v, vector) in vectors.iter_mut().enumerate() {
+            *vector = simd.load(right.add(v * S::LANES));
+        }
+        for (row, sums) in sums.iter_mut().enumerate() {
+            let factor = simd.splat(*left.add(row * row_step));
+            for (sum, vector) in sums.iter_mut().zip(vectors) {
+                *sum = simd.mul_add(factor, vector, *sum);
+            }
+        }
+    }
+}
+
+/// `product[row][c] = Σ_k left[row][k] · right[k][c]` for [`ROWS`] rows, with `right` as [`pack_along`] has
+/// left it.
+///
+/// # Safety
+/// `left` is `[ROWS, left_step]`, with zeros from `depth` to the next even number; there is room for
+/// `[ROWS, d_padded]`.
+#[inline(always)]
+pub(super) unsafe fn gather<S: Simd>(
+    simd: S,
+    depth: usize,
+    left: *const f32,
+    left_step: usize,
+    right: *const f32,
+    d: usize,
+    product: *mut f32,
+) {
+    // SAFETY: the caller says so.
+    unsafe {
+        if in_pairs(simd, d) {
+            let mut sums = [simd.zero(); ROWS];
+            let mut k = 0;
+            while k < depth {
+                let rows = simd.load(right.add(k / 2 * S::LANES));
+                for (row, sum) in sums.iter_mut().enumerate() {
+                    *sum = simd.mul_add(simd.splat_pair(left.add(row * left_step + k)), rows, *sum);
+                }
+                k += 2;
+            }
+            for (row, sum) in sums.into_iter().enumerate() {
+                simd.store(product.add(row * S::LANES), simd.add_pairs(sum));
+            }
+        } else {
+            multiply(simd, depth, left, left_step, 1, right, d.next_multiple_of(S::LANES), product);
+        }
+    }
+}
+
+/// Whether a vector has room for two rows of `d`.
+#[inline(always)]
+fn in_pairs<S: Simd>(_: S, d: usize) -> bool {
+    2 * d <= S::LANES
+}
+
+/// `sums[d][j] += Σ_row left[d][row] · right[row][j]` for `d_head` by `columns` sums and [`ROWS`] rows.
+///
+/// # Safety
+/// All these entries are in memory; `columns` is a multiple of the lanes.
+#[inline(always)]
+pub(super) unsafe fn accumulate<S: Simd>(
+    simd: S,
+    d_head: usize,
+    left: *const f32,
+    left_step: usize,
+    right: *const f32,
+    columns: usize,
+    sums: *mut f32,
+) {
+    // SAFETY: both calls stay within the columns.
+    unsafe {
+        let mut column = 0;
+        if S::LANES == 16 {
+            while column + 2 * S::LANES <= columns {
+                accumulate_block::<S, 2>(simd, d_head, left, left_step, right.add(column), columns, sums.add(column));
+                column += 2 * S::LANES;
+            }
+        }
+        while column < columns {
+            accumulate_block::<S, 1>(simd, d_head, left, left_step, right.add(column), columns, sums.add(column));
+            column += S::LANES;
+        }
+    }
+}
+
+/// # Safety
+/// As for [`accumulate`].
+#[inline(always)]
+unsafe fn accumulate_block<S: Simd, const VECTORS: usize>(
+    simd: S,
+    d_head: usize,
+    left: *const f32,
+    left_step: usize,
+    right: *const f32,
+    columns: usize,
+    sums: *mut f32,
+) {
+    // SAFETY: the caller says that these entries exist.
+    unsafe {
+        let mut rows = [[simd.zero(); VECTORS]; ROWS];
+        for (row, vectors) in rows.iter_mut().enumerate() {
+            for (v, vector) in vectors.iter_mut().enumerate() {
+                *vector = simd.load(right.add(row * columns + v * S::LANES));
+            }
+        }
+        for d in 0..d_head {
+            let sums = sums.add(d * columns);
+            let mut totals = [simd.zero(); VECTORS];
+            for (v, total) in totals.iter_mut().enumerate() {
+                *total = simd.load(sums.add(v * S::LANES));
+            }
+            for (row, vectors) in rows.iter().enumerate() {
+                let factor = simd.splat(*left.add(d * left_step + row));
+                for (total, vector) in totals.iter_mut().zip(vectors) {
+                    *total = simd.mul_add(factor, *vector, *total);
+                }
+            }
+            for (v, total) in totals.into_iter().enumerate() {
+                simd.store(sums.add(v * S::LANES), total);
+            }
+        }
+    }
+}
+
+/// `a · b`.
+///
+/// # Safety
+/// Both have `d` numbers.
+#[inline(always)]
+pub(super) unsafe fn dot<S: Simd>(simd: S, d: usize, a: *const f32, b: *const f32) -> f32 {
+    let mut total = simd.zero();
+    for start in (0..d).step_by(S::LANES) {
+        // SAFETY: the caller says that they are there.
+        unsafe {
+            let a = simd.load_up_to(a.add(start), d - start);
+            total = simd.mul_add(a, simd.load_up_to(b.add(start), d - start), total);
+        }
+    }
+    simd.sum(total)
+}
+
+/// Multiplies `count` numbers, a multiple of the lanes.
+///
+/// # Safety
+/// They are there.
+#[inline(always)]
+pub(super) unsafe fn scale<S: Simd>(simd: S, count: usize, factor: f32, numbers: *mut f32) {
+    for start in (0..count).step_by(S::LANES) {
+        // SAFETY: the caller says so.
+        unsafe { simd.store(numbers.add(start), simd.mul(simd.load(numbers.add(start)), simd.splat(factor))) };
+    }
+}
+
+/// Copies `d` numbers, scaled.
+///
+/// # Safety
+/// They are there in full vectors, and there is room for `d`.
+#[inline(always)]
+pub(super) unsafe fn copy_scaled<S: Simd>(simd: S, d: usize, from: *const f32, scale: f32, to: *mut f32) {
+    for start in (0..d).step_by(S::LANES) {
+        // SAFETY: the caller says so.
+        unsafe { simd.store_up_to(to.add(start), simd.mul(simd.load(from.add(start)), simd.splat(scale)), d - start) };
+    }
+}
+
+/// Copies `n` rows of `d`, `step` apart, to rows of `d_padded`; what is behind `d` is zero. Narrow rows are
+/// put two in one, their numbers in turns.
+///
+/// # Safety
+/// The rows are there, and there is room for `[n, d_padded]`.
+#[inline(always)]
+pub(super) unsafe fn pack_along<S: Simd>(
+    simd: S,
+    n: usize,
+    d: usize,
+    from: *const f32,
+    step: usize,
+    to: *mut f32,
+    d_padded: usize,
+) {
+    if in_pairs(simd, d) {
+        for row in (0..n).step_by(2) {
+            // SAFETY: the caller says so.
+            unsafe {
+                let first = simd.load_partial(from.add(row * step), d);
+                let second = if row + 1 < n { simd.load_partial(from.add((row + 1) * step), d) } else { simd.zero() };
+                simd.store(to.add(row / 2 * S::LANES), simd.interleave(first, second));
+            }
+        }
+        return;
+    }
+    for row in 0..n {
+        for start in (0..d).step_by(S::LANES) {
+            // SAFETY: the caller says so.
+            unsafe {
+                let values = simd.load_up_to(from.add(row * step + start), d - start);
+                simd.store(to.add(row * d_padded + start), values);
+            }
+        }
+    }
+}
+
+/// Copies `n` rows of `d`, `step` apart, to columns of `[d, n_padded]`; the other columns are zero. Returns
+/// the largest sum of squares of a row.
+///
+/// # Safety
+/// The rows are there, and there is room for `[d, n_padded]`.
+#[inline(always)]
+pub(super) unsafe fn pack_across<S: Simd>(
+    simd: S,
+    n: usize,
+    d: usize,
+    from: *const f32,
+    step: usize,
+    to: *mut f32,
+    n_padded: usize,
+) -> f32 {
+    let mut longest = simd.zero();
+    for row in (0..n).step_by(S::LANES) {
+        let mut squares = simd.zero();
+        for start in (0..d).step_by(S::LANES) {
+            let block = [S::LANES.min(n - row), S::LANES.min(d - start)];
+            // SAFETY: the caller says so.
+            unsafe {
+                let to = to.add(start * n_padded + row);
+                simd.transpose(from.add(row * step + start), step, block, to, n_padded, S::LANES);
+                for column in 0..block[1] {
+                    let column = simd.load(to.add(column * n_padded));
+                    squares = simd.mul_add(column, column, squares);
+                }
+            }
+        }
+        longest = simd.max(longest, squares);
+    }
+    simd.largest(longest)
+}
+
+/// Copies the first `n` columns of `[d, n_padded]` to rows of `d`, `step` apart.
+///
+/// # Safety
+/// The columns are there, and there is room for the rows.
+#[inline(always)]
+pub(super) unsafe fn unpack_across<S: Simd>(
+    simd: S,
+    n: usize,
+    d: usize,
+    from: *const f32,
+    n_padded: usize,
+    to: *mut f32,
+    step: usize,
+) {
+    for row in (0..n).step_by(S::LANES) {
+        for start in (0..d).step_by(S::LANES) {
+            let block = [S::LANES.min(d - start), S::LANES.min(n - row)];
+            // SAFETY: the caller says so.
+            unsafe {
+                let from = from.add(start * n_padded + row);
+                simd.transpose(from, n_padded, block, to.add(row * step + start), step, block[0]);
+            }
+        }
+    }
+}
+
+/// Memory of one thread, used again by each of its units.
+#[derive(Default)]
+pub(super) struct Scratch(Vec<Line>);
+
+/// A cache line: vectors that straddle two take twice as long to load.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([f32; 16]);
+
+impl Scratch {
+    /// Kept from call to call: clearing it for every task took a fiftieth of the time.
+    pub(super) fn with(work: impl FnOnce(&mut Self)) {
+        thread_local!(static OF_THREAD: RefCell<Scratch> = RefCell::default());
+        OF_THREAD.with_borrow_mut(work);
+    }
+
+    /// Areas of these lengths, each at the start of a line; what is in them is left from before.
+    pub(super) fn areas<const N: usize>(&mut self, lengths: [usize; N]) -> [*mut f32; N] {
+        let lines = lengths.map(|length| length.div_ceil(16));
+        let total = lines.iter().sum();
+        if self.0.len() < total {
+            self.0.resize(total, Line([0.0; 16]));
+        }
+        let start = self.0.as_mut_ptr();
+        let mut next = 0;
+        lines.map(|lines| {
+            let area = start.wrapping_add(next).cast();
+            next += lines;
+            area
+        })
+    }
+}
