@@ -24,15 +24,17 @@ use rayon::prelude::*;
 pub use crate::tile::Transform;
 
 use crate::simd::Isa;
-use crate::tile::{self, Affine, Ahead, Buffer, Finish, Matrix, RowSums, Slopes, Start, Sums, WIDTH};
+use crate::tile::{self, Affine, Ahead, Buffer, Finish, Matrix, RowSums, Slopes, Start, Sums, Tiles, WIDTH};
 use crate::tile::{product, product_into_rows, product_onto_rows};
 
 /// Added to a variance before the root.
 const EPSILON: f64 = 1e-5;
 /// Pieces that the pairs are cut into, for up to as many threads.
 const MOST_CHUNKS: usize = 64;
-/// Tiles of a piece, at least: its sums cost as much as one tile to collect.
-const LEAST_TILES: usize = 16;
+/// Pairs of a piece, at least: its sums cost as much as a hundred pairs to collect.
+const LEAST_PAIRS: usize = 2048;
+/// Tiles whose products over pairs are summed at once: as many as the second-level cache holds with ease.
+const GROUP: usize = 512 / WIDTH;
 
 /// Scale and shift of a batch norm.
 #[derive(Debug, Clone, Copy)]
@@ -344,7 +346,7 @@ struct Place {
 impl Plan {
     fn new(pairs: usize) -> Self {
         let tiles = pairs.div_ceil(WIDTH);
-        Self { pairs, tiles, chunks: (tiles / LEAST_TILES).clamp(1, MOST_CHUNKS) }
+        Self { pairs, tiles, chunks: (pairs / LEAST_PAIRS).clamp(1, MOST_CHUNKS) }
     }
 
     fn tiles(self, chunk: usize) -> Range<usize> {
@@ -365,6 +367,12 @@ impl Plan {
         })
     }
 
+    /// Places of a chunk, a group at a time.
+    fn groups(self, chunk: usize) -> Vec<Vec<Place>> {
+        let places: Vec<Place> = self.places(chunk).collect();
+        places.chunks(GROUP).map(<[Place]>::to_vec).collect()
+    }
+
     /// Cuts every row of `[rows, p]` at the ends of chunks: for each chunk its part of every row.
     fn cut_rows<'a>(self, all: impl IntoIterator<Item = &'a mut [f32]>) -> Vec<Vec<&'a mut [f32]>> {
         let mut chunks: Vec<Vec<_>> = (0..self.chunks).map(|_| vec![]).collect();
@@ -378,10 +386,17 @@ impl Plan {
         chunks
     }
 
-    /// Does `work` for every chunk, with a piece for each; results are in the order of chunks.
-    fn run<T: Send, R: Send>(self, pieces: Vec<T>, work: impl Fn(usize, T) -> R + Sync) -> Vec<R> {
+    /// Does `work` for every chunk, with a piece for each; results are in the order of chunks. What `scratch`
+    /// makes is used for many chunks, and must not carry anything from one to the next.
+    fn run<S, T: Send, R: Send>(
+        self,
+        pieces: Vec<T>,
+        scratch: impl Fn() -> S + Sync + Send,
+        work: impl Fn(&mut S, usize, T) -> R + Sync + Send,
+    ) -> Vec<R> {
         debug_assert_eq!(pieces.len(), self.chunks);
-        pieces.into_par_iter().enumerate().map(|(chunk, piece)| work(chunk, piece)).collect()
+        let work = |scratch: &mut S, (chunk, piece): (usize, T)| work(scratch, chunk, piece);
+        pieces.into_par_iter().enumerate().map_init(scratch, work).collect()
     }
 }
 
@@ -415,24 +430,47 @@ impl<'a> Stack<'a> {
     /// Mean and covariance of the transformed stack.
     fn moments(&self) -> Moments {
         let c = self.rows.len();
-        let parts = self.plan.run(vec![(); self.plan.chunks], |chunk, ()| {
-            let (mut x, mut ahead) = (Buffer::tile(c + 1), Ahead::new(2));
-            ahead.add_rows(&self.rows, self.plan.pairs(chunk).start);
-            let mut gather = Gather::new(c);
+        let scratch = || (Group::new(c + 1), Gather::new(c));
+        let parts = self.plan.run(vec![(); self.plan.chunks], scratch, |(x, gather), chunk, ()| {
+            let mut ahead = Ahead::new();
+            ahead.add_rows(&self.rows, self.plan.pairs(chunk).start, GROUP * WIDTH);
             let mut affine = Affine { centre: vec![0.0; c], scale: vec![1.0; c], offset: vec![0.0; c] };
-            for place in self.plan.places(chunk) {
+            for group in self.plan.groups(chunk) {
                 ahead.turn();
-                if place.offset == 0 {
-                    self.load(&affine, place, &mut x);
-                    affine.centre = row_means(&x, c, place.len);
-                    gather.shift.clone_from(&affine.centre);
+                for (slot, &place) in group.iter().enumerate() {
+                    let x = x.tile_mut(slot);
+                    if place.offset == 0 {
+                        self.load(&affine, place, x);
+                        affine.centre = row_means(x, c, place.len);
+                        gather.shift.clone_from(&affine.centre);
+                    }
+                    self.load(&affine, place, x);
                 }
-                self.load(&affine, place, &mut x);
-                gather.sums.add(self.isa, &mut ahead, &x, &x);
+                gather.sums.add(self.isa, &mut ahead, group.len(), x.tiles(), x.tiles());
             }
             gather.finish(self.isa)
         });
         Moments::of_chunks(c, parts)
+    }
+}
+
+/// The tiles of a group, `[GROUP][rows][WIDTH]`.
+struct Group {
+    rows: usize,
+    values: Buffer,
+}
+
+impl Group {
+    fn new(rows: usize) -> Self {
+        Self { rows, values: Buffer::zeros(GROUP * rows * WIDTH) }
+    }
+
+    fn tile_mut(&mut self, slot: usize) -> &mut [f32] {
+        &mut self.values[slot * self.rows * WIDTH..][..self.rows * WIDTH]
+    }
+
+    fn tiles(&self) -> Tiles<'_> {
+        Tiles { rows: self.rows, values: &self.values }
     }
 }
 
@@ -448,7 +486,7 @@ impl Gather {
         Self { shift: vec![0.0; channels], sums: Sums::symmetric(channels + 1) }
     }
 
-    fn finish(self, isa: Isa) -> Moments {
+    fn finish(&mut self, isa: Isa) -> Moments {
         let c = self.shift.len();
         let sums = self.sums.finish(isa);
         let count = sums[(c + 1) * (c + 1) - 1];
@@ -771,7 +809,7 @@ impl Network {
         inputs: &'a [Buffer],
         index: usize,
         place: Place,
-        scratch: &'a mut Buffer,
+        scratch: &'a mut [f32],
     ) -> &'a [f32] {
         if index == 0 {
             stack.load(&self.input, place, scratch);
@@ -782,13 +820,22 @@ impl Network {
         }
     }
 
+    /// Tiles of the input of layer `index` from `first` on, where [`tile`](Self::tile) left them.
+    fn tiles<'a>(&self, inputs: &'a [Buffer], index: usize, first: Place, scratch: &'a Group) -> Tiles<'a> {
+        if index == 0 {
+            return scratch.tiles();
+        }
+        let rows = self.channels + 1;
+        Tiles { rows, values: &inputs[index - 1][first.tile * rows * WIDTH..] }
+    }
+
     /// Says that the tiles of a chunk of the input of layer `index` will be needed.
     fn announce(&self, stack: &Stack<'_>, inputs: &[Buffer], index: usize, chunk: usize, ahead: &mut Ahead) {
         if index == 0 {
-            ahead.add_rows(&stack.rows, stack.plan.pairs(chunk).start);
+            ahead.add_rows(&stack.rows, stack.plan.pairs(chunk).start, GROUP * WIDTH);
         } else {
-            let rows = self.channels + 1;
-            ahead.add_tiles(&inputs[index - 1][stack.plan.tiles(chunk).start * rows * WIDTH..], rows);
+            let size = (self.channels + 1) * WIDTH;
+            ahead.add_groups(&inputs[index - 1][stack.plan.tiles(chunk).start * size..], GROUP * size);
         }
     }
 
@@ -833,7 +880,7 @@ impl Network {
             (Buffer::tile(c + 1), Buffer::tile(self.hidden + 1), Buffer::tile(c + 1));
         let Some(place) = stack.plan.places(0).next() else { return vec![0.0; c] };
         let t = self.tile(stack, inputs, index, place, &mut scratch);
-        self.step(stack.isa, &mut Ahead::new(0), index, t, place.len, &mut relu, &mut out);
+        self.step(stack.isa, &mut Ahead::new(), index, t, place.len, &mut relu, &mut out);
         double(&row_means(&out, c, place.len))
     }
 
@@ -849,17 +896,20 @@ impl Network {
             pieces.push(piece);
             rest = later;
         }
-        let parts = plan.run(pieces, |chunk, piece| {
-            let (mut scratch, mut relu) = (Buffer::tile(c + 1), Buffer::tile(self.hidden + 1));
-            let (mut gather, ahead) = (Gather::new(c), &mut Ahead::new(2));
+        let scratch = || (Buffer::tile(c + 1), Buffer::tile(self.hidden + 1), Gather::new(c));
+        let parts = plan.run(pieces, scratch, |(scratch, relu, gather), chunk, piece| {
+            let ahead = &mut Ahead::new();
             self.announce(stack, inputs, index, chunk, ahead);
-            ahead.add_tiles(piece, c + 1);
-            for place in plan.places(chunk) {
-                let out = &mut piece[place.offset / WIDTH * size..][..size];
+            ahead.add_groups(piece, GROUP * size);
+            for group in plan.groups(chunk) {
                 ahead.turn();
-                let t = self.tile(stack, inputs, index, place, &mut scratch);
-                self.step(isa, ahead, index, t, place.len, &mut relu, out);
-                gather.sums.add(isa, ahead, out, out);
+                for &place in &group {
+                    let out = &mut piece[place.offset / WIDTH * size..][..size];
+                    let t = self.tile(stack, inputs, index, place, scratch);
+                    self.step(isa, ahead, index, t, place.len, relu, out);
+                }
+                let made = Tiles { rows: c + 1, values: &piece[group[0].offset / WIDTH * size..] };
+                gather.sums.add(isa, ahead, group.len(), made, made);
             }
             gather.finish(isa)
         });
@@ -890,22 +940,24 @@ impl Network {
             });
             pieces.push((rows, own));
         }
-        plan.run(pieces, |chunk, (mut rows, mut own)| {
-            let (mut x, mut next) = (Buffer::tile(c + 1), Buffer::tile(c + 1));
-            let (mut relu, mut out) = (Buffer::tile(self.hidden + 1), Buffer::tile(self.scores));
-            let (first_own, ahead) = (own_of(self_pairs, plan.pairs(chunk)).start, &mut Ahead::new(2));
+        let [scores, hidden] = [self.scores, self.hidden + 1];
+        let scratch = || [c + 1, c + 1, hidden, scores].map(Buffer::tile);
+        plan.run(pieces, scratch, |[x, next, relu, out], chunk, (mut rows, mut own)| {
+            let (first_own, ahead) = (own_of(self_pairs, plan.pairs(chunk)).start, &mut Ahead::new());
             self.announce(stack, inputs, inputs.len(), chunk, ahead);
-            ahead.add_rows(&rows, 0);
+            ahead.add_rows(&rows, 0, GROUP * WIDTH);
             for place in plan.places(chunk) {
-                ahead.turn();
-                let mut t = self.tile(stack, inputs, inputs.len(), place, &mut x);
-                for index in inputs.len()..self.layers.len() {
-                    self.step(isa, ahead, index, t, place.len, &mut relu, &mut next);
-                    std::mem::swap(&mut x, &mut next);
-                    t = &x;
+                if place.offset.is_multiple_of(GROUP * WIDTH) {
+                    ahead.turn();
                 }
-                product(isa, ahead, &self.position, t, Start::Zero, Finish::Nothing, &mut out); // Eq. 6
-                tile::store(isa, &out, &mut rows, place.offset, place.len);
+                let mut t = self.tile(stack, inputs, inputs.len(), place, x);
+                for index in inputs.len()..self.layers.len() {
+                    self.step(isa, ahead, index, t, place.len, relu, next);
+                    std::mem::swap(x, next);
+                    t = x;
+                }
+                product(isa, ahead, &self.position, t, Start::Zero, Finish::Nothing, out); // Eq. 6
+                tile::store(isa, out, &mut rows, place.offset, place.len);
                 if let Some(own) = &mut own {
                     for number in own_of(self_pairs, place.start..place.start + place.len) {
                         let column = self_pairs[number] - place.start;
@@ -939,65 +991,78 @@ impl Network {
         // With few scores, sums of their products with the rectifier's output give ∂W_p and ∂W₂ at once; with
         // more than two for each channel it is less work to form the layer's output and its gradient.
         let multiplied_out = is_last && layer.is_some() && upper.rows.len() < 2 * c;
-        let parts = plan.run(plan.cut_rows([d_stack]), |chunk, mut rows| {
-            let (mut scratch, mut unused) = (Buffer::tile(c + 1), Buffer::tile(c + 1));
-            let (mut x, mut d_x) = (Buffer::tile(c + 1), Buffer::tile(c));
-            let (mut relu, mut g) = (Buffer::tile(hidden + 1), Buffer::tile(hidden));
-            let mut d_scores = Buffer::tile(upper.rows.len());
-            let mut position = Sums::new(if is_last { upper.rows.len() } else { 0 }, c + 1);
-            let mut by_relu = Sums::new(if multiplied_out { upper.rows.len() } else { 0 }, hidden);
-            let (mut second, mut first, mut dots) = (Sums::new(c, hidden), Sums::new(hidden, c + 1), RowSums::new(c));
+        let scratch = || Descent {
+            groups: [c + 1, c + 1, c, hidden + 1, hidden, upper.rows.len()].map(Group::new),
+            position: Sums::new(if is_last { upper.rows.len() } else { 0 }, c + 1),
+            by_relu: Sums::new(if multiplied_out { upper.rows.len() } else { 0 }, hidden),
+            second: Sums::new(c, hidden),
+            first: Sums::new(hidden, c + 1),
+            dots: RowSums::new(c),
+        };
+        let parts = plan.run(plan.cut_rows([d_stack]), scratch, |scratch, chunk, mut rows| {
+            let Descent { groups: [scratch, x, d_x, relu, g, d_scores], position, by_relu, second, first, dots } =
+                scratch;
             let mut own = OwnTiles { d: Buffer::tile(c), relu: Buffer::tile(hidden), len: 0 };
-            let ahead = &mut Ahead::new(1);
+            let ahead = &mut Ahead::new();
             self.announce(stack, inputs, index, chunk, ahead);
-            ahead.add_rows(&rows, 0);
+            ahead.add_rows(&rows, 0, GROUP * WIDTH);
             if is_last {
-                ahead.add_rows(&upper.rows, plan.pairs(chunk).start);
+                ahead.add_rows(&upper.rows, plan.pairs(chunk).start, GROUP * WIDTH);
             } else {
                 self.announce(stack, inputs, index + 1, chunk, ahead);
             }
-            for place in plan.places(chunk) {
+            for group in plan.groups(chunk) {
                 ahead.turn();
-                let t = self.tile(stack, inputs, index, place, &mut scratch);
-                if let Some(layer) = layer {
-                    product(isa, ahead, &layer.first, t, Start::Zero, Finish::Relu, &mut relu);
-                    tile::fill_ones(&mut relu[hidden * WIDTH..], place.len);
-                }
-                if is_last {
-                    tile::load(isa, &upper.rows, place.start, place.len, &mut d_scores);
-                    let output = if layer.is_some() && !multiplied_out {
-                        self.add_second(isa, ahead, index, t, place.len, &relu, &mut x);
-                        &x[..]
-                    } else {
-                        t
-                    };
-                    position.add(isa, ahead, &d_scores, output);
-                    product(isa, ahead, &upper.transposed, &d_scores, Start::Zero, Finish::Nothing, &mut d_x);
-                    upper.add_own(place, &mut d_x);
-                } else {
-                    let output = self.tile(stack, inputs, index + 1, place, &mut unused);
-                    product_onto_rows(isa, ahead, &correction, output, &rows, (place.offset, place.len), &mut d_x);
-                }
-                if index == 0 {
-                    dots.add(isa, &d_x, t);
-                }
-                if let Some(layer) = layer {
-                    if multiplied_out {
-                        by_relu.add(isa, ahead, &d_scores, &relu);
-                        own.gather(upper, place, &relu, |d, relu| second.add(isa, ahead, d, relu));
-                    } else {
-                        second.add(isa, ahead, &d_x, &relu);
-                    }
-                    let mask = Finish::WherePositive(&relu);
-                    product(isa, ahead, &layer.second_transposed, &d_x, Start::Zero, mask, &mut g);
-                    first.add(isa, ahead, &g, t);
+                for (slot, &place) in group.iter().enumerate() {
                     let at = (place.offset, place.len);
-                    product_into_rows(isa, ahead, &layer.first_transposed, &g, &mut d_x, &mut rows, at);
-                } else {
-                    tile::store(isa, &d_x, &mut rows, place.offset, place.len);
+                    let t = self.tile(stack, inputs, index, place, scratch.tile_mut(slot));
+                    let (relu, d_x) = (relu.tile_mut(slot), d_x.tile_mut(slot));
+                    if let Some(layer) = layer {
+                        product(isa, ahead, &layer.first, t, Start::Zero, Finish::Relu, relu);
+                        tile::fill_ones(&mut relu[hidden * WIDTH..], place.len);
+                    }
+                    if is_last {
+                        let d_scores = d_scores.tile_mut(slot);
+                        tile::load(isa, &upper.rows, place.start, place.len, d_scores);
+                        if layer.is_some() && !multiplied_out {
+                            self.add_second(isa, ahead, index, t, place.len, relu, x.tile_mut(slot));
+                        }
+                        product(isa, ahead, &upper.transposed, d_scores, Start::Zero, Finish::Nothing, d_x);
+                        upper.add_own(place, d_x);
+                    } else {
+                        let output = self.tile(stack, inputs, index + 1, place, x.tile_mut(slot));
+                        product_onto_rows(isa, ahead, &correction, output, &rows, at, d_x);
+                    }
+                    if index == 0 {
+                        dots.add(isa, d_x, t);
+                    }
+                    let Some(layer) = layer else {
+                        tile::store(isa, d_x, &mut rows, place.offset, place.len);
+                        continue;
+                    };
+                    if multiplied_out {
+                        own.gather(upper, place, relu, |d, relu| second.add(isa, ahead, 1, d, relu));
+                    }
+                    let g = g.tile_mut(slot);
+                    product(isa, ahead, &layer.second_transposed, d_x, Start::Zero, Finish::WherePositive(relu), g);
+                    product_into_rows(isa, ahead, &layer.first_transposed, g, d_x, &mut rows, at);
+                }
+                let t = self.tiles(inputs, index, group[0], scratch);
+                let count = group.len();
+                if is_last {
+                    let output = if layer.is_some() && !multiplied_out { x.tiles() } else { t };
+                    position.add(isa, ahead, count, d_scores.tiles(), output);
+                }
+                if multiplied_out {
+                    by_relu.add(isa, ahead, count, d_scores.tiles(), relu.tiles());
+                } else if layer.is_some() {
+                    second.add(isa, ahead, count, d_x.tiles(), relu.tiles());
+                }
+                if layer.is_some() {
+                    first.add(isa, ahead, count, g.tiles(), t);
                 }
             }
-            own.finish(|d, relu| second.add(isa, ahead, d, relu));
+            own.finish(|d, relu| second.add(isa, ahead, 1, d, relu));
             [position.finish(isa), by_relu.finish(isa), second.finish(isa), first.finish(isa), dots.finish(isa)]
         });
         let [mut position, by_relu, mut second, first, mut dots] = total(parts);
@@ -1032,24 +1097,39 @@ impl Network {
     fn finish(&self, stack: &Stack<'_>, correction: &Correction, d_stack: &mut [f32]) {
         let (c, isa, plan) = (self.channels, stack.isa, stack.plan);
         let correction = correction.negated();
-        plan.run(plan.cut_rows([d_stack]), |chunk, mut rows| {
-            let (mut t, mut d_x, ahead) = (Buffer::tile(c + 1), Buffer::tile(c), &mut Ahead::new(6));
+        let scratch = || [c + 1, c].map(Buffer::tile);
+        plan.run(plan.cut_rows([d_stack]), scratch, |[t, d_x], chunk, mut rows| {
+            let ahead = &mut Ahead::new();
             self.announce(stack, &[], 0, chunk, ahead);
-            ahead.add_rows(&rows, 0);
+            ahead.add_rows(&rows, 0, GROUP * WIDTH);
             for place in plan.places(chunk) {
-                ahead.turn();
-                stack.load(&self.input, place, &mut t);
-                product_onto_rows(isa, ahead, &correction, &t, &rows, (place.offset, place.len), &mut d_x);
+                if place.offset.is_multiple_of(GROUP * WIDTH) {
+                    ahead.turn();
+                }
+                stack.load(&self.input, place, t);
+                product_onto_rows(isa, ahead, &correction, t, &rows, (place.offset, place.len), d_x);
                 let slopes = Slopes {
                     transform: stack.transform,
                     scales: &self.input_scale,
                     values: &stack.rows,
                     start: place.start,
                 };
-                tile::store_sloped(isa, &d_x, &slopes, &mut rows, place.offset, place.len);
+                tile::store_sloped(isa, d_x, &slopes, &mut rows, place.offset, place.len);
             }
         });
     }
+}
+
+/// What a thread needs for its part of [`Network::descend`].
+struct Descent {
+    /// Input and output of the layer, gradient of the output, rectifier, its gradient, gradient of the scores.
+    groups: [Group; 6],
+    position: Sums,
+    /// `Σ ∂scores ⊗ r`
+    by_relu: Sums,
+    second: Sums,
+    first: Sums,
+    dots: RowSums,
 }
 
 /// The gradients that come from above: of the scores, and of the virtual edges of nodes to themselves.
@@ -1076,8 +1156,12 @@ struct OwnTiles {
 }
 
 impl OwnTiles {
+    fn tile(values: &[f32]) -> Tiles<'_> {
+        Tiles { rows: values.len() / WIDTH, values }
+    }
+
     /// Takes the columns of one tile; `full` gets the tiles that are full.
-    fn gather(&mut self, upper: &Upper<'_>, place: Place, relu: &[f32], mut full: impl FnMut(&[f32], &[f32])) {
+    fn gather(&mut self, upper: &Upper<'_>, place: Place, relu: &[f32], mut full: impl FnMut(Tiles<'_>, Tiles<'_>)) {
         let (Some(own), c) = (upper.own, upper.channels) else { return };
         for number in own_of(upper.self_pairs, place.start..place.start + place.len) {
             let column = upper.self_pairs[number] - place.start;
@@ -1089,17 +1173,17 @@ impl OwnTiles {
             }
             self.len += 1;
             if self.len == WIDTH {
-                full(&self.d, &self.relu);
+                full(Self::tile(&self.d), Self::tile(&self.relu));
                 self.len = 0;
             }
         }
     }
 
     /// Gives the last tile, if there is one.
-    fn finish(mut self, mut full: impl FnMut(&[f32], &[f32])) {
+    fn finish(mut self, mut full: impl FnMut(Tiles<'_>, Tiles<'_>)) {
         if self.len > 0 {
             self.d.chunks_exact_mut(WIDTH).for_each(|row| row[self.len..].fill(0.0));
-            full(&self.d, &self.relu);
+            full(Self::tile(&self.d), Self::tile(&self.relu));
         }
     }
 }

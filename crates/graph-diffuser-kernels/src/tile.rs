@@ -129,50 +129,107 @@ macro_rules! with_rows {
     };
 }
 
-/// Where the next tiles will come from and go to. Products ask for a few of those rows in every block, so
-/// that memory works while they do; all at once would wait for memory instead.
+/// Where the next group of tiles will come from and go to. Every step of a product or a sum may ask for a
+/// line, so that memory works while it does. Few lines can be outstanding at a time, and what is only a
+/// cache further away waits behind them: so they are spread evenly over the steps that a group takes.
+/// They go to the second-level cache, because the first is too small for a group.
 pub(crate) struct Ahead {
-    /// Where a row of the next tile begins, and how far the row of the tile after it is away.
-    rows: Vec<(*const f32, usize)>,
-    per_block: usize,
-    asked: usize,
+    /// Where a row of the next group begins, its length, and how far that row of the group after it is away.
+    rows: Vec<(*const f32, usize, usize)>,
+    /// Row that is asked for next.
+    row: usize,
+    /// What is left of the row at hand.
+    line: *const f32,
+    end: *const f32,
+    /// Lines of a group.
+    lines: usize,
+    /// Steps since the last turn.
+    steps: usize,
+    /// Most lines a step,
+    per_step: usize,
+    /// the share of them that is new, and what has come together of it, in 1/256.
+    pace: usize,
+    due: usize,
 }
 
 impl Ahead {
-    /// `per_block` is how many rows are asked for in a block of a product.
-    pub(crate) fn new(per_block: usize) -> Self {
-        Self { rows: Vec::new(), per_block, asked: 0 }
+    const UNIT: usize = 256;
+    const LINE: usize = Buffer::LINE / size_of::<f32>();
+
+    pub(crate) fn new() -> Self {
+        let nowhere = std::ptr::null();
+        Self {
+            rows: vec![],
+            row: 0,
+            line: nowhere,
+            end: nowhere,
+            lines: 0,
+            steps: 0,
+            per_step: 1,
+            pace: Self::UNIT,
+            due: 0,
+        }
     }
 
-    /// Rows of which the chunk's first tile begins at `start`.
-    pub(crate) fn add_rows<R: AsRef<[f32]>>(&mut self, rows: &[R], start: usize) {
-        self.rows.extend(rows.iter().map(|row| (row.as_ref().as_ptr().wrapping_add(start), WIDTH)));
+    /// Rows of which the chunk's first group begins at `start`; a group has `pairs`.
+    pub(crate) fn add_rows<R: AsRef<[f32]>>(&mut self, rows: &[R], start: usize, pairs: usize) {
+        self.rows.extend(rows.iter().map(|row| (row.as_ref().as_ptr().wrapping_add(start), pairs, pairs)));
+        self.lines += rows.len() * pairs.div_ceil(Self::LINE);
     }
 
-    /// Whole tiles of `rows` rows, the chunk's first one first.
-    pub(crate) fn add_tiles(&mut self, tiles: &[f32], rows: usize) {
-        self.rows.extend((0..rows).map(|row| (tiles.as_ptr().wrapping_add(row * WIDTH), rows * WIDTH)));
+    /// Groups of `size` numbers, the chunk's first one first.
+    pub(crate) fn add_groups(&mut self, groups: &[f32], size: usize) {
+        self.rows.push((groups.as_ptr(), size, size));
+        self.lines += size.div_ceil(Self::LINE);
     }
 
-    /// The next tile becomes the one at hand.
+    /// The next group becomes the one at hand. It will take as many steps as the last one did.
     pub(crate) fn turn(&mut self) {
-        for (row, step) in &mut self.rows {
+        for (row, _, step) in &mut self.rows {
             *row = row.wrapping_add(*step);
         }
-        self.asked = 0;
+        (self.row, self.line, self.end) = (0, std::ptr::null(), std::ptr::null());
+        self.next_row();
+        if self.steps > 0 {
+            self.per_step = self.lines.div_ceil(self.steps);
+            self.pace = (self.lines * Self::UNIT).div_ceil(self.per_step.max(1) * self.steps);
+        }
+        (self.steps, self.due) = (0, 0);
+    }
+
+    /// Says that the next `count` steps are at hand.
+    #[inline(always)]
+    fn begin(&mut self, count: usize) {
+        self.steps += count;
     }
 
     #[inline(always)]
     fn ask(&mut self) {
         #[cfg(target_arch = "x86_64")]
-        for &(row, _) in self.rows[self.asked..].iter().take(self.per_block) {
-            for place in (0..WIDTH).step_by(Buffer::LINE / size_of::<f32>()) {
-                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        {
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            for _ in 0..self.per_step {
+                // Without a branch on what is due: to ask for a line again costs less than a wrong guess.
                 // SAFETY: prefetching changes nothing and does not fault, wherever the pointer leads.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(place).cast()) };
+                unsafe { _mm_prefetch::<_MM_HINT_T1>(self.line.cast()) };
+                self.due += self.pace;
+                self.line = self.line.wrapping_add(self.due / Self::UNIT * Self::LINE);
+                self.due %= Self::UNIT;
+                if self.line >= self.end {
+                    self.next_row();
+                }
             }
         }
-        self.asked = self.rows.len().min(self.asked + self.per_block);
+    }
+
+    #[cold]
+    fn next_row(&mut self) {
+        if let Some(&(start, len, _)) = self.rows.get(self.row) {
+            (self.row, self.line, self.end) = (self.row + 1, start, start.wrapping_add(len));
+        } else {
+            // Nothing is left: the last line is asked for until the next turn.
+            (self.line, self.pace, self.due) = (self.end.wrapping_sub(1), 0, 0);
+        }
     }
 }
 
@@ -265,20 +322,21 @@ pub(crate) fn product_onto_rows(
     run_product(isa, ahead, matrix, input, Base::Rows(rows, start), Finish::Nothing, To::Tile(out));
 }
 
-/// `rows = tile + matrix · input`; `tile` is scratch afterwards.
+/// `rows = tile + matrix · input`
 pub(crate) fn product_into_rows(
     isa: Isa,
     ahead: &mut Ahead,
     matrix: &Matrix,
     input: &[f32],
-    tile: &mut [f32],
+    tile: &[f32],
     rows: &mut [&mut [f32]],
     (start, len): (usize, usize),
 ) {
     assert!(rows.len() == matrix.rows && tile.len() >= matrix.rows * WIDTH, "the matrix has other rows");
     if len < WIDTH {
-        run_product(isa, ahead, matrix, input, Base::Output, Finish::Nothing, To::Tile(tile));
-        return store(isa, tile, rows, start, len);
+        let mut whole = Buffer::tile(matrix.rows); // only the last tile of all
+        run_product(isa, ahead, matrix, input, Base::Tile(tile), Finish::Nothing, To::Tile(&mut whole));
+        return store(isa, &whole, rows, start, len);
     }
     assert!(rows.iter().all(|row| row.len() >= start + WIDTH), "the tile sticks out of its rows");
     run_product(isa, ahead, matrix, input, Base::Tile(tile), Finish::Nothing, To::Rows(rows, start));
@@ -338,7 +396,6 @@ impl Product<'_, '_> {
     fn columns<S: Simd, const VECTORS: usize>(mut self, simd: S) {
         for column in (0..WIDTH).step_by(VECTORS * S::LANES) {
             for rows in &self.matrix.blocks {
-                self.ahead.ask();
                 with_rows!(rows.len(), [1, 2, 3, 4, 5, 6], |ROWS| {
                     self.block::<S, ROWS, VECTORS>(simd, rows.start, column);
                 });
@@ -389,9 +446,11 @@ impl Product<'_, '_> {
                     }
                 }
             }
+            self.ahead.begin(self.matrix.inner);
             let mut weight = self.matrix.packed.as_ptr().add(row * self.matrix.inner);
             let mut input = self.input.as_ptr().add(column);
             for _ in 0..self.matrix.inner {
+                self.ahead.ask();
                 let values: [S::V; VECTORS] = std::array::from_fn(|v| simd.load(input.add(v * S::LANES)));
                 for (r, sums) in sums.iter_mut().enumerate() {
                     let weight = simd.splat(*weight.add(r));
@@ -435,13 +494,44 @@ impl Product<'_, '_> {
 const LARGE: (usize, usize) = (4, 6);
 /// and with 16, of which 12 do.
 const SMALL: (usize, usize) = (2, 6);
+/// Rows of a block on the diagonal with 32 registers, of which 21 accumulate,
+const LARGE_CORNER: usize = 6;
+/// and with 16, of which 10 do.
+const SMALL_CORNER: usize = 4;
+
+/// A part of the sums that stays in registers.
+#[derive(Clone)]
+enum Block {
+    Full(Range<usize>, Range<usize>),
+    /// What is on and above the diagonal.
+    Corner(Range<usize>),
+}
+
+fn full_blocks(rows: Range<usize>, columns: Range<usize>, most: (usize, usize)) -> Vec<Block> {
+    let shift = |part: Range<usize>, by: usize| part.start + by..part.end + by;
+    let by_row = blocks(rows.len(), most.0).into_iter().flat_map(|part| {
+        let rows = shift(part, rows.start);
+        blocks(columns.len(), most.1).into_iter().map(move |part| (rows.clone(), part))
+    });
+    by_row.map(|(rows, part)| Block::Full(rows, shift(part, columns.start))).collect()
+}
+
+/// Tiles that follow one another, each of `rows` rows.
+#[derive(Clone, Copy)]
+pub(crate) struct Tiles<'a> {
+    pub(crate) rows: usize,
+    pub(crate) values: &'a [f32],
+}
 
 /// `Σ a ⊗ b` over the pairs of many tiles, `[rows, columns]`.
+///
+/// It takes several tiles at a time: its sums are larger than a tile, and fetching them costs as much as
+/// adding one.
 pub(crate) struct Sums {
     rows: usize,
     columns: usize,
-    /// Cut for [`LARGE`] and for [`SMALL`]: rows and columns of every block that is wanted.
-    blocks: [Vec<(Range<usize>, Range<usize>)>; 2],
+    /// Cut for [`LARGE`] and for [`SMALL`]: every block that is wanted.
+    blocks: [Vec<Block>; 2],
     /// `[rows][columns][LANES]`
     lanes: Buffer,
     tiles: usize,
@@ -450,28 +540,35 @@ pub(crate) struct Sums {
 
 impl Sums {
     pub(crate) fn new(rows: usize, columns: usize) -> Self {
-        let lanes = Buffer::zeros(rows * columns * MOST_LANES);
-        let cut = |(most_rows, most_columns): (usize, usize)| {
-            let columns = blocks(columns, most_columns);
-            let with_columns = |rows: Range<usize>| columns.iter().map(move |columns| (rows.clone(), columns.clone()));
-            blocks(rows, most_rows).into_iter().flat_map(with_columns).collect()
-        };
-        Self { rows, columns, blocks: [cut(LARGE), cut(SMALL)], lanes, tiles: 0, total: vec![0.0; rows * columns] }
+        let blocks = [LARGE, SMALL].map(|most| full_blocks(0..rows, 0..columns, most));
+        Self::with_blocks(rows, columns, blocks)
     }
 
     /// Only the entries on and above the diagonal count.
     pub(crate) fn symmetric(rows: usize) -> Self {
-        let mut sums = Self::new(rows, rows);
-        sums.blocks.iter_mut().for_each(|blocks| blocks.retain(|(rows, columns)| columns.end > rows.start));
-        sums
+        let cut = [(LARGE_CORNER, LARGE), (SMALL_CORNER, SMALL)].map(|(corner, most)| {
+            let cut_one = |corner: Range<usize>| {
+                let beside = full_blocks(corner.clone(), corner.end..rows, most);
+                std::iter::once(Block::Corner(corner)).chain(beside)
+            };
+            blocks(rows, corner).into_iter().flat_map(cut_one).collect()
+        });
+        Self::with_blocks(rows, rows, cut)
     }
 
-    /// Adds the products of the rows of two tiles.
-    pub(crate) fn add(&mut self, isa: Isa, ahead: &mut Ahead, a: &[f32], b: &[f32]) {
-        assert!(a.len() >= self.rows * WIDTH && b.len() >= self.columns * WIDTH, "tiles are smaller than the sums");
-        isa.run(Outer { ahead, sums: self, a, b });
-        self.tiles += 1;
-        if self.tiles == TILES_PER_FOLD {
+    fn with_blocks(rows: usize, columns: usize, blocks: [Vec<Block>; 2]) -> Self {
+        let lanes = Buffer::zeros(rows * columns * MOST_LANES);
+        Self { rows, columns, blocks, lanes, tiles: 0, total: vec![0.0; rows * columns] }
+    }
+
+    /// Adds the products of the first rows of some tiles of `a` and `b`.
+    pub(crate) fn add(&mut self, isa: Isa, ahead: &mut Ahead, count: usize, a: Tiles<'_>, b: Tiles<'_>) {
+        let reaches = |tiles: Tiles<'_>, rows: usize| tiles.rows >= rows && tiles.values.len() >= count * rows * WIDTH;
+        assert!(reaches(a, self.rows) && reaches(b, self.columns), "tiles are smaller than the sums");
+        assert!(a.values.len() >= count * a.rows * WIDTH && b.values.len() >= count * b.rows * WIDTH, "too few tiles");
+        isa.run(Outer { ahead, sums: self, count, a, b });
+        self.tiles += count;
+        if self.tiles >= TILES_PER_FOLD {
             self.fold(isa);
         }
     }
@@ -481,54 +578,61 @@ impl Sums {
         self.tiles = 0;
     }
 
-    /// The sums, row after row.
-    pub(crate) fn finish(mut self, isa: Isa) -> Vec<f64> {
+    /// The sums, row after row; it can then be used for others.
+    pub(crate) fn finish(&mut self, isa: Isa) -> Vec<f64> {
         self.fold(isa);
-        self.total
+        std::mem::replace(&mut self.total, vec![0.0; self.rows * self.columns])
     }
 }
 
 struct Outer<'a> {
     ahead: &'a mut Ahead,
     sums: &'a mut Sums,
-    a: &'a [f32],
-    b: &'a [f32],
+    count: usize,
+    a: Tiles<'a>,
+    b: Tiles<'a>,
 }
 
 impl Kernel for Outer<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { ahead, sums: Sums { columns: stride, blocks, lanes, .. }, a, b } = self;
-        // Unrolled over a whole tile, all sizes of blocks together would not fit the instruction cache.
-        let width = std::hint::black_box(WIDTH);
-        let mut sums = OuterSums { width, stride: *stride, lanes, a, b };
-        for (rows, columns) in &blocks[usize::from(S::LANES != 16)] {
-            let (row, column) = (rows.start, columns.start);
-            ahead.ask();
-            if S::LANES == 16 {
-                with_rows!(rows.len(), [1, 2, 3, 4], |ROWS| {
-                    with_rows!(columns.len(), [1, 2, 3, 4, 5, 6], |COLUMNS| {
-                        sums.block::<S, ROWS, COLUMNS>(simd, row, column);
+        let Self { ahead, sums: Sums { columns: stride, blocks, lanes, .. }, count, a, b } = self;
+        let mut sums = OuterSums { count, stride: *stride, lanes, a, b, ahead };
+        for block in &blocks[usize::from(S::LANES != 16)] {
+            match block {
+                Block::Full(rows, columns) if S::LANES == 16 => {
+                    with_rows!(rows.len(), [1, 2, 3, 4], |ROWS| {
+                        with_rows!(columns.len(), [1, 2, 3, 4, 5, 6], |COLUMNS| {
+                            sums.block::<S, ROWS, COLUMNS>(simd, rows.start, columns.start);
+                        });
                     });
-                });
-            } else {
-                with_rows!(rows.len(), [1, 2], |ROWS| {
-                    with_rows!(columns.len(), [1, 2, 3, 4, 5, 6], |COLUMNS| {
-                        sums.block::<S, ROWS, COLUMNS>(simd, row, column);
+                }
+                Block::Full(rows, columns) => {
+                    with_rows!(rows.len(), [1, 2], |ROWS| {
+                        with_rows!(columns.len(), [1, 2, 3, 4, 5, 6], |COLUMNS| {
+                            sums.block::<S, ROWS, COLUMNS>(simd, rows.start, columns.start);
+                        });
                     });
-                });
+                }
+                Block::Corner(rows) if S::LANES == 16 => {
+                    with_rows!(rows.len(), [1, 2, 3, 4, 5, 6], |ROWS| sums.corner::<S, ROWS>(simd, rows.start));
+                }
+                Block::Corner(rows) => {
+                    with_rows!(rows.len(), [1, 2, 3, 4], |ROWS| sums.corner::<S, ROWS>(simd, rows.start));
+                }
             }
         }
     }
 }
 
 struct OuterSums<'a> {
-    width: usize,
+    count: usize,
     stride: usize,
     lanes: &'a mut [f32],
-    a: &'a [f32],
-    b: &'a [f32],
+    a: Tiles<'a>,
+    b: Tiles<'a>,
+    ahead: &'a mut Ahead,
 }
 
 impl OuterSums<'_> {
@@ -542,18 +646,62 @@ impl OuterSums<'_> {
             let place = |r: usize, c: usize| lanes.add(((row + r) * stride + column + c) * S::LANES);
             let mut sums: [[S::V; COLUMNS]; ROWS] =
                 std::array::from_fn(|r| std::array::from_fn(|c| simd.load(place(r, c))));
-            let (a, b) = (self.a.as_ptr().add(row * WIDTH), self.b.as_ptr().add(column * WIDTH));
-            for pair in (0..self.width).step_by(S::LANES) {
-                let left: [S::V; ROWS] = std::array::from_fn(|r| simd.load(a.add(r * WIDTH + pair)));
-                for c in 0..COLUMNS {
-                    let right = simd.load(b.add(c * WIDTH + pair));
-                    for r in 0..ROWS {
-                        sums[r][c] = simd.mul_add(left[r], right, sums[r][c]);
+            self.ahead.begin(self.count * (WIDTH / S::LANES));
+            let mut a = self.a.values.as_ptr().add(row * WIDTH);
+            let mut b = self.b.values.as_ptr().add(column * WIDTH);
+            for _ in 0..self.count {
+                for pair in (0..WIDTH).step_by(S::LANES) {
+                    self.ahead.ask();
+                    let left: [S::V; ROWS] = std::array::from_fn(|r| simd.load(a.add(r * WIDTH + pair)));
+                    for c in 0..COLUMNS {
+                        let right = simd.load(b.add(c * WIDTH + pair));
+                        for r in 0..ROWS {
+                            sums[r][c] = simd.mul_add(left[r], right, sums[r][c]);
+                        }
                     }
                 }
+                a = a.wrapping_add(self.a.rows * WIDTH);
+                b = b.wrapping_add(self.b.rows * WIDTH);
             }
             for r in 0..ROWS {
                 for c in 0..COLUMNS {
+                    simd.store(place(r, c), sums[r][c]);
+                }
+            }
+        }
+    }
+
+    /// A block on the diagonal; both operands are the same.
+    #[expect(clippy::needless_range_loop, reason = "plain indices are what keeps the sums in registers")]
+    #[inline(always)]
+    fn corner<S: Simd, const ROWS: usize>(&mut self, simd: S, row: usize) {
+        let stride = self.stride;
+        // SAFETY: as in `block`.
+        unsafe {
+            let lanes = self.lanes.as_mut_ptr();
+            let place = |r: usize, c: usize| lanes.add(((row + r) * stride + row + c) * S::LANES);
+            let mut sums = [[simd.zero(); ROWS]; ROWS];
+            for r in 0..ROWS {
+                for c in r..ROWS {
+                    sums[r][c] = simd.load(place(r, c));
+                }
+            }
+            self.ahead.begin(self.count * (WIDTH / S::LANES));
+            let mut a = self.a.values.as_ptr().add(row * WIDTH);
+            for _ in 0..self.count {
+                for pair in (0..WIDTH).step_by(S::LANES) {
+                    self.ahead.ask();
+                    let values: [S::V; ROWS] = std::array::from_fn(|r| simd.load(a.add(r * WIDTH + pair)));
+                    for r in 0..ROWS {
+                        for c in r..ROWS {
+                            sums[r][c] = simd.mul_add(values[r], values[c], sums[r][c]);
+                        }
+                    }
+                }
+                a = a.wrapping_add(self.a.rows * WIDTH);
+            }
+            for r in 0..ROWS {
+                for c in r..ROWS {
                     simd.store(place(r, c), sums[r][c]);
                 }
             }
@@ -604,9 +752,11 @@ impl RowSums {
         }
     }
 
-    pub(crate) fn finish(mut self, isa: Isa) -> Vec<f64> {
+    pub(crate) fn finish(&mut self, isa: Isa) -> Vec<f64> {
         isa.run(Fold { lanes: &mut self.lanes, total: &mut self.total });
-        self.total
+        self.tiles = 0;
+        let rows = self.total.len();
+        std::mem::replace(&mut self.total, vec![0.0; rows])
     }
 }
 
