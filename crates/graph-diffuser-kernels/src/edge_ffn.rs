@@ -86,6 +86,17 @@ pub struct Weights<'a> {
     pub position: Vec<Position<'a>>,
 }
 
+/// What the network reads: the virtual edges of all pairs.
+#[derive(Debug, Clone, Copy)]
+pub struct Pairs<'a> {
+    /// `[c, p]`
+    pub stack: &'a [f32],
+    /// The numbers of the pairs `(i, i)`, rising.
+    pub self_pairs: &'a [usize],
+    /// `[p]`, how often each pair counts for a batch norm, at least once; all once if there are none.
+    pub counts: Option<&'a [f32]>,
+}
+
 /// What a batch norm saw.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statistics {
@@ -157,8 +168,6 @@ pub struct Gradients {
 /// Position scores of all pairs for every Transformer layer, and the virtual edges of nodes to themselves.
 ///
 /// # Shapes
-/// - `stack`: `[c, p]`
-/// - `self_pairs`: the numbers of the pairs `(i, i)`, rising
 /// - `scores`: for each of `weights.position` `[heads, p]`, written
 /// - `own`: `[self_pairs, c]`, written
 pub fn forward(
@@ -166,12 +175,11 @@ pub fn forward(
     weights: &Weights<'_>,
     transform: Transform,
     normalise: Normalise<'_>,
-    stack: &[f32],
-    self_pairs: &[usize],
+    pairs: Pairs<'_>,
     scores: &mut [&mut [f32]],
     own: Option<&mut [f32]>,
 ) -> Saved {
-    let stack = Stack::new(isa, transform, weights.channels, stack);
+    let (stack, self_pairs) = (Stack::new(isa, transform, weights.channels, pairs), pairs.self_pairs);
     assert_eq!(scores.len(), weights.position.len(), "one set of scores for each position");
     for scores in scores.iter() {
         assert_eq!(scores.len(), weights.heads * stack.plan.pairs, "scores are [heads, p]");
@@ -214,7 +222,7 @@ pub fn forward(
 /// pairs lose them. The gradient of the stack was then off by up to a hundredth.
 ///
 /// # Shapes
-/// - `stack`, `self_pairs`: as they were
+/// - `pairs`: as they were
 /// - `d_scores`: for each of `weights.position` `[heads, p]`, or nothing for zeros
 /// - `d_own`: `[self_pairs, c]`
 /// - `d_stack`: `[c, p]`, written
@@ -223,15 +231,14 @@ pub fn backward(
     weights: &Weights<'_>,
     transform: Transform,
     saved: &Saved,
-    stack: &[f32],
-    self_pairs: &[usize],
+    pairs: Pairs<'_>,
     d_scores: &[Option<&[f32]>],
     d_own: Option<&[f32]>,
     d_stack: &mut [f32],
 ) -> Gradients {
     let (c, layers) = (weights.channels, weights.layers.len());
-    let stack = Stack::new(isa, transform, c, stack);
-    let pairs = stack.plan.pairs.max(1) as f64;
+    let (stack, self_pairs) = (Stack::new(isa, transform, c, pairs), pairs.self_pairs);
+    let pairs = pairs.counts.map_or(stack.plan.pairs as f64, |counts| double(counts).iter().sum()).max(1.0);
     let network = Network::new(weights, &saved.normals, &saved.shifts);
     assert_eq!(d_scores.len(), weights.position.len(), "gradients of scores, or none, for each position");
     assert_eq!(d_stack.len(), c * stack.plan.pairs, "the gradient is shaped as the stack");
@@ -410,15 +417,35 @@ struct Stack<'a> {
     isa: Isa,
     transform: Transform,
     rows: Vec<&'a [f32]>,
+    counts: Option<&'a [f32]>,
+    /// Roots of `counts`: with them on both sides a sum of squares stays one.
+    roots: Option<Vec<f32>>,
     plan: Plan,
 }
 
 impl<'a> Stack<'a> {
-    fn new(isa: Isa, transform: Transform, channels: usize, stack: &'a [f32]) -> Self {
+    fn new(isa: Isa, transform: Transform, channels: usize, pairs: Pairs<'a>) -> Self {
+        let Pairs { stack, counts, .. } = pairs;
         assert!(channels > 0 && stack.len().is_multiple_of(channels), "the stack is [c, p]");
         let pairs = stack.len() / channels;
         let rows = (0..channels).map(|row| &stack[row * pairs..][..pairs]).collect();
-        Self { isa, transform, rows, plan: Plan::new(pairs) }
+        assert!(counts.is_none_or(|counts| counts.len() == pairs), "one count a pair");
+        let roots = counts.map(|counts| counts.iter().map(|count| count.sqrt()).collect());
+        Self { isa, transform, rows, counts, roots, plan: Plan::new(pairs) }
+    }
+
+    /// Counts every pair of a tile as often as it does, where that is not once.
+    fn weigh(&self, place: Place, tile: &mut [f32]) {
+        if let Some(counts) = self.counts {
+            tile::weigh(self.isa, tile, &counts[place.start..][..place.len]);
+        }
+    }
+
+    /// The same for a tile that will be multiplied by itself.
+    fn weigh_by_root(&self, place: Place, tile: &mut [f32]) {
+        if let Some(roots) = &self.roots {
+            tile::weigh(self.isa, tile, &roots[place.start..][..place.len]);
+        }
     }
 
     fn load(&self, affine: &Affine, place: Place, out: &mut [f32]) {
@@ -445,6 +472,7 @@ impl<'a> Stack<'a> {
                         gather.shift.clone_from(&affine.centre);
                     }
                     self.load(&affine, place, x);
+                    self.weigh_by_root(place, x);
                 }
                 gather.sums.add(self.isa, &mut ahead, group.len(), x.tiles(), x.tiles());
             }
@@ -691,7 +719,8 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// What is still to be taken off a gradient of `x`, once sums over all pairs are known: `matrix · t + constant`.
+/// What is still to be taken off a gradient of `x`, once sums over all pairs are known: `matrix · t + constant`,
+/// as often as the pair counts.
 struct Correction {
     /// `[c, c]`
     matrix: Vec<f64>,
@@ -896,19 +925,25 @@ impl Network {
             pieces.push(piece);
             rest = later;
         }
-        let scratch = || (Buffer::tile(c + 1), Buffer::tile(self.hidden + 1), Gather::new(c));
-        let parts = plan.run(pieces, scratch, |(scratch, relu, gather), chunk, piece| {
+        let weighed = if stack.counts.is_some() { c + 1 } else { 0 };
+        let scratch = || (Buffer::tile(c + 1), Buffer::tile(self.hidden + 1), Group::new(weighed), Gather::new(c));
+        let parts = plan.run(pieces, scratch, |(scratch, relu, weighed, gather), chunk, piece| {
             let ahead = &mut Ahead::new();
             self.announce(stack, inputs, index, chunk, ahead);
             ahead.add_groups(piece, GROUP * size);
             for group in plan.groups(chunk) {
                 ahead.turn();
-                for &place in &group {
+                for (slot, &place) in group.iter().enumerate() {
                     let out = &mut piece[place.offset / WIDTH * size..][..size];
                     let t = self.tile(stack, inputs, index, place, scratch);
                     self.step(isa, ahead, index, t, place.len, relu, out);
+                    if stack.counts.is_some() {
+                        weighed.tile_mut(slot).copy_from_slice(out);
+                        stack.weigh_by_root(place, weighed.tile_mut(slot));
+                    }
                 }
-                let made = Tiles { rows: c + 1, values: &piece[group[0].offset / WIDTH * size..] };
+                let kept = Tiles { rows: c + 1, values: &piece[group[0].offset / WIDTH * size..] };
+                let made = if stack.counts.is_some() { weighed.tiles() } else { kept };
                 gather.sums.add(isa, ahead, group.len(), made, made);
             }
             gather.finish(isa)
@@ -1030,7 +1065,14 @@ impl Network {
                         product(isa, ahead, &upper.transposed, d_scores, Start::Zero, Finish::Nothing, d_x);
                         upper.add_own(place, d_x);
                     } else {
-                        let output = self.tile(stack, inputs, index + 1, place, x.tile_mut(slot));
+                        let size = (c + 1) * WIDTH;
+                        let mut output = &inputs[index][place.tile * size..][..size];
+                        if stack.counts.is_some() {
+                            let weighed = x.tile_mut(slot);
+                            weighed.copy_from_slice(output);
+                            stack.weigh(place, weighed);
+                            output = weighed;
+                        }
                         product_onto_rows(isa, ahead, &correction, output, &rows, at, d_x);
                     }
                     if index == 0 {
@@ -1107,6 +1149,7 @@ impl Network {
                     ahead.turn();
                 }
                 stack.load(&self.input, place, t);
+                stack.weigh(place, t);
                 product_onto_rows(isa, ahead, &correction, t, &rows, (place.offset, place.len), d_x);
                 let slopes = Slopes {
                     transform: stack.transform,
@@ -1282,6 +1325,9 @@ mod tests {
         missing: Option<usize>,
         running: bool,
         badly_scaled: bool,
+        /// Entries so small that their logarithm is about -13.
+        tiny: bool,
+        counted: bool,
     }
 
     const PLAIN: Case = Case {
@@ -1296,6 +1342,8 @@ mod tests {
         missing: None,
         running: false,
         badly_scaled: false,
+        tiny: false,
+        counted: false,
     };
 
     /// Parameters and inputs of a case.
@@ -1305,6 +1353,7 @@ mod tests {
         running: Vec<Statistics>,
         stack: Vec<f32>,
         self_pairs: Vec<usize>,
+        counts: Vec<f32>,
         d_scores: Vec<Option<Vec<f32>>>,
         d_own: Option<Vec<f32>>,
     }
@@ -1339,6 +1388,9 @@ mod tests {
                     if matches!(case.transform, Transform::Log { .. }) {
                         column = column.into_iter().map(f32::abs).collect();
                     }
+                    if case.tiny {
+                        column = column.into_iter().map(|entry| 2e-6 * entry.abs()).collect();
+                    }
                     if case.badly_scaled {
                         column[0] = -13.0 + 1e-3 * noise.next();
                         column[1] = 0.1;
@@ -1362,7 +1414,8 @@ mod tests {
                 .map(|group| (case.missing != Some(group)).then(|| noise.many(heads * pairs, 1.0, 0.1)))
                 .collect();
             let d_own = case.with_own.then(|| noise.many(self_pairs.len() * c, 1.0, 0.2));
-            Self { case, parameters, running, stack, self_pairs, d_scores, d_own }
+            let counts = (0..pairs).map(|pair| (1 + scramble(pair as u32 ^ 0x1234) % 7) as f32).collect();
+            Self { case, parameters, running, stack, self_pairs, counts, d_scores, d_own }
         }
 
         /// The first data of the case of which no hidden unit is nearly at its kink.
@@ -1375,6 +1428,11 @@ mod tests {
                 }
             }
             panic!("no data away from kinks: {case:?}");
+        }
+
+        fn pairs(&self) -> Pairs<'_> {
+            let counts = self.case.counted.then_some(&self.counts[..]);
+            Pairs { stack: &self.stack, self_pairs: &self.self_pairs, counts }
         }
 
         fn weights(&self) -> Weights<'_> {
@@ -1411,12 +1469,11 @@ mod tests {
         let mut scores = vec![vec![f32::NAN; heads * pairs]; data.case.groups];
         let mut own = vec![f32::NAN; data.self_pairs.len() * c];
         let mut slices: Vec<&mut [f32]> = scores.iter_mut().map(|scores| &mut scores[..]).collect();
-        let (stack, self_pairs) = (&data.stack, &data.self_pairs);
-        let saved = forward(isa, &weights, transform, normalise, stack, self_pairs, &mut slices, Some(&mut own));
+        let saved = forward(isa, &weights, transform, normalise, data.pairs(), &mut slices, Some(&mut own));
         let d_scores: Vec<Option<&[f32]>> = data.d_scores.iter().map(Option::as_deref).collect();
         let mut d_stack = vec![f32::NAN; c * pairs];
         let d_own = data.d_own.as_deref();
-        let gradients = backward(isa, &weights, transform, &saved, stack, self_pairs, &d_scores, d_own, &mut d_stack);
+        let gradients = backward(isa, &weights, transform, &saved, data.pairs(), &d_scores, d_own, &mut d_stack);
         let mut all: Vec<(String, usize, Vec<f32>)> = Vec::new();
         for (group, scores) in scores.into_iter().enumerate() {
             all.push((format!("scores {group}"), 1, scores));
@@ -1459,13 +1516,14 @@ mod tests {
         variance: Vec<f64>,
     }
 
-    fn normalise(values: &[f64], rows: usize, given: Option<&Statistics>) -> Normed {
-        let p = values.len() / rows;
+    fn normalise(values: &[f64], rows: usize, given: Option<&Statistics>, counts: &[f64]) -> Normed {
+        let (p, total) = (counts.len(), counts.iter().sum::<f64>());
         let mut normed = Normed { hat: vec![], inverse: vec![], mean: vec![], variance: vec![] };
         for i in 0..rows {
             let row = &values[i * p..][..p];
-            let mut mean = row.iter().sum::<f64>() / p as f64;
-            let mut variance = row.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / p as f64;
+            let mut mean = dot(row, counts) / total;
+            let squares: Vec<f64> = row.iter().map(|value| (value - mean).powi(2)).collect();
+            let mut variance = dot(&squares, counts) / total;
             if let Some(given) = given {
                 (mean, variance) = (f64::from(given.mean[i]), f64::from(given.variance[i]));
             }
@@ -1479,16 +1537,23 @@ mod tests {
     }
 
     /// Gradients of input, γ and β.
-    fn denormalise(normed: &Normed, gamma: &[f64], d: &[f64], batch: bool) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
-        let (rows, p) = (gamma.len(), d.len() / gamma.len());
+    fn denormalise(
+        normed: &Normed,
+        gamma: &[f64],
+        d: &[f64],
+        batch: bool,
+        counts: &[f64],
+    ) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
+        let (rows, p, total) = (gamma.len(), counts.len(), counts.iter().sum::<f64>());
         let (mut d_in, mut d_gamma, mut d_beta) = (vec![], vec![], vec![]);
         for i in 0..rows {
             let (d, hat) = (&d[i * p..][..p], &normed.hat[i * p..][..p]);
             let (sum, product) = (d.iter().sum::<f64>(), dot(d, hat));
             d_gamma.push(product);
             d_beta.push(sum);
-            let (m1, m2) = if batch { (sum / p as f64, product / p as f64) } else { (0.0, 0.0) };
-            d_in.extend(d.iter().zip(hat).map(|(d, hat)| gamma[i] * normed.inverse[i] * (d - m1 - m2 * hat)));
+            let (m1, m2) = if batch { (sum / total, product / total) } else { (0.0, 0.0) };
+            let of_norm = d.iter().zip(hat).zip(counts).map(|((d, hat), count)| d - count * (m1 + m2 * hat));
+            d_in.extend(of_norm.map(|d| gamma[i] * normed.inverse[i] * d));
         }
         (d_in, d_gamma, d_beta)
     }
@@ -1529,6 +1594,7 @@ mod tests {
             let position = |group: usize| &parameters[2 + 6 * layers + 2 * group..][..2];
             let given = |index: usize| running.then(|| &data.running[index]);
             let e = double(&data.stack);
+            let counts = if data.case.counted { double(&data.counts) } else { vec![1.0; p] };
             let transformed: Vec<f64> = e
                 .iter()
                 .map(|e| match transform {
@@ -1537,7 +1603,7 @@ mod tests {
                     Transform::SignedSquareRoot => e.abs().sqrt().copysign(*e),
                 })
                 .collect();
-            let first = normalise(&transformed, c, given(0));
+            let first = normalise(&transformed, c, given(0), &counts);
             let affine = |hat: &[f64], gamma: &[f64], beta: &[f64]| -> Vec<f64> {
                 hat.iter().enumerate().map(|(at, hat)| gamma[at / p] * hat + beta[at / p]).collect()
             };
@@ -1546,7 +1612,7 @@ mod tests {
             for index in 0..layers {
                 let [w1, b1, gamma, beta, w2, b2] = layer(index) else { unreachable!() };
                 let x = &xs[index];
-                let norm = normalise(&linear(w1, b1, x, c), hidden, given(index + 1));
+                let norm = normalise(&linear(w1, b1, x, c), hidden, given(index + 1), &counts);
                 let before = affine(&norm.hat, gamma, beta);
                 nearest_kink = before.iter().fold(nearest_kink, |nearest, value| nearest.min(value.abs()));
                 let relu: Vec<f64> = before.iter().map(|value| value.max(0.0)).collect();
@@ -1585,12 +1651,12 @@ mod tests {
                 let relu = &relus[index];
                 let [d_w2, d_b2, mut g] = unlinear(w2, relu, &d, c, hidden);
                 g.iter_mut().zip(relu).for_each(|(g, relu)| *g *= f64::from(u8::from(*relu > 0.0)));
-                let (d_h, d_gamma, d_beta) = denormalise(&norms[index + 1], gamma, &g, !running);
+                let (d_h, d_gamma, d_beta) = denormalise(&norms[index + 1], gamma, &g, !running, &counts);
                 let [d_w1, d_b1, d_x] = unlinear(w1, &xs[index], &d_h, hidden, c);
                 d.iter_mut().zip(d_x).for_each(|(d, more)| *d += more);
                 d_layers.push([d_w1, d_b1, d_gamma, d_beta, d_w2, d_b2]);
             }
-            let (mut d_e, d_gamma, d_beta) = denormalise(&norms[0], &parameters[0], &d, !running);
+            let (mut d_e, d_gamma, d_beta) = denormalise(&norms[0], &parameters[0], &d, !running, &counts);
             d_e.iter_mut().zip(&e).for_each(|(d, e)| match transform {
                 Transform::None => {}
                 Transform::Log { epsilon } => *d /= e + f64::from(epsilon),
@@ -1688,6 +1754,72 @@ mod tests {
     }
 
     #[test]
+    fn logarithms_of_tiny_entries_keep_values_and_gradients() {
+        // Deviations about a mean of -13 that is exact to 1e-6.
+        let transform = Transform::Log { epsilon: 1e-6 };
+        for (layers, pairs) in [(0, 300), (1, 5000), (2, 300), (2, 5000)] {
+            check(Case { tiny: true, transform, layers, pairs, c: 17, ..PLAIN }, 1e-4);
+        }
+    }
+
+    #[test]
+    fn it_equals_straight_loops_where_pairs_count_several_times() {
+        for layers in 0..4 {
+            for (pairs, running) in [(16, false), (300, false), (5000, false), (300, true)] {
+                check(Case { counted: true, layers, pairs, running, c: 9, ..PLAIN }, 2e-5);
+            }
+        }
+        check(Case { counted: true, c: 17, pairs: 1000, transform: Transform::Log { epsilon: 1e-3 }, ..PLAIN }, 1e-4);
+    }
+
+    #[test]
+    fn to_count_a_pair_several_times_is_to_repeat_it() {
+        let once = Data::away_from_kinks(Case { counted: true, pairs: 200, c: 7, with_own: false, ..PLAIN }).0;
+        let copies: Vec<usize> =
+            (0..200).flat_map(|pair| std::iter::repeat_n(pair, once.counts[pair] as usize)).collect();
+        let case = Case { counted: false, pairs: copies.len(), ..once.case };
+        let mut often = Data::new(case, 0);
+        let repeat = |rows: &[f32]| -> Vec<f32> {
+            rows.chunks(200).flat_map(|row| copies.iter().map(|&pair| row[pair]).collect::<Vec<_>>()).collect()
+        };
+        often.parameters.clone_from(&once.parameters);
+        (often.stack, often.self_pairs) = (repeat(&once.stack), vec![]);
+        // What a pair gets is what its copies get together.
+        often.d_scores = once.d_scores.iter().flatten().map(|d| Some(repeat(d))).collect();
+        let mut once = once;
+        once.self_pairs.clear();
+        for d in once.d_scores.iter_mut().flatten() {
+            d.chunks_mut(200).for_each(|row| row.iter_mut().zip(&once.counts).for_each(|(d, count)| *d *= count));
+        }
+        let isa = Isa::best();
+        for ((name, _, once), (_, _, often)) in ours(&once, isa).iter().zip(&ours(&often, isa)) {
+            let many = copies.len();
+            let expected: Vec<f64> = match &name[..] {
+                scores if scores.starts_with("scores") => {
+                    let first = |pair: usize| copies.partition_point(|&copy| copy < pair);
+                    often
+                        .chunks(many)
+                        .flat_map(|row| (0..200).map(|pair| row[first(pair)]).collect::<Vec<_>>())
+                        .collect()
+                }
+                "d_stack" => {
+                    let sum = |row: &[f64]| {
+                        let mut sums = vec![0.0; 200];
+                        copies.iter().zip(row).for_each(|(&pair, d)| sums[pair] += d);
+                        sums
+                    };
+                    often.chunks(many).flat_map(sum).collect()
+                }
+                _ => often.clone(),
+            };
+            let largest = expected.iter().fold(1e-2_f64, |largest, value| largest.max(value.abs()));
+            for (once, often) in once.iter().zip(&expected) {
+                assert!((once - often).abs() < 1e-5 * largest, "{name}: {once} is not {often}");
+            }
+        }
+    }
+
+    #[test]
     fn results_do_not_depend_on_threads() {
         let data = Data::new(Case { c: 17, pairs: 9000, ..PLAIN }, 3);
         for isa in Isa::available() {
@@ -1709,9 +1841,10 @@ mod tests {
         let mut scores = [(); 3].map(|()| [0.0; 0]);
         let mut slices: Vec<&mut [f32]> = scores.iter_mut().map(|scores| &mut scores[..]).collect();
         let isa = Isa::best();
-        let saved = forward(isa, &weights, Transform::None, Normalise::Batch, &[], &[], &mut slices, Some(&mut []));
+        let pairs = Pairs { stack: &[], self_pairs: &[], counts: None };
+        let saved = forward(isa, &weights, Transform::None, Normalise::Batch, pairs, &mut slices, Some(&mut []));
         let d_scores: [Option<&[f32]>; 3] = [Some(&[]); 3];
-        let gradients = backward(isa, &weights, Transform::None, &saved, &[], &[], &d_scores, Some(&[]), &mut []);
+        let gradients = backward(isa, &weights, Transform::None, &saved, pairs, &d_scores, Some(&[]), &mut []);
         assert!(gradients.gamma.iter().chain(&gradients.layers[0].first_weight).all(|value| *value == 0.0));
     }
 }

@@ -919,6 +919,34 @@ impl Kernel for LoadMapped<'_> {
     }
 }
 
+/// Multiplies every row of a tile by a factor a pair.
+pub(crate) fn weigh(isa: Isa, tile: &mut [f32], factors: &[f32]) {
+    let mut all = [0.0; WIDTH];
+    all[..factors.len()].copy_from_slice(factors);
+    isa.run(Weigh { tile, factors: &all });
+}
+
+struct Weigh<'a> {
+    tile: &'a mut [f32],
+    factors: &'a [f32; WIDTH],
+}
+
+impl Kernel for Weigh<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        for row in self.tile.chunks_exact_mut(WIDTH) {
+            for place in (0..WIDTH).step_by(S::LANES) {
+                // SAFETY: both have `WIDTH` numbers.
+                unsafe {
+                    let to = row.as_mut_ptr().add(place);
+                    simd.store(to, simd.mul(simd.load(to), simd.load(self.factors.as_ptr().add(place))));
+                }
+            }
+        }
+    }
+}
+
 /// Writes the first `len` pairs of a tile to every row from `start` on.
 pub(crate) fn store(isa: Isa, tile: &[f32], rows: &mut [&mut [f32]], start: usize, len: usize) {
     assert!(len <= WIDTH && tile.len() >= rows.len() * WIDTH, "the tile is smaller than the rows");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use graph_diffuser_kernels::Isa;
-use graph_diffuser_kernels::edge_ffn::{self as kernel, Layer, Norm, Normalise, Position, Statistics, Weights};
+use graph_diffuser_kernels::edge_ffn::{self as kernel, Layer, Norm, Normalise, Pairs, Position, Statistics, Weights};
 
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
 
@@ -28,6 +28,8 @@ pub(crate) struct EdgeScores {
     pub(crate) transform: kernel::Transform,
     /// Pairs of nodes with themselves, where their virtual edges are read too.
     pub(crate) self_pairs: Option<Vec<usize>>,
+    /// How often each pair counts for a batch norm, where structures are shared.
+    pub(crate) counts: Option<Vec<f32>>,
     /// Running statistics, in evaluation.
     pub(crate) running: Option<Vec<Statistics>>,
 }
@@ -90,6 +92,10 @@ impl EdgeScores {
     fn self_pairs(&self) -> &[usize] {
         self.self_pairs.as_deref().unwrap_or_default()
     }
+
+    fn pairs<'a>(&'a self, stack: &'a [f32]) -> Pairs<'a> {
+        Pairs { stack, self_pairs: self.self_pairs(), counts: self.counts.as_deref() }
+    }
 }
 
 impl SliceOp for EdgeScores {
@@ -103,8 +109,7 @@ impl SliceOp for EdgeScores {
             &self.weights(inputs[1]),
             self.transform,
             normalise,
-            inputs[0],
-            self.self_pairs(),
+            self.pairs(inputs[0]),
             &mut scores.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>(),
             own.as_deref_mut(),
         );
@@ -130,8 +135,7 @@ impl SliceOp for EdgeScores {
             &self.weights(inputs[1]),
             self.transform,
             saved,
-            inputs[0],
-            self.self_pairs(),
+            self.pairs(inputs[0]),
             d_scores,
             d_own.first().copied().flatten(),
             &mut d_stack,
