@@ -17,12 +17,14 @@
 //! A layer is `x + W₂ ReLU(BN(W₁ x + b₁)) + b₂`; before the first stands `x₀ = BN(transform(E))`, which
 //! is kept in normalised form, without γ and β: those are multiplied into the matrices around it.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use rayon::prelude::*;
 
 pub use crate::tile::Transform;
 
+use crate::fresh::Fresh;
 use crate::simd::Isa;
 use crate::tile::{self, Affine, Ahead, Buffer, Finish, Matrix, RowSums, Slopes, Start, Sums, Tiles, WIDTH};
 use crate::tile::{product, product_into_rows, product_onto_rows};
@@ -115,6 +117,16 @@ pub enum Normalise<'a> {
     Running(&'a [Statistics]),
 }
 
+/// What [`forward`] makes.
+pub struct Read {
+    /// `[heads, p]` for each of `Weights::position`.
+    pub scores: Vec<Vec<f32>>,
+    /// `[self_pairs, c]`
+    pub own: Option<Vec<f32>>,
+    /// For [`backward`].
+    pub saved: Saved,
+}
+
 /// What [`forward`] leaves for [`backward`].
 #[derive(Default)]
 pub struct Saved {
@@ -155,6 +167,8 @@ pub struct PositionGradients {
 /// Gradients of all parameters.
 #[derive(Debug, Clone)]
 pub struct Gradients {
+    /// `[c, p]`
+    pub stack: Vec<f32>,
     /// Of the stack's norm.
     pub gamma: Vec<f32>,
     /// Of the stack's norm.
@@ -167,23 +181,16 @@ pub struct Gradients {
 
 /// Position scores of all pairs for every Transformer layer, and the virtual edges of nodes to themselves.
 ///
-/// # Shapes
-/// - `scores`: for each of `weights.position` `[heads, p]`, written
-/// - `own`: `[self_pairs, c]`, written
+/// `with_own` asks for the latter.
 pub fn forward(
     isa: Isa,
     weights: &Weights<'_>,
     transform: Transform,
     normalise: Normalise<'_>,
     pairs: Pairs<'_>,
-    scores: &mut [&mut [f32]],
-    own: Option<&mut [f32]>,
-) -> Saved {
+    with_own: bool,
+) -> Read {
     let (stack, self_pairs) = (Stack::new(isa, transform, weights.channels, pairs), pairs.self_pairs);
-    assert_eq!(scores.len(), weights.position.len(), "one set of scores for each position");
-    for scores in scores.iter() {
-        assert_eq!(scores.len(), weights.heads * stack.plan.pairs, "scores are [heads, p]");
-    }
     let mut saved = Saved::default();
     match normalise {
         Normalise::Running(statistics) => {
@@ -212,8 +219,10 @@ pub fn forward(
             }
         }
     }
-    Network::new(weights, &saved.normals, &saved.shifts).read_scores(&stack, &saved.inputs, self_pairs, scores, own);
-    saved
+    let mut own = with_own.then(|| vec![0.0; self_pairs.len() * weights.channels]);
+    let network = Network::new(weights, &saved.normals, &saved.shifts);
+    let scores = network.read_scores(&stack, &saved.inputs, weights.position.len(), self_pairs, own.as_deref_mut());
+    Read { scores, own, saved }
 }
 
 /// Gradients of everything that went into [`forward`].
@@ -225,7 +234,6 @@ pub fn forward(
 /// - `pairs`: as they were
 /// - `d_scores`: for each of `weights.position` `[heads, p]`, or nothing for zeros
 /// - `d_own`: `[self_pairs, c]`
-/// - `d_stack`: `[c, p]`, written
 pub fn backward(
     isa: Isa,
     weights: &Weights<'_>,
@@ -234,14 +242,14 @@ pub fn backward(
     pairs: Pairs<'_>,
     d_scores: &[Option<&[f32]>],
     d_own: Option<&[f32]>,
-    d_stack: &mut [f32],
 ) -> Gradients {
     let (c, layers) = (weights.channels, weights.layers.len());
     let (stack, self_pairs) = (Stack::new(isa, transform, c, pairs), pairs.self_pairs);
     let pairs = pairs.counts.map_or(stack.plan.pairs as f64, |counts| double(counts).iter().sum()).max(1.0);
     let network = Network::new(weights, &saved.normals, &saved.shifts);
     assert_eq!(d_scores.len(), weights.position.len(), "gradients of scores, or none, for each position");
-    assert_eq!(d_stack.len(), c * stack.plan.pairs, "the gradient is shaped as the stack");
+    let mut fresh = Fresh::new(c * stack.plan.pairs);
+    let d_stack = fresh.room();
     // Statistics that were given leave nothing behind: their forward is one pass.
     let rebuilt: Vec<Buffer> = (saved.inputs.len()..layers.saturating_sub(1)).fold(vec![], |mut inputs, index| {
         inputs.push(network.apply_layer(&stack, &inputs, index).0);
@@ -250,7 +258,7 @@ pub fn backward(
     let inputs = if rebuilt.is_empty() { &saved.inputs } else { &rebuilt };
     let upper = Upper::new(weights, &network, self_pairs, d_scores, d_own);
 
-    let mut gradients = Gradients { gamma: vec![], beta: vec![], layers: vec![], position: vec![] };
+    let mut gradients = Gradients { stack: vec![], gamma: vec![], beta: vec![], layers: vec![], position: vec![] };
     let mut correction = Correction::none(c);
     let mut part = network.descend(&stack, inputs, layers.saturating_sub(1), &upper, &correction, d_stack);
     gradients.position = upper.gradients(weights, &network.levels[layers], &part.position);
@@ -288,10 +296,12 @@ pub fn backward(
     }
     if saved.batch && stack.plan.pairs == 1 {
         // A pair alone is its own mean, whatever it is; rounding would be scaled up here, not small.
-        d_stack.fill(0.0);
+        d_stack.fill(MaybeUninit::new(0.0));
     } else {
         network.finish(&stack, &correction, d_stack);
     }
+    // SAFETY: the first pass has written the gradient of every pair.
+    gradients.stack = unsafe { fresh.written() };
     gradients.gamma = single(&d_gamma);
     gradients.beta = single(&sum);
     rebuilt.into_iter().for_each(Buffer::give_back);
@@ -381,7 +391,7 @@ impl Plan {
     }
 
     /// Cuts every row of `[rows, p]` at the ends of chunks: for each chunk its part of every row.
-    fn cut_rows<'a>(self, all: impl IntoIterator<Item = &'a mut [f32]>) -> Vec<Vec<&'a mut [f32]>> {
+    fn cut_rows<'a, T>(self, all: impl IntoIterator<Item = &'a mut [T]>) -> Vec<Vec<&'a mut [T]>> {
         let mut chunks: Vec<Vec<_>> = (0..self.chunks).map(|_| vec![]).collect();
         for mut row in all.into_iter().flat_map(|rows| rows.chunks_exact_mut(self.pairs.max(1))) {
             for (chunk, parts) in chunks.iter_mut().enumerate() {
@@ -460,7 +470,7 @@ impl<'a> Stack<'a> {
         let scratch = || (Group::new(c + 1), Gather::new(c));
         let parts = self.plan.run(vec![(); self.plan.chunks], scratch, |(x, gather), chunk, ()| {
             let mut ahead = Ahead::new();
-            ahead.add_rows(&self.rows, self.plan.pairs(chunk).start, GROUP * WIDTH);
+            ahead.add_rows(self.rows.iter().map(|row| row.as_ptr()), self.plan.pairs(chunk).start, GROUP * WIDTH);
             let mut affine = Affine { centre: vec![0.0; c], scale: vec![1.0; c], offset: vec![0.0; c] };
             for group in self.plan.groups(chunk) {
                 ahead.turn();
@@ -861,7 +871,7 @@ impl Network {
     /// Says that the tiles of a chunk of the input of layer `index` will be needed.
     fn announce(&self, stack: &Stack<'_>, inputs: &[Buffer], index: usize, chunk: usize, ahead: &mut Ahead) {
         if index == 0 {
-            ahead.add_rows(&stack.rows, stack.plan.pairs(chunk).start, GROUP * WIDTH);
+            ahead.add_rows(stack.rows.iter().map(|row| row.as_ptr()), stack.plan.pairs(chunk).start, GROUP * WIDTH);
         } else {
             let size = (self.channels + 1) * WIDTH;
             ahead.add_groups(&inputs[index - 1][stack.plan.tiles(chunk).start * size..], GROUP * size);
@@ -956,18 +966,20 @@ impl Network {
         &self,
         stack: &Stack<'_>,
         inputs: &[Buffer],
+        positions: usize,
         self_pairs: &[usize],
-        scores: &mut [&mut [f32]],
         own: Option<&mut [f32]>,
-    ) {
+    ) -> Vec<Vec<f32>> {
         let (c, isa, plan) = (self.channels, stack.isa, stack.plan);
         let last = &self.levels[self.layers.len()];
         let mut own_rest = own;
         if let Some(own) = &own_rest {
             assert_eq!(own.len(), self_pairs.len() * c, "one row for each pair of a node with itself");
         }
+        let size = self.scores * plan.pairs / positions.max(1);
+        let mut fresh: Vec<Fresh> = (0..positions).map(|_| Fresh::new(size)).collect();
         let mut pieces = Vec::new();
-        for (chunk, rows) in plan.cut_rows(scores.iter_mut().map(|scores| &mut **scores)).into_iter().enumerate() {
+        for (chunk, rows) in plan.cut_rows(fresh.iter_mut().map(Fresh::room)).into_iter().enumerate() {
             let own = own_rest.take().map(|own| {
                 let (part, rest) = own.split_at_mut(own_of(self_pairs, plan.pairs(chunk)).len() * c);
                 own_rest = Some(rest);
@@ -980,7 +992,7 @@ impl Network {
         plan.run(pieces, scratch, |[x, next, relu, out], chunk, (mut rows, mut own)| {
             let (first_own, ahead) = (own_of(self_pairs, plan.pairs(chunk)).start, &mut Ahead::new());
             self.announce(stack, inputs, inputs.len(), chunk, ahead);
-            ahead.add_rows(&rows, 0, GROUP * WIDTH);
+            ahead.add_rows(rows.iter().map(|row| row.as_ptr().cast()), 0, GROUP * WIDTH);
             for place in plan.places(chunk) {
                 if place.offset.is_multiple_of(GROUP * WIDTH) {
                     ahead.turn();
@@ -1004,6 +1016,8 @@ impl Network {
                 }
             }
         });
+        // SAFETY: every tile of every row has been stored.
+        fresh.into_iter().map(|fresh| unsafe { fresh.written() }).collect()
     }
 
     /// One pass down, through layer `index`: from the gradient of its output to sums over pairs, and to
@@ -1017,7 +1031,7 @@ impl Network {
         index: usize,
         upper: &Upper<'_>,
         correction: &Correction,
-        d_stack: &mut [f32],
+        d_stack: &mut [MaybeUninit<f32>],
     ) -> Part {
         let (c, hidden, isa, plan) = (self.channels, self.hidden, stack.isa, stack.plan);
         let correction = correction.negated();
@@ -1040,9 +1054,9 @@ impl Network {
             let mut own = OwnTiles { d: Buffer::tile(c), relu: Buffer::tile(hidden), len: 0 };
             let ahead = &mut Ahead::new();
             self.announce(stack, inputs, index, chunk, ahead);
-            ahead.add_rows(&rows, 0, GROUP * WIDTH);
+            ahead.add_rows(rows.iter().map(|row| row.as_ptr().cast()), 0, GROUP * WIDTH);
             if is_last {
-                ahead.add_rows(&upper.rows, plan.pairs(chunk).start, GROUP * WIDTH);
+                ahead.add_rows(upper.rows.iter().map(|row| row.as_ptr()), plan.pairs(chunk).start, GROUP * WIDTH);
             } else {
                 self.announce(stack, inputs, index + 1, chunk, ahead);
             }
@@ -1073,7 +1087,8 @@ impl Network {
                             stack.weigh(place, weighed);
                             output = weighed;
                         }
-                        product_onto_rows(isa, ahead, &correction, output, &rows, at, d_x);
+                        // SAFETY: the pass of the last layer, the first of all, has written every row.
+                        unsafe { product_onto_rows(isa, ahead, &correction, output, &rows, at, d_x) };
                     }
                     if index == 0 {
                         dots.add(isa, d_x, t);
@@ -1136,21 +1151,23 @@ impl Network {
     }
 
     /// From the gradient of the normalised stack to that of the stack.
-    fn finish(&self, stack: &Stack<'_>, correction: &Correction, d_stack: &mut [f32]) {
+    fn finish(&self, stack: &Stack<'_>, correction: &Correction, d_stack: &mut [MaybeUninit<f32>]) {
         let (c, isa, plan) = (self.channels, stack.isa, stack.plan);
         let correction = correction.negated();
         let scratch = || [c + 1, c].map(Buffer::tile);
         plan.run(plan.cut_rows([d_stack]), scratch, |[t, d_x], chunk, mut rows| {
             let ahead = &mut Ahead::new();
             self.announce(stack, &[], 0, chunk, ahead);
-            ahead.add_rows(&rows, 0, GROUP * WIDTH);
+            ahead.add_rows(rows.iter().map(|row| row.as_ptr().cast()), 0, GROUP * WIDTH);
             for place in plan.places(chunk) {
                 if place.offset.is_multiple_of(GROUP * WIDTH) {
                     ahead.turn();
                 }
                 stack.load(&self.input, place, t);
                 stack.weigh(place, t);
-                product_onto_rows(isa, ahead, &correction, t, &rows, (place.offset, place.len), d_x);
+                let at = (place.offset, place.len);
+                // SAFETY: the passes before have written every row.
+                unsafe { product_onto_rows(isa, ahead, &correction, t, &rows, at, d_x) };
                 let slopes = Slopes {
                     transform: stack.transform,
                     scales: &self.input_scale,
@@ -1463,28 +1480,24 @@ mod tests {
     type Named = Vec<(String, usize, Vec<f64>)>;
 
     fn ours(data: &Data, isa: Isa) -> Named {
-        let Case { c, heads, pairs, transform, .. } = data.case;
+        let Case { c, transform, .. } = data.case;
         let weights = data.weights();
         let normalise = if data.case.running { Normalise::Running(&data.running) } else { Normalise::Batch };
-        let mut scores = vec![vec![f32::NAN; heads * pairs]; data.case.groups];
-        let mut own = vec![f32::NAN; data.self_pairs.len() * c];
-        let mut slices: Vec<&mut [f32]> = scores.iter_mut().map(|scores| &mut scores[..]).collect();
-        let saved = forward(isa, &weights, transform, normalise, data.pairs(), &mut slices, Some(&mut own));
+        let Read { scores, own, saved } = forward(isa, &weights, transform, normalise, data.pairs(), true);
         let d_scores: Vec<Option<&[f32]>> = data.d_scores.iter().map(Option::as_deref).collect();
-        let mut d_stack = vec![f32::NAN; c * pairs];
         let d_own = data.d_own.as_deref();
-        let gradients = backward(isa, &weights, transform, &saved, data.pairs(), &d_scores, d_own, &mut d_stack);
+        let gradients = backward(isa, &weights, transform, &saved, data.pairs(), &d_scores, d_own);
         let mut all: Vec<(String, usize, Vec<f32>)> = Vec::new();
         for (group, scores) in scores.into_iter().enumerate() {
             all.push((format!("scores {group}"), 1, scores));
         }
-        all.push(("own".into(), 1, own));
+        all.push(("own".into(), 1, own.expect("it was asked for")));
         for (index, statistics) in saved.statistics.iter().cloned().enumerate() {
             let channels = statistics.mean.len();
             all.push((format!("mean {index}"), channels, statistics.mean));
             all.push((format!("variance {index}"), channels, statistics.variance));
         }
-        all.push(("d_stack".into(), c, d_stack));
+        all.push(("d_stack".into(), c, gradients.stack));
         all.push(("d_gamma".into(), 1, gradients.gamma));
         all.push(("d_beta".into(), 1, gradients.beta));
         for (index, layer) in gradients.layers.into_iter().enumerate() {
@@ -1838,13 +1851,11 @@ mod tests {
     fn no_pairs_are_no_accident() {
         let data = Data::new(Case { pairs: 1, ..PLAIN }, 0);
         let weights = data.weights();
-        let mut scores = [(); 3].map(|()| [0.0; 0]);
-        let mut slices: Vec<&mut [f32]> = scores.iter_mut().map(|scores| &mut scores[..]).collect();
         let isa = Isa::best();
         let pairs = Pairs { stack: &[], self_pairs: &[], counts: None };
-        let saved = forward(isa, &weights, Transform::None, Normalise::Batch, pairs, &mut slices, Some(&mut []));
+        let saved = forward(isa, &weights, Transform::None, Normalise::Batch, pairs, true).saved;
         let d_scores: [Option<&[f32]>; 3] = [Some(&[]); 3];
-        let gradients = backward(isa, &weights, Transform::None, &saved, pairs, &d_scores, Some(&[]), &mut []);
+        let gradients = backward(isa, &weights, Transform::None, &saved, pairs, &d_scores, Some(&[]));
         assert!(gradients.gamma.iter().chain(&gradients.layers[0].first_weight).all(|value| *value == 0.0));
     }
 }

@@ -8,6 +8,7 @@ pub mod adamw;
 pub mod attention;
 pub mod batch_norm;
 pub mod edge_ffn;
+mod fresh;
 pub mod message;
 mod simd;
 mod tile;

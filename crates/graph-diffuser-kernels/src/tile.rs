@@ -7,6 +7,7 @@
 //! constants enter as a row of ones ([`fill_ones`]) that is zero there too.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
@@ -172,9 +173,10 @@ impl Ahead {
     }
 
     /// Rows of which the chunk's first group begins at `start`; a group has `pairs`.
-    pub(crate) fn add_rows<R: AsRef<[f32]>>(&mut self, rows: &[R], start: usize, pairs: usize) {
-        self.rows.extend(rows.iter().map(|row| (row.as_ref().as_ptr().wrapping_add(start), pairs, pairs)));
-        self.lines += rows.len() * pairs.div_ceil(Self::LINE);
+    pub(crate) fn add_rows(&mut self, rows: impl IntoIterator<Item = *const f32>, start: usize, pairs: usize) {
+        let before = self.rows.len();
+        self.rows.extend(rows.into_iter().map(|row| (row.wrapping_add(start), pairs, pairs)));
+        self.lines += (self.rows.len() - before) * pairs.div_ceil(Self::LINE);
     }
 
     /// Groups of `size` numbers, the chunk's first one first.
@@ -304,18 +306,27 @@ pub(crate) fn product(
 }
 
 /// `out = rows + matrix · input`, where the tile of `rows` begins at `start` and has `len` pairs.
-pub(crate) fn product_onto_rows(
+///
+/// # Safety
+/// The tile of `rows` has been written.
+pub(crate) unsafe fn product_onto_rows(
     isa: Isa,
     ahead: &mut Ahead,
     matrix: &Matrix,
     input: &[f32],
-    rows: &[&mut [f32]],
+    rows: &[&mut [MaybeUninit<f32>]],
     (start, len): (usize, usize),
     out: &mut [f32],
 ) {
     assert!(rows.len() == matrix.rows && out.len() >= matrix.rows * WIDTH, "the matrix has other rows");
     if len < WIDTH {
-        load(isa, rows, start, len, out);
+        for (row, out) in rows.iter().zip(out.chunks_exact_mut(WIDTH)) {
+            let from = &row[start..start + len];
+            // SAFETY: the caller says that these are numbers.
+            let from = unsafe { std::slice::from_raw_parts(from.as_ptr().cast::<f32>(), len) };
+            out[..len].copy_from_slice(from);
+            out[len..].fill(0.0);
+        }
         return run_product(isa, ahead, matrix, input, Base::Output, Finish::Nothing, To::Tile(out));
     }
     assert!(rows.iter().all(|row| row.len() >= start + WIDTH), "the tile sticks out of its rows");
@@ -329,7 +340,7 @@ pub(crate) fn product_into_rows(
     matrix: &Matrix,
     input: &[f32],
     tile: &[f32],
-    rows: &mut [&mut [f32]],
+    rows: &mut [&mut [MaybeUninit<f32>]],
     (start, len): (usize, usize),
 ) {
     assert!(rows.len() == matrix.rows && tile.len() >= matrix.rows * WIDTH, "the matrix has other rows");
@@ -349,15 +360,15 @@ enum Base<'a, 'b> {
     Output,
     Tile(&'a [f32]),
     Scaled(&'a [f32], &'a [f32]),
-    /// Rows, and where the tile begins in them.
-    Rows(&'a [&'b mut [f32]], usize),
+    /// Rows, and where the tile begins in them; it has been written.
+    Rows(&'a [&'b mut [MaybeUninit<f32>]], usize),
 }
 
 /// Where a product is written.
 enum To<'a, 'b> {
     Tile(&'a mut [f32]),
     /// Rows, and where the tile begins in them; nothing is done to the sum then.
-    Rows(&'a mut [&'b mut [f32]], usize),
+    Rows(&'a mut [&'b mut [MaybeUninit<f32>]], usize),
 }
 
 struct Product<'a, 'b> {
@@ -439,7 +450,7 @@ impl Product<'_, '_> {
                 }
                 Base::Rows(rows, start) => {
                     for r in 0..ROWS {
-                        let from = rows.get_unchecked(row + r).as_ptr().add(start + column);
+                        let from = rows.get_unchecked(row + r).as_ptr().cast::<f32>().add(start + column);
                         for v in 0..VECTORS {
                             sums[r][v] = simd.load(from.add(v * S::LANES));
                         }
@@ -464,7 +475,7 @@ impl Product<'_, '_> {
             match &mut self.out {
                 To::Rows(rows, start) => {
                     for r in 0..ROWS {
-                        let to = rows.get_unchecked_mut(row + r).as_mut_ptr().add(*start + column);
+                        let to = rows.get_unchecked_mut(row + r).as_mut_ptr().cast::<f32>().add(*start + column);
                         for v in 0..VECTORS {
                             simd.store(to.add(v * S::LANES), sums[r][v]);
                         }
@@ -948,14 +959,14 @@ impl Kernel for Weigh<'_> {
 }
 
 /// Writes the first `len` pairs of a tile to every row from `start` on.
-pub(crate) fn store(isa: Isa, tile: &[f32], rows: &mut [&mut [f32]], start: usize, len: usize) {
+pub(crate) fn store(isa: Isa, tile: &[f32], rows: &mut [&mut [MaybeUninit<f32>]], start: usize, len: usize) {
     assert!(len <= WIDTH && tile.len() >= rows.len() * WIDTH, "the tile is smaller than the rows");
     isa.run(Store { tile, rows, start, len });
 }
 
 struct Store<'a, 'b> {
     tile: &'a [f32],
-    rows: &'a mut [&'b mut [f32]],
+    rows: &'a mut [&'b mut [MaybeUninit<f32>]],
     start: usize,
     len: usize,
 }
@@ -969,13 +980,15 @@ impl Kernel for Store<'_, '_> {
             if self.len == WIDTH {
                 for place in (0..WIDTH).step_by(S::LANES) {
                     // SAFETY: both have `WIDTH` numbers.
-                    unsafe { simd.store(to.as_mut_ptr().add(place), simd.load(tile.as_ptr().add(place))) };
+                    unsafe {
+                        simd.store(to.as_mut_ptr().cast::<f32>().add(place), simd.load(tile.as_ptr().add(place)))
+                    };
                 }
                 continue;
             }
             for (to, from) in to.chunks_mut(S::LANES).zip(tile.chunks_exact(S::LANES)) {
                 // SAFETY: a chunk has the length that is given.
-                unsafe { simd.store_up_to(to.as_mut_ptr(), simd.load(from.as_ptr()), to.len()) };
+                unsafe { simd.store_up_to(to.as_mut_ptr().cast(), simd.load(from.as_ptr()), to.len()) };
             }
         }
     }
@@ -997,7 +1010,7 @@ pub(crate) fn store_sloped(
     isa: Isa,
     tile: &[f32],
     slopes: &Slopes<'_>,
-    rows: &mut [&mut [f32]],
+    rows: &mut [&mut [MaybeUninit<f32>]],
     start: usize,
     len: usize,
 ) {
@@ -1008,7 +1021,7 @@ pub(crate) fn store_sloped(
 struct StoreSloped<'a, 'b> {
     tile: &'a [f32],
     slopes: &'a Slopes<'a>,
-    rows: &'a mut [&'b mut [f32]],
+    rows: &'a mut [&'b mut [MaybeUninit<f32>]],
     start: usize,
     len: usize,
 }
@@ -1018,7 +1031,7 @@ impl Kernel for StoreSloped<'_, '_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         for (index, (row, tile)) in self.rows.iter_mut().zip(self.tile.chunks_exact(WIDTH)).enumerate() {
-            let to = row[self.start..self.start + self.len].as_mut_ptr();
+            let to = row[self.start..self.start + self.len].as_mut_ptr().cast::<f32>();
             let values = self.slopes.values[index][self.slopes.start..self.slopes.start + self.len].as_ptr();
             let scale = simd.splat(self.slopes.scales[index]);
             if self.len == WIDTH && self.slopes.transform == Transform::None {

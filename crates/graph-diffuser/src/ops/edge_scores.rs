@@ -101,18 +101,10 @@ impl EdgeScores {
 impl SliceOp for EdgeScores {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
         let pairs = inputs[0].len() / self.channels;
-        let mut scores: Vec<Vec<f32>> = (0..self.readers).map(|_| vec![0.0; self.heads * pairs]).collect();
-        let mut own = self.self_pairs.as_ref().map(|pairs| vec![0.0; pairs.len() * self.channels]);
         let normalise = self.running.as_ref().map_or(Normalise::Batch, |running| Normalise::Running(running));
-        let saved = kernel::forward(
-            Isa::best(),
-            &self.weights(inputs[1]),
-            self.transform,
-            normalise,
-            self.pairs(inputs[0]),
-            &mut scores.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>(),
-            own.as_deref_mut(),
-        );
+        let (weights, with_own) = (self.weights(inputs[1]), self.self_pairs.is_some());
+        let kernel::Read { scores, own, saved } =
+            kernel::forward(Isa::best(), &weights, self.transform, normalise, self.pairs(inputs[0]), with_own);
         let scores = scores.into_iter().map(|values| Output { values, shape: vec![self.heads, pairs] });
         let own = own.map(|values| Output { values, shape: vec![self.self_pairs().len(), self.channels] });
         (scores.chain(own).collect(), Arc::new(saved))
@@ -129,7 +121,6 @@ impl SliceOp for EdgeScores {
         let slices: Vec<Option<&[f32]>> =
             gradients.iter().map(|gradient| gradient.as_ref().map(Gradient::as_slice)).collect();
         let (d_scores, d_own) = slices.split_at(self.readers);
-        let mut d_stack = vec![0.0; inputs[0].len()];
         let made = kernel::backward(
             Isa::best(),
             &self.weights(inputs[1]),
@@ -138,7 +129,6 @@ impl SliceOp for EdgeScores {
             self.pairs(inputs[0]),
             d_scores,
             d_own.first().copied().flatten(),
-            &mut d_stack,
         );
         let mut d_parameters = Vec::with_capacity(inputs[1].len());
         d_parameters.extend(made.gamma.iter().chain(&made.beta));
@@ -157,6 +147,6 @@ impl SliceOp for EdgeScores {
         for position in &made.position {
             d_parameters.extend(position.weight.iter().chain(&position.bias));
         }
-        vec![d_stack, d_parameters]
+        vec![made.stack, d_parameters]
     }
 }
