@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 
 use rayon::prelude::*;
 
-use crate::fresh::fresh;
+use crate::fresh::Fresh;
 use crate::simd::{Dropout, Isa, Kernel, Simd};
 
 /// Added to the variance before the root.
@@ -76,9 +76,10 @@ pub fn forward(isa: Isa, x: &[f32], branch: Option<Branch<'_>>, gamma: &[f32], b
     let (sum, statistics) = match branch {
         None => (None, measure(isa, x, channels, None)),
         Some(branch) => {
+            let mut sum = Fresh::new(x.len());
+            let statistics = measure(isa, x, channels, Some((branch, sum.room())));
             // SAFETY: `measure` writes the sum of every row.
-            let (sum, statistics) = unsafe { fresh(x.len(), |sum| measure(isa, x, channels, Some((branch, sum)))) };
-            (Some(sum), statistics)
+            (Some(unsafe { sum.written() }), statistics)
         }
     };
     let affine = Affine::new(&statistics, gamma, beta);
@@ -153,29 +154,21 @@ pub fn backward(
         slope[channel] = rise as f32;
         level[channel] = (-share * plain - rise * missed) as f32;
     }
-    let fill = |d_x: &mut [MaybeUninit<f32>], d_branch: Option<(Dropout, &mut [MaybeUninit<f32>])>| {
-        let (slope, level) = (slope.as_slice(), level.as_slice());
-        let mut branches: Vec<_> = match d_branch {
-            None => x.chunks(chunk).map(|_| None).collect(),
-            Some((dropout, d_branch)) => d_branch.chunks_mut(chunk).map(|part| Some((dropout, part))).collect(),
-        };
-        let tasks = x.chunks(chunk).zip(d_y.chunks(chunk)).zip(d_x.chunks_mut(chunk)).zip(&mut branches).enumerate();
-        run_all(x.len(), tasks.collect(), |(at, (((x, d_y), d_x), d_branch))| {
-            let (d_branch, first) = (d_branch.take(), (at * chunk) as u64);
-            isa.run(Derivative { x, d_y, affine: &affine, slope, level, relu, d_x, d_branch, first });
-        });
+    let mut d_x = Fresh::new(x.len());
+    let mut d_branch = dropout.map(|dropout| (dropout, Fresh::new(x.len())));
+    let branches: Vec<_> = match &mut d_branch {
+        None => x.chunks(chunk).map(|_| None).collect(),
+        Some((dropout, room)) => room.room().chunks_mut(chunk).map(|part| Some((*dropout, part))).collect(),
     };
+    let inputs = x.chunks(chunk).zip(d_y.chunks(chunk));
+    let tasks = inputs.zip(d_x.room().chunks_mut(chunk)).zip(branches).enumerate().collect();
+    let (slope, level) = (slope.as_slice(), level.as_slice());
+    run_all(x.len(), tasks, |(at, (((x, d_y), d_x), d_branch))| {
+        let first = (at * chunk) as u64;
+        isa.run(Derivative { x, d_y, affine: &affine, slope, level, relu, d_x, d_branch, first });
+    });
     // SAFETY: `Derivative` writes every row of what it is given.
-    let (d_x, d_branch) = unsafe {
-        match dropout {
-            None => (fresh(x.len(), |d_x| fill(d_x, None)).0, None),
-            Some(dropout) => {
-                let both = |d_x: &mut _| fresh(x.len(), |d_branch| fill(d_x, Some((dropout, d_branch)))).0;
-                let (d_x, d_branch) = fresh(x.len(), both);
-                (d_x, Some(d_branch))
-            }
-        }
-    };
+    let (d_x, d_branch) = unsafe { (d_x.written(), d_branch.map(|(_, room)| room.written())) };
     Gradients { x: d_x, branch: d_branch, gamma: d_gamma, beta: d_beta }
 }
 
@@ -224,15 +217,14 @@ fn normalise(isa: Isa, x: &[f32], branch: Option<&[f32]>, channels: usize, affin
     assert!(branch.is_none_or(|branch| branch.len() == x.len()), "one number of the branch for each");
     assert_eq!(affine.scale.len(), channels, "one scale a channel");
     let chunk = CHUNK * channels;
-    let fill = |y: &mut [MaybeUninit<f32>]| {
-        let tasks = x.chunks(chunk).zip(y.chunks_mut(chunk)).enumerate().collect();
-        run_all(x.len(), tasks, |(at, (x, y))| {
-            let branch = branch.map(|branch| &branch[at * chunk..at * chunk + x.len()]);
-            isa.run(Normalise { x, branch, affine, relu, y });
-        });
-    };
+    let mut y = Fresh::new(x.len());
+    let tasks = x.chunks(chunk).zip(y.room().chunks_mut(chunk)).enumerate().collect();
+    run_all(x.len(), tasks, |(at, (x, y))| {
+        let branch = branch.map(|branch| &branch[at * chunk..at * chunk + x.len()]);
+        isa.run(Normalise { x, branch, affine, relu, y });
+    });
     // SAFETY: `Normalise` writes every row.
-    unsafe { fresh(x.len(), fill).0 }
+    unsafe { y.written() }
 }
 
 /// `(x - centre) · scale + constant`.

@@ -1,15 +1,29 @@
-//! Memory that is written once: clearing it first costs as much as many a kernel.
+//! Results that are written once: memory that nobody clears first.
 
 use std::mem::MaybeUninit;
 
-/// So many numbers, which `fill` writes.
-///
-/// # Safety
-/// `fill` writes every one of them.
-pub(crate) unsafe fn fresh<R>(count: usize, fill: impl FnOnce(&mut [MaybeUninit<f32>]) -> R) -> (Vec<f32>, R) {
-    let mut numbers = Vec::with_capacity(count);
-    let result = fill(&mut numbers.spare_capacity_mut()[..count]);
-    // SAFETY: there is room for them, and the caller says that all are written.
-    unsafe { numbers.set_len(count) };
-    (numbers, result)
+/// Numbers on their way to becoming a `Vec`, not yet written.
+pub(crate) struct Fresh {
+    values: Vec<f32>,
+    len: usize,
+}
+
+impl Fresh {
+    /// Room for `len` numbers.
+    pub(crate) fn new(len: usize) -> Self {
+        Self { values: Vec::with_capacity(len), len }
+    }
+
+    /// Where they are to be written.
+    pub(crate) fn room(&mut self) -> &mut [MaybeUninit<f32>] {
+        &mut self.values.spare_capacity_mut()[..self.len]
+    }
+
+    /// # Safety
+    /// Every number of the room has been written.
+    pub(crate) unsafe fn written(mut self) -> Vec<f32> {
+        // SAFETY: there is room for `len`, and the caller says that they are written.
+        unsafe { self.values.set_len(self.len) };
+        self.values
+    }
 }

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 use rayon::prelude::*;
 
-use crate::fresh::fresh;
+use crate::fresh::Fresh;
 use crate::simd::{Dropout, Isa, Kernel, Simd};
 
 /// Rows of a tile: with four vectors of columns these are 24 of the 32 registers of AVX-512, with two
@@ -85,14 +85,13 @@ pub fn forward(isa: Isa, map: &Linear<'_>, x: &[f32]) -> Vec<f32> {
 /// Rows times panels, and what follows.
 fn multiply(isa: Isa, x: &[f32], panels: &Panels, bias: Option<&[f32]>, then: Then) -> Vec<f32> {
     let (depth, columns) = (panels.depth, panels.columns);
-    let fill = |y: &mut [MaybeUninit<f32>]| {
-        let tasks = x.chunks(ROWS * depth).zip(y.chunks_mut(ROWS * columns)).enumerate().collect();
-        run_all(x.len() * columns, tasks, |(chunk, (x, y))| {
-            isa.run(Rows { x, panels, bias, then, first: chunk * ROWS, y });
-        });
-    };
+    let mut y = Fresh::new(x.len() / depth * columns);
+    let tasks = x.chunks(ROWS * depth).zip(y.room().chunks_mut(ROWS * columns)).enumerate().collect();
+    run_all(x.len() * columns, tasks, |(chunk, (x, y))| {
+        isa.run(Rows { x, panels, bias, then, first: chunk * ROWS, y });
+    });
     // SAFETY: `Rows` writes every row of its piece.
-    unsafe { fresh(x.len() / depth * columns, fill).0 }
+    unsafe { y.written() }
 }
 
 /// Derivatives of all inputs; `y` is the result of [`forward`], which is read where something followed.
@@ -110,28 +109,26 @@ pub fn backward(isa: Isa, map: &Linear<'_>, x: &[f32], y: &[f32], d_y: &[f32]) -
         Then::Relu(dropout) => {
             assert_eq!(y.len(), d_y.len(), "a derivative comes for each number");
             let kept = dropout.map_or(1.0, |dropout| dropout.kept);
-            let fill = |d_z: &mut [MaybeUninit<f32>]| {
-                let chunk = ROWS * outputs;
-                let tasks = d_z.chunks_mut(chunk).zip(y.chunks(chunk).zip(d_y.chunks(chunk))).collect();
-                run_all(8 * d_y.len(), tasks, |(d_z, (y, d_y))| isa.run(BeforeRelu { y, d_y, kept, d_z }));
-            };
+            let mut d_z = Fresh::new(d_y.len());
+            let chunk = ROWS * outputs;
+            let tasks = d_z.room().chunks_mut(chunk).zip(y.chunks(chunk).zip(d_y.chunks(chunk))).collect();
+            run_all(8 * d_y.len(), tasks, |(d_z, (y, d_y))| isa.run(BeforeRelu { y, d_y, kept, d_z }));
             // SAFETY: `BeforeRelu` writes all of its piece.
-            before = unsafe { fresh(d_y.len(), fill).0 };
+            before = unsafe { d_z.written() };
             &before
         }
     };
     let panels = isa.run(Pack { from: map.weight, depth: outputs, columns: inputs, transposed: false });
     let d_x = multiply(isa, d_z, &panels, None, Then::Nothing);
     let mut d_bias = vec![0.0; outputs];
-    let fill = |d_weight: &mut [MaybeUninit<f32>]| {
-        let share = 4 * TILE;
-        let tasks = d_weight.chunks_mut(share * inputs).zip(d_bias.chunks_mut(share)).enumerate().collect();
-        run_all(rows * inputs * outputs, tasks, |(task, (d_weight, d_bias))| {
-            isa.run(Outer { x, inputs, d_z, outputs, first: task * share, d_weight, d_bias });
-        });
-    };
+    let mut d_weight = Fresh::new(outputs * inputs);
+    let share = 4 * TILE;
+    let tasks = d_weight.room().chunks_mut(share * inputs).zip(d_bias.chunks_mut(share)).enumerate().collect();
+    run_all(rows * inputs * outputs, tasks, |(task, (d_weight, d_bias))| {
+        isa.run(Outer { x, inputs, d_z, outputs, first: task * share, d_weight, d_bias });
+    });
     // SAFETY: `Outer` writes the weights of all its outputs.
-    let d_weight = unsafe { fresh(outputs * inputs, fill).0 };
+    let d_weight = unsafe { d_weight.written() };
     Gradients { x: d_x, weight: d_weight, bias: d_bias }
 }
 

@@ -10,7 +10,7 @@
 use std::mem::MaybeUninit;
 
 use crate::batch_norm::{Block, Blockwise, by_blocks, run_all};
-use crate::fresh::fresh;
+use crate::fresh::Fresh;
 use crate::simd::{Isa, Kernel, Simd};
 use crate::walk_stack::Shared;
 
@@ -147,14 +147,13 @@ pub fn meet(
 ) -> Vec<f32> {
     edges.check_nodes(width, &[at_source, at_target]);
     edges.check_edges(width, e.as_slice());
-    let fill = |out: &mut [MaybeUninit<f32>]| {
-        let tasks = out.chunks_mut(ROWS * width).enumerate().collect();
-        run_all(3 * edges.count() * width, tasks, |(task, out)| {
-            isa.run(Meet { edges, at_source, at_target, e, width, start: task * ROWS, out });
-        });
-    };
+    let mut out = Fresh::new(edges.count() * width);
+    let tasks = out.room().chunks_mut(ROWS * width).enumerate().collect();
+    run_all(3 * edges.count() * width, tasks, |(task, out)| {
+        isa.run(Meet { edges, at_source, at_target, e, width, start: task * ROWS, out });
+    });
     // SAFETY: `Meet` writes the rows of all its edges.
-    unsafe { fresh(edges.count() * width, fill).0 }
+    unsafe { out.written() }
 }
 
 /// For each node, the sum over its edges.
@@ -165,15 +164,14 @@ pub fn meet(
 pub fn sum_by_row(isa: Isa, values: &[f32], width: usize, by: &Incidence) -> Vec<f32> {
     assert!(width > 0, "rows without numbers");
     assert_eq!(values.len(), by.edges() * width, "{} edges of width {width}", by.edges());
-    let fill = |out: &mut [MaybeUninit<f32>]| {
-        let numbers = values.len() + out.len();
-        let tasks = out.chunks_mut(ROWS * width).enumerate().collect();
-        run_all(numbers, tasks, |(task, out)| {
-            isa.run(Sum { values, width, by, start: task * ROWS, out });
-        });
-    };
+    let mut out = Fresh::new(by.nodes() * width);
+    let numbers = values.len() + by.nodes() * width;
+    let tasks = out.room().chunks_mut(ROWS * width).enumerate().collect();
+    run_all(numbers, tasks, |(task, out)| {
+        isa.run(Sum { values, width, by, start: task * ROWS, out });
+    });
     // SAFETY: `Sum` writes the rows of all its nodes.
-    unsafe { fresh(by.nodes() * width, fill).0 }
+    unsafe { out.written() }
 }
 
 /// What each node hears: `x_i + Σ ReLU(x_j + e_ji)` over the edges j → i.
@@ -185,14 +183,13 @@ pub fn sum_by_row(isa: Isa, values: &[f32], width: usize, by: &Incidence) -> Vec
 pub fn gine_forward(isa: Isa, edges: &Edges, x: &[f32], e: Option<&[f32]>, width: usize) -> Vec<f32> {
     edges.check_nodes(width, &[x]);
     edges.check_edges(width, e.as_slice());
-    let fill = |out: &mut [MaybeUninit<f32>]| {
-        let tasks = out.chunks_mut(ROWS * width).enumerate().collect();
-        run_all(edges.numbers(width), tasks, |(task, out)| {
-            isa.run(GineForward { edges, x, e, width, start: task * ROWS, out });
-        });
-    };
+    let mut out = Fresh::new(x.len());
+    let tasks = out.room().chunks_mut(ROWS * width).enumerate().collect();
+    run_all(edges.numbers(width), tasks, |(task, out)| {
+        isa.run(GineForward { edges, x, e, width, start: task * ROWS, out });
+    });
     // SAFETY: `GineForward` writes the rows of all its nodes.
-    unsafe { fresh(x.len(), fill).0 }
+    unsafe { out.written() }
 }
 
 /// Derivatives of what [`gine_forward`] took: of `x`, and of `e` where there was one.
@@ -210,23 +207,14 @@ pub fn gine_backward(
 ) -> (Vec<f32>, Option<Vec<f32>>) {
     edges.check_nodes(width, &[x, d_out]);
     edges.check_edges(width, e.as_slice());
-    let fill = |d_x: &mut [MaybeUninit<f32>], d_e: Option<Shared>| {
-        let tasks = d_x.chunks_mut(ROWS * width).enumerate().collect();
-        run_all(edges.numbers(width), tasks, |(task, d_x)| {
-            isa.run(GineBackward { edges, x, e, d_out, d_e, width, start: task * ROWS, d_x });
-        });
-    };
+    let (mut d_x, mut d_e) = (Fresh::new(x.len()), e.map(|e| Fresh::new(e.len())));
+    let to_edges = d_e.as_mut().map(|d_e| Shared::fresh(d_e.room()));
+    let tasks = d_x.room().chunks_mut(ROWS * width).enumerate().collect();
+    run_all(edges.numbers(width), tasks, |(task, d_x)| {
+        isa.run(GineBackward { edges, x, e, d_out, d_e: to_edges, width, start: task * ROWS, d_x });
+    });
     // SAFETY: `GineBackward` writes the rows of all its nodes, and those of the edges that leave them.
-    unsafe {
-        match e {
-            None => (fresh(x.len(), |d_x| fill(d_x, None)).0, None),
-            Some(e) => {
-                let both = |d_x: &mut _| fresh(e.len(), |d_e| fill(d_x, Some(Shared::fresh(d_e)))).0;
-                let (d_x, d_e) = fresh(x.len(), both);
-                (d_x, Some(d_e))
-            }
-        }
-    }
+    unsafe { (d_x.written(), d_e.map(|d_e| d_e.written())) }
 }
 
 /// What goes into gated messages; each is a linear map of nodes or edges.

@@ -6,25 +6,28 @@
 //! out. A tile that sticks out of the last pair is zero there, and every operation keeps it so:
 //! constants enter as a row of ones ([`fill_ones`]) that is zero there too.
 
+mod rows;
+mod sums;
+
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
+pub use rows::Transform;
+pub(crate) use rows::{Affine, Slopes, load, load_mapped, store, store_sloped, weigh};
+pub(crate) use sums::{RowSums, Sums, Tiles};
+
 use crate::simd::{Isa, Kernel, Simd};
 
-/// Pairs of a tile. Wider tiles load and store accumulators less often, narrower ones stay in the first-level
-/// cache: forward and backward of the edge-wise network (17 channels, 2 layers, 422 000 pairs, AVX-512)
-/// took 24 + 56 ms with 64, 22 + 50 with 128, 24 + 50 with 192 and 27 + 54 with 256.
+/// Pairs of a tile. Wider tiles need fewer calls, narrower ones stay in the first-level cache: forward and
+/// backward of the edge-wise network (17 channels, 2 layers, 422 000 pairs, AVX-512, one thread) took
+/// 22 + 51 ms with 64, 21 + 45 with 128 and 22 + 49 with 256.
 pub(crate) const WIDTH: usize = 128;
 /// Rows of a block of [`product`]: with 4 vectors of columns 24 of AVX-512's 32 registers accumulate,
 /// with 2 vectors 12 of AVX2's 16.
 const PRODUCT_ROWS: usize = 6;
-/// Most lanes of any instruction set, for which scratch is laid out.
-const MOST_LANES: usize = 16;
-/// Tiles after which lane sums in single precision are moved to double precision: 256 additions a
-/// lane cost half a digit, and moving them costs as much as a tenth of the products of a tile.
-const TILES_PER_FOLD: usize = 32;
 
 /// Buffers kept for reuse: those of two networks of three layers.
 const MOST_SPARE: usize = 4;
@@ -128,51 +131,110 @@ macro_rules! with_rows {
         }
     };
 }
+use with_rows;
 
-/// Where the next tiles will come from and go to. Products ask for a few of those rows in every block, so
-/// that memory works while they do; all at once would wait for memory instead.
+/// Where the next group of tiles will come from and go to. Every step of a product or a sum may ask for a
+/// line, so that memory works while it does. Few lines can be outstanding at a time, and what is only a
+/// cache further away waits behind them: so they are spread evenly over the steps that a group takes.
+/// They go to the second-level cache, because the first is too small for a group.
 pub(crate) struct Ahead {
-    /// Where a row of the next tile begins, and how far the row of the tile after it is away.
-    rows: Vec<(*const f32, usize)>,
-    per_block: usize,
-    asked: usize,
+    /// Where a row of the next group begins, its length, and how far that row of the group after it is away.
+    rows: Vec<(*const f32, usize, usize)>,
+    /// Row that is asked for next.
+    row: usize,
+    /// What is left of the row at hand.
+    line: *const f32,
+    end: *const f32,
+    /// Lines of a group.
+    lines: usize,
+    /// Steps since the last turn.
+    steps: usize,
+    /// Most lines a step,
+    per_step: usize,
+    /// the share of them that is new, and what has come together of it, in 1/256.
+    pace: usize,
+    due: usize,
 }
 
 impl Ahead {
-    /// `per_block` is how many rows are asked for in a block of a product.
-    pub(crate) fn new(per_block: usize) -> Self {
-        Self { rows: Vec::new(), per_block, asked: 0 }
+    const UNIT: usize = 256;
+    const LINE: usize = Buffer::LINE / size_of::<f32>();
+
+    pub(crate) fn new() -> Self {
+        let nowhere = std::ptr::null();
+        Self {
+            rows: vec![],
+            row: 0,
+            line: nowhere,
+            end: nowhere,
+            lines: 0,
+            steps: 0,
+            per_step: 1,
+            pace: Self::UNIT,
+            due: 0,
+        }
     }
 
-    /// Rows of which the chunk's first tile begins at `start`.
-    pub(crate) fn add_rows<R: AsRef<[f32]>>(&mut self, rows: &[R], start: usize) {
-        self.rows.extend(rows.iter().map(|row| (row.as_ref().as_ptr().wrapping_add(start), WIDTH)));
+    /// Rows of which the chunk's first group begins at `start`; a group has `pairs`.
+    pub(crate) fn add_rows(&mut self, rows: impl IntoIterator<Item = *const f32>, start: usize, pairs: usize) {
+        let before = self.rows.len();
+        self.rows.extend(rows.into_iter().map(|row| (row.wrapping_add(start), pairs, pairs)));
+        self.lines += (self.rows.len() - before) * pairs.div_ceil(Self::LINE);
     }
 
-    /// Whole tiles of `rows` rows, the chunk's first one first.
-    pub(crate) fn add_tiles(&mut self, tiles: &[f32], rows: usize) {
-        self.rows.extend((0..rows).map(|row| (tiles.as_ptr().wrapping_add(row * WIDTH), rows * WIDTH)));
+    /// Groups of `size` numbers, the chunk's first one first.
+    pub(crate) fn add_groups(&mut self, groups: &[f32], size: usize) {
+        self.rows.push((groups.as_ptr(), size, size));
+        self.lines += size.div_ceil(Self::LINE);
     }
 
-    /// The next tile becomes the one at hand.
+    /// The next group becomes the one at hand. It will take as many steps as the last one did.
     pub(crate) fn turn(&mut self) {
-        for (row, step) in &mut self.rows {
+        for (row, _, step) in &mut self.rows {
             *row = row.wrapping_add(*step);
         }
-        self.asked = 0;
+        (self.row, self.line, self.end) = (0, std::ptr::null(), std::ptr::null());
+        self.next_row();
+        if self.steps > 0 {
+            self.per_step = self.lines.div_ceil(self.steps);
+            self.pace = (self.lines * Self::UNIT).div_ceil(self.per_step.max(1) * self.steps);
+        }
+        (self.steps, self.due) = (0, 0);
+    }
+
+    /// Says that the next `count` steps are at hand.
+    #[inline(always)]
+    fn begin(&mut self, count: usize) {
+        self.steps += count;
     }
 
     #[inline(always)]
     fn ask(&mut self) {
         #[cfg(target_arch = "x86_64")]
-        for &(row, _) in self.rows[self.asked..].iter().take(self.per_block) {
-            for place in (0..WIDTH).step_by(Buffer::LINE / size_of::<f32>()) {
-                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        {
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            for _ in 0..self.per_step {
+                // Without a branch on what is due: to ask for a line again costs less than a wrong guess.
                 // SAFETY: prefetching changes nothing and does not fault, wherever the pointer leads.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(place).cast()) };
+                unsafe { _mm_prefetch::<_MM_HINT_T1>(self.line.cast()) };
+                self.due += self.pace;
+                self.line = self.line.wrapping_add(self.due / Self::UNIT * Self::LINE);
+                self.due %= Self::UNIT;
+                if self.line >= self.end {
+                    self.next_row();
+                }
             }
         }
-        self.asked = self.rows.len().min(self.asked + self.per_block);
+    }
+
+    #[cold]
+    fn next_row(&mut self) {
+        if let Some(&(start, len, _)) = self.rows.get(self.row) {
+            (self.row, self.line, self.end) = (self.row + 1, start, start.wrapping_add(len));
+        } else {
+            // Nothing is left: the last line is asked for until the next turn.
+            (self.line, self.pace, self.due) = (self.end.wrapping_sub(1), 0, 0);
+        }
     }
 }
 
@@ -247,38 +309,48 @@ pub(crate) fn product(
 }
 
 /// `out = rows + matrix · input`, where the tile of `rows` begins at `start` and has `len` pairs.
-pub(crate) fn product_onto_rows(
+///
+/// # Safety
+/// The tile of `rows` has been written.
+pub(crate) unsafe fn product_onto_rows(
     isa: Isa,
     ahead: &mut Ahead,
     matrix: &Matrix,
     input: &[f32],
-    rows: &[&mut [f32]],
+    rows: &[&mut [MaybeUninit<f32>]],
     (start, len): (usize, usize),
     out: &mut [f32],
 ) {
     assert!(rows.len() == matrix.rows && out.len() >= matrix.rows * WIDTH, "the matrix has other rows");
     if len < WIDTH {
-        load(isa, rows, start, len, out);
+        for (row, out) in rows.iter().zip(out.chunks_exact_mut(WIDTH)) {
+            let from = &row[start..start + len];
+            // SAFETY: the caller says that these are numbers.
+            let from = unsafe { std::slice::from_raw_parts(from.as_ptr().cast::<f32>(), len) };
+            out[..len].copy_from_slice(from);
+            out[len..].fill(0.0);
+        }
         return run_product(isa, ahead, matrix, input, Base::Output, Finish::Nothing, To::Tile(out));
     }
     assert!(rows.iter().all(|row| row.len() >= start + WIDTH), "the tile sticks out of its rows");
     run_product(isa, ahead, matrix, input, Base::Rows(rows, start), Finish::Nothing, To::Tile(out));
 }
 
-/// `rows = tile + matrix · input`; `tile` is scratch afterwards.
+/// `rows = tile + matrix · input`
 pub(crate) fn product_into_rows(
     isa: Isa,
     ahead: &mut Ahead,
     matrix: &Matrix,
     input: &[f32],
-    tile: &mut [f32],
-    rows: &mut [&mut [f32]],
+    tile: &[f32],
+    rows: &mut [&mut [MaybeUninit<f32>]],
     (start, len): (usize, usize),
 ) {
     assert!(rows.len() == matrix.rows && tile.len() >= matrix.rows * WIDTH, "the matrix has other rows");
     if len < WIDTH {
-        run_product(isa, ahead, matrix, input, Base::Output, Finish::Nothing, To::Tile(tile));
-        return store(isa, tile, rows, start, len);
+        let mut whole = Buffer::tile(matrix.rows); // only the last tile of all
+        run_product(isa, ahead, matrix, input, Base::Tile(tile), Finish::Nothing, To::Tile(&mut whole));
+        return store(isa, &whole, rows, start, len);
     }
     assert!(rows.iter().all(|row| row.len() >= start + WIDTH), "the tile sticks out of its rows");
     run_product(isa, ahead, matrix, input, Base::Tile(tile), Finish::Nothing, To::Rows(rows, start));
@@ -291,15 +363,15 @@ enum Base<'a, 'b> {
     Output,
     Tile(&'a [f32]),
     Scaled(&'a [f32], &'a [f32]),
-    /// Rows, and where the tile begins in them.
-    Rows(&'a [&'b mut [f32]], usize),
+    /// Rows, and where the tile begins in them; it has been written.
+    Rows(&'a [&'b mut [MaybeUninit<f32>]], usize),
 }
 
 /// Where a product is written.
 enum To<'a, 'b> {
     Tile(&'a mut [f32]),
     /// Rows, and where the tile begins in them; nothing is done to the sum then.
-    Rows(&'a mut [&'b mut [f32]], usize),
+    Rows(&'a mut [&'b mut [MaybeUninit<f32>]], usize),
 }
 
 struct Product<'a, 'b> {
@@ -338,7 +410,6 @@ impl Product<'_, '_> {
     fn columns<S: Simd, const VECTORS: usize>(mut self, simd: S) {
         for column in (0..WIDTH).step_by(VECTORS * S::LANES) {
             for rows in &self.matrix.blocks {
-                self.ahead.ask();
                 with_rows!(rows.len(), [1, 2, 3, 4, 5, 6], |ROWS| {
                     self.block::<S, ROWS, VECTORS>(simd, rows.start, column);
                 });
@@ -382,16 +453,18 @@ impl Product<'_, '_> {
                 }
                 Base::Rows(rows, start) => {
                     for r in 0..ROWS {
-                        let from = rows.get_unchecked(row + r).as_ptr().add(start + column);
+                        let from = rows.get_unchecked(row + r).as_ptr().cast::<f32>().add(start + column);
                         for v in 0..VECTORS {
                             sums[r][v] = simd.load(from.add(v * S::LANES));
                         }
                     }
                 }
             }
+            self.ahead.begin(self.matrix.inner);
             let mut weight = self.matrix.packed.as_ptr().add(row * self.matrix.inner);
             let mut input = self.input.as_ptr().add(column);
             for _ in 0..self.matrix.inner {
+                self.ahead.ask();
                 let values: [S::V; VECTORS] = std::array::from_fn(|v| simd.load(input.add(v * S::LANES)));
                 for (r, sums) in sums.iter_mut().enumerate() {
                     let weight = simd.splat(*weight.add(r));
@@ -405,7 +478,7 @@ impl Product<'_, '_> {
             match &mut self.out {
                 To::Rows(rows, start) => {
                     for r in 0..ROWS {
-                        let to = rows.get_unchecked_mut(row + r).as_mut_ptr().add(*start + column);
+                        let to = rows.get_unchecked_mut(row + r).as_mut_ptr().cast::<f32>().add(*start + column);
                         for v in 0..VECTORS {
                             simd.store(to.add(v * S::LANES), sums[r][v]);
                         }
@@ -425,439 +498,6 @@ impl Product<'_, '_> {
                             simd.store(tile.as_mut_ptr().add(place(r) + v * S::LANES), value);
                         }
                     }
-                }
-            }
-        }
-    }
-}
-
-/// Rows and columns of a block of [`Sums`] with 32 registers, of which 24 accumulate,
-const LARGE: (usize, usize) = (4, 6);
-/// and with 16, of which 12 do.
-const SMALL: (usize, usize) = (2, 6);
-
-/// `Σ a ⊗ b` over the pairs of many tiles, `[rows, columns]`.
-pub(crate) struct Sums {
-    rows: usize,
-    columns: usize,
-    /// Cut for [`LARGE`] and for [`SMALL`]: rows and columns of every block that is wanted.
-    blocks: [Vec<(Range<usize>, Range<usize>)>; 2],
-    /// `[rows][columns][LANES]`
-    lanes: Buffer,
-    tiles: usize,
-    total: Vec<f64>,
-}
-
-impl Sums {
-    pub(crate) fn new(rows: usize, columns: usize) -> Self {
-        let lanes = Buffer::zeros(rows * columns * MOST_LANES);
-        let cut = |(most_rows, most_columns): (usize, usize)| {
-            let columns = blocks(columns, most_columns);
-            let with_columns = |rows: Range<usize>| columns.iter().map(move |columns| (rows.clone(), columns.clone()));
-            blocks(rows, most_rows).into_iter().flat_map(with_columns).collect()
-        };
-        Self { rows, columns, blocks: [cut(LARGE), cut(SMALL)], lanes, tiles: 0, total: vec![0.0; rows * columns] }
-    }
-
-    /// Only the entries on and above the diagonal count.
-    pub(crate) fn symmetric(rows: usize) -> Self {
-        let mut sums = Self::new(rows, rows);
-        sums.blocks.iter_mut().for_each(|blocks| blocks.retain(|(rows, columns)| columns.end > rows.start));
-        sums
-    }
-
-    /// Adds the products of the rows of two tiles.
-    pub(crate) fn add(&mut self, isa: Isa, ahead: &mut Ahead, a: &[f32], b: &[f32]) {
-        assert!(a.len() >= self.rows * WIDTH && b.len() >= self.columns * WIDTH, "tiles are smaller than the sums");
-        isa.run(Outer { ahead, sums: self, a, b });
-        self.tiles += 1;
-        if self.tiles == TILES_PER_FOLD {
-            self.fold(isa);
-        }
-    }
-
-    fn fold(&mut self, isa: Isa) {
-        isa.run(Fold { lanes: &mut self.lanes, total: &mut self.total });
-        self.tiles = 0;
-    }
-
-    /// The sums, row after row.
-    pub(crate) fn finish(mut self, isa: Isa) -> Vec<f64> {
-        self.fold(isa);
-        self.total
-    }
-}
-
-struct Outer<'a> {
-    ahead: &'a mut Ahead,
-    sums: &'a mut Sums,
-    a: &'a [f32],
-    b: &'a [f32],
-}
-
-impl Kernel for Outer<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let Self { ahead, sums: Sums { columns: stride, blocks, lanes, .. }, a, b } = self;
-        // Unrolled over a whole tile, all sizes of blocks together would not fit the instruction cache.
-        let width = std::hint::black_box(WIDTH);
-        let mut sums = OuterSums { width, stride: *stride, lanes, a, b };
-        for (rows, columns) in &blocks[usize::from(S::LANES != 16)] {
-            let (row, column) = (rows.start, columns.start);
-            ahead.ask();
-            if S::LANES == 16 {
-                with_rows!(rows.len(), [1, 2, 3, 4], |ROWS| {
-                    with_rows!(columns.len(), [1, 2, 3, 4, 5, 6], |COLUMNS| {
-                        sums.block::<S, ROWS, COLUMNS>(simd, row, column);
-                    });
-                });
-            } else {
-                with_rows!(rows.len(), [1, 2], |ROWS| {
-                    with_rows!(columns.len(), [1, 2, 3, 4, 5, 6], |COLUMNS| {
-                        sums.block::<S, ROWS, COLUMNS>(simd, row, column);
-                    });
-                });
-            }
-        }
-    }
-}
-
-struct OuterSums<'a> {
-    width: usize,
-    stride: usize,
-    lanes: &'a mut [f32],
-    a: &'a [f32],
-    b: &'a [f32],
-}
-
-impl OuterSums<'_> {
-    #[expect(clippy::needless_range_loop, reason = "plain indices are what keeps the sums in registers")]
-    #[inline(always)]
-    fn block<S: Simd, const ROWS: usize, const COLUMNS: usize>(&mut self, simd: S, row: usize, column: usize) {
-        let stride = self.stride;
-        // SAFETY: `Sums::add` has checked the tiles, and `lanes` has room for the most lanes there are.
-        unsafe {
-            let lanes = self.lanes.as_mut_ptr();
-            let place = |r: usize, c: usize| lanes.add(((row + r) * stride + column + c) * S::LANES);
-            let mut sums: [[S::V; COLUMNS]; ROWS] =
-                std::array::from_fn(|r| std::array::from_fn(|c| simd.load(place(r, c))));
-            let (a, b) = (self.a.as_ptr().add(row * WIDTH), self.b.as_ptr().add(column * WIDTH));
-            for pair in (0..self.width).step_by(S::LANES) {
-                let left: [S::V; ROWS] = std::array::from_fn(|r| simd.load(a.add(r * WIDTH + pair)));
-                for c in 0..COLUMNS {
-                    let right = simd.load(b.add(c * WIDTH + pair));
-                    for r in 0..ROWS {
-                        sums[r][c] = simd.mul_add(left[r], right, sums[r][c]);
-                    }
-                }
-            }
-            for r in 0..ROWS {
-                for c in 0..COLUMNS {
-                    simd.store(place(r, c), sums[r][c]);
-                }
-            }
-        }
-    }
-}
-
-/// Adds lane sums to totals, and clears them.
-struct Fold<'a> {
-    lanes: &'a mut [f32],
-    total: &'a mut [f64],
-}
-
-impl Kernel for Fold<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        for (lanes, total) in self.lanes.chunks_exact_mut(S::LANES).zip(self.total) {
-            // SAFETY: a chunk is one vector.
-            unsafe {
-                *total += f64::from(simd.sum(simd.load(lanes.as_ptr())));
-                simd.store(lanes.as_mut_ptr(), simd.zero());
-            }
-        }
-    }
-}
-
-/// `Σ a ⊙ b` over the pairs of many tiles, one sum a row.
-pub(crate) struct RowSums {
-    lanes: Buffer,
-    tiles: usize,
-    total: Vec<f64>,
-}
-
-impl RowSums {
-    pub(crate) fn new(rows: usize) -> Self {
-        Self { lanes: Buffer::zeros(rows * MOST_LANES), tiles: 0, total: vec![0.0; rows] }
-    }
-
-    pub(crate) fn add(&mut self, isa: Isa, a: &[f32], b: &[f32]) {
-        let rows = self.total.len();
-        assert!(a.len() >= rows * WIDTH && b.len() >= rows * WIDTH, "tiles are smaller than the sums");
-        isa.run(Dots { rows, lanes: &mut self.lanes, a, b });
-        self.tiles += 1;
-        if self.tiles == TILES_PER_FOLD {
-            isa.run(Fold { lanes: &mut self.lanes, total: &mut self.total });
-            self.tiles = 0;
-        }
-    }
-
-    pub(crate) fn finish(mut self, isa: Isa) -> Vec<f64> {
-        isa.run(Fold { lanes: &mut self.lanes, total: &mut self.total });
-        self.total
-    }
-}
-
-struct Dots<'a> {
-    rows: usize,
-    lanes: &'a mut [f32],
-    a: &'a [f32],
-    b: &'a [f32],
-}
-
-impl Kernel for Dots<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        for row in 0..self.rows {
-            // SAFETY: `RowSums::add` has checked the tiles, and there is room for the most lanes there are.
-            unsafe {
-                let lanes = self.lanes.as_mut_ptr().add(row * S::LANES);
-                let mut sum = simd.load(lanes);
-                for place in (row * WIDTH..(row + 1) * WIDTH).step_by(S::LANES) {
-                    sum =
-                        simd.mul_add(simd.load(self.a.as_ptr().add(place)), simd.load(self.b.as_ptr().add(place)), sum);
-                }
-                simd.store(lanes, sum);
-            }
-        }
-    }
-}
-
-/// What is done to every entry on its way in.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Transform {
-    /// Nothing: the paper.
-    None,
-    /// `ln(E + epsilon)`, for entries above `-epsilon`.
-    Log {
-        /// Keeps the logarithm finite where no walk arrives.
-        epsilon: f32,
-    },
-    /// `sign(E) √|E|`, with slope zero at zero.
-    SignedSquareRoot,
-}
-
-impl Transform {
-    #[inline(always)]
-    fn apply<S: Simd>(self, simd: S, value: S::V) -> S::V {
-        match self {
-            Self::None => value,
-            Self::Log { epsilon } => simd.ln(simd.add(value, simd.splat(epsilon))),
-            Self::SignedSquareRoot => {
-                let negative = simd.sub(simd.zero(), value);
-                let root = simd.sqrt(simd.max(value, negative));
-                simd.select_positive(negative, simd.sub(simd.zero(), root), root)
-            }
-        }
-    }
-
-    /// `gradient` times the slope at `value`.
-    #[inline(always)]
-    fn times_slope<S: Simd>(self, simd: S, gradient: S::V, value: S::V) -> S::V {
-        match self {
-            Self::None => gradient,
-            Self::Log { epsilon } => simd.div(gradient, simd.add(value, simd.splat(epsilon))),
-            Self::SignedSquareRoot => {
-                let size = simd.max(value, simd.sub(simd.zero(), value));
-                let half = simd.mul(gradient, simd.splat(0.5));
-                simd.select_positive(size, simd.div(half, simd.sqrt(size)), simd.zero())
-            }
-        }
-    }
-}
-
-/// One affine map a row: `(value - centre) · scale + offset`. The centre is taken off first, and
-/// exactly, or a channel far from zero would lose its small deviations.
-pub(crate) struct Affine {
-    pub(crate) centre: Vec<f32>,
-    pub(crate) scale: Vec<f32>,
-    pub(crate) offset: Vec<f32>,
-}
-
-/// Copies `len` pairs of every row from `start` on into a tile.
-pub(crate) fn load<R: AsRef<[f32]>>(isa: Isa, rows: &[R], start: usize, len: usize, out: &mut [f32]) {
-    assert!(len <= WIDTH && out.len() >= rows.len() * WIDTH, "the tile is smaller than the rows");
-    isa.run(Load { rows, start, len, out });
-}
-
-struct Load<'a, R> {
-    rows: &'a [R],
-    start: usize,
-    len: usize,
-    out: &'a mut [f32],
-}
-
-impl<R: AsRef<[f32]>> Kernel for Load<'_, R> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        for (row, out) in self.rows.iter().zip(self.out.chunks_exact_mut(WIDTH)) {
-            let from = row.as_ref()[self.start..self.start + self.len].as_ptr();
-            // SAFETY: at most `len` numbers are read, and a row of the tile has `WIDTH`.
-            unsafe {
-                if self.len == WIDTH {
-                    for place in (0..WIDTH).step_by(S::LANES) {
-                        simd.store(out.as_mut_ptr().add(place), simd.load(from.add(place)));
-                    }
-                    continue;
-                }
-                for place in (0..WIDTH).step_by(S::LANES) {
-                    let value = simd.load_up_to(from.wrapping_add(place), self.len.saturating_sub(place));
-                    simd.store(out.as_mut_ptr().add(place), value);
-                }
-            }
-        }
-    }
-}
-
-/// Copies `len` pairs of every row from `start` on into a tile, transformed and then mapped.
-pub(crate) fn load_mapped(
-    isa: Isa,
-    rows: &[&[f32]],
-    transform: Transform,
-    affine: &Affine,
-    start: usize,
-    len: usize,
-    out: &mut [f32],
-) {
-    assert!(len <= WIDTH && out.len() >= rows.len() * WIDTH, "the tile is smaller than the rows");
-    isa.run(LoadMapped { rows, transform, affine, start, len, out });
-}
-
-struct LoadMapped<'a> {
-    rows: &'a [&'a [f32]],
-    transform: Transform,
-    affine: &'a Affine,
-    start: usize,
-    len: usize,
-    out: &'a mut [f32],
-}
-
-impl Kernel for LoadMapped<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        for (index, (row, out)) in self.rows.iter().zip(self.out.chunks_exact_mut(WIDTH)).enumerate() {
-            let from = row[self.start..self.start + self.len].as_ptr();
-            let centre = simd.splat(self.affine.centre[index]);
-            let scale = simd.splat(self.affine.scale[index]);
-            let offset = simd.splat(self.affine.offset[index]);
-            for place in (0..WIDTH).step_by(S::LANES) {
-                let count = self.len.saturating_sub(place).min(S::LANES);
-                // SAFETY: at most `len` numbers are read, and a row of the tile has `WIDTH`.
-                unsafe {
-                    let value = self.transform.apply(simd, simd.load_up_to(from.wrapping_add(place), count));
-                    let value = simd.mul_add(simd.sub(value, centre), scale, offset);
-                    let value = if count < S::LANES { simd.keep_first(value, count, 0.0) } else { value };
-                    simd.store(out.as_mut_ptr().add(place), value);
-                }
-            }
-        }
-    }
-}
-
-/// Writes the first `len` pairs of a tile to every row from `start` on.
-pub(crate) fn store(isa: Isa, tile: &[f32], rows: &mut [&mut [f32]], start: usize, len: usize) {
-    assert!(len <= WIDTH && tile.len() >= rows.len() * WIDTH, "the tile is smaller than the rows");
-    isa.run(Store { tile, rows, start, len });
-}
-
-struct Store<'a, 'b> {
-    tile: &'a [f32],
-    rows: &'a mut [&'b mut [f32]],
-    start: usize,
-    len: usize,
-}
-
-impl Kernel for Store<'_, '_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        for (row, tile) in self.rows.iter_mut().zip(self.tile.chunks_exact(WIDTH)) {
-            let to = &mut row[self.start..self.start + self.len];
-            if self.len == WIDTH {
-                for place in (0..WIDTH).step_by(S::LANES) {
-                    // SAFETY: both have `WIDTH` numbers.
-                    unsafe { simd.store(to.as_mut_ptr().add(place), simd.load(tile.as_ptr().add(place))) };
-                }
-                continue;
-            }
-            for (to, from) in to.chunks_mut(S::LANES).zip(tile.chunks_exact(S::LANES)) {
-                // SAFETY: a chunk has the length that is given.
-                unsafe { simd.store_up_to(to.as_mut_ptr(), simd.load(from.as_ptr()), to.len()) };
-            }
-        }
-    }
-}
-
-/// Where a gradient is written, and the entries that it is the gradient of.
-pub(crate) struct Slopes<'a> {
-    pub(crate) transform: Transform,
-    /// A factor a row.
-    pub(crate) scales: &'a [f32],
-    /// The rows that were transformed.
-    pub(crate) values: &'a [&'a [f32]],
-    /// First pair in those rows.
-    pub(crate) start: usize,
-}
-
-/// [`store`] of a tile that is multiplied by the factor of its row and the slope of the transform.
-pub(crate) fn store_sloped(
-    isa: Isa,
-    tile: &[f32],
-    slopes: &Slopes<'_>,
-    rows: &mut [&mut [f32]],
-    start: usize,
-    len: usize,
-) {
-    assert!(len <= WIDTH && tile.len() >= rows.len() * WIDTH, "the tile is smaller than the rows");
-    isa.run(StoreSloped { tile, slopes, rows, start, len });
-}
-
-struct StoreSloped<'a, 'b> {
-    tile: &'a [f32],
-    slopes: &'a Slopes<'a>,
-    rows: &'a mut [&'b mut [f32]],
-    start: usize,
-    len: usize,
-}
-
-impl Kernel for StoreSloped<'_, '_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        for (index, (row, tile)) in self.rows.iter_mut().zip(self.tile.chunks_exact(WIDTH)).enumerate() {
-            let to = row[self.start..self.start + self.len].as_mut_ptr();
-            let values = self.slopes.values[index][self.slopes.start..self.slopes.start + self.len].as_ptr();
-            let scale = simd.splat(self.slopes.scales[index]);
-            if self.len == WIDTH && self.slopes.transform == Transform::None {
-                for place in (0..WIDTH).step_by(S::LANES) {
-                    // SAFETY: both have `WIDTH` numbers.
-                    unsafe { simd.store(to.add(place), simd.mul(simd.load(tile.as_ptr().add(place)), scale)) };
-                }
-                continue;
-            }
-            for place in (0..self.len).step_by(S::LANES) {
-                let count = (self.len - place).min(S::LANES);
-                // SAFETY: from `place` on both rows have `count` numbers, and the tile a vector.
-                unsafe {
-                    let gradient = simd.mul(simd.load(tile.as_ptr().add(place)), scale);
-                    let value = simd.load_up_to(values.add(place), count);
-                    let gradient = self.slopes.transform.times_slope(simd, gradient, value);
-                    simd.store_up_to(to.add(place), gradient, count);
                 }
             }
         }

@@ -15,7 +15,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::Graphs;
-use crate::fresh::fresh;
+use crate::fresh::Fresh;
 use crate::simd::{Isa, Kernel, Simd};
 
 /// Columns that are taken through all steps together: eight vectors of sixteen, which in the backward
@@ -46,13 +46,12 @@ pub struct Csr<'a> {
 pub fn forward(isa: Isa, graphs: Graphs<'_>, csr: Csr<'_>, weights: &[f32], steps: usize) -> Vec<f32> {
     check(graphs, csr, weights);
     let blocks = blocks(graphs, csr);
-    let fill = |stack: &mut [MaybeUninit<f32>]| {
-        let stack = Shared::fresh(stack);
-        let tasks = tasks(&blocks).into_iter().map(|task| &blocks[task]).collect();
-        run_all(tasks, |blocks| isa.run(Forward { graphs, csr, weights, steps, stack, blocks }));
-    };
+    let mut stack = Fresh::new((steps + 1) * graphs.pairs());
+    let to = Shared::fresh(stack.room());
+    let tasks = tasks(&blocks).into_iter().map(|task| &blocks[task]).collect();
+    run_all(tasks, |blocks| isa.run(Forward { graphs, csr, weights, steps, stack: to, blocks }));
     // SAFETY: the blocks are all columns of all graphs, and `Forward` writes all rows of each.
-    unsafe { fresh((steps + 1) * graphs.pairs(), fill).0 }
+    unsafe { stack.written() }
 }
 
 /// Writes the derivative of each weight, given that of the stack.

@@ -7,6 +7,7 @@ use burn::tensor::{DType, Device, Tensor};
 use graph_diffuser::nn::Pass;
 use graph_diffuser::parameters;
 use graph_diffuser::task::Task;
+use graph_diffuser::virtual_edges::{SelfEdges, Transform};
 use graph_diffuser_data::grid_histogram::edges;
 use graph_diffuser_data::{Graph, Seeds};
 use models::{Case, cases};
@@ -78,5 +79,26 @@ fn fused_equals_reference_on_graphs_of_many_sizes() {
             .map(|&(rows, columns)| case.graph(rows * columns, &edges(rows, columns), &mut stream))
             .collect();
         compare("grids", &case, &graphs, 2e-4);
+    }
+}
+
+#[test]
+fn fused_equals_reference_where_graphs_share_their_virtual_edges() {
+    let fixed = cases().into_iter().filter(|case| case.name == "fixed");
+    for mut case in fixed {
+        let mut stream = Seeds::new(9).stream("graphs");
+        let grids = [(3, 5), (4, 4), (3, 5), (2, 3), (3, 5), (4, 4)];
+        let graphs: Vec<Graph> = grids
+            .iter()
+            .map(|&(rows, columns)| case.graph(rows * columns, &edges(rows, columns), &mut stream))
+            .collect();
+        assert!(case.pack(&graphs, &Device::flex(), DType::F32).shared.is_some());
+        for transform in [Transform::None {}, Transform::Log { epsilon: 1e-3 }] {
+            for self_edges in [SelfEdges::BeforeFfn, SelfEdges::AfterFfn] {
+                let config = case.config.virtual_edges.as_mut().expect("they diffuse");
+                (config.transform, config.self_edges) = (transform, self_edges);
+                compare("shared grids", &case, &graphs, 2e-4);
+            }
+        }
     }
 }

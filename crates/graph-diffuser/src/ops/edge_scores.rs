@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use graph_diffuser_kernels::Isa;
-use graph_diffuser_kernels::edge_ffn::{self as kernel, Layer, Norm, Normalise, Position, Statistics, Weights};
+use graph_diffuser_kernels::edge_ffn::{self as kernel, Layer, Norm, Normalise, Pairs, Position, Statistics, Weights};
 
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
 
@@ -28,6 +28,8 @@ pub(crate) struct EdgeScores {
     pub(crate) transform: kernel::Transform,
     /// Pairs of nodes with themselves, where their virtual edges are read too.
     pub(crate) self_pairs: Option<Vec<usize>>,
+    /// How often each pair counts for a batch norm, where structures are shared.
+    pub(crate) counts: Option<Vec<f32>>,
     /// Running statistics, in evaluation.
     pub(crate) running: Option<Vec<Statistics>>,
 }
@@ -90,24 +92,19 @@ impl EdgeScores {
     fn self_pairs(&self) -> &[usize] {
         self.self_pairs.as_deref().unwrap_or_default()
     }
+
+    fn pairs<'a>(&'a self, stack: &'a [f32]) -> Pairs<'a> {
+        Pairs { stack, self_pairs: self.self_pairs(), counts: self.counts.as_deref() }
+    }
 }
 
 impl SliceOp for EdgeScores {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
         let pairs = inputs[0].len() / self.channels;
-        let mut scores: Vec<Vec<f32>> = (0..self.readers).map(|_| vec![0.0; self.heads * pairs]).collect();
-        let mut own = self.self_pairs.as_ref().map(|pairs| vec![0.0; pairs.len() * self.channels]);
         let normalise = self.running.as_ref().map_or(Normalise::Batch, |running| Normalise::Running(running));
-        let saved = kernel::forward(
-            Isa::best(),
-            &self.weights(inputs[1]),
-            self.transform,
-            normalise,
-            inputs[0],
-            self.self_pairs(),
-            &mut scores.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>(),
-            own.as_deref_mut(),
-        );
+        let (weights, with_own) = (self.weights(inputs[1]), self.self_pairs.is_some());
+        let kernel::Read { scores, own, saved } =
+            kernel::forward(Isa::best(), &weights, self.transform, normalise, self.pairs(inputs[0]), with_own);
         let scores = scores.into_iter().map(|values| Output { values, shape: vec![self.heads, pairs] });
         let own = own.map(|values| Output { values, shape: vec![self.self_pairs().len(), self.channels] });
         (scores.chain(own).collect(), Arc::new(saved))
@@ -124,17 +121,14 @@ impl SliceOp for EdgeScores {
         let slices: Vec<Option<&[f32]>> =
             gradients.iter().map(|gradient| gradient.as_ref().map(Gradient::as_slice)).collect();
         let (d_scores, d_own) = slices.split_at(self.readers);
-        let mut d_stack = vec![0.0; inputs[0].len()];
         let made = kernel::backward(
             Isa::best(),
             &self.weights(inputs[1]),
             self.transform,
             saved,
-            inputs[0],
-            self.self_pairs(),
+            self.pairs(inputs[0]),
             d_scores,
             d_own.first().copied().flatten(),
-            &mut d_stack,
         );
         let mut d_parameters = Vec::with_capacity(inputs[1].len());
         d_parameters.extend(made.gamma.iter().chain(&made.beta));
@@ -153,6 +147,6 @@ impl SliceOp for EdgeScores {
         for position in &made.position {
             d_parameters.extend(position.weight.iter().chain(&position.bias));
         }
-        vec![d_stack.into(), d_parameters.into()]
+        vec![made.stack.into(), d_parameters.into()]
     }
 }

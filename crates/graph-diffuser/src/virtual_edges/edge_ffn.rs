@@ -146,9 +146,11 @@ impl EdgeFfn {
         transform: Transform,
         positions: &[&Linear],
         self_pairs: Option<Vec<usize>>,
+        weights: Option<&Weights>,
         pass: &Pass,
     ) -> Read {
         let ([c, p], device) = (stack.dims(), stack.device());
+        let total = weights.map_or(p, |weights| weights.total);
         let norms: Vec<&BatchNorm> =
             std::iter::once(&self.norm).chain(self.layers.iter().filter_map(|layer| layer.norm.as_ref())).collect();
         let mut parameters: Vec<Tensor<1>> = self.norm.scale_and_shift().into();
@@ -171,6 +173,10 @@ impl EdgeFfn {
                 Transform::SignedSquareRoot {} => kernel::Transform::SignedSquareRoot,
             },
             self_pairs,
+            counts: weights.filter(|_| pass.uses_batch_statistics()).map(|weights| {
+                let share = weights.share.to_data();
+                share.iter::<f32>().map(|share| (share * total as f32).round()).collect()
+            }),
             running: (!pass.uses_batch_statistics()).then(|| {
                 let running = norms.iter().map(|norm| norm.running().map(host));
                 running.map(|[mean, variance]| kernel::Statistics { mean, variance }).collect()
@@ -181,7 +187,7 @@ impl EdgeFfn {
             for (norm, statistics) in norms.iter().zip(&read.statistics) {
                 let tensor = |values: &[f32]| Tensor::from_data(values, &device);
                 let values = [tensor(&statistics.mean), tensor(&statistics.variance)];
-                pass.collect(norm.running_ids(), values, p);
+                pass.collect(norm.running_ids(), values, total);
             }
         }
         read

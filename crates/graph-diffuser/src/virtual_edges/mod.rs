@@ -125,20 +125,21 @@ impl VirtualEdges {
         pass.note(|| "virtual_edges.stack".into(), &stack);
         let enough = topology.layout.pairs() >= FEWEST_FUSED_PAIRS;
         let own_pairs = || topology.self_pairs.clone();
-        let fused = self.ffn.as_ref().filter(|ffn| {
-            ffn.is_residual() && batch.shared.is_none() && !positions.is_empty() && enough && ops::can_run(&stack)
-        });
+        let fused = self
+            .ffn
+            .as_ref()
+            .filter(|ffn| ffn.is_residual() && !positions.is_empty() && enough && ops::can_run(&stack));
+        let counts = batch.shared.as_ref().map(|shared| &shared.pair_weights);
         let related = if let Some(ffn) = fused {
             let self_pairs = (self.self_edges == SelfEdges::AfterFfn).then(|| topology.layout.self_pairs());
             let before = (self.self_edges == SelfEdges::BeforeFfn)
                 .then(|| self.transform.apply(stack.clone().select(1, own_pairs())));
-            let read = ffn.read(stack, self.transform, positions, self_pairs, pass); // Eq. 2–3, 6
+            let read = ffn.read(stack, self.transform, positions, self_pairs, counts, pass); // Eq. 2–3, 6
             Relations { scores: read.scores, own: before.or(read.own.map(Tensor::transpose)) }
         } else {
             let raw = self.transform.apply(stack);
-            let weights = batch.shared.as_ref().map(|shared| &shared.pair_weights);
             let mixed = match &self.ffn {
-                Some(ffn) => ffn.forward(raw.clone(), weights, pass),
+                Some(ffn) => ffn.forward(raw.clone(), counts, pass),
                 None => raw.clone(),
             }; // Eq. 2–3, [c', p]
             let own = match self.self_edges {

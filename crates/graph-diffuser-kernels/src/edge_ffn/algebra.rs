@@ -1,0 +1,225 @@
+//! What follows from sums over pairs without looking at them again, in double precision.
+
+use crate::tile::Matrix;
+
+use super::{LayerGradients, Weights};
+
+pub(super) fn single(values: &[f64]) -> Vec<f32> {
+    values.iter().map(|&value| value as f32).collect()
+}
+
+pub(super) fn double(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|&value| f64::from(value)).collect()
+}
+
+/// Adds up the sums of all chunks, in their order.
+pub(super) fn total<const N: usize>(parts: Vec<[Vec<f64>; N]>) -> [Vec<f64>; N] {
+    let add = |mut total: [Vec<f64>; N], part: [Vec<f64>; N]| {
+        total.iter_mut().flatten().zip(part.iter().flatten()).for_each(|(total, part)| *total += part);
+        total
+    };
+    parts.into_iter().reduce(add).expect("there is always a chunk")
+}
+
+/// Mean and covariance over `count` pairs.
+#[derive(Clone)]
+pub(super) struct Moments {
+    pub(super) count: f64,
+    pub(super) mean: Vec<f64>,
+    /// `[c, c]`
+    pub(super) covariance: Vec<f64>,
+}
+
+impl Moments {
+    /// Those of all chunks together, from their upper triangles.
+    pub(super) fn of_chunks(channels: usize, parts: Vec<Self>) -> Self {
+        let c = channels;
+        let mut all = Self { count: 0.0, mean: vec![0.0; c], covariance: vec![0.0; c * c] };
+        for part in parts {
+            let count = all.count + part.count;
+            let (old, new) = (all.count / count.max(1.0), part.count / count.max(1.0));
+            let step: Vec<f64> = part.mean.iter().zip(&all.mean).map(|(part, all)| part - all).collect();
+            for i in 0..c {
+                all.mean[i] += new * step[i];
+                for j in i..c {
+                    let covariance = &mut all.covariance[i * c + j];
+                    *covariance = old * *covariance + new * part.covariance[i * c + j] + old * new * step[i] * step[j];
+                }
+            }
+            all.count = count;
+        }
+        for i in 0..c {
+            for j in 0..i {
+                all.covariance[i * c + j] = all.covariance[j * c + i];
+            }
+        }
+        all
+    }
+
+    pub(super) fn variances(&self) -> Vec<f64> {
+        let c = self.mean.len();
+        (0..c).map(|i| self.covariance[i * c + i].max(0.0)).collect()
+    }
+
+    /// What is left after a batch norm without γ and β.
+    pub(super) fn normalised(&self, normal: &Normal) -> Self {
+        let c = self.mean.len();
+        let scaled = |at: usize| self.covariance[at] * normal.inverse[at / c] * normal.inverse[at % c];
+        Self { count: self.count, mean: vec![0.0; c], covariance: (0..c * c).map(scaled).collect() }
+    }
+}
+
+/// Mean and inverse deviation that a batch norm applies.
+pub(super) struct Normal {
+    pub(super) mean: Vec<f64>,
+    pub(super) inverse: Vec<f64>,
+}
+
+/// How the input of a layer is kept: `x = scale ⊙ t + offset`, where `t` is in the tiles.
+pub(super) struct Level {
+    pub(super) scale: Vec<f64>,
+    pub(super) offset: Vec<f64>,
+}
+
+impl Level {
+    /// Before the first layer γ and β are left out of `t`, between layers something near the mean is,
+    /// and after the last nothing.
+    pub(super) fn new(weights: &Weights<'_>, index: usize, shifts: &[Vec<f64>]) -> Self {
+        let c = weights.channels;
+        if index == 0 {
+            assert!(weights.norm.gamma.len() == c && weights.norm.beta.len() == c, "the stack's norm has c channels");
+            return Self { scale: double(weights.norm.gamma), offset: double(weights.norm.beta) };
+        }
+        Self { scale: vec![1.0; c], offset: shifts.get(index - 1).cloned().unwrap_or_else(|| vec![0.0; c]) }
+    }
+}
+
+/// The first linear map of a layer and its norm, in double precision: `h = weight · t + bias`.
+pub(super) struct First {
+    pub(super) channels: usize,
+    pub(super) hidden: usize,
+    pub(super) level: Level,
+    pub(super) gamma: Vec<f64>,
+    pub(super) beta: Vec<f64>,
+    /// `[hidden, c]`, as given: applies to `x`.
+    pub(super) plain: Vec<f64>,
+    /// `[hidden, c]`, applies to `t`.
+    pub(super) weight: Vec<f64>,
+    pub(super) bias: Vec<f64>,
+}
+
+impl First {
+    pub(super) fn new(weights: &Weights<'_>, index: usize, shifts: &[Vec<f64>]) -> Self {
+        let (channels, hidden, layer) = (weights.channels, weights.hidden, &weights.layers[index]);
+        let level = Level::new(weights, index, shifts);
+        let plain = double(layer.first_weight);
+        assert!(plain.len() == hidden * channels && layer.first_bias.len() == hidden, "the first map is [hidden, c]");
+        assert!(layer.norm.gamma.len() == hidden && layer.norm.beta.len() == hidden, "a norm of hidden units");
+        let weight = plain.iter().enumerate().map(|(at, weight)| weight * level.scale[at % channels]).collect();
+        let row = |i: usize| plain[i * channels..][..channels].iter().zip(&level.offset).map(|(w, o)| w * o);
+        let bias = (0..hidden).map(|i| row(i).sum::<f64>() + f64::from(layer.first_bias[i])).collect();
+        let (gamma, beta) = (double(layer.norm.gamma), double(layer.norm.beta));
+        Self { channels, hidden, level, gamma, beta, plain, weight, bias }
+    }
+
+    pub(super) fn row(&self, i: usize) -> &[f64] {
+        &self.weight[i * self.channels..][..self.channels]
+    }
+
+    /// `weight[i] · covariance`, `[c]`.
+    pub(super) fn covary(&self, i: usize, moments: &Moments) -> Vec<f64> {
+        let c = self.channels;
+        (0..c).map(|j| dot(self.row(i), &moments.covariance[j * c..][..c])).collect()
+    }
+
+    /// Mean and variance of `h`, from those of `t`.
+    pub(super) fn statistics(&self, moments: &Moments) -> (Vec<f64>, Vec<f64>) {
+        let mean = |i| dot(self.row(i), &moments.mean) + self.bias[i];
+        let variance = |i| dot(&self.covary(i, moments), self.row(i)).max(0.0);
+        ((0..self.hidden).map(mean).collect(), (0..self.hidden).map(variance).collect())
+    }
+
+    /// Entry of `[hidden, c + 1]`: what applies to `t` and the row of ones, the batch norm included.
+    pub(super) fn forward_entry(&self, normal: &Normal, i: usize, j: usize) -> f64 {
+        let scale = self.gamma[i] * normal.inverse[i];
+        if j < self.channels {
+            scale * self.weight[i * self.channels + j]
+        } else {
+            scale * (self.bias[i] - normal.mean[i]) + self.beta[i]
+        }
+    }
+
+    /// Gradients from `sums = Σ g ⊗ [t, 1]`, where `g` is the gradient of the batch norm's output.
+    ///
+    /// `ĥ = (h - mean)/deviation` is affine in `t`, so `Σ g ĥ` and `Σ ĥ ⊗ t` are sums that are known.
+    /// `∂h = γ/deviation (g - m₁ - m₂ ĥ)` with the means `m₁` of `g` and `m₂` of `g ĥ`; with given
+    /// statistics both terms are missing. What they add to the gradient of `x` is the [`Correction`].
+    pub(super) fn backward(
+        &self,
+        normal: &Normal,
+        moments: Option<&Moments>,
+        pairs: f64,
+        sums: &[f64],
+    ) -> (LayerGradients, Correction) {
+        let (c, hidden) = (self.channels, self.hidden);
+        let mut correction = Correction::none(c);
+        let mut weight = vec![0.0; hidden * c];
+        let (mut bias, mut gamma, mut beta) = (vec![0.0; hidden], vec![0.0; hidden], vec![0.0; hidden]);
+        for i in 0..hidden {
+            let inverse = normal.inverse[i];
+            let scale = self.gamma[i] * inverse;
+            let (by_channel, sum) = (&sums[i * (c + 1)..][..c], sums[i * (c + 1) + c]);
+            let at_zero = (self.bias[i] - normal.mean[i]) * inverse;
+            beta[i] = sum;
+            gamma[i] = inverse * dot(self.row(i), by_channel) + at_zero * sum;
+            let mut d_row: Vec<f64> = by_channel.iter().map(|value| scale * value).collect();
+            if let Some(moments) = moments {
+                let (m1, m2) = (sum / pairs, gamma[i] / pairs);
+                for (j, covary) in self.covary(i, moments).into_iter().enumerate() {
+                    d_row[j] -= scale * (sum * moments.mean[j] + gamma[i] * inverse * covary);
+                    let plain = scale * self.plain[i * c + j];
+                    correction.constant[j] += plain * (m1 + m2 * at_zero);
+                    let row = &mut correction.matrix[j * c..][..c];
+                    row.iter_mut().zip(self.row(i)).for_each(|(entry, weight)| *entry += plain * m2 * inverse * weight);
+                }
+            } else {
+                bias[i] = scale * sum;
+            }
+            for j in 0..c {
+                weight[i * c + j] = d_row[j] * self.level.scale[j] + bias[i] * self.level.offset[j];
+            }
+        }
+        let gradients = LayerGradients {
+            first_weight: single(&weight),
+            first_bias: single(&bias),
+            gamma: single(&gamma),
+            beta: single(&beta),
+            ..LayerGradients::default()
+        };
+        (gradients, correction)
+    }
+}
+
+pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// What is still to be taken off a gradient of `x`, once sums over all pairs are known: `matrix · t + constant`,
+/// as often as the pair counts.
+pub(super) struct Correction {
+    /// `[c, c]`
+    pub(super) matrix: Vec<f64>,
+    pub(super) constant: Vec<f64>,
+}
+
+impl Correction {
+    pub(super) fn none(channels: usize) -> Self {
+        Self { matrix: vec![0.0; channels * channels], constant: vec![0.0; channels] }
+    }
+
+    /// Its negative, which applies to `t` and the row of ones.
+    pub(super) fn negated(&self) -> Matrix {
+        let c = self.constant.len();
+        Matrix::new(c, c + 1, |i, j| -if j < c { self.matrix[i * c + j] } else { self.constant[i] })
+    }
+}

@@ -1,0 +1,263 @@
+//! Between tiles and the long rows of `[c, p]`, with pointwise work on the way.
+
+use std::mem::MaybeUninit;
+
+use crate::simd::{Isa, Kernel, Simd};
+
+use super::WIDTH;
+
+/// What is done to every entry on its way in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Transform {
+    /// Nothing: the paper.
+    None,
+    /// `ln(E + epsilon)`, for entries above `-epsilon`.
+    Log {
+        /// Keeps the logarithm finite where no walk arrives.
+        epsilon: f32,
+    },
+    /// `sign(E) √|E|`, with slope zero at zero.
+    SignedSquareRoot,
+}
+
+impl Transform {
+    #[inline(always)]
+    fn apply<S: Simd>(self, simd: S, value: S::V) -> S::V {
+        match self {
+            Self::None => value,
+            Self::Log { epsilon } => simd.ln(simd.add(value, simd.splat(epsilon))),
+            Self::SignedSquareRoot => {
+                let negative = simd.sub(simd.zero(), value);
+                let root = simd.sqrt(simd.max(value, negative));
+                simd.select_positive(negative, simd.sub(simd.zero(), root), root)
+            }
+        }
+    }
+
+    /// `gradient` times the slope at `value`.
+    #[inline(always)]
+    fn times_slope<S: Simd>(self, simd: S, gradient: S::V, value: S::V) -> S::V {
+        match self {
+            Self::None => gradient,
+            Self::Log { epsilon } => simd.div(gradient, simd.add(value, simd.splat(epsilon))),
+            Self::SignedSquareRoot => {
+                let size = simd.max(value, simd.sub(simd.zero(), value));
+                let half = simd.mul(gradient, simd.splat(0.5));
+                simd.select_positive(size, simd.div(half, simd.sqrt(size)), simd.zero())
+            }
+        }
+    }
+}
+
+/// One affine map a row: `(value - centre) · scale + offset`. The centre is taken off first, and
+/// exactly, or a channel far from zero would lose its small deviations.
+pub(crate) struct Affine {
+    pub(crate) centre: Vec<f32>,
+    pub(crate) scale: Vec<f32>,
+    pub(crate) offset: Vec<f32>,
+}
+
+/// Copies `len` pairs of every row from `start` on into a tile.
+pub(crate) fn load<R: AsRef<[f32]>>(isa: Isa, rows: &[R], start: usize, len: usize, out: &mut [f32]) {
+    assert!(len <= WIDTH && out.len() >= rows.len() * WIDTH, "the tile is smaller than the rows");
+    isa.run(Load { rows, start, len, out });
+}
+
+struct Load<'a, R> {
+    rows: &'a [R],
+    start: usize,
+    len: usize,
+    out: &'a mut [f32],
+}
+
+impl<R: AsRef<[f32]>> Kernel for Load<'_, R> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        for (row, out) in self.rows.iter().zip(self.out.chunks_exact_mut(WIDTH)) {
+            let from = row.as_ref()[self.start..self.start + self.len].as_ptr();
+            // SAFETY: at most `len` numbers are read, and a row of the tile has `WIDTH`.
+            unsafe {
+                if self.len == WIDTH {
+                    for place in (0..WIDTH).step_by(S::LANES) {
+                        simd.store(out.as_mut_ptr().add(place), simd.load(from.add(place)));
+                    }
+                    continue;
+                }
+                for place in (0..WIDTH).step_by(S::LANES) {
+                    let value = simd.load_up_to(from.wrapping_add(place), self.len.saturating_sub(place));
+                    simd.store(out.as_mut_ptr().add(place), value);
+                }
+            }
+        }
+    }
+}
+
+/// Copies `len` pairs of every row from `start` on into a tile, transformed and then mapped.
+pub(crate) fn load_mapped(
+    isa: Isa,
+    rows: &[&[f32]],
+    transform: Transform,
+    affine: &Affine,
+    start: usize,
+    len: usize,
+    out: &mut [f32],
+) {
+    assert!(len <= WIDTH && out.len() >= rows.len() * WIDTH, "the tile is smaller than the rows");
+    isa.run(LoadMapped { rows, transform, affine, start, len, out });
+}
+
+struct LoadMapped<'a> {
+    rows: &'a [&'a [f32]],
+    transform: Transform,
+    affine: &'a Affine,
+    start: usize,
+    len: usize,
+    out: &'a mut [f32],
+}
+
+impl Kernel for LoadMapped<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        for (index, (row, out)) in self.rows.iter().zip(self.out.chunks_exact_mut(WIDTH)).enumerate() {
+            let from = row[self.start..self.start + self.len].as_ptr();
+            let centre = simd.splat(self.affine.centre[index]);
+            let scale = simd.splat(self.affine.scale[index]);
+            let offset = simd.splat(self.affine.offset[index]);
+            for place in (0..WIDTH).step_by(S::LANES) {
+                let count = self.len.saturating_sub(place).min(S::LANES);
+                // SAFETY: at most `len` numbers are read, and a row of the tile has `WIDTH`.
+                unsafe {
+                    let value = self.transform.apply(simd, simd.load_up_to(from.wrapping_add(place), count));
+                    let value = simd.mul_add(simd.sub(value, centre), scale, offset);
+                    let value = if count < S::LANES { simd.keep_first(value, count, 0.0) } else { value };
+                    simd.store(out.as_mut_ptr().add(place), value);
+                }
+            }
+        }
+    }
+}
+
+/// Multiplies every row of a tile by a factor a pair.
+pub(crate) fn weigh(isa: Isa, tile: &mut [f32], factors: &[f32]) {
+    let mut all = [0.0; WIDTH];
+    all[..factors.len()].copy_from_slice(factors);
+    isa.run(Weigh { tile, factors: &all });
+}
+
+struct Weigh<'a> {
+    tile: &'a mut [f32],
+    factors: &'a [f32; WIDTH],
+}
+
+impl Kernel for Weigh<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        for row in self.tile.chunks_exact_mut(WIDTH) {
+            for place in (0..WIDTH).step_by(S::LANES) {
+                // SAFETY: both have `WIDTH` numbers.
+                unsafe {
+                    let to = row.as_mut_ptr().add(place);
+                    simd.store(to, simd.mul(simd.load(to), simd.load(self.factors.as_ptr().add(place))));
+                }
+            }
+        }
+    }
+}
+
+/// Writes the first `len` pairs of a tile to every row from `start` on.
+pub(crate) fn store(isa: Isa, tile: &[f32], rows: &mut [&mut [MaybeUninit<f32>]], start: usize, len: usize) {
+    assert!(len <= WIDTH && tile.len() >= rows.len() * WIDTH, "the tile is smaller than the rows");
+    isa.run(Store { tile, rows, start, len });
+}
+
+struct Store<'a, 'b> {
+    tile: &'a [f32],
+    rows: &'a mut [&'b mut [MaybeUninit<f32>]],
+    start: usize,
+    len: usize,
+}
+
+impl Kernel for Store<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        for (row, tile) in self.rows.iter_mut().zip(self.tile.chunks_exact(WIDTH)) {
+            let to = &mut row[self.start..self.start + self.len];
+            if self.len == WIDTH {
+                for place in (0..WIDTH).step_by(S::LANES) {
+                    // SAFETY: both have `WIDTH` numbers.
+                    unsafe { simd.store(to.as_mut_ptr().add(place).cast(), simd.load(tile.as_ptr().add(place))) };
+                }
+                continue;
+            }
+            for (to, from) in to.chunks_mut(S::LANES).zip(tile.chunks_exact(S::LANES)) {
+                // SAFETY: a chunk has the length that is given.
+                unsafe { simd.store_up_to(to.as_mut_ptr().cast(), simd.load(from.as_ptr()), to.len()) };
+            }
+        }
+    }
+}
+
+/// Where a gradient is written, and the entries that it is the gradient of.
+pub(crate) struct Slopes<'a> {
+    pub(crate) transform: Transform,
+    /// A factor a row.
+    pub(crate) scales: &'a [f32],
+    /// The rows that were transformed.
+    pub(crate) values: &'a [&'a [f32]],
+    /// First pair in those rows.
+    pub(crate) start: usize,
+}
+
+/// [`store`] of a tile that is multiplied by the factor of its row and the slope of the transform.
+pub(crate) fn store_sloped(
+    isa: Isa,
+    tile: &[f32],
+    slopes: &Slopes<'_>,
+    rows: &mut [&mut [MaybeUninit<f32>]],
+    start: usize,
+    len: usize,
+) {
+    assert!(len <= WIDTH && tile.len() >= rows.len() * WIDTH, "the tile is smaller than the rows");
+    isa.run(StoreSloped { tile, slopes, rows, start, len });
+}
+
+struct StoreSloped<'a, 'b> {
+    tile: &'a [f32],
+    slopes: &'a Slopes<'a>,
+    rows: &'a mut [&'b mut [MaybeUninit<f32>]],
+    start: usize,
+    len: usize,
+}
+
+impl Kernel for StoreSloped<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        for (index, (row, tile)) in self.rows.iter_mut().zip(self.tile.chunks_exact(WIDTH)).enumerate() {
+            let to = row[self.start..self.start + self.len].as_mut_ptr().cast::<f32>();
+            let values = self.slopes.values[index][self.slopes.start..self.slopes.start + self.len].as_ptr();
+            let scale = simd.splat(self.slopes.scales[index]);
+            if self.len == WIDTH && self.slopes.transform == Transform::None {
+                for place in (0..WIDTH).step_by(S::LANES) {
+                    // SAFETY: both have `WIDTH` numbers.
+                    unsafe { simd.store(to.add(place), simd.mul(simd.load(tile.as_ptr().add(place)), scale)) };
+                }
+                continue;
+            }
+            for place in (0..self.len).step_by(S::LANES) {
+                let count = (self.len - place).min(S::LANES);
+                // SAFETY: from `place` on both rows have `count` numbers, and the tile a vector.
+                unsafe {
+                    let gradient = simd.mul(simd.load(tile.as_ptr().add(place)), scale);
+                    let value = simd.load_up_to(values.add(place), count);
+                    let gradient = self.slopes.transform.times_slope(simd, gradient, value);
+                    simd.store_up_to(to.add(place), gradient, count);
+                }
+            }
+        }
+    }
+}
