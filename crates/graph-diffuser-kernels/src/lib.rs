@@ -6,11 +6,13 @@
 
 pub mod adamw;
 pub mod attention;
+pub mod attention_rows;
 pub mod batch_norm;
 pub mod edge_ffn;
 pub mod message;
 mod simd;
 mod tile;
+pub mod walk_rows;
 pub mod walk_stack;
 
 pub use simd::{Dropout, Isa, scramble};
