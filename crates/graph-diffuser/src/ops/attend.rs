@@ -35,6 +35,44 @@ pub struct ScoreRule {
     pub(crate) dropout: Option<DropoutSite>,
 }
 
+impl ScoreRule {
+    /// The same as the kernels know it; `content` says whether there are queries and keys.
+    pub(super) fn kernel(&self, d: usize, content: bool) -> attention::Rule {
+        attention::Rule {
+            heads: self.heads,
+            width: d,
+            content,
+            combine: match self.combine {
+                Combine::Gate => attention::Combine::Gate,
+                Combine::Add => attention::Combine::Add,
+            },
+            clamp: self.clamp.map(|clamp| clamp as f32),
+            dropout: self.dropout.map(|site| site.0),
+        }
+    }
+
+    /// What the softmax is taken of; at least one of the two is there.
+    pub(super) fn combined<const D: usize>(
+        &self,
+        content: Option<Tensor<D>>,
+        position: Option<Tensor<D>>,
+    ) -> Tensor<D> {
+        let clamped = |scores: Tensor<D>| match self.clamp {
+            Some(bound) => scores.clamp(-bound, bound),
+            None => scores,
+        };
+        let position = position.map(|scores| match self.combine {
+            Combine::Gate => log_sigmoid(clamped(scores)),
+            Combine::Add => clamped(scores),
+        });
+        match (content.map(clamped), position) {
+            (Some(content), Some(position)) => content + position,
+            (Some(scores), None) | (None, Some(scores)) => scores,
+            (None, None) => panic!("attention needs content or position scores"),
+        }
+    }
+}
+
 /// Each node gathers from every node of its own graph.
 ///
 /// `softmax_j(q_i·k_j/√d_head + log σ(position_ij))`: the normalised product of Eq. 8, in a form
@@ -55,18 +93,7 @@ pub fn attend(
     if !fused::can_run(&qkv) {
         return attend_reference(qkv, d, position, layout, rule);
     }
-    let rule = attention::Rule {
-        heads: rule.heads,
-        width: d,
-        content: qkv.dims()[1] == 3 * d,
-        combine: match rule.combine {
-            Combine::Gate => attention::Combine::Gate,
-            Combine::Add => attention::Combine::Add,
-        },
-        clamp: rule.clamp.map(|clamp| clamp as f32),
-        dropout: rule.dropout.map(|site| site.0),
-    };
-    let op = Attend { rule, layout: layout.clone() };
+    let op = Attend { rule: rule.kernel(d, qkv.dims()[1] == 3 * d), layout: layout.clone() };
     let (mut outputs, _) = fused::apply(op, [Some(qkv), position].into_iter().flatten().collect());
     outputs.remove(0)
 }
@@ -131,12 +158,7 @@ pub fn attend_reference(
     let [_, columns] = qkv.dims();
     let (h, parts) = (rule.heads, columns / d);
     let d_head = d / h;
-    assert!(parts == 3 || position.is_some(), "attention needs content or position scores");
     let mask = rule.dropout.map(|site| site.mask([h, layout.pairs()], &qkv.device()).cast(qkv.dtype()));
-    let clamped = |scores: Tensor<4>| match rule.clamp {
-        Some(bound) => scores.clamp(-bound, bound),
-        None => scores,
-    };
     let gathered = layout
         .runs()
         .into_iter()
@@ -151,22 +173,11 @@ pub fn attend_reference(
                 let part = qkv.clone().slice([rows.clone(), which * d..(which + 1) * d]);
                 part.reshape([count, n, h, d_head]).swap_dims(1, 2) // [count, h, n, d_head]
             };
-            let position = position.as_ref().map(|scores| {
-                let scores = clamped(by_head(scores)); // Eq. 6
-                match rule.combine {
-                    Combine::Gate => log_sigmoid(scores),
-                    Combine::Add => scores,
-                }
-            });
             let content = (parts == 3).then(|| {
                 let scale = 1.0 / (d_head as f64).sqrt();
-                clamped((part(0) * scale).matmul(part(1).transpose())) // Eq. 7
+                (part(0) * scale).matmul(part(1).transpose()) // Eq. 7
             });
-            let scores = match (content, position) {
-                (Some(content), Some(position)) => content + position,
-                (Some(scores), None) | (None, Some(scores)) => scores,
-                (None, None) => unreachable!("checked above"),
-            };
+            let scores = rule.combined(content, position.as_ref().map(by_head)); // Eq. 6
             let weights = softmax(scores, 3); // Eq. 8
             let weights = match &mask {
                 Some(mask) => weights * by_head(mask),

@@ -4,18 +4,22 @@
 
 mod adamw;
 mod attend;
+mod attend_rows;
 mod edge_scores;
 mod fused;
 mod messages;
 mod neighbours;
 mod normalise;
+mod walk_rows;
 mod walk_stack;
 
 pub use adamw::{AdamWStep, adamw, adamw_reference};
 pub use attend::{Combine, ScoreRule, attend, attend_reference};
+pub(crate) use attend_rows::{RowsOf, attend_rows, split_heads};
 pub(crate) use edge_scores::{EdgeScores, Read};
 pub(crate) use fused::can_run;
 pub use messages::{GateTerms, hear, hear_gated, hear_gated_reference, hear_reference};
 pub use neighbours::{gather_rows, sum_by_row};
 pub(crate) use normalise::NormaliseRows;
+pub(crate) use walk_rows::{row_blocks, walk_rows};
 pub use walk_stack::{walk_stack, walk_stack_reference};
