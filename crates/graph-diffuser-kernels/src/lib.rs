@@ -6,6 +6,7 @@
 
 pub mod adamw;
 pub mod attention;
+pub mod attention_rows;
 pub mod batch_norm;
 pub mod edge_ffn;
 mod fresh;
@@ -13,6 +14,7 @@ pub mod linear;
 pub mod message;
 mod simd;
 mod tile;
+pub mod walk_rows;
 pub mod walk_stack;
 
 pub use simd::{Dropout, Isa, scramble};

@@ -210,6 +210,28 @@ pub struct SharedStructures {
     pub node_weights: Weights,
 }
 
+/// When virtual edges are made some rows at a time, and how many at a time: for evaluation alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowBlocks {
+    /// Graphs with more pairs go by rows.
+    pub above_pairs: usize,
+    /// About how many pairs a block of rows has, those left out that no walk connects.
+    pub block_pairs: usize,
+}
+
+impl Default for RowBlocks {
+    fn default() -> Self {
+        Self { above_pairs: 1 << 20, block_pairs: 1 << 18 }
+    }
+}
+
+impl RowBlocks {
+    /// Whether a graph of so many nodes goes by rows.
+    pub fn take(&self, nodes: usize) -> bool {
+        nodes.saturating_mul(nodes) > self.above_pairs
+    }
+}
+
 /// A batch of graphs on a device.
 #[derive(Debug, Clone)]
 pub struct GraphBatch {
@@ -233,6 +255,9 @@ pub struct GraphBatch {
     pub with_cls: Option<ClsLayout>,
     /// Where the pairs of each graph begin among those of [`GraphBatch::edge_topology`].
     pub edge_starts: Arc<Vec<usize>>,
+    /// Where virtual edges are made some rows at a time: nothing here then has the size of the pairs,
+    /// and the batch is for evaluation alone.
+    pub row_blocks: Option<RowBlocks>,
 }
 
 /// How CLS nodes are woven into the packed nodes.
@@ -259,7 +284,7 @@ impl GraphBatch {
 }
 
 /// Makes batches with what one model needs.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Batcher {
     /// Where the tensors live.
     pub device: Device,
@@ -271,6 +296,8 @@ pub struct Batcher {
     pub cls: bool,
     /// The node encoding computed from the structure, with its cache.
     pub return_probabilities: Option<Arc<ReturnProbabilities>>,
+    /// When virtual edges are made some rows at a time; never for training, which needs all at once.
+    pub row_blocks: Option<RowBlocks>,
 }
 
 impl Batcher {
@@ -289,7 +316,10 @@ impl Batcher {
         let layout = &topology.layout;
         let graph_of_node =
             graphs.iter().enumerate().flat_map(|(number, graph)| std::iter::repeat_n(number, graph.nodes)).collect();
-        let shared = self.share_structures.then(|| self.share(graphs)).flatten();
+        // One large graph takes the batch with it: by rows is right for graphs of any size.
+        let row_blocks = self.row_blocks.filter(|rows| graphs.iter().any(|graph| rows.take(graph.nodes)));
+        let whole = row_blocks.is_none();
+        let shared = (self.share_structures && whole).then(|| self.share(graphs)).flatten();
         let with_cls = self.cls.then(|| self.weave_cls(graphs, layout));
         let edge_starts = match &shared {
             Some((shared, structure_of)) => {
@@ -311,6 +341,7 @@ impl Batcher {
             edge_starts: Arc::new(edge_starts),
             shared: shared.map(|(shared, _)| shared),
             with_cls,
+            row_blocks,
             topology,
         }
     }
@@ -431,7 +462,7 @@ impl Batcher {
     }
 }
 
-fn indices(values: Vec<usize>, device: &Device) -> Tensor<1, Int> {
+pub(crate) fn indices(values: Vec<usize>, device: &Device) -> Tensor<1, Int> {
     let length = values.len();
     let values: Vec<i64> = values.into_iter().map(|value| value as i64).collect();
     Tensor::from_data(TensorData::new(values, [length]), device)

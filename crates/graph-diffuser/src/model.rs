@@ -14,7 +14,9 @@ use crate::nn::{BatchNorm, Init, Linear, Pass};
 use crate::transformer::{
     AttentionConfig, ClsToken, Layer, LayerConfig, LocalBranch, MpnnConfig, SelfEdgeEncoding, Stream,
 };
-use crate::virtual_edges::{AdjacencyConfig, EdgeFfnConfig, SelfEdges, VirtualEdges, VirtualEdgesConfig};
+use crate::virtual_edges::{
+    AdjacencyConfig, EdgeFfnConfig, PositionScores, RowEdges, SelfEdges, VirtualEdges, VirtualEdgesConfig,
+};
 
 /// What [`GraphDiffuser`] needs to exist, beside the dataset's schema.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -335,6 +337,7 @@ impl ModelConfig {
             return_probabilities: self
                 .node_encoding
                 .map(|NodeEncodingConfig::RandomWalk { steps, .. }| Arc::new(ReturnProbabilities::new(steps))),
+            row_blocks: None,
         }
     }
 
@@ -445,22 +448,33 @@ impl GraphDiffuser {
         for branch in &self.message_passing {
             stream = branch.forward(stream, &batch.topology, pass);
         }
-        let positions: Vec<&Linear> = self.layers.iter().filter_map(Layer::position).collect();
-        let mut scores = Vec::new();
-        if let Some(virtual_edges) = &self.virtual_edges {
-            let related = virtual_edges.forward(&stream.x, stream.e.as_ref(), &positions, batch, pass); // Eq. 1–6
-            if let (Some(encoding), Some(own)) = (&self.self_edge_encoding, related.own) {
-                stream.x = encoding.forward(stream.x, own, batch, pass); // Eq. 9
-                pass.note(|| "self_edge_encoding".into(), &stream.x);
+        let edges = self.virtual_edges.as_ref();
+        let (x, e) = (&stream.x, stream.e.as_ref());
+        // A large graph's virtual edges fit in no memory: its layers make them, some rows at a time.
+        let rows = batch.row_blocks.map(|size| RowEdges::new(edges, x, e, (batch, size), pass));
+        let (own, scores) = match (&rows, edges) {
+            (Some(rows), _) => (rows.own(pass), vec![]),
+            (None, Some(edges)) => {
+                let positions: Vec<&Linear> = self.layers.iter().filter_map(Layer::position).collect();
+                let related = edges.forward(x, e, &positions, batch, pass); // Eq. 1–6
+                (related.own, related.scores)
             }
-            scores = related.scores;
+            (None, None) => (None, vec![]),
+        };
+        if let (Some(encoding), Some(own)) = (&self.self_edge_encoding, own) {
+            stream.x = encoding.forward(stream.x, own, batch, pass); // Eq. 9
+            pass.note(|| "self_edge_encoding".into(), &stream.x);
         }
         if let (Some(cls), Some(layout)) = (&self.cls, &batch.with_cls) {
             stream.x = cls.join(stream.x, layout);
         }
         let mut scores = scores.into_iter();
         for layer in &self.layers {
-            stream = layer.forward(stream, scores.next(), self.cls.as_ref(), batch, pass); // Eq. 7–8
+            let scores = match &rows {
+                Some(rows) => PositionScores::ByRows(rows),
+                None => scores.next().map_or(PositionScores::None, PositionScores::AllAtOnce),
+            };
+            stream = layer.forward(stream, scores, self.cls.as_ref(), batch, pass); // Eq. 7–8
         }
         let output = self.head.forward(stream.x, batch);
         pass.note(|| "head".into(), &output);

@@ -38,7 +38,7 @@ pub struct ScoreRule {
 
 /// Position scores, and where each graph finds those of its pairs (Eq. 6).
 #[derive(Debug, Clone)]
-pub struct PositionScores {
+pub struct ScoreBlocks {
     /// `[h, q]` scores of blocks of pairs, one block after another.
     pub scores: Tensor<2>,
     /// Where the block of each graph begins. Several graphs may read one block, and none is left out.
@@ -46,6 +46,44 @@ pub struct PositionScores {
     /// `[h, 1]` score of every pair that touches the last node of a graph, where that is a CLS node. A
     /// block then has the pairs of the other nodes.
     pub cls: Option<Tensor<2>>,
+}
+
+impl ScoreRule {
+    /// The same as the kernels know it; `content` says whether there are queries and keys.
+    pub(super) fn kernel(&self, d: usize, content: bool) -> attention::Rule {
+        attention::Rule {
+            heads: self.heads,
+            width: d,
+            content,
+            combine: match self.combine {
+                Combine::Gate => attention::Combine::Gate,
+                Combine::Add => attention::Combine::Add,
+            },
+            clamp: self.clamp.map(|clamp| clamp as f32),
+            dropout: self.dropout.map(|site| site.0),
+        }
+    }
+
+    /// What the softmax is taken of; at least one of the two is there.
+    pub(super) fn combined<const D: usize>(
+        &self,
+        content: Option<Tensor<D>>,
+        position: Option<Tensor<D>>,
+    ) -> Tensor<D> {
+        let clamped = |scores: Tensor<D>| match self.clamp {
+            Some(bound) => scores.clamp(-bound, bound),
+            None => scores,
+        };
+        let position = position.map(|scores| match self.combine {
+            Combine::Gate => log_sigmoid(clamped(scores)),
+            Combine::Add => clamped(scores),
+        });
+        match (content.map(clamped), position) {
+            (Some(content), Some(position)) => content + position,
+            (Some(scores), None) | (None, Some(scores)) => scores,
+            (None, None) => panic!("attention needs content or position scores"),
+        }
+    }
 }
 
 /// Each node gathers from every node of its own graph.
@@ -60,31 +98,20 @@ pub struct PositionScores {
 pub fn attend(
     qkv: Tensor<2>,
     d: usize,
-    position: Option<PositionScores>,
+    position: Option<ScoreBlocks>,
     layout: &Arc<Layout>,
     rule: &ScoreRule,
 ) -> Tensor<2> {
     if !fused::can_run(&qkv) {
         return attend_reference(qkv, d, position, layout, rule);
     }
-    let rule = attention::Rule {
-        heads: rule.heads,
-        width: d,
-        content: qkv.dims()[1] == 3 * d,
-        combine: match rule.combine {
-            Combine::Gate => attention::Combine::Gate,
-            Combine::Add => attention::Combine::Add,
-        },
-        clamp: rule.clamp.map(|clamp| clamp as f32),
-        dropout: rule.dropout.map(|site| site.0),
-    };
     let mut inputs = vec![qkv];
-    let starts = position.map(|PositionScores { scores, starts, cls }| {
+    let starts = position.map(|ScoreBlocks { scores, starts, cls }| {
         inputs.push(scores);
         inputs.extend(cls);
         starts
     });
-    let op = Attend { rule, layout: layout.clone(), starts };
+    let op = Attend { rule: rule.kernel(d, inputs[0].dims()[1] == 3 * d), layout: layout.clone(), starts };
     let (mut outputs, _) = fused::apply(op, inputs);
     outputs.remove(0)
 }
@@ -142,19 +169,14 @@ impl SliceOp for Attend {
 pub fn attend_reference(
     qkv: Tensor<2>,
     d: usize,
-    position: Option<PositionScores>,
+    position: Option<ScoreBlocks>,
     layout: &Layout,
     rule: &ScoreRule,
 ) -> Tensor<2> {
     let [_, columns] = qkv.dims();
     let (h, parts) = (rule.heads, columns / d);
     let d_head = d / h;
-    assert!(parts == 3 || position.is_some(), "attention needs content or position scores");
     let mask = rule.dropout.map(|site| site.mask([h, layout.pairs()], &qkv.device()).cast(qkv.dtype()));
-    let clamped = |scores: Tensor<4>| match rule.clamp {
-        Some(bound) => scores.clamp(-bound, bound),
-        None => scores,
-    };
     let gathered = layout
         .runs()
         .into_iter()
@@ -165,22 +187,12 @@ pub fn attend_reference(
                 let part = qkv.clone().slice([rows.clone(), which * d..(which + 1) * d]);
                 part.reshape([count, n, h, d_head]).swap_dims(1, 2) // [count, h, n, d_head]
             };
-            let position = position.as_ref().map(|position| {
-                let scores = clamped(position.of_graphs(first, count, n)); // [count, h, n, n]
-                match rule.combine {
-                    Combine::Gate => log_sigmoid(scores),
-                    Combine::Add => scores,
-                }
-            });
             let content = (parts == 3).then(|| {
                 let scale = 1.0 / (d_head as f64).sqrt();
-                clamped((part(0) * scale).matmul(part(1).transpose())) // Eq. 7
+                (part(0) * scale).matmul(part(1).transpose()) // Eq. 7
             });
-            let scores = match (content, position) {
-                (Some(content), Some(position)) => content + position,
-                (Some(scores), None) | (None, Some(scores)) => scores,
-                (None, None) => unreachable!("checked above"),
-            };
+            let position = position.as_ref().map(|position| position.of_graphs(first, count, n)); // [count, h, n, n]
+            let scores = rule.combined(content, position); // Eq. 6
             let weights = softmax(scores, 3); // Eq. 8
             let weights = match &mask {
                 Some(mask) => {
@@ -195,7 +207,7 @@ pub fn attend_reference(
     Tensor::cat(gathered, 0)
 }
 
-impl PositionScores {
+impl ScoreBlocks {
     /// Scores of `count` graphs of `n` nodes from graph `first` on, `[count, h, n, n]`.
     fn of_graphs(&self, first: usize, count: usize, n: usize) -> Tensor<4> {
         let [h, _] = self.scores.dims();
@@ -234,9 +246,9 @@ mod tests {
     }
 
     /// A block a graph.
-    fn plain(scores: Tensor<2>, layout: &Layout) -> PositionScores {
+    fn plain(scores: Tensor<2>, layout: &Layout) -> ScoreBlocks {
         let starts = Arc::new(layout.pair_starts[..layout.graphs()].to_vec());
-        PositionScores { scores, starts, cls: None }
+        ScoreBlocks { scores, starts, cls: None }
     }
 
     fn numbers(tensor: Tensor<2>) -> Vec<f64> {
@@ -345,7 +357,7 @@ mod tests {
                     plain(all.select(1, columns.clone()), &layout)
                 } else {
                     let starts = Arc::new(graphs.iter().map(|&(_, block)| block_starts[block]).collect());
-                    PositionScores { scores: scores.clone(), starts, cls: cls.then(|| cls_score.clone()) }
+                    ScoreBlocks { scores: scores.clone(), starts, cls: cls.then(|| cls_score.clone()) }
                 };
                 let out = attend_reference(qkv.clone(), d, Some(position), &layout, &rule(h, Combine::Gate, None));
                 let gradients = (out.clone() * gradient_of.clone()).sum().backward();

@@ -4,20 +4,24 @@
 
 mod adamw;
 mod attend;
+mod attend_rows;
 mod edge_scores;
 mod fused;
 mod linear;
 mod messages;
 mod neighbours;
 mod normalise;
+mod walk_rows;
 mod walk_stack;
 
 pub use adamw::{AdamWStep, adamw, adamw_reference};
-pub use attend::{Combine, PositionScores, ScoreRule, attend, attend_reference};
+pub use attend::{Combine, ScoreBlocks, ScoreRule, attend, attend_reference};
+pub(crate) use attend_rows::{RowsOf, attend_rows, split_heads};
 pub(crate) use edge_scores::{EdgeScores, Read};
 pub(crate) use fused::can_run;
 pub use linear::{Then, linear, linear_reference};
 pub use messages::{GateTerms, hear, hear_gated, hear_gated_reference, hear_reference, meet, meet_reference};
 pub use neighbours::{gather_rows, sum_by_row};
 pub(crate) use normalise::{NormaliseRows, Rows};
+pub(crate) use walk_rows::{row_blocks, walk_rows};
 pub use walk_stack::{walk_stack, walk_stack_reference};

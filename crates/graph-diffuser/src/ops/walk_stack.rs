@@ -115,6 +115,7 @@ mod tests {
             share_structures: false,
             cls: false,
             return_probabilities: None,
+            row_blocks: None,
         };
         batcher.pack_graphs(&graphs.iter().collect::<Vec<_>>(), TargetSchema::GraphValues(1), vec![])
     }

@@ -6,7 +6,7 @@ use std::thread;
 use graph_diffuser_data::{Dataset, Seeds};
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{Batcher, GraphBatch};
+use crate::batch::{Batcher, GraphBatch, RowBlocks};
 
 /// How graphs are grouped into batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,11 +51,21 @@ pub fn training_batches(dataset: &Dataset, size: BatchSize, seeds: Seeds, epoch:
     size.group(dataset, &numbers)
 }
 
-/// All of `numbers`, sorted by size so that graphs of one size meet.
-pub fn evaluation_batches(dataset: &Dataset, size: BatchSize, numbers: &[usize]) -> Vec<Vec<usize>> {
+/// All of `numbers`, sorted by size so that graphs of one size meet; a graph that goes by rows is alone.
+pub fn evaluation_batches(
+    dataset: &Dataset,
+    size: BatchSize,
+    rows: Option<RowBlocks>,
+    numbers: &[usize],
+) -> Vec<Vec<usize>> {
     let mut numbers = numbers.to_vec();
-    numbers.sort_by_key(|&number| dataset.graphs[number].nodes);
-    size.group(dataset, &numbers)
+    let nodes = |number: usize| dataset.graphs[number].nodes;
+    numbers.sort_by_key(|&number| nodes(number));
+    let small = numbers.partition_point(|&number| !rows.is_some_and(|rows| rows.take(nodes(number))));
+    let (small, large) = numbers.split_at(small);
+    let mut batches = size.group(dataset, small);
+    batches.extend(large.iter().map(|&number| vec![number]));
+    batches
 }
 
 /// Gives `each` the batches one after another; the next is packed while one is used.
@@ -108,10 +118,22 @@ mod tests {
     fn a_budget_of_pairs_is_kept_unless_one_graph_exceeds_it() {
         let dataset = dataset();
         let pairs = |batch: &[usize]| batch.iter().map(|&number| dataset.graphs[number].pairs()).sum::<usize>();
-        let batches = evaluation_batches(&dataset, BatchSize::Pairs(130), &dataset.splits.train);
+        let batches = evaluation_batches(&dataset, BatchSize::Pairs(130), None, &dataset.splits.train);
         assert!(batches.iter().all(|batch| pairs(batch) <= 130));
         assert!(batches.iter().any(|batch| batch.len() > 1));
-        let alone = evaluation_batches(&dataset, BatchSize::Pairs(1), &dataset.splits.train);
+        let alone = evaluation_batches(&dataset, BatchSize::Pairs(1), None, &dataset.splits.train);
         assert!(alone.iter().all(|batch| batch.len() == 1));
+    }
+
+    #[test]
+    fn a_graph_that_goes_by_rows_is_alone_and_the_others_are_not() {
+        let dataset = dataset();
+        let rows = Some(RowBlocks { above_pairs: 36, ..RowBlocks::default() });
+        let batches = evaluation_batches(&dataset, BatchSize::Graphs(50), rows, &dataset.splits.train);
+        let nodes = |number: usize| dataset.graphs[number].nodes;
+        let large = dataset.splits.train.iter().filter(|&&number| nodes(number) == 8).count();
+        assert_eq!(batches.len(), 1 + large);
+        assert!(batches[0].iter().all(|&number| nodes(number) <= 6));
+        assert_eq!(batches.concat().len(), dataset.splits.train.len());
     }
 }

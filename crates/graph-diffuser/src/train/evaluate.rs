@@ -4,6 +4,7 @@ use burn::module::Module;
 use burn::tensor::{DType, Device};
 use graph_diffuser_data::{Dataset, Seeds};
 
+use crate::batch::{Batcher, RowBlocks};
 use crate::model::{GraphDiffuser, ModelConfig};
 use crate::nn::{Pass, Statistic};
 use crate::parameters;
@@ -17,7 +18,9 @@ use super::batches::{evaluation_batches, for_each_packed};
 pub struct Evaluator<'a> {
     dataset: &'a Dataset,
     task: Task,
-    batcher: crate::batch::Batcher,
+    batcher: Batcher,
+    /// Packs what statistics are taken over, all pairs at once.
+    whole: Batcher,
     batch: BatchSize,
 }
 
@@ -25,14 +28,16 @@ impl<'a> Evaluator<'a> {
     /// Scores on `device`, in batches of the given size.
     pub fn new(config: &ModelConfig, dataset: &'a Dataset, batch: BatchSize, device: &Device) -> Self {
         let device = device.clone().inner();
-        Self { dataset, task: Task::of(dataset.targets), batcher: config.batcher(&device, DType::F32), batch }
+        let whole = config.batcher(&device, DType::F32);
+        let batcher = Batcher { row_blocks: Some(RowBlocks::default()), ..whole.clone() };
+        Self { dataset, task: Task::of(dataset.targets), batcher, whole, batch }
     }
 
     /// Scores `model` on the graphs with these numbers.
     pub fn scores(&self, model: &GraphDiffuser, numbers: &[usize]) -> Scores {
         let model = model.valid();
         let mut sheet = self.task.score_sheet();
-        let batches = evaluation_batches(self.dataset, self.batch, numbers);
+        let batches = evaluation_batches(self.dataset, self.batch, self.batcher.row_blocks, numbers);
         for_each_packed(&self.batcher, self.dataset, &batches, |batch| {
             let output = model.forward(&batch, &Pass::evaluate());
             let loss = self.task.loss(output.clone(), &batch.targets).into_scalar::<f64>();
@@ -53,7 +58,7 @@ impl<'a> Evaluator<'a> {
         let batches = &batches[..count.min(batches.len())];
         let model = model.valid();
         let mut passes = Vec::with_capacity(batches.len());
-        for_each_packed(&self.batcher, self.dataset, batches, |batch| {
+        for_each_packed(&self.whole, self.dataset, batches, |batch| {
             let key = seeds.stream_at("statistics", passes.len() as u64).key();
             let pass = Pass::train(key);
             model.forward(&batch, &pass);

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::GraphBatch;
 use crate::nn::{Init, Linear, Pass};
-use crate::ops::{self, Combine, PositionScores, ScoreRule};
+use crate::ops::{self, Combine, ScoreBlocks, ScoreRule};
+
+use crate::virtual_edges::PositionScores;
 
 use super::ClsToken;
 
@@ -99,33 +101,35 @@ impl DiffuserAttention {
 
     /// # Shapes
     /// - `x`: `[r, d]` nodes, CLS nodes among them
-    /// - `scores`: `[h, p]` position scores of the distinct structures, where position is read
+    /// - `scores`: where position scores are found, where position is read
     /// - returns `[r, d]`
     pub fn forward(
         &self,
         x: Tensor<2>,
-        scores: Option<Tensor<2>>,
+        scores: PositionScores<'_>,
         cls: Option<&ClsToken>,
         batch: &GraphBatch,
         pass: &Pass,
     ) -> Tensor<2> {
         let [_, d] = x.dims();
-        let position = match (&self.position, scores) {
-            (Some(linear), Some(scores)) => Some(PositionScores {
-                scores,
-                starts: batch.edge_starts.clone(),
-                cls: cls.map(|cls| linear.forward_pairs(cls.edge())), // [h, 1]
-            }),
-            (None, _) => None,
-            (Some(_), None) => panic!("the config was checked: position needs virtual edges"),
-        };
         let (combine, clamp) = match self.scores {
             Scores::PositionAndContent { combine, clamp } | Scores::Position { combine, clamp } => (combine, clamp),
             Scores::Content {} => (Combine::Gate, None), // without position nothing is combined
         };
         let rule = ScoreRule { heads: self.heads, combine, clamp, dropout: pass.dropout_site(self.dropout) };
         let qkv = self.query_key_value.forward(x); // [r, 3d], or [r, d] without content
-        let gathered = ops::attend(qkv, d, position, &batch.layer_topology().layout, &rule); // Eq. 7–8
+        let cls_scores = self.position.as_ref().zip(cls).map(|(linear, cls)| linear.forward_pairs(cls.edge()));
+        let gathered = match (scores, &self.position) {
+            (PositionScores::ByRows(rows), position) => {
+                rows.attend(qkv, d, position.as_ref(), cls_scores, &rule, pass) // Eq. 1–8
+            }
+            (PositionScores::AllAtOnce(scores), Some(_)) => {
+                let position = ScoreBlocks { scores, starts: batch.edge_starts.clone(), cls: cls_scores };
+                ops::attend(qkv, d, Some(position), &batch.layer_topology().layout, &rule) // Eq. 7–8
+            }
+            (_, None) => ops::attend(qkv, d, None, &batch.layer_topology().layout, &rule),
+            (PositionScores::None, Some(_)) => panic!("the config was checked: position needs virtual edges"),
+        };
         self.output.forward(gathered)
     }
 }

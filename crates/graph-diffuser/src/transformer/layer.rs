@@ -5,6 +5,7 @@ use burn::tensor::Tensor;
 
 use crate::batch::GraphBatch;
 use crate::nn::{BatchNorm, Init, Linear, Pass};
+use crate::virtual_edges::PositionScores;
 
 use super::{AttentionConfig, ClsToken, DiffuserAttention, LocalBranch, MpnnKind};
 
@@ -80,7 +81,7 @@ impl Layer {
     pub fn forward(
         &self,
         stream: Stream,
-        scores: Option<Tensor<2>>,
+        scores: PositionScores<'_>,
         cls: Option<&ClsToken>,
         batch: &GraphBatch,
         pass: &Pass,

@@ -4,6 +4,7 @@
 //! network mixes the steps of every pair (Eq. 2–3).
 
 mod edge_ffn;
+mod row_blocks;
 mod transform;
 mod weighted_adjacency;
 
@@ -11,11 +12,12 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{GraphBatch, Topology};
+use crate::batch::{GraphBatch, SharedStructures, Topology};
 use crate::nn::{Init, Linear, Pass};
 use crate::ops;
 
 pub use edge_ffn::{EdgeFfn, EdgeFfnConfig};
+pub use row_blocks::RowEdges;
 pub use transform::Transform;
 pub use weighted_adjacency::{AdjacencyConfig, Kernel, Projections, WeightedAdjacency};
 
@@ -106,6 +108,17 @@ pub struct Relations {
     pub own: Option<Tensor<2>>,
 }
 
+/// Where a layer finds the position scores of its pairs.
+#[derive(Debug)]
+pub enum PositionScores<'a> {
+    /// Nowhere: attention is by content alone.
+    None,
+    /// `[h, p]`, made before the first layer, one a pair of the distinct structures.
+    AllAtOnce(Tensor<2>),
+    /// The layer makes them, some rows at a time.
+    ByRows(&'a RowEdges<'a>),
+}
+
 impl VirtualEdges {
     /// Makes virtual edges and reads off them what `positions`, one a layer, ask for.
     ///
@@ -123,17 +136,38 @@ impl VirtualEdges {
         let weights = self.edge_weights(x, e, topology, pass);
         let stack = ops::walk_stack(weights, topology, self.steps); // Eq. 1, [c, p]
         pass.note(|| "virtual_edges.stack".into(), &stack);
-        let enough = topology.layout.pairs() >= FEWEST_FUSED_PAIRS;
-        let own_pairs = || topology.self_pairs.clone();
+        let related = self.read(stack, positions, Some(topology), batch.shared.as_ref(), pass);
+        if let Some(scores) = related.scores.first() {
+            pass.note(|| "virtual_edges.ffn".into(), scores);
+        }
+        related
+    }
+
+    /// Mixes the steps of every pair of `stack` and reads off what is asked for.
+    ///
+    /// # Shapes
+    /// - `stack`: `[c, p]`, in evaluation of any pairs
+    /// - `nodes`: whose virtual edges with themselves are read too, where that is asked for
+    fn read(
+        &self,
+        stack: Tensor<2>,
+        positions: &[&Linear],
+        nodes: Option<&Topology>,
+        shared: Option<&SharedStructures>,
+        pass: &Pass,
+    ) -> Relations {
+        let nodes = nodes.filter(|_| self.self_edges != SelfEdges::Off);
+        let own = |stack: &Tensor<2>| nodes.map(|nodes| stack.clone().select(1, nodes.self_pairs.clone()));
+        let enough = stack.dims()[1] >= FEWEST_FUSED_PAIRS;
         let fused = self
             .ffn
             .as_ref()
             .filter(|ffn| ffn.is_residual() && !positions.is_empty() && enough && ops::can_run(&stack));
-        let counts = batch.shared.as_ref().map(|shared| &shared.pair_weights);
-        let related = if let Some(ffn) = fused {
-            let self_pairs = (self.self_edges == SelfEdges::AfterFfn).then(|| topology.layout.self_pairs());
-            let before = (self.self_edges == SelfEdges::BeforeFfn)
-                .then(|| self.transform.apply(stack.clone().select(1, own_pairs())));
+        let counts = shared.map(|shared| &shared.pair_weights);
+        if let Some(ffn) = fused {
+            let after = self.self_edges == SelfEdges::AfterFfn;
+            let before = if after { None } else { own(&stack).map(|own| self.transform.apply(own)) };
+            let self_pairs = nodes.filter(|_| after).map(|nodes| nodes.layout.self_pairs());
             let read = ffn.read(stack, self.transform, positions, self_pairs, counts, pass); // Eq. 2–3, 6
             Relations { scores: read.scores, own: before.or(read.own.map(Tensor::transpose)) }
         } else {
@@ -144,16 +178,12 @@ impl VirtualEdges {
             }; // Eq. 2–3, [c', p]
             let own = match self.self_edges {
                 SelfEdges::Off => None,
-                SelfEdges::BeforeFfn => Some(raw.select(1, own_pairs())),
-                SelfEdges::AfterFfn => Some(mixed.clone().select(1, own_pairs())),
+                SelfEdges::BeforeFfn => own(&raw),
+                SelfEdges::AfterFfn => own(&mixed),
             };
             let scores = positions.iter().map(|position| position.forward_pairs(mixed.clone())); // Eq. 6
             Relations { scores: scores.collect(), own }
-        };
-        if let Some(scores) = related.scores.first() {
-            pass.note(|| "virtual_edges.ffn".into(), scores);
         }
-        related
     }
 
     /// Rows of A: learned (Eq. 4–5) or uniform over the neighbours.
@@ -201,6 +231,7 @@ mod tests {
             share_structures: false,
             cls: false,
             return_probabilities: None,
+            row_blocks: None,
         };
         let graphs: Vec<_> = grids.graphs[..3].iter().collect();
         let batch = batcher.pack_graphs(&graphs, TargetSchema::NodeClasses(10), vec![]);

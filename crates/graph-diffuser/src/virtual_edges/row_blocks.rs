@@ -1,0 +1,103 @@
+//! Virtual edges that are made some rows at a time, read and thrown away: evaluation of large graphs.
+//!
+//! In evaluation batch norm is affine, so a virtual edge needs nothing but its own walks, and walks from
+//! some nodes need nothing of walks from others. Memory is then that of a block of rows, not of all
+//! pairs. Every layer makes them again and reads its own scores alone. The same network runs over a
+//! block as over a whole stack; pairs that no walk connects have equal virtual edges, made once.
+
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+
+use crate::batch::{GraphBatch, RowBlocks, Topology};
+use crate::nn::{Linear, Pass};
+use crate::ops::{self, RowsOf, ScoreRule};
+
+use super::{SelfEdges, VirtualEdges};
+
+/// What makes virtual edges of some rows.
+#[derive(Debug)]
+pub struct RowEdges<'a> {
+    /// The network, and the weights `[m]` of the edges; absent where attention is by content alone.
+    edges: Option<(&'a VirtualEdges, Tensor<1>)>,
+    batch: &'a GraphBatch,
+    size: RowBlocks,
+}
+
+impl<'a> RowEdges<'a> {
+    /// Weighs the edges of a batch that goes by rows.
+    ///
+    /// # Shapes
+    /// - `x`: `[r, d]` nodes, `e`: `[m, d]` edges where they have features
+    pub(crate) fn new(
+        edges: Option<&'a VirtualEdges>,
+        x: &Tensor<2>,
+        e: Option<&Tensor<2>>,
+        (batch, size): (&'a GraphBatch, RowBlocks),
+        pass: &Pass,
+    ) -> Self {
+        assert!(!pass.uses_batch_statistics(), "a batch that goes by rows has no statistics of its own");
+        let weigh = |edges: &'a VirtualEdges| (edges, edges.edge_weights(x, e, &batch.topology, pass));
+        Self { edges: edges.map(weigh), batch, size }
+    }
+
+    fn topology(&self) -> &Topology {
+        &self.batch.topology
+    }
+
+    /// Virtual edges of nodes with themselves, where they are encoded (Eq. 9).
+    ///
+    /// # Shapes
+    /// - returns `[c, r]`
+    pub(crate) fn own(&self, pass: &Pass) -> Option<Tensor<2>> {
+        let (edges, weights) = self.edges.as_ref()?;
+        if edges.self_edges == SelfEdges::Off {
+            return None;
+        }
+        let device = weights.device();
+        let blocks = ops::row_blocks(self.topology(), Some(edges.steps), self.size.block_pairs);
+        let diagonals = blocks.map(|block| {
+            let own = block.groups.iter().flat_map(|group| group.self_pairs()).collect();
+            let stack = ops::walk_rows(weights.clone(), self.topology(), &Arc::new(block), edges.steps);
+            stack.select(1, crate::batch::indices(own, &device))
+        });
+        let raw = edges.transform.apply(Tensor::cat(diagonals.collect(), 1));
+        Some(match (&edges.ffn, edges.self_edges) {
+            (Some(ffn), SelfEdges::AfterFfn) => ffn.forward(raw, None, pass),
+            _ => raw,
+        })
+    }
+
+    /// Each node gathers from every node of its own graph (Eq. 6–8).
+    ///
+    /// # Shapes
+    /// - `qkv`: `[r, 3d]` queries, keys and values, or `[r, d]` values alone, CLS nodes among them
+    /// - `position`: what reads this layer's scores, where it has any
+    /// - `cls_scores`: `[h, 1]` of pairs with a CLS node
+    /// - returns `[r, d]`
+    pub(crate) fn attend(
+        &self,
+        qkv: Tensor<2>,
+        d: usize,
+        position: Option<&Linear>,
+        cls_scores: Option<Tensor<2>>,
+        rule: &ScoreRule,
+        pass: &Pass,
+    ) -> Tensor<2> {
+        let by_head = ops::split_heads(qkv, d, rule.heads);
+        let reading = self.edges.as_ref().zip(position);
+        let steps = reading.map(|((edges, _), _)| edges.steps);
+        let blocks = ops::row_blocks(self.topology(), steps, self.size.block_pairs);
+        let gathered = blocks.map(|block| {
+            let layout = self.batch.layer_topology().layout.clone();
+            let rows = RowsOf { block: Arc::new(block), layout, cls: self.batch.with_cls.is_some() };
+            let scores = reading.map(|((edges, weights), position)| {
+                let stack = ops::walk_rows(weights.clone(), self.topology(), &rows.block, edges.steps); // Eq. 1
+                let scores = edges.read(stack, &[position], None, None, pass).scores.remove(0); // Eq. 2–3, 6
+                Tensor::cat(std::iter::once(scores).chain(cls_scores.clone()).collect(), 1)
+            });
+            ops::attend_rows(by_head.clone(), scores, &rows, rule) // Eq. 7–8
+        });
+        Tensor::cat(gathered.collect(), 0)
+    }
+}

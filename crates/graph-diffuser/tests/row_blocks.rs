@@ -1,0 +1,98 @@
+//! By law: in evaluation, virtual edges made some rows at a time mean what all of them at once mean.
+
+mod models;
+
+use burn::module::Module;
+use burn::tensor::{DType, Device};
+use graph_diffuser::batch::{Batcher, RowBlocks};
+use graph_diffuser::model::GraphDiffuser;
+use graph_diffuser::nn::Pass;
+use graph_diffuser::parameters;
+use graph_diffuser_data::grid_histogram::edges;
+use graph_diffuser_data::{Graph, Seeds};
+use models::{Case, cases};
+
+/// Blocks of one group of rows, of a few, and one block for all.
+const BLOCK_PAIRS: [usize; 3] = [0, 1000, usize::MAX];
+
+/// Weights and running statistics as after some training, so that nothing holds by accident.
+fn unsettled(case: &Case, dtype: DType) -> GraphDiffuser {
+    let model = case.model(&Device::flex(), dtype);
+    let batches = case.batches();
+    let pass = Pass::train(0);
+    model.forward(&case.pack(&batches[0].1, &Device::flex(), dtype), &pass);
+    parameters::update_statistics(model, &pass.into_statistics(), 0.5).valid()
+}
+
+/// Outputs for `graphs`, all pairs at once or in blocks of so many.
+fn evaluate(
+    case: &Case,
+    model: &GraphDiffuser,
+    graphs: &[Graph],
+    dtype: DType,
+    block_pairs: Option<usize>,
+) -> Vec<f64> {
+    let row_blocks = block_pairs.map(|block_pairs| RowBlocks { above_pairs: 0, block_pairs });
+    let batcher = Batcher { row_blocks, ..case.config.batcher(&Device::flex(), dtype) };
+    let graphs: Vec<&Graph> = graphs.iter().collect();
+    let batch = batcher.pack_graphs(&graphs, case.targets, vec![]);
+    assert_eq!(batch.row_blocks.is_some(), block_pairs.is_some());
+    model.forward(&batch, &Pass::evaluate()).into_data().iter::<f64>().collect()
+}
+
+fn compare(what: &str, case: &Case, graphs: &[Graph]) {
+    for (dtype, tolerance) in [(DType::F64, 1e-12), (DType::F32, 1e-6)] {
+        let model = unsettled(case, dtype);
+        let whole = evaluate(case, &model, graphs, dtype, None);
+        let scale = whole.iter().fold(1.0_f64, |largest, value| largest.max(value.abs()));
+        for block_pairs in BLOCK_PAIRS {
+            let rows = evaluate(case, &model, graphs, dtype, Some(block_pairs));
+            assert_eq!(rows.len(), whole.len());
+            for (ours, expected) in rows.iter().zip(&whole) {
+                let difference = (ours - expected).abs() / scale;
+                assert!(
+                    difference < tolerance,
+                    "{}, {what}, {dtype:?}, blocks of {block_pairs}: {ours} is not {expected} ({difference:.1e})",
+                    case.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_mean_the_same_in_every_kind_of_model_and_graph() {
+    for case in cases() {
+        for (what, graphs) in case.batches() {
+            compare(what, &case, &graphs);
+        }
+    }
+}
+
+#[test]
+fn rows_mean_the_same_on_graphs_of_many_sizes() {
+    for case in cases() {
+        let mut stream = Seeds::new(8).stream("graphs");
+        let grids = [(1, 1), (1, 2), (3, 5), (4, 4), (1, 17), (7, 9), (16, 17)];
+        let mut graphs: Vec<Graph> = grids
+            .iter()
+            .map(|&(rows, columns)| case.graph(rows * columns, &edges(rows, columns), &mut stream))
+            .collect();
+        graphs.push(case.graph(40, &edges(5, 6), &mut stream)); // ten nodes stand alone
+        compare("grids", &case, &graphs);
+    }
+}
+
+#[test]
+fn a_batch_with_no_graph_above_the_limit_has_all_pairs_at_once() {
+    let case = cases().into_iter().find(|case| case.name == "cls").expect("it is there");
+    let (_, graphs) = case.batches().swap_remove(0); // of 3 to 5 nodes
+    let graphs: Vec<&Graph> = graphs.iter().collect();
+    let by_rows = |above_pairs: usize| {
+        let row_blocks = Some(RowBlocks { above_pairs, block_pairs: 1000 });
+        let batcher = Batcher { row_blocks, ..case.config.batcher(&Device::flex(), DType::F32) };
+        batcher.pack_graphs(&graphs, case.targets, vec![]).row_blocks.is_some()
+    };
+    assert!(!by_rows(25));
+    assert!(by_rows(24));
+}
