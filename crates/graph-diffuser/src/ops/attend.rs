@@ -33,7 +33,7 @@ pub struct ScoreRule {
     /// Both terms are first brought into `±clamp`.
     pub clamp: Option<f64>,
     /// The mask on the weights, in training.
-    pub(crate) dropout: Option<DropoutSite>,
+    pub dropout: Option<DropoutSite>,
 }
 
 /// Position scores, and where each graph finds those of its pairs (Eq. 6).

@@ -35,13 +35,14 @@ pub(crate) struct EdgeScores {
 }
 
 /// What the operation makes.
-pub(crate) struct Read {
+#[derive(Debug)]
+pub struct Read {
     /// `[h, p]` for each Transformer layer.
-    pub(crate) scores: Vec<Tensor<2>>,
+    pub scores: Vec<Tensor<2>>,
     /// `[nodes, c]` virtual edges of nodes with themselves.
-    pub(crate) own: Option<Tensor<2>>,
+    pub own: Option<Tensor<2>>,
     /// Mean and biased variance of each batch norm.
-    pub(crate) statistics: Vec<Statistics>,
+    pub statistics: Vec<Statistics>,
 }
 
 impl EdgeScores {

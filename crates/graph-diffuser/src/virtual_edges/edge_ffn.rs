@@ -140,7 +140,7 @@ impl EdgeFfn {
     ///
     /// # Shapes
     /// - `stack`: `[c, p]` before the transform
-    pub(super) fn read(
+    pub fn read(
         &self,
         stack: Tensor<2>,
         transform: Transform,
