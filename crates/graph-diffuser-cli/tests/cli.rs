@@ -286,6 +286,36 @@ fn every_mistake_is_answered_with_a_hint() {
 }
 
 #[test]
+fn training_that_does_not_fit_into_memory_is_refused_before_it_starts() {
+    let work = Workplace::new();
+    let large = ["data.rows=30", "data.columns=[30]", "train.batch.graphs=8"];
+    let told = |name: &str, memory: &str, settings: &[&str]| {
+        let said = work.run(&train("grid-diffuser", &[&large[..], settings].concat(), &["--memory", memory]));
+        assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
+        assert_text(name, &transcript(&said));
+    };
+    told("memory_smaller_batch", "600", &[]);
+    told("memory_fewer_pairs", "600", &["train.batch={pairs=8000000}"]);
+    told("memory_one_graph", "60", &[]);
+    assert!(!work.path("runs").exists(), "a run was begun");
+}
+
+#[test]
+fn memory_of_a_large_graph_in_evaluation_grows_with_its_nodes_not_their_square() {
+    // All virtual edges of 5,000 nodes would take 1.7 GB, those of 2,500 a quarter.
+    let work = Workplace::new();
+    let peak = |nodes: &str| {
+        let said = work.run(&["bench", "grid", "--forward", "--nodes", nodes, "--steps", "1", "--json"]);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        json(&said.stdout)["peak_rss_mb"].as_u64()
+    };
+    // Only where the system tells.
+    if let (Some(half), Some(whole)) = (peak("2500"), peak("5000")) {
+        assert!(whole < 2 * half && whole < 250, "{half} MB for 2,500 nodes, {whole} MB for 5,000");
+    }
+}
+
+#[test]
 fn training_tells_its_progress_line_by_line() {
     let work = Workplace::new();
     let said = work.train("grid-quick", &["train.epochs=2"], &[]);

@@ -130,7 +130,9 @@ fn reach(csr: Csr<'_>, nodes: Range<usize>, rows: Range<usize>, steps: usize, se
     seen.clear();
     seen.resize(n, false);
     let mut columns: Vec<u32> = rows.map(|row| row as u32).collect();
-    columns.iter().for_each(|&column| seen[column as usize] = true);
+    for &column in &columns {
+        seen[column as usize] = true;
+    }
     let mut new = 0..columns.len();
     for _ in 0..steps {
         for at in new.clone() {
@@ -187,7 +189,7 @@ struct Links {
     /// First link that leaves each column, and the number of all.
     starts: Vec<usize>,
     /// Place of the column at the other end, below their number, and the weight.
-    links: Vec<(u32, f32)>,
+    ends: Vec<(u32, f32)>,
     /// Place of each node among the columns.
     places: Vec<u32>,
 }
@@ -201,18 +203,18 @@ impl Links {
             self.places[column as usize] = place as u32;
         }
         self.starts.clear();
-        self.links.clear();
+        self.ends.clear();
         for &column in columns {
-            self.starts.push(self.links.len());
+            self.starts.push(self.ends.len());
             let node = nodes.start + column as usize;
             for at in csr.row_starts[node]..csr.row_starts[node + 1] {
                 let place = self.places[csr.targets[at] as usize];
                 if place != u32::MAX {
-                    self.links.push((place, weights[csr.edges[at] as usize]));
+                    self.ends.push((place, weights[csr.edges[at] as usize]));
                 }
             }
         }
-        self.starts.push(self.links.len());
+        self.starts.push(self.ends.len());
     }
 }
 
@@ -229,7 +231,7 @@ impl Kernel for Walk<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { links: Links { starts, links, .. }, group, steps, pairs, stack } = self;
+        let Self { links: Links { starts, ends, .. }, group, steps, pairs, stack } = self;
         let count = group.columns.len();
         // SAFETY: `forward` has found the pairs of this group inside each channel and nobody else's;
         // places of links are below the number of columns, by construction.
@@ -245,7 +247,7 @@ impl Kernel for Walk<'_> {
                 for column in 0..count {
                     for lane in (0..ROWS).step_by(S::LANES) {
                         let mass = simd.load(last.add(column * ROWS + lane));
-                        for &(place, weight) in links.get_unchecked(starts[column]..starts[column + 1]) {
+                        for &(place, weight) in ends.get_unchecked(starts[column]..starts[column + 1]) {
                             let to = next.add(place as usize * ROWS + lane);
                             simd.store(to, simd.mul_add(simd.splat(weight), mass, simd.load(to)));
                         }

@@ -220,6 +220,10 @@ pub struct RowBlocks {
 }
 
 impl Default for RowBlocks {
+    /// `bench grid --forward --nodes N` on one thread took 99 ns a pair all at once (1,000 nodes) and by rows
+    /// 113 ns at 1,400 nodes and 96 ns at 2,000: smaller graphs lose by making virtual edges in every layer,
+    /// larger ones win by leaving out pairs that no walk connects. A block of 2¹⁸ pairs of a grid has some 16
+    /// groups of rows, four tasks each with four heads, and takes 22 MB.
     fn default() -> Self {
         Self { above_pairs: 1 << 20, block_pairs: 1 << 18 }
     }

@@ -8,14 +8,14 @@ use graph_diffuser_data::grid_histogram::GridHistogram;
 use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
 use graph_diffuser_data::{Dataset, Seeds, TargetSchema};
 
-use crate::batch::GraphBatch;
+use crate::batch::{Batcher, GraphBatch, RowBlocks};
 use crate::head::{HeadConfig, Pooling};
 use crate::model::{GraphDiffuser, ModelConfig};
 use crate::nn::{Init, MlpShape, Pass, Timings};
 use crate::ops::Combine;
 use crate::parameters;
 use crate::task::Task;
-use crate::train::{AdamW, OptimConfig, global_norm};
+use crate::train::{AdamW, OptimConfig, global_norm, largest_step};
 use crate::transformer::{AttentionConfig, MpnnConfig, MpnnKind, Scores};
 use crate::virtual_edges::{AdjacencyConfig, EdgeFfnConfig, SelfEdges, Transform, VirtualEdgesConfig};
 
@@ -38,7 +38,10 @@ pub struct Bench {
     evaluated: GraphDiffuser,
     optimiser: AdamW,
     optim: OptimConfig,
+    /// None where only the forward pass is measured.
     training: Vec<GraphBatch>,
+    /// Memory that the largest of these should take.
+    estimated_bytes: Option<u64>,
     evaluation: Vec<GraphBatch>,
 }
 
@@ -51,6 +54,23 @@ impl Case {
             Self::Grid => GridHistogram { train: 128, valid: 1, test: 1, ..GridHistogram::default() }.generate(),
             Self::Zinc => molecules(NodeCount::DRUG, TargetSchema::GraphValues(1), 256),
             Self::Peptides => molecules(NodeCount::PEPTIDE, TargetSchema::GraphLabels(10), 64),
+        }
+    }
+
+    /// One graph of this kind with so many nodes, or a grid of about as many.
+    fn one_graph(self, nodes: usize) -> Dataset {
+        let exactly = NodeCount { mean: nodes as f64, deviation: 0.0, least: nodes, most: nodes };
+        let molecule = |targets| {
+            SyntheticMolecules { nodes: exactly, atoms: 28, bonds: 4, targets, graphs: 1, seed: 0 }.generate()
+        };
+        match self {
+            Self::Grid => {
+                let rows = nodes.isqrt().max(1);
+                let columns = vec![nodes.div_ceil(rows)];
+                GridHistogram { rows, columns, train: 1, valid: 1, test: 1, ..GridHistogram::default() }.generate()
+            }
+            Self::Zinc => molecule(TargetSchema::GraphValues(1)),
+            Self::Peptides => molecule(TargetSchema::GraphLabels(10)),
         }
     }
 
@@ -101,19 +121,33 @@ impl Case {
 impl Bench {
     /// Draws graphs and weights.
     pub fn new(case: Case) -> Self {
-        let device = Device::flex();
-        let (dataset, config) = (case.dataset(), case.model());
+        let dataset = case.dataset();
+        let mut bench = Self::forward_only(case, &dataset);
+        let batcher = case.model().batcher(&Device::flex().autodiff(), DType::F32);
+        let batches = || dataset.splits.train.chunks(case.graphs());
+        bench.training = batches().map(|numbers| batcher.pack(&dataset, numbers)).collect();
+        let largest = largest_step(&case.model(), bench.parameters(), &dataset, batches());
+        bench.estimated_bytes = largest.map(|(bytes, _)| bytes);
+        bench
+    }
+
+    /// One graph of about so many nodes, and the forward pass alone.
+    pub fn of_one_graph(case: Case, nodes: usize) -> Self {
+        Self::forward_only(case, &case.one_graph(nodes))
+    }
+
+    fn forward_only(case: Case, dataset: &Dataset) -> Self {
+        let (device, config) = (Device::flex(), case.model());
         let optim = OptimConfig { clip_norm: 0.0, ..OptimConfig::default() };
-        let model = config.init(&dataset, &mut Init::new(Seeds::new(0), &device.clone().autodiff()));
-        let packed = |device: &Device| -> Vec<GraphBatch> {
-            let batcher = config.batcher(device, DType::F32);
-            dataset.splits.train.chunks(case.graphs()).map(|numbers| batcher.pack(&dataset, numbers)).collect()
-        };
+        let model = config.init(dataset, &mut Init::new(Seeds::new(0), &device.clone().autodiff()));
+        let batcher = Batcher { row_blocks: Some(RowBlocks::default()), ..config.batcher(&device, DType::F32) };
+        let numbers = dataset.splits.train.chunks(case.graphs());
         Self {
             task: Task::of(dataset.targets),
             evaluated: model.valid(),
-            training: packed(&device.clone().autodiff()),
-            evaluation: packed(&device),
+            training: vec![],
+            estimated_bytes: None,
+            evaluation: numbers.map(|numbers| batcher.pack(dataset, numbers)).collect(),
             optimiser: AdamW::new(&optim),
             optim,
             model,
@@ -122,18 +156,23 @@ impl Bench {
 
     /// How many batches take turns.
     pub fn batches(&self) -> usize {
-        self.training.len()
+        self.evaluation.len()
     }
 
     /// Graphs in a batch.
     pub fn graphs(&self) -> usize {
-        self.training[0].numbers.len()
+        self.evaluation[0].numbers.len()
     }
 
     /// Mean number of pairs in a batch.
     pub fn pairs(&self) -> usize {
-        let pairs: usize = self.training.iter().map(|batch| batch.topology.layout.pairs()).sum();
-        pairs / self.training.len()
+        let pairs: usize = self.evaluation.iter().map(|batch| batch.topology.layout.pairs()).sum();
+        pairs / self.evaluation.len()
+    }
+
+    /// What [`largest_step`] says of the largest training batch, where there is any.
+    pub fn estimated_bytes(&self) -> Option<u64> {
+        self.estimated_bytes
     }
 
     /// Trainable parameters.

@@ -84,6 +84,19 @@ fn rows_mean_the_same_on_graphs_of_many_sizes() {
 }
 
 #[test]
+fn the_number_of_threads_changes_no_bit_of_a_larger_graph() {
+    let case = cases().into_iter().find(|case| case.name == "paper").expect("it is there");
+    let graph = [case.graph(30 * 31, &edges(30, 31), &mut Seeds::new(2).stream("graph"))];
+    compare("a grid of 930 nodes", &case, &graph);
+    let model = unsettled(&case, DType::F32);
+    let run = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads start");
+        pool.install(|| evaluate(&case, &model, &graph, DType::F32, Some(20_000)))
+    };
+    assert!([2, 5].into_iter().all(|threads| run(threads) == run(1)));
+}
+
+#[test]
 fn a_batch_with_no_graph_above_the_limit_has_all_pairs_at_once() {
     let case = cases().into_iter().find(|case| case.name == "cls").expect("it is there");
     let (_, graphs) = case.batches().swap_remove(0); // of 3 to 5 nodes

@@ -14,7 +14,8 @@ use crate::printer::Printer;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     graph-diffuser bench grid --threads 1 --json\n  \
-    graph-diffuser bench zinc --profile")]
+    graph-diffuser bench zinc --profile\n  \
+    graph-diffuser bench grid --forward --nodes 20000 --steps 1")]
 pub(crate) struct BenchArgs {
     /// Which model and which graphs
     #[arg(value_enum)]
@@ -28,8 +29,11 @@ pub(crate) struct BenchArgs {
     /// Measure the forward pass alone, so that peak memory is that of evaluation
     #[arg(long)]
     forward: bool,
+    /// One graph of about so many nodes instead of batches of small ones
+    #[arg(long, value_name = "N", requires = "forward", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    nodes: Option<u32>,
     /// Print the time of each part of a step
-    #[arg(long)]
+    #[arg(long, conflicts_with = "nodes")]
     profile: bool,
 }
 
@@ -52,6 +56,9 @@ struct Measured {
     train_ms: Option<f64>,
     forward_ms: f64,
     peak_rss_mb: Option<u64>,
+    /// What `train` would have said beforehand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimated_mb: Option<u64>,
     graphs_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile_ms: Option<Vec<(String, f64)>>,
@@ -65,7 +72,10 @@ pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> ExitCode {
         CaseName::Peptides => ("peptides", Case::Peptides),
     };
     let steps = args.steps.max(1);
-    let mut bench = Bench::new(case);
+    let mut bench = match args.nodes {
+        Some(nodes) => Bench::of_one_graph(case, nodes as usize),
+        None => Bench::new(case),
+    };
     let rounds = bench.batches();
     let train = (!args.forward).then(|| median(rounds, steps, |step| bench.train_step(step)));
     let peak_rss_mb = train.and_then(|_| peak_rss_mb());
@@ -80,6 +90,7 @@ pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> ExitCode {
         train_ms: train.map(milliseconds),
         forward_ms: milliseconds(forward),
         peak_rss_mb: peak_rss_mb.or_else(self::peak_rss_mb),
+        estimated_mb: bench.estimated_bytes().filter(|_| train.is_some()).map(|bytes| bytes / (1 << 20)),
         graphs_per_s: train.map(|time| (bench.graphs() as f64 / time.as_secs_f64() * 10.0).round() / 10.0),
         profile_ms: profile
             .map(|timings| timings.0.into_iter().map(|(part, time)| (part, milliseconds(time))).collect()),

@@ -8,9 +8,10 @@ use std::sync::atomic::AtomicBool;
 use clap::Args;
 use graph_diffuser::Device;
 use graph_diffuser::recipe::Recipe;
-use graph_diffuser::run::{Environment, Run, RunError, quoted};
+use graph_diffuser::run::{Environment, Run, RunError, RunLock, quoted};
 use graph_diffuser::task::Task;
-use graph_diffuser::train::{Event, Outcome};
+use graph_diffuser::train::{Event, Outcome, available_bytes, check_memory};
+use graph_diffuser_data::Dataset;
 
 use crate::args::use_threads;
 use crate::interrupt::stop_flag;
@@ -46,6 +47,9 @@ pub(crate) struct TrainArgs {
     /// Threads to compute with; results do not depend on it [default: all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// Refuse to start where a step would take more memory than this [default: what is free]
+    #[arg(long, value_name = "MB")]
+    memory: Option<u64>,
 }
 
 fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
@@ -59,7 +63,10 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> anyhow::Result<Ex
     let stop = stop_flag();
     let Some(name) = &args.recipe else {
         let directory = args.resume.as_ref().expect("clap asks for a recipe or a run");
-        let finished = train_one(&Run::open(directory)?, &stop, printer)?;
+        let run = Run::open(directory)?;
+        let lock = run.lock()?;
+        let dataset = args.dataset(run.recipe(), directory, printer)?;
+        let finished = train_one(&run, &lock, &dataset, &stop, printer)?;
         return Ok(exit_code(finished));
     };
     let recipe = Recipe::find(name, &args.set)?;
@@ -74,9 +81,11 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> anyhow::Result<Ex
             return Err(RunError::Exists { directory, is_run }.into());
         }
     }
+    // Before a directory is made: what does not fit leaves nothing behind.
+    let dataset = args.dataset(&recipe, &args.directory(&recipe, seeds[0]), printer)?;
     for &seed in &seeds {
         let run = Run::create(&args.directory(&recipe, seed), Recipe { seed, ..recipe.clone() }, &environment)?;
-        if !train_one(&run, &stop, printer)? {
+        if !train_one(&run, &run.lock()?, &dataset, &stop, printer)? {
             if seeds.last() != Some(&seed) {
                 printer.note(&format!("seeds from {} on are not begun", seed + 1));
             }
@@ -92,6 +101,15 @@ fn exit_code(finished: bool) -> ExitCode {
 }
 
 impl TrainArgs {
+    /// The graphs, if a step on them fits into memory.
+    fn dataset(&self, recipe: &Recipe, directory: &Path, printer: &Printer) -> anyhow::Result<Dataset> {
+        printer.note(&format!("{}: preparing the dataset", directory.display()));
+        let dataset = recipe.dataset()?;
+        let available = self.memory.map(|megabytes| megabytes.saturating_mul(1_000_000)).or_else(available_bytes);
+        check_memory(recipe, &dataset, available).map_err(RunError::from)?;
+        Ok(dataset)
+    }
+
     /// Where the run of one seed goes.
     fn directory(&self, recipe: &Recipe, seed: u64) -> PathBuf {
         let name = format!("{}-s{seed}", recipe.name);
@@ -104,12 +122,15 @@ impl TrainArgs {
 }
 
 /// Trains one run; `false` where the user stopped it.
-fn train_one(run: &Run, stop: &AtomicBool, printer: &mut Printer) -> anyhow::Result<bool> {
+fn train_one(
+    run: &Run,
+    lock: &RunLock,
+    dataset: &Dataset,
+    stop: &AtomicBool,
+    printer: &mut Printer,
+) -> anyhow::Result<bool> {
     let recipe = run.recipe();
     let directory = run.directory().display();
-    let lock = run.lock()?;
-    printer.note(&format!("{directory}: preparing the dataset"));
-    let dataset = recipe.dataset()?;
     let metric = Task::of(dataset.targets).metric();
     let parameters: usize = recipe.parameters_by_part().iter().map(|(_, count)| count).sum();
     printer.note(&format!(
@@ -119,7 +140,7 @@ fn train_one(run: &Run, stop: &AtomicBool, printer: &mut Printer) -> anyhow::Res
     ));
     let mut progress = Progress::new(metric, recipe.train.epochs);
     let json = printer.is_json();
-    let outcome = run.train(&lock, &dataset, &Device::flex(), stop, |event| {
+    let outcome = run.train(lock, dataset, &Device::flex(), stop, |event| {
         if let (true, Event::Epoch(record)) = (json, &event) {
             printer.data(record, String::new);
         }

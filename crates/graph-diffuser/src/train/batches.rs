@@ -19,6 +19,15 @@ pub enum BatchSize {
 }
 
 impl BatchSize {
+    /// Half as large, while that is possible.
+    pub(super) fn halved(self) -> Option<Self> {
+        Some(match self {
+            Self::Graphs(count) => Self::Graphs(count / 2),
+            Self::Pairs(most) => Self::Pairs(most / 2),
+        })
+        .filter(|size| !matches!(size, Self::Graphs(0) | Self::Pairs(0)))
+    }
+
     fn group(self, dataset: &Dataset, numbers: &[usize]) -> Vec<Vec<usize>> {
         match self {
             Self::Graphs(count) => numbers.chunks(count).map(<[usize]>::to_vec).collect(),

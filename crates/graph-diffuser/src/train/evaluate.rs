@@ -33,6 +33,12 @@ impl<'a> Evaluator<'a> {
         Self { dataset, task: Task::of(dataset.targets), batcher, whole, batch }
     }
 
+    /// Makes virtual edges some rows at a time as `rows` says.
+    pub fn with_row_blocks(mut self, rows: Option<RowBlocks>) -> Self {
+        self.batcher.row_blocks = rows;
+        self
+    }
+
     /// Scores `model` on the graphs with these numbers.
     pub fn scores(&self, model: &GraphDiffuser, numbers: &[usize]) -> Scores {
         let model = model.valid();
@@ -75,4 +81,32 @@ pub fn recalibrate(model: GraphDiffuser, passes: &[Vec<Statistic>]) -> GraphDiff
     passes.iter().enumerate().fold(model, |model, (seen, statistics)| {
         parameters::update_statistics(model, statistics, 1.0 / (seen + 1) as f64)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::nn::Init;
+    use crate::recipe::Recipe;
+
+    use super::*;
+
+    #[test]
+    fn a_dataset_scores_the_same_whichever_of_its_graphs_go_by_rows() {
+        let small = ["data.rows=4", "data.columns=[3,5,9]", "data.train=1", "data.valid=1", "data.test=20"];
+        let recipe = Recipe::find("grid-diffuser", &small.map(String::from)).expect("a sound recipe");
+        let dataset = recipe.dataset().expect("it is drawn");
+        let device = Device::flex();
+        let model = recipe.model.init(&dataset, &mut Init::new(Seeds::new(3), &device.clone().autodiff()));
+        let scores = |above_pairs: Option<usize>| {
+            let rows = above_pairs.map(|above_pairs| RowBlocks { above_pairs, block_pairs: 500 });
+            let evaluator = Evaluator::new(&recipe.model, &dataset, BatchSize::Graphs(6), &device);
+            evaluator.with_row_blocks(rows).scores(&model, &dataset.splits.test)
+        };
+        let whole = scores(None);
+        for above_pairs in [0, 200, 400] {
+            let rows = scores(Some(above_pairs));
+            assert_eq!((rows.metric, rows.samples), (whole.metric, whole.samples));
+            assert!((rows.loss - whole.loss).abs() < 1e-6 * whole.loss, "{} is not {}", rows.loss, whole.loss);
+        }
+    }
 }

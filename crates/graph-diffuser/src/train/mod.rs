@@ -3,6 +3,7 @@
 mod batches;
 pub(crate) mod checkpoint;
 mod evaluate;
+mod memory;
 mod optimiser;
 mod schedule;
 mod trainer;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 pub use batches::{BatchSize, evaluation_batches, training_batches};
 pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, Found};
 pub use evaluate::{Evaluator, recalibrate};
+pub use memory::{BatchShape, available_bytes, check_memory, largest_step, step_bytes};
 pub use optimiser::{AdamW, OptimConfig, global_norm};
 pub use schedule::{Every, Schedule};
 pub(crate) use trainer::load_model;

@@ -17,7 +17,10 @@ use crate::recipe::Recipe;
 use crate::task::{Metric, Scores, Task, null_as_nan};
 
 use super::batches::for_each_packed;
-use super::{AdamW, Checkpoint, CheckpointError, Checkpoints, Evaluator, Found, global_norm, training_batches};
+use super::memory::readable;
+use super::{
+    AdamW, BatchSize, Checkpoint, CheckpointError, Checkpoints, Evaluator, Found, global_norm, training_batches,
+};
 
 /// Share by which running statistics move towards those of a batch.
 const STATISTICS_RATE: f64 = 0.1;
@@ -161,6 +164,24 @@ pub enum TrainError {
         /// Of the checkpoint.
         found: u64,
     },
+    /// A step takes more memory than there is.
+    #[error(
+        "a training step would take about {} of memory, and {} is free: a batch has {graphs} graphs of up to {nodes} nodes",
+        readable(*needed),
+        readable(*available)
+    )]
+    Memory {
+        /// Graphs of the batch that takes most.
+        graphs: usize,
+        /// Nodes of its largest graph.
+        nodes: usize,
+        /// Bytes that it takes, about.
+        needed: u64,
+        /// Bytes that there are.
+        available: u64,
+        /// A batch that fits, if any does.
+        fits: Option<BatchSize>,
+    },
     /// Validation gave no number in any epoch.
     #[error("no epoch has a validation score")]
     NoScore,
@@ -177,6 +198,16 @@ impl TrainError {
             Self::OtherSeed { found, .. } => {
                 Some(format!("set `seed` in the run's `recipe.toml` back to {found}, or start a new run"))
             }
+            Self::Memory { fits: Some(BatchSize::Graphs(count)), .. } => {
+                Some(format!("set `train.batch.graphs` to {count}"))
+            }
+            Self::Memory { fits: Some(BatchSize::Pairs(most)), .. } => {
+                Some(format!("set `train.batch.pairs` to {most}"))
+            }
+            Self::Memory { nodes, fits: None, .. } => Some(format!(
+                "a graph of {nodes} nodes does not fit even alone: lower `model.virtual_edges.steps` or `model.layers`, or \
+                 train without it; `graph-diffuser eval` scores graphs of any size"
+            )),
             Self::Write { .. } | Self::Checkpoint(CheckpointError::Write { .. }) => {
                 Some("check free space and permissions, then resume the run".into())
             }

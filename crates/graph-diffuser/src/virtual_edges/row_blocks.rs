@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
+use graph_diffuser_kernels::walk_rows::RowGroup;
 
 use crate::batch::{GraphBatch, RowBlocks, Topology};
 use crate::nn::{Linear, Pass};
@@ -57,7 +58,7 @@ impl<'a> RowEdges<'a> {
         let device = weights.device();
         let blocks = ops::row_blocks(self.topology(), Some(edges.steps), self.size.block_pairs);
         let diagonals = blocks.map(|block| {
-            let own = block.groups.iter().flat_map(|group| group.self_pairs()).collect();
+            let own = block.groups.iter().flat_map(RowGroup::self_pairs).collect();
             let stack = ops::walk_rows(weights.clone(), self.topology(), &Arc::new(block), edges.steps);
             stack.select(1, crate::batch::indices(own, &device))
         });
