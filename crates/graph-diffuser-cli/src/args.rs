@@ -37,7 +37,8 @@ pub(crate) enum Command {
 pub(crate) fn use_threads(threads: Option<u16>) -> usize {
     let all = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = threads.map_or_else(all, usize::from);
-    // Fails only where a pool exists already, which nothing before this call makes.
-    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).use_current_thread().build_global();
+    graph_diffuser_kernels::use_threads(threads);
+    // The framework's own pool is this thread alone: what is left to it is over before another would wake.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global();
     threads
 }

@@ -3,8 +3,7 @@
 //! The operations are those of the step in plain tensors, in its order and each rounded to single
 //! precision: nothing is fused, so the two agree to the bit on every instruction set.
 
-use rayon::prelude::*;
-
+use crate::parallel;
 use crate::simd::{Isa, Kernel, Simd};
 
 /// Numbers of a task, and of a sum in [`square_sum`]: 64 KiB of each buffer.
@@ -59,10 +58,11 @@ pub fn step(isa: Isa, step: Step, weights: &mut [f32], gradient: &[f32], first: 
         isa.run(Update { factors, weights, gradient, first, second });
         return;
     }
-    let moments = first.par_chunks_mut(CHUNK).zip(second.par_chunks_mut(CHUNK));
-    weights.par_chunks_mut(CHUNK).zip(gradient.par_chunks(CHUNK)).zip(moments).for_each(
-        |((weights, gradient), (first, second))| isa.run(Update { factors, weights, gradient, first, second }),
-    );
+    let moments = first.chunks_mut(CHUNK).zip(second.chunks_mut(CHUNK));
+    let tasks = weights.chunks_mut(CHUNK).zip(gradient.chunks(CHUNK)).zip(moments).collect();
+    parallel::for_each(tasks, |((weights, gradient), (first, second))| {
+        isa.run(Update { factors, weights, gradient, first, second });
+    });
 }
 
 /// Sum of the squares, in double precision: the norm of a gradient is its root.
@@ -71,7 +71,7 @@ pub fn square_sum(isa: Isa, gradient: &[f32]) -> f64 {
     if gradient.len() < PARALLEL {
         gradient.chunks(CHUNK).map(sum).sum()
     } else {
-        gradient.par_chunks(CHUNK).map(sum).collect::<Vec<f64>>().into_iter().sum()
+        parallel::map_init(gradient.chunks(CHUNK).collect(), || (), |(), _, values| sum(values)).into_iter().sum()
     }
 }
 
@@ -259,7 +259,7 @@ mod tests {
         let gradient = numbers(count, 1);
         for isa in Isa::available() {
             let results = [1, 2, 5].map(|threads| {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                let pool = crate::Threads::new(threads);
                 pool.install(|| {
                     let (mut weights, mut first, mut second) =
                         (numbers(count, 2), numbers(count, 3), positive(count, 4));

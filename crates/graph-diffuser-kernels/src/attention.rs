@@ -14,9 +14,8 @@ mod rows;
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use crate::Graphs;
+use crate::parallel;
 use crate::simd::{Dropout, Isa, Kernel, Simd};
 use products::{
     ROWS, Scratch, accumulate, copy_scaled, dot, gather, multiply, pack_across, pack_along, scale, unpack_across,
@@ -100,7 +99,7 @@ pub fn forward(isa: Isa, graphs: Graphs<'_>, rule: &Rule, qkv: &[f32], position:
     let mut statistics = Vec::with_capacity(statistics_length);
     let writes = (Shared(out.as_mut_ptr()), Shared(statistics.as_mut_ptr()));
     let work = Work::by_graph(&inputs);
-    work.tasks(&inputs).into_par_iter().with_max_len(1).for_each(|units| {
+    parallel::for_each(work.tasks(&inputs), |units| {
         Scratch::with(|scratch| {
             isa.run(Forward { inputs, work: &work, units, out: writes.0, statistics: writes.1, scratch });
         });
@@ -146,7 +145,7 @@ pub fn backward(
         cls: Shared(d_cls.as_mut_ptr()),
     };
     let work = Work::by_block(&inputs);
-    work.tasks(&inputs).into_par_iter().with_max_len(1).for_each(|units| {
+    parallel::for_each(work.tasks(&inputs), |units| {
         Scratch::with(|scratch| isa.run(Backward { inputs, results, work: &work, units, writes, scratch }));
     });
     // SAFETY: every entry belongs to one head of one graph or, of the scores, of one block, and every such

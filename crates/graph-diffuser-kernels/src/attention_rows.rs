@@ -9,9 +9,8 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use crate::attention::{Combine, Rule};
+use crate::parallel;
 use crate::simd::{Isa, Kernel, Simd};
 use crate::walk_rows::ROWS;
 use crate::walk_stack::Shared;
@@ -73,7 +72,8 @@ pub fn forward(
     }
     assert_eq!(out.len(), rows * width, "out is [rows, d]");
     let out = Shared::new(out);
-    (0..groups.len() * heads).into_par_iter().for_each_init(Vec::new, |scratch, unit| {
+    let units: Vec<usize> = (0..groups.len() * heads).collect();
+    parallel::for_each_init(units, Vec::new, |scratch, unit| {
         let (group, head) = (unit / heads, unit % heads);
         let unit = Unit { rule, by_head, nodes, position, pairs, group: &groups[group], head };
         isa.run(Forward { unit, out, first_row: first_rows[group], scratch });
@@ -447,7 +447,7 @@ mod tests {
         let rule = rule(2, 5, true, Combine::Gate, None);
         let (by_head, position) = (numbers(5, 3 * 72 * 10), numbers(6, 2 * 226));
         let run = |threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads start");
+            let pool = crate::Threads::new(threads);
             let mut out = vec![f32::NAN; 27 * 10];
             pool.install(|| forward(Isa::best(), &rule, &by_head, Some(&position), &groups(), &mut out));
             out

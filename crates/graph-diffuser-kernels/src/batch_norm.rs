@@ -9,9 +9,8 @@
 
 use std::mem::MaybeUninit;
 
-use rayon::prelude::*;
-
 use crate::fresh::Fresh;
+use crate::parallel;
 use crate::simd::{Dropout, Isa, Kernel, Simd};
 
 /// Added to the variance before the root.
@@ -183,7 +182,7 @@ pub(crate) fn run_all<T: Send>(numbers: usize, tasks: Vec<T>, run: impl Fn(T) + 
     if numbers < PARALLEL {
         tasks.into_iter().for_each(run);
     } else {
-        tasks.into_par_iter().for_each(&run);
+        parallel::for_each(tasks, run);
     }
 }
 
@@ -857,7 +856,7 @@ mod tests {
             let (gamma, beta) = (numbers(channels, 3), numbers(channels, 4));
             for isa in Isa::available() {
                 let results = [1, 2, 5].map(|threads| {
-                    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                    let pool = crate::Threads::new(threads);
                     pool.install(|| {
                         let branch = Branch { values: &residual, dropout: Some(DROPOUT) };
                         let Normalised { y, sum, statistics } = forward(isa, &x, Some(branch), &gamma, &beta, true);

@@ -12,11 +12,13 @@ pub mod edge_ffn;
 mod fresh;
 pub mod linear;
 pub mod message;
+mod parallel;
 mod simd;
 mod tile;
 pub mod walk_rows;
 pub mod walk_stack;
 
+pub use parallel::{Threads, use_threads};
 pub use simd::{Dropout, Isa, scramble};
 
 /// Where the nodes and pairs of each graph of a batch begin.

@@ -6,9 +6,8 @@
 
 use std::mem::MaybeUninit;
 
-use rayon::prelude::*;
-
 use crate::fresh::Fresh;
+use crate::parallel;
 use crate::simd::{Dropout, Isa, Kernel, Simd};
 
 /// Rows of a tile: with four vectors of columns these are 24 of the 32 registers of AVX-512, with two
@@ -137,7 +136,7 @@ fn run_all<T: Send>(products: usize, tasks: Vec<T>, run: impl Fn(T) + Sync) {
     if products < PARALLEL {
         tasks.into_iter().for_each(run);
     } else {
-        tasks.into_par_iter().for_each(&run);
+        parallel::for_each(tasks, run);
     }
 }
 
@@ -570,7 +569,7 @@ mod tests {
         assert!(rows * inputs * outputs > PARALLEL, "large enough to be shared out");
         for isa in Isa::available() {
             let with = |threads: usize| {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads start");
+                let pool = crate::Threads::new(threads);
                 pool.install(|| {
                     let y = forward(isa, &map, &x);
                     let made = backward(isa, &map, &x, &y, &d_y);

@@ -890,7 +890,7 @@ mod tests {
         let inputs = Gated { gate_target: &d, gate_source: &e, gate_edge: &c, neighbour: &b };
         for isa in Isa::available() {
             let results = [1, 2, 5].map(|threads| {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                let pool = crate::Threads::new(threads);
                 pool.install(|| {
                     let [mut out, mut total, mut d_d, mut d_e, mut d_b] =
                         [(); 5].map(|()| vec![f32::NAN; nodes * width]);

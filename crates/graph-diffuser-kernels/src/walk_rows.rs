@@ -10,9 +10,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use crate::Graphs;
+use crate::parallel;
 use crate::simd::{Isa, Kernel, Simd};
 use crate::walk_stack::{Csr, Shared};
 
@@ -94,12 +93,12 @@ impl<'a> Blocks<'a> {
     fn look_ahead(&mut self) {
         let groups: Vec<_> = self.rest.drain(..GROUPS_AHEAD.min(self.rest.len())).collect();
         let (graphs, csr, steps) = (self.graphs, self.csr, self.steps);
-        let found = groups.into_par_iter().map_init(Vec::new, |seen, (graph, rows)| {
+        let found = parallel::map_init(groups, Vec::new, |seen, _, (graph, rows): (usize, Range<usize>)| {
             let nodes = graphs.node_starts[graph]..graphs.node_starts[graph + 1];
             let columns = steps.map_or_else(Vec::new, |steps| reach(csr, nodes, rows.clone(), steps, seen));
             RowGroup { graph, rows, columns, first_pair: 0 }
         });
-        self.ahead.extend(found.collect::<Vec<_>>());
+        self.ahead.extend(found);
     }
 }
 
@@ -176,7 +175,7 @@ pub fn forward(
     assert_eq!(end + ROWS, pairs, "pairs of all groups, and of a column that nothing reaches");
     stack.chunks_exact_mut(pairs).for_each(|channel| channel[end..].fill(0.0));
     let stack = Shared::new(stack);
-    block.groups.par_iter().for_each_init(Links::default, |links, group| {
+    parallel::for_each_init(block.groups.iter().collect(), Links::default, |links, group: &RowGroup| {
         let nodes = graphs.node_starts[group.graph]..graphs.node_starts[group.graph + 1];
         links.find(csr, nodes, &group.columns, weights);
         isa.run(Walk { links, group, steps, pairs, stack });
@@ -383,7 +382,7 @@ mod tests {
     fn threads_change_nothing() {
         let data = Data::new();
         let run = |threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads start");
+            let pool = crate::Threads::new(threads);
             pool.install(|| data.by_rows(Isa::best(), 6, 2000))
         };
         assert!([2, 5].into_iter().all(|threads| run(threads) == run(1)));

@@ -12,10 +12,9 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use crate::Graphs;
 use crate::fresh::Fresh;
+use crate::parallel;
 use crate::simd::{Isa, Kernel, Simd};
 
 /// Columns that are taken through all steps together: eight vectors of sixteen, which in the backward
@@ -164,7 +163,7 @@ fn tasks(blocks: &[Block]) -> Vec<Range<usize>> {
 /// In parallel where there is more than one.
 fn run_all<T: Send>(mut tasks: Vec<T>, run: impl Fn(T) + Sync) {
     if tasks.len() > 1 {
-        tasks.into_par_iter().for_each(&run);
+        parallel::for_each(tasks, run);
     } else if let Some(task) = tasks.pop() {
         run(task);
     }
@@ -778,7 +777,7 @@ mod tests {
         assert!(tasks(&blocks(batch.graphs(), batch.csr())).len() > 3, "nothing to run in parallel");
         for isa in Isa::available() {
             let results = [1, 2, 5].map(|threads| {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                let pool = crate::Threads::new(threads);
                 pool.install(|| {
                     let stack = batch.stack(isa, &weights, steps);
                     let derivative = batch.derivative(isa, &weights, steps, &stack, &d_stack);

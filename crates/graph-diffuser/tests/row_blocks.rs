@@ -90,7 +90,7 @@ fn the_number_of_threads_changes_no_bit_of_a_larger_graph() {
     compare("a grid of 930 nodes", &case, &graph);
     let model = unsettled(&case, DType::F32);
     let run = |threads| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads start");
+        let pool = graph_diffuser_kernels::Threads::new(threads);
         pool.install(|| evaluate(&case, &model, &graph, DType::F32, Some(20_000)))
     };
     assert!([2, 5].into_iter().all(|threads| run(threads) == run(1)));

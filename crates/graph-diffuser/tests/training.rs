@@ -70,7 +70,7 @@ fn bits_do_not_depend_on_the_number_of_threads() {
     for name in ["grid-diffuser", "grid-quick"] {
         let recipe = recipe(name, &set);
         let with = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+            let pool = graph_diffuser_kernels::Threads::new(threads);
             pool.install(|| trained(&recipe))
         };
         let one = with(1);

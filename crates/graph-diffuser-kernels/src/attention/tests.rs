@@ -416,7 +416,7 @@ fn results_are_the_same_to_the_bit_on_any_number_of_threads() {
 fn on_any_number_of_threads(case: &Case) {
     for isa in Isa::available() {
         let mut given = [1, 2, 5].map(|threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads can be started");
+            let pool = crate::Threads::new(threads);
             pool.install(|| case.run(isa))
         });
         let [first, others @ ..] = &mut given;

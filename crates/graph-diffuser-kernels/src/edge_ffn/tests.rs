@@ -528,7 +528,7 @@ fn results_do_not_depend_on_threads() {
     let data = Data::new(Case { c: 17, pairs: 9000, ..PLAIN }, 3);
     for isa in Isa::available() {
         let run = |threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads start");
+            let pool = crate::Threads::new(threads);
             pool.install(|| ours(&data, isa))
         };
         let one = run(1);

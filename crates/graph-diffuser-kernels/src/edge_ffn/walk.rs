@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
+use crate::parallel;
 use crate::simd::Isa;
 use crate::tile::{self, Affine, Ahead, Buffer, Sums, Tiles, Transform, WIDTH};
 
@@ -90,8 +89,7 @@ impl Plan {
         work: impl Fn(&mut S, usize, T) -> R + Sync + Send,
     ) -> Vec<R> {
         debug_assert_eq!(pieces.len(), self.chunks);
-        let work = |scratch: &mut S, (chunk, piece): (usize, T)| work(scratch, chunk, piece);
-        pieces.into_par_iter().enumerate().map_init(scratch, work).collect()
+        parallel::map_init(pieces, scratch, work)
     }
 }
 

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use burn::module::ParamId;
 use burn::tensor::{Device, Tensor, TensorData};
 use graph_diffuser_kernels::{Dropout, scramble};
-use rayon::prelude::*;
 
 /// A running statistic of one batch norm, as seen in one batch.
 #[derive(Debug, Clone)]
@@ -190,18 +189,11 @@ impl DropoutSite {
 
     /// `0` where dropped, `1 / (1 - probability)` where kept.
     pub(crate) fn mask<const D: usize>(&self, shape: [usize; D], device: &Device) -> Tensor<D> {
-        let mut mask = vec![0.0_f32; shape.iter().product()];
-        mask.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, part)| {
-            for (offset, entry) in part.iter_mut().enumerate() {
-                *entry = self.0.factor((chunk * CHUNK + offset) as u64);
-            }
-        });
+        let count: usize = shape.iter().product();
+        let mask: Vec<f32> = (0..count as u64).map(|index| self.0.factor(index)).collect();
         Tensor::from_data(TensorData::new(mask, shape), device)
     }
 }
-
-/// Entries hashed by one task; large enough that starting it does not show.
-const CHUNK: usize = 16 * 1024;
 
 #[cfg(test)]
 mod tests {
