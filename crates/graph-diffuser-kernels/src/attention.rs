@@ -159,9 +159,9 @@ pub fn backward(
     Gradients { qkv: d_qkv, scores: d_scores, cls }
 }
 
-/// A task takes heads of graphs until it has so many pairs: some 50 µs of work, which hides the cost
+/// A task takes heads of graphs until it has so many pairs: some 10 µs of work, which hides the cost
 /// of starting it. It does not depend on the number of threads, though nothing but time would change.
-const PAIRS_PER_TASK: usize = 16 * 1024;
+const PAIRS_PER_TASK: usize = 4 * 1024;
 
 /// Where exponents cannot leave `±CALM` no largest one is looked for and subtracted: `e^20` times any
 /// number of pairs is a number, and so is one over `e^-20`.

@@ -20,8 +20,8 @@ const EPSILON: f64 = 1e-5;
 /// for putting them together to cost little beside them.
 const CHUNK: usize = 64;
 
-/// Numbers below which one thread is done before a second has started: some 50 µs of work.
-const PARALLEL: usize = 1 << 18;
+/// Numbers below which one thread is done before it pays to share the work: some microseconds.
+const PARALLEL: usize = 1 << 15;
 
 /// What a batch looks like, channel by channel.
 #[derive(Debug, Clone, PartialEq)]

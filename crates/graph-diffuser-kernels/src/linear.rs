@@ -20,8 +20,8 @@ const ROWS: usize = 8 * TILE;
 /// Rows that a gradient of the weights is summed over before the next columns are turned to.
 const DEPTH: usize = 128;
 
-/// Products below which one thread is done before a second has started: some 20 µs of work.
-const PARALLEL: usize = 1 << 20;
+/// Products below which one thread is done before it pays to share the work: some microseconds.
+const PARALLEL: usize = 1 << 18;
 
 /// What happens to a row, and in what sizes.
 #[derive(Debug, Clone, Copy)]
@@ -121,7 +121,7 @@ pub fn backward(isa: Isa, map: &Linear<'_>, x: &[f32], y: &[f32], d_y: &[f32]) -
     let d_x = multiply(isa, d_z, &panels, None, Then::Nothing);
     let mut d_bias = vec![0.0; outputs];
     let mut d_weight = Fresh::new(outputs * inputs);
-    let share = 4 * TILE;
+    let share = 2 * TILE;
     let tasks = d_weight.room().chunks_mut(share * inputs).zip(d_bias.chunks_mut(share)).enumerate().collect();
     run_all(rows * inputs * outputs, tasks, |(task, (d_weight, d_bias))| {
         isa.run(Outer { x, inputs, d_z, outputs, first: task * share, d_weight, d_bias });
