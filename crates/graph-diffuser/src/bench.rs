@@ -46,14 +46,15 @@ pub struct Bench {
 }
 
 impl Case {
-    fn dataset(self) -> Dataset {
+    /// A few batches of so many graphs.
+    fn dataset(self, graphs: usize) -> Dataset {
         let molecules = |nodes, targets, graphs| {
             SyntheticMolecules { nodes, atoms: 28, bonds: 4, targets, graphs, seed: 0 }.generate()
         };
         match self {
-            Self::Grid => GridHistogram { train: 128, valid: 1, test: 1, ..GridHistogram::default() }.generate(),
-            Self::Zinc => molecules(NodeCount::DRUG, TargetSchema::GraphValues(1), 256),
-            Self::Peptides => molecules(NodeCount::PEPTIDE, TargetSchema::GraphLabels(10), 64),
+            Self::Grid => GridHistogram { train: 4 * graphs, valid: 1, test: 1, ..GridHistogram::default() }.generate(),
+            Self::Zinc => molecules(NodeCount::DRUG, TargetSchema::GraphValues(1), 8 * graphs),
+            Self::Peptides => molecules(NodeCount::PEPTIDE, TargetSchema::GraphLabels(10), 4 * graphs),
         }
     }
 
@@ -74,7 +75,8 @@ impl Case {
         }
     }
 
-    fn graphs(self) -> usize {
+    /// Graphs in a batch, where nobody asks for another number.
+    pub fn graphs(self) -> usize {
         match self {
             Self::Grid | Self::Zinc => 32,
             Self::Peptides => 16,
@@ -119,12 +121,12 @@ impl Case {
 }
 
 impl Bench {
-    /// Draws graphs and weights.
-    pub fn new(case: Case) -> Self {
-        let dataset = case.dataset();
-        let mut bench = Self::forward_only(case, &dataset);
+    /// Draws weights and batches of so many graphs.
+    pub fn new(case: Case, graphs: usize) -> Self {
+        let dataset = case.dataset(graphs);
+        let mut bench = Self::forward_only(case, &dataset, graphs);
         let batcher = case.model().batcher(&Device::flex().autodiff(), DType::F32);
-        let batches = || dataset.splits.train.chunks(case.graphs());
+        let batches = || dataset.splits.train.chunks(graphs);
         bench.training = batches().map(|numbers| batcher.pack(&dataset, numbers)).collect();
         let largest = largest_step(&case.model(), bench.parameters(), &dataset, batches());
         bench.estimated_bytes = largest.map(|(bytes, _)| bytes);
@@ -133,15 +135,15 @@ impl Bench {
 
     /// One graph of about so many nodes, and the forward pass alone.
     pub fn of_one_graph(case: Case, nodes: usize) -> Self {
-        Self::forward_only(case, &case.one_graph(nodes))
+        Self::forward_only(case, &case.one_graph(nodes), 1)
     }
 
-    fn forward_only(case: Case, dataset: &Dataset) -> Self {
+    fn forward_only(case: Case, dataset: &Dataset, graphs: usize) -> Self {
         let (device, config) = (Device::flex(), case.model());
         let optim = OptimConfig { clip_norm: 0.0, ..OptimConfig::default() };
         let model = config.init(dataset, &mut Init::new(Seeds::new(0), &device.clone().autodiff()));
         let batcher = Batcher { row_blocks: Some(RowBlocks::default()), ..config.batcher(&device, DType::F32) };
-        let numbers = dataset.splits.train.chunks(case.graphs());
+        let numbers = dataset.splits.train.chunks(graphs);
         Self {
             task: Task::of(dataset.targets),
             evaluated: model.valid(),

@@ -29,6 +29,9 @@ pub(crate) struct BenchArgs {
     /// Measure the forward pass alone, so that peak memory is that of evaluation
     #[arg(long)]
     forward: bool,
+    /// Graphs in a batch [default: those of the case]
+    #[arg(long, value_name = "N", conflicts_with = "nodes", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    graphs: Option<u32>,
     /// One graph of about so many nodes instead of batches of small ones
     #[arg(long, value_name = "N", requires = "forward", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     nodes: Option<u32>,
@@ -74,7 +77,7 @@ pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> ExitCode {
     let steps = args.steps.max(1);
     let mut bench = match args.nodes {
         Some(nodes) => Bench::of_one_graph(case, nodes as usize),
-        None => Bench::new(case),
+        None => Bench::new(case, args.graphs.map_or_else(|| case.graphs(), |graphs| graphs as usize)),
     };
     let rounds = bench.batches();
     let train = (!args.forward).then(|| median(rounds, steps, |step| bench.train_step(step)));
