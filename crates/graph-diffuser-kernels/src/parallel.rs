@@ -302,7 +302,7 @@ mod tests {
                 for_each((0..10).collect(), |inner: usize| {
                     sum.fetch_add(task * inner, SeqCst);
                 });
-            })
+            });
         };
         thread::scope(|scope| {
             for _ in 0..4 {

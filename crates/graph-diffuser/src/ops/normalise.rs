@@ -53,16 +53,13 @@ impl SliceOp for NormaliseRows {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
         let [gamma, beta, x] = *inputs.first_chunk().expect("scale, shift and rows");
         let branch = inputs.get(3).copied();
-        let (values, kept) = match &self.running {
-            Some(statistics) => {
-                let y = kernel::evaluate(Isa::best(), x, branch, statistics, gamma, beta, self.relu);
-                (y, Kept { statistics: statistics.clone(), sum: None })
-            }
-            None => {
-                let branch = branch.map(|values| Branch { values, dropout: self.dropout });
-                let Normalised { y, sum, statistics } = kernel::forward(Isa::best(), x, branch, gamma, beta, self.relu);
-                (y, Kept { statistics, sum })
-            }
+        let (values, kept) = if let Some(statistics) = &self.running {
+            let y = kernel::evaluate(Isa::best(), x, branch, statistics, gamma, beta, self.relu);
+            (y, Kept { statistics: statistics.clone(), sum: None })
+        } else {
+            let branch = branch.map(|values| Branch { values, dropout: self.dropout });
+            let Normalised { y, sum, statistics } = kernel::forward(Isa::best(), x, branch, gamma, beta, self.relu);
+            (y, Kept { statistics, sum })
         };
         (vec![Output { shape: vec![x.len() / gamma.len(), gamma.len()], values }], Arc::new(kept))
     }
