@@ -1,0 +1,210 @@
+//! Each fused operation beside its reference in plain tensor operations, forward and backward, on
+//! batches as large as those of `graph-diffuser bench`.
+//!
+//! ```text
+//! cargo bench --workspace --bench kernels
+//! cargo bench --workspace --bench kernels -- attention
+//! ```
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use criterion::Criterion;
+use graph_diffuser::batch::{Batcher, GraphBatch};
+use graph_diffuser::nn::{BatchNorm, Init, Linear, Pass};
+use graph_diffuser::ops::{self, AdamWStep, Combine, GateTerms, ScoreBlocks, ScoreRule, Then};
+use graph_diffuser::virtual_edges::{EdgeFfn, EdgeFfnConfig, Transform};
+use graph_diffuser::{DType, Device};
+use graph_diffuser_data::grid_histogram::GridHistogram;
+use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
+use graph_diffuser_data::{Dataset, Seeds, TargetSchema};
+
+const STEPS: usize = 16;
+const HEADS: usize = 4;
+const LAYERS: usize = 3;
+
+/// A batch of graphs, and the width of their nodes.
+struct Case {
+    name: &'static str,
+    batch: GraphBatch,
+    width: usize,
+    init: Init,
+}
+
+impl Case {
+    fn new(name: &'static str, dataset: &Dataset, graphs: usize, width: usize) -> Self {
+        let device = Device::flex().autodiff();
+        let batcher = Batcher {
+            device: device.clone(),
+            dtype: DType::F32,
+            share_structures: false,
+            cls: false,
+            return_probabilities: None,
+            row_blocks: None,
+        };
+        let batch = batcher.pack(dataset, &dataset.splits.train[..graphs]);
+        Self { name, batch, width, init: Init::new(Seeds::new(0), &device) }
+    }
+
+    fn grid() -> Self {
+        let grids = GridHistogram { train: 32, valid: 1, test: 1, ..GridHistogram::default() };
+        Self::new("grid", &grids.generate(), 32, 32)
+    }
+
+    fn zinc() -> Self {
+        let (nodes, targets) = (NodeCount::DRUG, TargetSchema::GraphValues(1));
+        let molecules = SyntheticMolecules { nodes, atoms: 28, bonds: 4, targets, graphs: 64, seed: 0 };
+        Self::new("zinc", &molecules.generate(), 32, 64)
+    }
+
+    /// Normal numbers that want a gradient.
+    fn draw(&mut self, shape: [usize; 2]) -> Tensor<2> {
+        self.init.normal(shape).val().detach().require_grad()
+    }
+
+    fn nodes(&self) -> usize {
+        self.batch.topology.layout.nodes()
+    }
+
+    fn edges(&self) -> usize {
+        self.batch.topology.edges()
+    }
+
+    fn pairs(&self) -> usize {
+        self.batch.topology.layout.pairs()
+    }
+}
+
+/// Measures both, with the gradients of all they read.
+fn beside(
+    criterion: &mut Criterion,
+    what: &str,
+    case: &str,
+    fused: impl Fn() -> Tensor<2>,
+    reference: impl Fn() -> Tensor<2>,
+) {
+    let mut group = criterion.benchmark_group(format!("{what}/{case}"));
+    group.sample_size(10);
+    group.bench_function("fused", |bencher| bencher.iter(|| black_box(fused().sum().backward())));
+    group.bench_function("reference", |bencher| bencher.iter(|| black_box(reference().sum().backward())));
+    group.finish();
+}
+
+fn diffusion(criterion: &mut Criterion) {
+    for mut case in [Case::grid(), Case::zinc()] {
+        let m = case.edges();
+        let weights = case.draw([m, 1]).squeeze_dim::<1>(1);
+        let topology = &case.batch.topology;
+        let fused = || ops::walk_stack(weights.clone(), topology, STEPS);
+        let reference = || ops::walk_stack_reference(weights.clone(), topology, STEPS);
+        beside(criterion, "diffusion", case.name, fused, reference);
+    }
+}
+
+fn edge_network(criterion: &mut Criterion) {
+    for mut case in [Case::grid(), Case::zinc()] {
+        let (c, pairs) = (STEPS + 1, case.pairs());
+        let stack = case.draw([c, pairs]);
+        let network: EdgeFfn = EdgeFfnConfig::default().init(c, &mut case.init).expect("the default is a network");
+        let positions: Vec<Linear> = (0..LAYERS).map(|_| Linear::new(c, HEADS, &mut case.init)).collect();
+        let positions: Vec<&Linear> = positions.iter().collect();
+        let fused = || {
+            let read = network.read(stack.clone(), Transform::None {}, &positions, None, None, &Pass::train(0));
+            Tensor::cat(read.scores, 0)
+        };
+        let reference = || {
+            let mixed = network.forward(stack.clone(), None, &Pass::train(0));
+            Tensor::cat(positions.iter().map(|position| position.forward_pairs(mixed.clone())).collect(), 0)
+        };
+        beside(criterion, "edge network", case.name, fused, reference);
+    }
+}
+
+fn attention(criterion: &mut Criterion) {
+    for mut case in [Case::grid(), Case::zinc()] {
+        let (r, d, pairs) = (case.nodes(), case.width, case.pairs());
+        let (qkv, scores) = (case.draw([r, 3 * d]), case.draw([HEADS, pairs]));
+        let layout = &case.batch.topology.layout;
+        let position = || ScoreBlocks {
+            scores: scores.clone(),
+            starts: Arc::new(layout.pair_starts[..layout.graphs()].to_vec()),
+            cls: None,
+        };
+        let rule = ScoreRule { heads: HEADS, combine: Combine::Gate, clamp: Some(10.0), dropout: None };
+        let fused = || ops::attend(qkv.clone(), d, Some(position()), layout, &rule);
+        let reference = || ops::attend_reference(qkv.clone(), d, Some(position()), layout, &rule);
+        beside(criterion, "attention", case.name, fused, reference);
+    }
+}
+
+fn linear(criterion: &mut Criterion) {
+    for mut case in [Case::grid(), Case::zinc()] {
+        let (r, d) = (case.nodes(), case.width);
+        let (x, weight) = (case.draw([r, d]), case.draw([2 * d, d]));
+        let bias = case.draw([1, 2 * d]).squeeze_dim::<1>(0);
+        let fused = || ops::linear(x.clone(), weight.clone(), Some(bias.clone()), Then::Relu(None));
+        let reference = || ops::linear_reference(x.clone(), weight.clone(), Some(bias.clone()), Then::Relu(None));
+        beside(criterion, "linear and ReLU", case.name, fused, reference);
+    }
+}
+
+fn batch_norm(criterion: &mut Criterion) {
+    for mut case in [Case::grid(), Case::zinc()] {
+        let (r, d) = (case.nodes(), case.width);
+        let x = case.draw([r, d]);
+        let norm = BatchNorm::new(d, &mut case.init);
+        let fused = || norm.forward(x.clone(), &Pass::train(0));
+        let reference = || norm.forward_pairs(x.clone().transpose(), None, &Pass::train(0));
+        beside(criterion, "batch norm", case.name, fused, reference);
+    }
+}
+
+fn messages(criterion: &mut Criterion) {
+    let mut case = Case::zinc();
+    let (r, m, d) = (case.nodes(), case.edges(), case.width);
+    let (x, e) = (case.draw([r, d]), case.draw([m, d]));
+    let terms = GateTerms {
+        target: case.draw([r, d]),
+        source: case.draw([r, d]),
+        edge: case.draw([m, d]),
+        message: case.draw([r, d]),
+    };
+    let topology = &case.batch.topology;
+    let fused = || ops::hear(x.clone(), Some(e.clone()), topology);
+    let reference = || ops::hear_reference(x.clone(), Some(e.clone()), topology);
+    beside(criterion, "GINE messages", case.name, fused, reference);
+    let fused = || ops::hear_gated(terms.clone(), topology).0;
+    let reference = || ops::hear_gated_reference(terms.clone(), topology).0;
+    beside(criterion, "gated messages", case.name, fused, reference);
+    let fused = || ops::meet(x.clone(), terms.target.clone(), Some(e.clone()), topology);
+    let reference = || ops::meet_reference(x.clone(), terms.target.clone(), Some(e.clone()), topology);
+    beside(criterion, "ends of edges", case.name, fused, reference);
+}
+
+fn optimiser(criterion: &mut Criterion) {
+    let mut init = Init::new(Seeds::new(0), &Device::flex());
+    let mut draw = || init.normal([500_000]).val();
+    let state: [Tensor<1>; 4] = std::array::from_fn(|_| draw().abs());
+    let step = AdamWStep {
+        lr: 1e-3,
+        beta_1: 0.9,
+        beta_2: 0.999,
+        epsilon: 1e-8,
+        weight_decay: 1e-5,
+        gradient_scale: 1.0,
+        number: 10,
+    };
+    let mut group = criterion.benchmark_group("AdamW/500k parameters");
+    group.bench_function("fused", |bencher| bencher.iter(|| black_box(ops::adamw(step, state.clone()))));
+    group.bench_function("reference", |bencher| bencher.iter(|| black_box(ops::adamw_reference(step, state.clone()))));
+    group.finish();
+}
+
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    for measure in [diffusion, edge_network, attention, linear, batch_norm, messages, optimiser] {
+        measure(&mut criterion);
+    }
+    criterion.final_summary();
+}
