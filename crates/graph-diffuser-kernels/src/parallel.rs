@@ -13,7 +13,7 @@ use std::hint::spin_loop;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 
 /// Rounds of looking for work before a thread sleeps: about a millisecond.
@@ -167,8 +167,11 @@ impl Team {
     /// Lets all threads that are free take tasks until none is left.
     fn run(&self, count: usize, work: &(dyn Fn(&Job<'_>) + Sync)) {
         let job = Job { work, next: AtomicUsize::new(0), count, panicked: AtomicBool::new(false) };
-        let Ok(_busy) = self.busy.try_lock() else {
-            return work(&job); // another thread's job, or this one's own
+        let _busy = match self.busy.try_lock() {
+            Ok(busy) => busy,
+            // A job that panicked leaves nothing behind that the next could find broken.
+            Err(TryLockError::Poisoned(busy)) => busy.into_inner(),
+            Err(TryLockError::WouldBlock) => return work(&job), // another thread's job, or this one's own
         };
         let withdraw = Withdraw(self);
         self.job.store((&raw const job).cast_mut().cast(), SeqCst);
@@ -275,6 +278,7 @@ impl<T> Place<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
     use std::time::Duration;
 
     use super::*;
@@ -336,8 +340,14 @@ mod tests {
                 threads.install(|| for_each((0..100).collect(), |task: usize| assert!(task != 50, "task 50")));
             }));
             assert!(panicked.is_err());
-            let sum = threads.install(|| map_init((0..100).collect(), || (), |(), _, task: usize| task));
-            assert_eq!(sum.into_iter().sum::<usize>(), 4950);
+            // All of them take part in what comes next: each task waits until every thread has one.
+            let count = threads.helpers.len() + 1;
+            let together = Barrier::new(count);
+            threads.install(|| {
+                for_each(vec![(); count], |()| {
+                    together.wait();
+                });
+            });
         }
     }
 
