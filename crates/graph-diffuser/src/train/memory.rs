@@ -22,8 +22,6 @@ const PROGRAM_BYTES: f64 = 50e6;
 const HELD: f64 = 1.25;
 /// Numbers a parameter: itself, its gradient, two moments, and copies as one vector on the way.
 const COPIES_OF_PARAMETERS: f64 = 8.0;
-/// Batches that are packed at a time: the one in use, the next, and the one after it.
-const PACKED: f64 = 3.0;
 
 /// What the memory of a step depends on, beside the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,8 +30,6 @@ pub struct BatchShape {
     pub nodes: usize,
     /// Edges, `m`.
     pub edges: usize,
-    /// Pairs that layers see, those with CLS nodes among them.
-    pub pairs: usize,
     /// Pairs whose virtual edges are computed: fewer where graphs share them.
     pub distinct_pairs: usize,
 }
@@ -51,7 +47,6 @@ impl BatchShape {
         Self {
             nodes: all(&|graph| graph.nodes + extra),
             edges: all(&|graph| graph.edges.len()),
-            pairs: all(&|graph| (graph.nodes + extra).pow(2)),
             distinct_pairs: if structures.is_empty() {
                 all(&Graph::pairs)
             } else {
@@ -72,9 +67,8 @@ fn shares(config: &ModelConfig) -> bool {
 /// `sizes_differ` is whether other batches have other numbers of pairs.
 pub fn step_bytes(config: &ModelConfig, parameters: usize, shape: &BatchShape, sizes_differ: bool) -> u64 {
     let (d, layers) = (config.width as f64, config.layers as f64);
-    let [nodes, edges, pairs, distinct] =
-        [shape.nodes, shape.edges, shape.pairs, shape.distinct_pairs].map(|count| count as f64);
-    let (kept, while_backward) = pair_numbers(config, pairs, distinct, sizes_differ);
+    let [nodes, edges, distinct] = [shape.nodes, shape.edges, shape.distinct_pairs].map(|count| count as f64);
+    let (kept, while_backward) = pair_numbers(config, distinct, sizes_differ);
 
     // Queries, keys and values, what attention gathered, and the inputs of norms and linear maps.
     let ffn = config.ffn_multiplier as f64;
@@ -98,33 +92,26 @@ pub fn step_bytes(config: &ModelConfig, parameters: usize, shape: &BatchShape, s
 }
 
 /// Numbers that pairs take while layers run and while the virtual edges are differentiated.
-fn pair_numbers(config: &ModelConfig, pairs: f64, distinct: f64, sizes_differ: bool) -> (f64, f64) {
+fn pair_numbers(config: &ModelConfig, distinct: f64, sizes_differ: bool) -> (f64, f64) {
     let Some(edges) = &config.virtual_edges else { return (0.0, 0.0) };
     let attention = config.attention.as_ref().filter(|attention| attention.scores.use_position());
     let heads = attention.map_or(0.0, |attention| attention.heads as f64);
     let scores = config.layers as f64 * heads;
     let (c, out) = (edges.stack_channels() as f64, edges.channels() as f64);
-    let fused = !shares(config);
     // Of the network: what it keeps, and what its backward adds.
     let (network, backward) = match edges.ffn {
         EdgeFfnConfig::None {} => (c, 2.0 * c),
         // The inputs of its layers are in memory that is kept for the next batch; one that needs more takes other.
-        EdgeFfnConfig::Residual { layers, .. } if fused => {
+        EdgeFfnConfig::Residual { layers, .. } => {
             let buffers = if sizes_differ { 2.0 } else { 1.0 };
             (c + buffers * layers.saturating_sub(1) as f64 * (c + 1.0), c)
-        }
-        EdgeFfnConfig::Residual { layers, multiplier } => {
-            (3.0 * c + layers as f64 * (4.0 * multiplier as f64 + 2.0) * c, 2.5 * c)
         }
         EdgeFfnConfig::Code { layers, .. } => (3.0 * c + 3.0 * c * layers as f64 + out, 2.5 * out),
         EdgeFfnConfig::Script { layers, .. } => (3.0 * c + (layers as f64 + 2.0) * out, 2.5 * out),
     };
-    // Where scores are spread over pairs that share them or touch a CLS node, an index of 8 bytes a pair
-    // says how, and the gradient takes three more rounds.
-    let spread = shares(config) || config.head.uses_cls();
-    let (index, rounds) = if spread { (2.0 * PACKED, 3.0) } else { (0.0, 1.0) };
-    let kept = distinct * network + pairs * (scores + rounds * heads + index);
-    let while_backward = distinct * (network + backward + scores) + pairs * index;
+    // Layers read scores where they are, and one layer's gradient is there while that layer is differentiated.
+    let kept = distinct * (network + scores + heads);
+    let while_backward = distinct * (network + backward + scores);
     (kept, while_backward)
 }
 
