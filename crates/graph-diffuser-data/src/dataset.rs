@@ -1,5 +1,7 @@
 //! A dataset: graphs, what their numbers mean, and which are for what.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::graph::{Features, Graph, GraphError, Targets};
@@ -26,15 +28,56 @@ pub enum TargetSchema {
     GraphValues(usize),
     /// So many yes-or-no labels for the graph.
     GraphLabels(usize),
+    /// One of so many classes for the graph.
+    GraphClasses(usize),
+    /// Words out of a vocabulary of so many, of which the last two are an unknown word and the end.
+    SubTokens(usize),
+    /// Which pairs of nodes belong together.
+    Links,
 }
 
 impl TargetSchema {
-    /// How many numbers a prediction has.
+    /// How many numbers a row of the prediction has; 0 for [`TargetSchema::Links`], where it is a vector of the
+    /// model's choosing.
     pub fn outputs(self) -> usize {
         match self {
-            Self::NodeClasses(count) | Self::GraphValues(count) | Self::GraphLabels(count) => count,
+            Self::NodeClasses(count)
+            | Self::GraphValues(count)
+            | Self::GraphLabels(count)
+            | Self::GraphClasses(count)
+            | Self::SubTokens(count) => count,
+            Self::Links => 0,
         }
     }
+}
+
+/// What the numbers of a dataset are called; a list is empty where they have no names.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Names {
+    /// Of the values or labels of a graph.
+    pub targets: Vec<String>,
+    /// Of the classes, or the words of the vocabulary.
+    pub classes: Vec<String>,
+    /// Of the categories of each column of node features.
+    pub node_categories: Vec<Vec<String>>,
+    /// Of the categories of each column of edge features.
+    pub edge_categories: Vec<Vec<String>>,
+}
+
+/// What the numbers of a dataset mean: all that a model has to know of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schema {
+    /// What node features mean.
+    pub node_features: FeatureSchema,
+    /// What edge features mean.
+    pub edge_features: FeatureSchema,
+    /// What is predicted.
+    pub targets: TargetSchema,
+    /// What they are called.
+    #[serde(default)]
+    pub names: Names,
 }
 
 /// One part of a dataset.
@@ -60,17 +103,53 @@ pub struct Splits {
     pub test: Vec<usize>,
 }
 
+/// Graphs by number, wherever they are kept.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Graphs {
+    /// In memory.
+    Listed(Vec<Graph>),
+}
+
+impl Graphs {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Listed(graphs) => graphs.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The graph of this number.
+    pub fn get(&self, number: usize) -> Cow<'_, Graph> {
+        match self {
+            Self::Listed(graphs) => Cow::Borrowed(&graphs[number]),
+        }
+    }
+
+    /// How many nodes the graph of this number has.
+    pub fn nodes(&self, number: usize) -> usize {
+        match self {
+            Self::Listed(graphs) => graphs[number].nodes,
+        }
+    }
+
+    /// All of them in order.
+    pub fn iter(&self) -> impl Iterator<Item = Cow<'_, Graph>> {
+        (0..self.len()).map(|number| self.get(number))
+    }
+}
+
 /// Graphs, their schema and their split.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
     /// All graphs; elsewhere a graph is named by its place here.
-    pub graphs: Vec<Graph>,
-    /// What node features mean.
-    pub node_features: FeatureSchema,
-    /// What edge features mean.
-    pub edge_features: FeatureSchema,
-    /// What is predicted.
-    pub targets: TargetSchema,
+    pub graphs: Graphs,
+    /// What their numbers mean.
+    pub schema: Schema,
     /// Which graphs are for what.
     pub splits: Splits,
 }
@@ -123,13 +202,13 @@ impl Dataset {
         for (number, graph) in self.graphs.iter().enumerate() {
             graph.check().map_err(|source| DatasetError::Graph { graph: number, source })?;
             let misfit = |part| Err(DatasetError::Schema { graph: number, part });
-            if !fits(&graph.node_features, &self.node_features) {
+            if !fits(&graph.node_features, &self.schema.node_features) {
                 return misfit("node features");
             }
-            if !fits(&graph.edge_features, &self.edge_features) {
+            if !fits(&graph.edge_features, &self.schema.edge_features) {
                 return misfit("edge features");
             }
-            let targets_fit = match (&graph.targets, self.targets) {
+            let targets_fit = match (&graph.targets, self.schema.targets) {
                 (Targets::NodeClasses(classes), TargetSchema::NodeClasses(count)) => {
                     classes.iter().all(|&class| (class as usize) < count)
                 }
@@ -137,6 +216,8 @@ impl Dataset {
                 (Targets::GraphValues(values), TargetSchema::GraphLabels(count)) => {
                     values.len() == count && values.iter().all(|value| value.is_nan() || *value == 0.0 || *value == 1.0)
                 }
+                (Targets::GraphClass(class), TargetSchema::GraphClasses(count)) => (*class as usize) < count,
+                (Targets::SubTokens(_), TargetSchema::SubTokens(_)) | (Targets::Links(_), TargetSchema::Links) => true,
                 _ => false,
             };
             if !targets_fit {
@@ -172,16 +253,19 @@ mod tests {
 
     fn one_graph() -> Dataset {
         Dataset {
-            graphs: vec![Graph {
+            graphs: Graphs::Listed(vec![Graph {
                 nodes: 1,
                 edges: vec![],
                 node_features: Features::Categorical { columns: 2, values: vec![1, 4] },
                 edge_features: Features::None,
                 targets: Targets::GraphValues(vec![0.0, f32::NAN]),
-            }],
-            node_features: FeatureSchema::Categorical(vec![2, 5]),
-            edge_features: FeatureSchema::None,
-            targets: TargetSchema::GraphLabels(2),
+            }]),
+            schema: Schema {
+                node_features: FeatureSchema::Categorical(vec![2, 5]),
+                edge_features: FeatureSchema::None,
+                targets: TargetSchema::GraphLabels(2),
+                names: Names::default(),
+            },
             splits: Splits { train: vec![0], valid: vec![0], test: vec![0] },
         }
     }
@@ -194,14 +278,15 @@ mod tests {
     #[test]
     fn a_category_beyond_its_table_is_refused() {
         let mut dataset = one_graph();
-        dataset.node_features = FeatureSchema::Categorical(vec![2, 4]);
+        dataset.schema.node_features = FeatureSchema::Categorical(vec![2, 4]);
         assert_eq!(dataset.check(), Err(DatasetError::Schema { graph: 0, part: "node features" }));
     }
 
     #[test]
     fn a_label_must_be_zero_one_or_missing() {
         let mut dataset = one_graph();
-        dataset.graphs[0].targets = Targets::GraphValues(vec![0.5, 1.0]);
+        let Graphs::Listed(graphs) = &mut dataset.graphs;
+        graphs[0].targets = Targets::GraphValues(vec![0.5, 1.0]);
         assert_eq!(dataset.check(), Err(DatasetError::Schema { graph: 0, part: "targets" }));
     }
 

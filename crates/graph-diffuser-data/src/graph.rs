@@ -41,6 +41,13 @@ pub enum Targets {
     NodeClasses(Vec<u32>),
     /// Numbers for the graph; NaN where a value is missing.
     GraphValues(Vec<f32>),
+    /// One class for the graph.
+    GraphClass(u32),
+    /// Words for the graph, by number, in order and uncut; numbers beyond the vocabulary are words that
+    /// it does not have.
+    SubTokens(Vec<u32>),
+    /// Pairs of nodes that belong together, each in both directions where the relation has none.
+    Links(Vec<[u32; 2]>),
 }
 
 /// A graph with directed edges; an undirected edge stands in both directions.
@@ -73,6 +80,18 @@ pub enum GraphError {
         /// Where it starts.
         source_node: u32,
         /// Where it ends.
+        target_node: u32,
+        /// How many nodes there are.
+        nodes: usize,
+    },
+    /// An end of a pair to be predicted is not a node.
+    #[error("target pair {pair} joins node {source_node} and node {target_node}, but the graph has {nodes} nodes")]
+    LinkOutOfRange {
+        /// Position in the list of pairs.
+        pair: usize,
+        /// Its first node.
+        source_node: u32,
+        /// Its second node.
         target_node: u32,
         /// How many nodes there are.
         nodes: usize,
@@ -117,6 +136,13 @@ impl Graph {
         match &self.targets {
             Targets::NodeClasses(classes) if classes.len() != self.nodes => {
                 Err(GraphError::Rows { what: "nodes", part: "targets", expected: self.nodes })
+            }
+            Targets::Links(pairs) => {
+                let beyond = |pair: &[u32; 2]| pair[0].max(pair[1]) as usize >= self.nodes;
+                pairs.iter().position(beyond).map_or(Ok(()), |pair| {
+                    let [source_node, target_node] = pairs[pair];
+                    Err(GraphError::LinkOutOfRange { pair, source_node, target_node, nodes: self.nodes })
+                })
             }
             _ => Ok(()),
         }
@@ -187,6 +213,10 @@ mod tests {
         assert_eq!(
             faulty(|graph| graph.targets = Targets::NodeClasses(vec![0])),
             "there are 3 nodes, but their targets do not fill as many rows"
+        );
+        assert_eq!(
+            faulty(|graph| graph.targets = Targets::Links(vec![[0, 2], [4, 1]])),
+            "target pair 1 joins node 4 and node 1, but the graph has 3 nodes"
         );
     }
 }

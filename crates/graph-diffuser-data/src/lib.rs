@@ -9,15 +9,17 @@
 //!
 //! let dataset = GridHistogram { train: 2, valid: 1, test: 1, ..GridHistogram::default() }.generate();
 //! assert_eq!(dataset.graphs.len(), 4);
-//! assert_eq!(dataset.graphs[0].nodes % 10, 0);
+//! assert_eq!(dataset.graphs.nodes(0) % 10, 0);
 //! ```
 
 pub mod dataset;
 pub mod graph;
 pub mod grid_histogram;
+pub mod problem;
 pub mod random;
 pub mod synthetic_molecules;
 
-pub use dataset::{Dataset, FeatureSchema, Split, Splits, TargetSchema};
+pub use dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Split, Splits, TargetSchema};
 pub use graph::{Features, Graph, GraphError, Targets};
+pub use problem::{Fault, Problem};
 pub use random::{Seeds, Stream};

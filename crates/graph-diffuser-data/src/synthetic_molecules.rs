@@ -2,7 +2,7 @@
 //!
 //! A random tree of bounded degree whose nodes attach to recent ones, plus a few small rings.
 
-use crate::dataset::{Dataset, FeatureSchema, Splits, TargetSchema};
+use crate::dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Splits, TargetSchema};
 use crate::graph::{Features, Graph, Targets};
 use crate::random::{Seeds, Stream};
 
@@ -54,12 +54,15 @@ impl SyntheticMolecules {
         let seeds = Seeds::new(self.seed);
         let numbers = |part: usize| (part * self.graphs..(part + 1) * self.graphs).collect();
         Dataset {
-            graphs: (0..3 * self.graphs)
-                .map(|number| self.draw(&mut seeds.stream_at("molecule", number as u64)))
-                .collect(),
-            node_features: FeatureSchema::Categorical(vec![self.atoms]),
-            edge_features: FeatureSchema::Categorical(vec![self.bonds]),
-            targets: self.targets,
+            graphs: Graphs::Listed(
+                (0..3 * self.graphs).map(|number| self.draw(&mut seeds.stream_at("molecule", number as u64))).collect(),
+            ),
+            schema: Schema {
+                node_features: FeatureSchema::Categorical(vec![self.atoms]),
+                edge_features: FeatureSchema::Categorical(vec![self.bonds]),
+                targets: self.targets,
+                names: Names::default(),
+            },
             splits: Splits { train: numbers(0), valid: numbers(1), test: numbers(2) },
         }
     }
@@ -85,6 +88,16 @@ impl SyntheticMolecules {
             }
             TargetSchema::GraphLabels(count) => {
                 Targets::GraphValues((0..count).map(|_| stream.below(2) as f32).collect())
+            }
+            TargetSchema::GraphClasses(classes) => Targets::GraphClass(stream.below(classes) as u32),
+            TargetSchema::SubTokens(vocabulary) => {
+                let words = 1 + stream.below(4);
+                Targets::SubTokens((0..words).map(|_| stream.below(vocabulary - 2) as u32).collect())
+            }
+            TargetSchema::Links => {
+                let mut end = || stream.below(nodes) as u32;
+                let pairs = (0..nodes / 4).map(|_| [end(), end()]);
+                Targets::Links(pairs.flat_map(|[first, second]| [[first, second], [second, first]]).collect())
             }
         };
         Graph {
@@ -141,7 +154,7 @@ mod tests {
         assert_eq!(dataset.check(), Ok(()));
         let mean = dataset.graphs.iter().map(|graph| graph.nodes).sum::<usize>() as f64 / 300.0;
         assert!((mean - 23.0).abs() < 1.5, "mean size {mean}");
-        for graph in &dataset.graphs {
+        for graph in dataset.graphs.iter() {
             let mut reached = vec![false; graph.nodes];
             reached[0] = true;
             for _ in 0..graph.nodes {
