@@ -4,6 +4,7 @@
 //! tensors that operations need; a [`GraphBatch`] adds features and targets. The pairs of a graph
 //! are all ordered pairs (i, j), i = j included, row after row.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -308,9 +309,10 @@ impl Batcher {
     /// Packs the graphs with these numbers, sorted by size so that equal sizes are neighbours.
     pub fn pack(&self, dataset: &Dataset, numbers: &[usize]) -> GraphBatch {
         let mut numbers = numbers.to_vec();
-        numbers.sort_by_key(|&number| dataset.graphs[number].nodes); // stable: the order stays defined
-        let graphs: Vec<&Graph> = numbers.iter().map(|&number| &dataset.graphs[number]).collect();
-        self.pack_graphs(&graphs, dataset.targets, numbers)
+        numbers.sort_by_key(|&number| dataset.graphs.nodes(number)); // stable: the order stays defined
+        let graphs: Vec<Cow<'_, Graph>> = numbers.iter().map(|&number| dataset.graphs.get(number)).collect();
+        let graphs: Vec<&Graph> = graphs.iter().map(Cow::as_ref).collect();
+        self.pack_graphs(&graphs, dataset.schema.targets, numbers)
     }
 
     /// Packs `graphs` in the given order.
@@ -384,7 +386,7 @@ impl Batcher {
             TargetSchema::NodeClasses(_) => {
                 let classes = graphs.iter().flat_map(|graph| match &graph.targets {
                     Targets::NodeClasses(classes) => classes.iter().map(|&class| class as usize),
-                    Targets::GraphValues(_) => panic!("the schema promises a class a node"),
+                    _ => panic!("the schema promises a class a node"),
                 });
                 TargetTensor::NodeClasses(indices(classes.collect(), &self.device))
             }
@@ -393,7 +395,7 @@ impl Batcher {
                     .iter()
                     .flat_map(|graph| match &graph.targets {
                         Targets::GraphValues(values) => values.iter().copied(),
-                        Targets::NodeClasses(_) => panic!("the schema promises values a graph"),
+                        _ => panic!("the schema promises values a graph"),
                     })
                     .collect();
                 let shape = [graphs.len(), outputs];
@@ -403,6 +405,9 @@ impl Batcher {
                     values: self.floats(values.collect(), shape),
                     known: self.floats(known, shape),
                 }
+            }
+            TargetSchema::GraphClasses(_) | TargetSchema::SubTokens(_) | TargetSchema::Links => {
+                panic!("no head was found to fit these targets")
             }
         }
     }

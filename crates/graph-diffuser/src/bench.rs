@@ -145,7 +145,7 @@ impl Bench {
         let batcher = Batcher { row_blocks: Some(RowBlocks::default()), ..config.batcher(&device, DType::F32) };
         let numbers = dataset.splits.train.chunks(graphs);
         Self {
-            task: Task::of(dataset.targets),
+            task: Task::of(dataset.schema.targets),
             evaluated: model.valid(),
             training: vec![],
             estimated_bytes: None,

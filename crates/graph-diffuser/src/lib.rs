@@ -32,7 +32,7 @@
 //! let batch: GraphBatch = batcher.pack(&dataset, &dataset.splits.train);
 //! let model = recipe.model.init(&dataset, &mut Init::new(Seeds::new(recipe.seed), &device));
 //! let output = model.forward(&batch, &Pass::train(0)); // one row a node, one column a class
-//! let loss = Task::of(dataset.targets).loss(output, &batch.targets);
+//! let loss = Task::of(dataset.schema.targets).loss(output, &batch.targets);
 //! let gradients = loss.backward();
 //! # assert!(!graph_diffuser::parameters::gradients(&model, &mut { gradients }).is_empty());
 //! # Ok(())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Device, Tensor};
-use graph_diffuser_data::{Dataset, FeatureSchema, TargetSchema};
+use graph_diffuser_data::{Dataset, FeatureSchema, Schema, TargetSchema};
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{Batcher, GraphBatch};
@@ -312,6 +312,9 @@ impl ModelConfig {
             TargetSchema::NodeClasses(_) => "a class for every node",
             TargetSchema::GraphValues(_) => "numbers for every graph",
             TargetSchema::GraphLabels(_) => "labels for every graph",
+            TargetSchema::GraphClasses(_) => "a class for every graph",
+            TargetSchema::SubTokens(_) => "words for every graph",
+            TargetSchema::Links => "pairs of nodes to find",
         };
         let head = match self.head {
             HeadConfig::Node { .. } => "node",
@@ -343,17 +346,12 @@ impl ModelConfig {
 
     /// Draws the parameters of a model for `dataset`, in a fixed order.
     pub fn init(&self, dataset: &Dataset, init: &mut Init) -> GraphDiffuser {
-        self.init_for(&dataset.node_features, &dataset.edge_features, dataset.targets.outputs(), init)
+        self.init_for(&dataset.schema, init)
     }
 
     /// The same from the schema alone.
-    pub fn init_for(
-        &self,
-        node_features: &FeatureSchema,
-        edge_features: &FeatureSchema,
-        outputs: usize,
-        init: &mut Init,
-    ) -> GraphDiffuser {
+    pub fn init_for(&self, schema: &Schema, init: &mut Init) -> GraphDiffuser {
+        let Schema { node_features, edge_features, targets, .. } = schema;
         let width = self.width;
         let weighted = self
             .virtual_edges
@@ -392,7 +390,7 @@ impl ModelConfig {
                     .init(init)
                 })
                 .collect(),
-            head: self.head.init(width, outputs, init),
+            head: self.head.init(width, targets.outputs(), init),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use graph_diffuser_data::dataset::DatasetError;
 use graph_diffuser_data::grid_histogram::GridHistogram;
-use graph_diffuser_data::{Dataset, FeatureSchema, Seeds, TargetSchema};
+use graph_diffuser_data::{Dataset, Schema, Seeds};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -253,7 +253,7 @@ impl Recipe {
             return Err(RecipeError::Data { fault });
         }
         self.model.check()?;
-        self.model.check_targets(self.schema().2)?;
+        self.model.check_targets(self.schema().targets)?;
         let wrong = |field, value: String, expected| Err(RecipeError::Value { field, value, expected });
         let OptimConfig { lr, weight_decay, clip_norm, beta_1, beta_2, epsilon, schedule } = self.optim;
         for (field, value) in [("optim.lr", lr), ("optim.epsilon", epsilon)] {
@@ -299,10 +299,10 @@ impl Recipe {
         Ok(())
     }
 
-    /// What node features, edge features and targets are, known before the data.
-    fn schema(&self) -> (FeatureSchema, FeatureSchema, TargetSchema) {
+    /// What the numbers of the dataset mean, known before the data.
+    fn schema(&self) -> Schema {
         let DataConfig::GridHistogram(grid) = &self.data;
-        (FeatureSchema::Categorical(vec![grid.colours]), FeatureSchema::None, TargetSchema::NodeClasses(grid.classes))
+        grid.schema()
     }
 
     /// Makes or reads the dataset.
@@ -318,9 +318,8 @@ impl Recipe {
 
     /// Trainable parameters of each part of the model, in order.
     pub fn parameters_by_part(&self) -> Vec<(String, usize)> {
-        let (nodes, edges, targets) = self.schema();
         let mut init = Init::new(Seeds::new(0), &Device::flex());
-        let model = self.model.init_for(&nodes, &edges, targets.outputs(), &mut init);
+        let model = self.model.init_for(&self.schema(), &mut init);
         let mut parts: Vec<(String, usize)> = Vec::new();
         for entry in parameters::entries(&model).into_iter().filter(|entry| entry.trainable) {
             let part = entry.name.split('.').next().unwrap_or_default();

@@ -282,7 +282,7 @@ impl Run {
         let model = self.best_model(dataset, device)?;
         let evaluator = Evaluator::new(&self.recipe.model, dataset, self.recipe.train.batch, device);
         let scores = evaluator.scores(&model, dataset.split(split));
-        Ok((Task::of(dataset.targets).metric(), scores))
+        Ok((Task::of(dataset.schema.targets).metric(), scores))
     }
 
     /// The model with the weights of the best epoch so far.

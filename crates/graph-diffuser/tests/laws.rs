@@ -65,7 +65,7 @@ fn renumbered(graph: &Graph, order: &[usize]) -> Graph {
         node_features: Features::Categorical { columns: *columns, values: moved(values, *columns, order) },
         targets: match &graph.targets {
             Targets::NodeClasses(classes) => Targets::NodeClasses(moved(classes, 1, order)),
-            values @ Targets::GraphValues(_) => values.clone(),
+            others => others.clone(),
         },
         ..graph.clone()
     }

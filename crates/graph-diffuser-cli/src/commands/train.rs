@@ -131,7 +131,7 @@ fn train_one(
 ) -> anyhow::Result<bool> {
     let recipe = run.recipe();
     let directory = run.directory().display();
-    let metric = Task::of(dataset.targets).metric();
+    let metric = Task::of(dataset.schema.targets).metric();
     let parameters: usize = recipe.parameters_by_part().iter().map(|(_, count)| count).sum();
     printer.note(&format!(
         "{directory}: {} graphs to learn from, {parameters} parameters, seed {}",

@@ -80,6 +80,9 @@ impl Task {
             TargetSchema::NodeClasses(_) => Self::NodeClassification,
             TargetSchema::GraphValues(_) => Self::GraphRegression,
             TargetSchema::GraphLabels(_) => Self::GraphLabels,
+            TargetSchema::GraphClasses(_) | TargetSchema::SubTokens(_) | TargetSchema::Links => {
+                panic!("no head was found to fit these targets")
+            }
         }
     }
 

@@ -35,7 +35,8 @@ impl BatchSize {
                 let mut batches: Vec<Vec<usize>> = Vec::new();
                 let mut filled = usize::MAX;
                 for &number in numbers {
-                    let pairs = dataset.graphs[number].pairs();
+                    let nodes = dataset.graphs.nodes(number);
+                    let pairs = nodes.saturating_mul(nodes);
                     match batches.last_mut() {
                         Some(batch) if filled.saturating_add(pairs) <= most => {
                             batch.push(number);
@@ -68,7 +69,7 @@ pub fn evaluation_batches(
     numbers: &[usize],
 ) -> Vec<Vec<usize>> {
     let mut numbers = numbers.to_vec();
-    let nodes = |number: usize| dataset.graphs[number].nodes;
+    let nodes = |number: usize| dataset.graphs.nodes(number);
     numbers.sort_by_key(|&number| nodes(number));
     let small = numbers.partition_point(|&number| !rows.is_some_and(|rows| rows.take(nodes(number))));
     let (small, large) = numbers.split_at(small);
@@ -126,7 +127,7 @@ mod tests {
     #[test]
     fn a_budget_of_pairs_is_kept_unless_one_graph_exceeds_it() {
         let dataset = dataset();
-        let pairs = |batch: &[usize]| batch.iter().map(|&number| dataset.graphs[number].pairs()).sum::<usize>();
+        let pairs = |batch: &[usize]| batch.iter().map(|&number| dataset.graphs.get(number).pairs()).sum::<usize>();
         let batches = evaluation_batches(&dataset, BatchSize::Pairs(130), None, &dataset.splits.train);
         assert!(batches.iter().all(|batch| pairs(batch) <= 130));
         assert!(batches.iter().any(|batch| batch.len() > 1));
@@ -139,7 +140,7 @@ mod tests {
         let dataset = dataset();
         let rows = Some(RowBlocks { above_pairs: 36, ..RowBlocks::default() });
         let batches = evaluation_batches(&dataset, BatchSize::Graphs(50), rows, &dataset.splits.train);
-        let nodes = |number: usize| dataset.graphs[number].nodes;
+        let nodes = |number: usize| dataset.graphs.nodes(number);
         let large = dataset.splits.train.iter().filter(|&&number| nodes(number) == 8).count();
         assert_eq!(batches.len(), 1 + large);
         assert!(batches[0].iter().all(|&number| nodes(number) <= 6));

@@ -30,7 +30,7 @@ impl<'a> Evaluator<'a> {
         let device = device.clone().inner();
         let whole = config.batcher(&device, DType::F32);
         let batcher = Batcher { row_blocks: Some(RowBlocks::default()), ..whole.clone() };
-        Self { dataset, task: Task::of(dataset.targets), batcher, whole, batch }
+        Self { dataset, task: Task::of(dataset.schema.targets), batcher, whole, batch }
     }
 
     /// Makes virtual edges some rows at a time as `rows` says.

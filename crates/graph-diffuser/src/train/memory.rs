@@ -3,6 +3,7 @@
 //! Counted is what operations keep for the backward pass, a pair, a node and an edge at a time. The numbers
 //! were read off an allocator that counts; what single precision on the CPU keeps is what they are.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use graph_diffuser_data::{Dataset, Graph, Seeds};
@@ -123,8 +124,8 @@ pub fn largest_step<'a>(
     batches: impl IntoIterator<Item = &'a [usize]>,
 ) -> Option<(u64, &'a [usize])> {
     let shape = |numbers: &[usize]| {
-        let graphs: Vec<&Graph> = numbers.iter().map(|&number| &dataset.graphs[number]).collect();
-        BatchShape::of(config, &graphs)
+        let graphs: Vec<Cow<'_, Graph>> = numbers.iter().map(|&number| dataset.graphs.get(number)).collect();
+        BatchShape::of(config, &graphs.iter().map(Cow::as_ref).collect::<Vec<_>>())
     };
     let shapes: Vec<_> = batches.into_iter().map(|numbers| (shape(numbers), numbers)).collect();
     let differ = shapes.windows(2).any(|two| two[0].0.distinct_pairs != two[1].0.distinct_pairs);
@@ -161,7 +162,7 @@ pub fn check_memory(recipe: &Recipe, dataset: &Dataset, available: Option<u64>) 
     let halved = std::iter::successors(Some(recipe.train.batch), |size| size.halved());
     let fits = halved.skip(1).find(|&size| largest(size).0 <= available);
     let in_question = if fits.is_some() { &batch } else { &dataset.splits.train };
-    let nodes = in_question.iter().map(|&number| dataset.graphs[number].nodes).max().unwrap_or_default();
+    let nodes = in_question.iter().map(|&number| dataset.graphs.nodes(number)).max().unwrap_or_default();
     Err(TrainError::Memory { graphs: batch.len(), nodes, needed, available, fits })
 }
 
@@ -193,7 +194,8 @@ mod tests {
         let bytes = |settings: &[&str], graphs: usize| {
             let recipe = recipe(settings);
             let dataset = recipe.dataset().expect("it is drawn");
-            let graphs: Vec<&Graph> = dataset.graphs[..graphs].iter().collect();
+            let graphs: Vec<Cow<'_, Graph>> = dataset.graphs.iter().take(graphs).collect();
+            let graphs: Vec<&Graph> = graphs.iter().map(Cow::as_ref).collect();
             step_bytes(&recipe.model, 1000, &BatchShape::of(&recipe.model, &graphs), false)
         };
         let one = bytes(&[], 4);

@@ -282,7 +282,7 @@ impl<'a> Trainer<'a> {
             recipe,
             dataset,
             seeds,
-            task: Task::of(dataset.targets),
+            task: Task::of(dataset.schema.targets),
             batcher: recipe.model.batcher(&device, DType::F32),
             evaluator: Evaluator::new(&recipe.model, dataset, recipe.train.batch, &device),
             device,

@@ -210,8 +210,8 @@ impl VirtualEdges {
 #[cfg(test)]
 mod tests {
     use burn::tensor::{DType, Device};
+    use graph_diffuser_data::Seeds;
     use graph_diffuser_data::grid_histogram::GridHistogram;
-    use graph_diffuser_data::{Seeds, TargetSchema};
 
     use crate::batch::Batcher;
 
@@ -233,8 +233,7 @@ mod tests {
             return_probabilities: None,
             row_blocks: None,
         };
-        let graphs: Vec<_> = grids.graphs[..3].iter().collect();
-        let batch = batcher.pack_graphs(&graphs, TargetSchema::NodeClasses(10), vec![]);
+        let batch = batcher.pack(&grids, &[0, 1, 2]);
         let layout = &batch.topology.layout;
         for kernel in [Kernel::Sigmoid, Kernel::Exp] {
             let config = VirtualEdgesConfig {

@@ -4,7 +4,7 @@ use burn::tensor::{DType, Device};
 use graph_diffuser::batch::GraphBatch;
 use graph_diffuser::model::{GraphDiffuser, ModelConfig};
 use graph_diffuser::nn::Init;
-use graph_diffuser_data::{FeatureSchema, Features, Graph, Seeds, Stream, TargetSchema, Targets};
+use graph_diffuser_data::{FeatureSchema, Features, Graph, Names, Schema, Seeds, Stream, TargetSchema, Targets};
 
 /// A config, with the head that fits what is predicted.
 pub(crate) struct Case {
@@ -117,9 +117,14 @@ impl Case {
     pub(crate) fn model(&self, device: &Device, dtype: DType) -> GraphDiffuser {
         self.config.check().unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let edges = if self.edge_features { FeatureSchema::Categorical(vec![3]) } else { FeatureSchema::None };
-        let nodes = FeatureSchema::Categorical(vec![4, 2]);
+        let schema = Schema {
+            node_features: FeatureSchema::Categorical(vec![4, 2]),
+            edge_features: edges,
+            targets: self.targets,
+            names: Names::default(),
+        };
         let mut init = Init::with_dtype(Seeds::new(5), device, dtype);
-        self.config.init_for(&nodes, &edges, self.targets.outputs(), &mut init)
+        self.config.init_for(&schema, &mut init)
     }
 
     pub(crate) fn pack(&self, graphs: &[Graph], device: &Device, dtype: DType) -> GraphBatch {
@@ -146,6 +151,7 @@ impl Case {
             TargetSchema::GraphLabels(count) => {
                 Targets::GraphValues((0..count).map(|_| stream.below(2) as f32).collect())
             }
+            other => panic!("no model here predicts {other:?}"),
         };
         let node_features = Features::Categorical { columns: 2, values: kinds };
         Graph { nodes, edges: edges.to_vec(), node_features, edge_features, targets }

@@ -11,7 +11,7 @@ use graph_diffuser::nn::{Init, Pass};
 use graph_diffuser::parameters;
 use graph_diffuser::task::Task;
 use graph_diffuser::train::{AdamW, OptimConfig, global_norm};
-use graph_diffuser_data::{FeatureSchema, Features, Graph, Seeds, TargetSchema, Targets};
+use graph_diffuser_data::{FeatureSchema, Features, Graph, Names, Schema, Seeds, TargetSchema, Targets};
 use safetensors::{Dtype, SafeTensors};
 
 /// One recorded case.
@@ -136,6 +136,7 @@ impl Recorded {
                             let values = &self.array("batch.values")[number * outputs..(number + 1) * outputs];
                             Targets::GraphValues(values.iter().map(|&value| value as f32).collect())
                         }
+                        other => panic!("nothing was recorded for {other:?}"),
                     },
                 };
                 (node, edge) = (node_end, edge_end);
@@ -169,9 +170,14 @@ impl Recorded {
 
     pub(crate) fn model(&self, device: &Device, dtype: DType) -> GraphDiffuser {
         self.config.check().expect("a sound config");
-        let outputs = self.integers("batch.outputs")[0];
         let mut init = Init::with_dtype(Seeds::new(0), device, dtype);
-        let model = self.config.init_for(&self.schema("node"), &self.schema("edge"), outputs, &mut init);
+        let schema = Schema {
+            node_features: self.schema("node"),
+            edge_features: self.schema("edge"),
+            targets: self.task().0,
+            names: Names::default(),
+        };
+        let model = self.config.init_for(&schema, &mut init);
         let entries = parameters::entries(&model);
         assert_eq!(entries.len(), self.names("weight.").len(), "every recorded weight has a place");
         parameters::load(model, |name| {
