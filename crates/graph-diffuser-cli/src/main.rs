@@ -1,6 +1,7 @@
 //! The `graph-diffuser` command: parse, call the library, print.
 
 mod args;
+mod cache;
 mod commands;
 mod interrupt;
 mod printer;
@@ -19,6 +20,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let mut printer = Printer::new(arguments.json);
+    if let Some(directory) = cache::directory() {
+        graph_diffuser::encode::keep_tables_in(directory.join("structures"));
+    }
     let done = match arguments.command {
         Command::Train(args) => commands::train(args, &mut printer),
         Command::Eval(args) => commands::eval(args, &mut printer),

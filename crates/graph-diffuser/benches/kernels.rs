@@ -40,7 +40,7 @@ impl Case {
             dtype: DType::F32,
             share_structures: false,
             cls: false,
-            return_probabilities: None,
+            structure_tables: None,
             row_blocks: None,
         };
         let batch = batcher.pack(dataset, &dataset.splits.train[..graphs]);

@@ -12,7 +12,7 @@ use burn::tensor::{DType, Device, Element, Int, Tensor, TensorData};
 use graph_diffuser_data::{Dataset, Features, Graph, TargetSchema, Targets};
 use graph_diffuser_kernels::message::Edges;
 
-use crate::encode::ReturnProbabilities;
+use crate::encode::StructureTables;
 use crate::nn::Weights;
 
 /// Where the nodes and pairs of each graph of a batch begin.
@@ -250,8 +250,8 @@ pub struct GraphBatch {
     pub node_features: FeatureTensor,
     /// Features of the edges.
     pub edge_features: FeatureTensor,
-    /// `[r, steps]` return probabilities of random walks, where the model encodes them.
-    pub return_probabilities: Option<Tensor<2>>,
+    /// `[r, columns]` what the model's node encoding reads off the structure, where it has one.
+    pub structure_table: Option<Tensor<2>>,
     /// What is to be predicted.
     pub targets: TargetTensor,
     /// The distinct structures, where virtual edges can be shared.
@@ -299,8 +299,8 @@ pub struct Batcher {
     pub share_structures: bool,
     /// Whether the model adds a CLS node to each graph.
     pub cls: bool,
-    /// The node encoding computed from the structure, with its cache.
-    pub return_probabilities: Option<Arc<ReturnProbabilities>>,
+    /// What the model's node encoding reads off the structure, where it has one.
+    pub structure_tables: Option<Arc<StructureTables>>,
     /// When virtual edges are made some rows at a time; never for training, which needs all at once.
     pub row_blocks: Option<RowBlocks>,
 }
@@ -333,16 +333,16 @@ impl Batcher {
             }
             None => layout.pair_starts[..layout.graphs()].to_vec(),
         };
-        let return_probabilities = self.return_probabilities.as_ref().map(|encoding| {
-            let values: Vec<f64> = graphs.iter().flat_map(|graph| encoding.of(graph).to_vec()).collect();
-            self.floats(values, [layout.nodes(), encoding.steps()])
+        let structure_table = self.structure_tables.as_ref().map(|tables| {
+            let values: Vec<f64> = graphs.iter().flat_map(|graph| tables.of(graph).to_vec()).collect();
+            self.floats(values, [layout.nodes(), tables.table().columns()])
         });
         GraphBatch {
             numbers,
             graph_of_node: indices(graph_of_node, device),
             node_features: self.features(graphs, |graph| &graph.node_features, layout.nodes()),
             edge_features: self.features(graphs, |graph| &graph.edge_features, topology.edges()),
-            return_probabilities,
+            structure_table,
             targets: self.targets(graphs, schema),
             edge_starts: Arc::new(edge_starts),
             shared: shared.map(|(shared, _)| shared),

@@ -8,7 +8,7 @@ use graph_diffuser_data::{Dataset, FeatureSchema, Schema, TargetSchema};
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{Batcher, GraphBatch};
-use crate::encode::{FeatureEncoder, RandomWalkEncoding, ReturnProbabilities};
+use crate::encode::{FeatureEncoder, NodeEncoding, NodeEncodingConfig, StructureTables};
 use crate::head::{Head, HeadConfig};
 use crate::nn::{BatchNorm, Init, Linear, Pass};
 use crate::transformer::{
@@ -53,26 +53,6 @@ pub struct ModelConfig {
 
 fn default_ffn_multiplier() -> usize {
     2
-}
-
-/// What is known of a node from the structure alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum NodeEncodingConfig {
-    /// Return probabilities of random walks.
-    RandomWalk {
-        /// Longest walk.
-        steps: usize,
-        /// How many of the node's numbers they fill; features fill the others.
-        width: usize,
-    },
-}
-
-impl NodeEncodingConfig {
-    fn width(self) -> usize {
-        let Self::RandomWalk { width, .. } = self;
-        width
-    }
 }
 
 /// Why a model cannot be built as asked.
@@ -213,10 +193,13 @@ impl ModelConfig {
         positive("ffn_multiplier", self.ffn_multiplier)?;
         probability("dropout", self.dropout)?;
         if let Some(encoding) = self.node_encoding {
-            let NodeEncodingConfig::RandomWalk { steps, width } = encoding;
-            positive("node_encoding.steps", steps)?;
-            positive("node_encoding.width", width)?;
-            if width >= self.width {
+            for (field, value) in encoding.sizes() {
+                positive(field, value)?;
+                if value > 1 << 14 {
+                    return Err(ModelError::TooLarge { field, value, most: 1 << 14 });
+                }
+            }
+            if let Some(width) = encoding.own_width().filter(|&width| width >= self.width) {
                 return Err(ModelError::EncodingTooWide { encoding: width, width: self.width });
             }
         }
@@ -337,9 +320,7 @@ impl ModelConfig {
             dtype,
             share_structures: self.virtual_edges.as_ref().is_some_and(fixed),
             cls: self.head.uses_cls(),
-            return_probabilities: self
-                .node_encoding
-                .map(|NodeEncodingConfig::RandomWalk { steps, .. }| Arc::new(ReturnProbabilities::new(steps))),
+            structure_tables: self.node_encoding.map(|encoding| Arc::new(StructureTables::new(encoding.table()))),
             row_blocks: None,
         }
     }
@@ -360,13 +341,11 @@ impl ModelConfig {
         let reads_edges = *edge_features != FeatureSchema::None && (weighted || self.mpnn.is_some());
         let edge_width = reads_edges.then_some(width);
         let channels = self.virtual_edges.as_ref().map(VirtualEdgesConfig::channels);
-        let encoding_width = self.node_encoding.map_or(0, NodeEncodingConfig::width);
+        let encoding_width = self.node_encoding.and_then(NodeEncodingConfig::own_width).unwrap_or_default();
         GraphDiffuser {
             node_encoder: FeatureEncoder::new(node_features, width - encoding_width, init),
             edge_encoder: reads_edges.then(|| FeatureEncoder::new(edge_features, width, init)),
-            node_encoding: self
-                .node_encoding
-                .map(|NodeEncodingConfig::RandomWalk { steps, width }| RandomWalkEncoding::new(steps, width, init)),
+            node_encoding: self.node_encoding.map(|encoding| encoding.init(width, init)),
             input_mlp: self.input_mlp.then(|| InputMlp::new(width, init)),
             message_passing: self.mpnn.map_or_else(Vec::new, |mpnn| {
                 (0..mpnn.before).map(|_| LocalBranch::new(mpnn.kind, width, self.dropout, init)).collect()
@@ -429,7 +408,7 @@ impl InputMlp {
 pub struct GraphDiffuser {
     node_encoder: FeatureEncoder,
     edge_encoder: Option<FeatureEncoder>,
-    node_encoding: Option<RandomWalkEncoding>,
+    node_encoding: Option<NodeEncoding>,
     input_mlp: Option<InputMlp>,
     message_passing: Vec<LocalBranch>,
     virtual_edges: Option<VirtualEdges>,
@@ -482,10 +461,8 @@ impl GraphDiffuser {
     fn encode(&self, batch: &GraphBatch, pass: &Pass) -> Stream {
         let x = self.node_encoder.forward(&batch.node_features);
         let e = self.edge_encoder.as_ref().map(|encoder| encoder.forward(&batch.edge_features));
-        let x = match (&self.node_encoding, &batch.return_probabilities) {
-            (Some(encoding), Some(probabilities)) => {
-                Tensor::cat(vec![x, encoding.forward(probabilities.clone(), pass)], 1)
-            }
+        let x = match (&self.node_encoding, &batch.structure_table) {
+            (Some(encoding), Some(table)) => encoding.join(x, table.clone(), batch, pass),
             _ => x,
         };
         let x = match &self.input_mlp {

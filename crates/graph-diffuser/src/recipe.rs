@@ -147,10 +147,18 @@ impl RecipeError {
 }
 
 /// Recipes inside the program, by name.
-pub const BUILT_IN: [(&str, &str); 3] = [
+pub const BUILT_IN: [(&str, &str); 11] = [
     ("grid-diffuser", include_str!("../../../recipes/grid-diffuser.toml")),
     ("grid-diffuser-authors", include_str!("../../../recipes/grid-diffuser-authors.toml")),
+    ("grid-diffuser-position", include_str!("../../../recipes/grid-diffuser-position.toml")),
+    ("grid-diffuser-text", include_str!("../../../recipes/grid-diffuser-text.toml")),
+    ("grid-gnn", include_str!("../../../recipes/grid-gnn.toml")),
+    ("grid-gnn-then-transformer", include_str!("../../../recipes/grid-gnn-then-transformer.toml")),
+    ("grid-gps-rwpe", include_str!("../../../recipes/grid-gps-rwpe.toml")),
     ("grid-quick", include_str!("../../../recipes/grid-quick.toml")),
+    ("grid-transformer", include_str!("../../../recipes/grid-transformer.toml")),
+    ("grid-transformer-rwpe", include_str!("../../../recipes/grid-transformer-rwpe.toml")),
+    ("grid-transformer-signnet", include_str!("../../../recipes/grid-transformer-signnet.toml")),
 ];
 
 impl Recipe {
@@ -403,7 +411,7 @@ mod tests {
             let recipe = Recipe::find(name, &set).expect("sound");
             recipe.parameters_by_part().into_iter().map(|(_, count)| count).sum()
         };
-        assert_eq!(count("grid-diffuser", &[]), 33_073);
+        assert_eq!(count("grid-diffuser-text", &[]), 33_073);
         assert_eq!(count("grid-diffuser-authors", &[]), 43_000);
         let position_only = "model.attention.scores={kind=\"position\",combine=\"add\"}";
         assert_eq!(count("grid-diffuser-authors", &[position_only]), 34_552);

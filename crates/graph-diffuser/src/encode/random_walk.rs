@@ -1,8 +1,5 @@
 //! Random-walk encoding: how likely a walk is to be back after 1, 2, … steps.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-
 use burn::module::Module;
 use burn::tensor::Tensor;
 use graph_diffuser_data::Graph;
@@ -30,58 +27,35 @@ impl RandomWalkEncoding {
     }
 }
 
-/// Computes return probabilities and remembers those of every structure it has seen.
-#[derive(Debug)]
-pub struct ReturnProbabilities {
-    steps: usize,
-    known: Mutex<HashMap<Structure, Arc<[f64]>>>,
-}
-
-/// What the probabilities depend on: number of nodes and edges.
-type Structure = (usize, Vec<[u32; 2]>);
-
-impl ReturnProbabilities {
-    /// Of walks of up to so many steps.
-    pub fn new(steps: usize) -> Self {
-        Self { steps, known: Mutex::default() }
+/// `[n, steps]` probabilities of being back after 1, 2, … steps, row after row.
+///
+/// What arrives at a node is added up from the smallest share to the largest, so that the order of nodes and edges
+/// changes no bit.
+pub(super) fn return_probabilities(graph: &Graph, steps: usize) -> Vec<f64> {
+    let nodes = graph.nodes;
+    let mut leaving = vec![0_u32; nodes];
+    let mut arriving = vec![Vec::new(); nodes];
+    for &[source, target] in &graph.edges {
+        leaving[source as usize] += 1;
+        arriving[target as usize].push(source as usize);
     }
-
-    /// Longest walk.
-    pub fn steps(&self) -> usize {
-        self.steps
-    }
-
-    /// `[n, steps]` of one graph, row after row.
-    pub fn of(&self, graph: &Graph) -> Arc<[f64]> {
-        let mut known = self.known.lock().expect("no thread panics while it holds the cache");
-        let structure = (graph.nodes, graph.edges.clone());
-        known.entry(structure).or_insert_with(|| self.compute(graph).into()).clone()
-    }
-
-    fn compute(&self, graph: &Graph) -> Vec<f64> {
-        let nodes = graph.nodes;
-        let mut neighbours = vec![Vec::new(); nodes];
-        for &[source, target] in &graph.edges {
-            neighbours[source as usize].push(target as usize);
-        }
-        let mut probabilities = vec![0.0; nodes * self.steps];
-        for start in 0..nodes {
-            let mut walk = vec![0.0_f64; nodes];
-            walk[start] = 1.0;
-            for step in 0..self.steps {
-                let mut next = vec![0.0; nodes];
-                for (node, &mass) in walk.iter().enumerate().filter(|(_, mass)| **mass > 0.0) {
-                    let share = mass / neighbours[node].len() as f64;
-                    for &neighbour in &neighbours[node] {
-                        next[neighbour] += share;
-                    }
-                }
-                walk = next;
-                probabilities[start * self.steps + step] = walk[start];
+    let mut probabilities = vec![0.0; nodes * steps];
+    let (mut walk, mut next, mut shares) = (vec![0.0_f64; nodes], vec![0.0_f64; nodes], Vec::new());
+    for start in 0..nodes {
+        walk.fill(0.0);
+        walk[start] = 1.0;
+        for step in 0..steps {
+            for (sources, mass) in arriving.iter().zip(&mut next) {
+                shares.clear();
+                shares.extend(sources.iter().map(|&node| walk[node] / f64::from(leaving[node])));
+                shares.sort_by(f64::total_cmp);
+                *mass = shares.iter().sum();
             }
+            std::mem::swap(&mut walk, &mut next);
+            probabilities[start * steps + step] = walk[start];
         }
-        probabilities
     }
+    probabilities
 }
 
 #[cfg(test)]
@@ -101,7 +75,6 @@ mod tests {
             edge_features: Features::None,
             targets: Targets::GraphValues(vec![]),
         };
-        let encoding = ReturnProbabilities::new(2);
-        assert_eq!(*encoding.of(&path), [0.0, 0.5, 0.0, 1.0, 0.0, 0.5, 0.0, 0.0]);
+        assert_eq!(return_probabilities(&path, 2), [0.0, 0.5, 0.0, 1.0, 0.0, 0.5, 0.0, 0.0]);
     }
 }

@@ -114,7 +114,7 @@ mod tests {
             dtype: DType::F64,
             share_structures: false,
             cls: false,
-            return_probabilities: None,
+            structure_tables: None,
             row_blocks: None,
         };
         batcher.pack_graphs(&graphs.iter().collect::<Vec<_>>(), TargetSchema::GraphValues(1), vec![])

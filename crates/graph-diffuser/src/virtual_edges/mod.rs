@@ -230,7 +230,7 @@ mod tests {
             dtype: DType::F64,
             share_structures: false,
             cls: false,
-            return_probabilities: None,
+            structure_tables: None,
             row_blocks: None,
         };
         let batch = batcher.pack(&grids, &[0, 1, 2]);
