@@ -12,13 +12,17 @@
 //! assert_eq!(dataset.graphs.nodes(0) % 10, 0);
 //! ```
 
+pub mod cache;
 pub mod dataset;
 pub mod graph;
 pub mod grid_histogram;
+pub mod meter;
+pub mod number_rows;
 pub mod problem;
 pub mod random;
 pub mod synthetic_molecules;
 
+pub use cache::CachedGraphs;
 pub use dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Split, Splits, TargetSchema};
 pub use graph::{Features, Graph, GraphError, Targets};
 pub use problem::{Fault, Problem};
