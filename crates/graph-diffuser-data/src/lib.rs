@@ -13,14 +13,20 @@
 //! ```
 
 pub mod cache;
+pub mod csv_layout;
 pub mod dataset;
 pub mod graph;
 pub mod grid_histogram;
 pub mod meter;
 pub mod number_rows;
+pub mod ogbg_code2;
+pub mod ogbg_mol;
+pub mod ogbg_ppa;
 pub mod problem;
 pub mod random;
 pub mod synthetic_molecules;
+pub mod tu;
+pub mod zinc;
 
 pub use cache::CachedGraphs;
 pub use dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Split, Splits, TargetSchema};

@@ -82,6 +82,28 @@ pub enum RowFault {
         /// How many there are.
         found: usize,
     },
+    /// A category lies beyond its table.
+    #[error("category {value} does not exist: there are {size}, numbered from 0")]
+    OutOfTable {
+        /// What stands there.
+        value: u32,
+        /// How many there are.
+        size: usize,
+    },
+    /// A label is neither yes nor no.
+    #[error("the label is {value} instead of 0, 1 or missing")]
+    NotALabel {
+        /// What stands there.
+        value: f32,
+    },
+    /// A class lies beyond the last, or is none.
+    #[error("the class is {value}, but there are {classes}, numbered from 0")]
+    NotAClass {
+        /// What stands there.
+        value: f32,
+        /// How many there are.
+        classes: usize,
+    },
 }
 
 impl Fault for RowFault {
@@ -93,6 +115,10 @@ impl Fault for RowFault {
             Self::BlankLine => Some("remove the line, or write `nan` for a missing label".into()),
             Self::NotUtf8 => Some("save the file as UTF-8 text, without a header".into()),
             Self::NotANumber { .. } => Some("the file has no header line and cells are separated by commas".into()),
+            Self::Negative { .. } | Self::OutOfTable { .. } => {
+                Some("categories are counted from 0 without gaps; write real numbers with a decimal point".into())
+            }
+            Self::NotALabel { .. } | Self::NotAClass { .. } => Some("say that the targets are values".into()),
             _ => None,
         }
     }
@@ -105,32 +131,45 @@ pub struct Rows<R> {
     reader: R,
     line: u64,
     buffer: Vec<u8>,
+    comma_may_end: bool,
 }
 
 /// The reader of a file on disk.
 pub type FileReader = Box<dyn BufRead + Send>;
 
+/// Opens a file, decompressing it when its name ends in `.gz`; `read` grows by the bytes taken from disk.
+///
+/// # Errors
+/// When the file cannot be opened.
+pub fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<FileReader, Problem> {
+    let file = File::open(path).map_err(|error| file_problem(path, error))?;
+    let counted = BufReader::with_capacity(1 << 16, Counted { inner: file, read: Arc::clone(read) });
+    Ok(if path.extension().is_some_and(|extension| extension == "gz") {
+        Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(counted)))
+    } else {
+        Box::new(counted)
+    })
+}
+
 impl Rows<FileReader> {
-    /// Opens a file, decompressing it when its name ends in `.gz`; `read` grows by the bytes taken from disk.
+    /// The lines of a file, as [`open`] reads it.
     ///
     /// # Errors
     /// When the file cannot be opened.
     pub fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<Self, Problem> {
-        let file = File::open(path).map_err(|error| file_problem(path, error))?;
-        let counted = BufReader::with_capacity(1 << 16, Counted { inner: file, read: Arc::clone(read) });
-        let reader: FileReader = if path.extension().is_some_and(|extension| extension == "gz") {
-            Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(counted)))
-        } else {
-            Box::new(counted)
-        };
-        Ok(Self::new(path, reader))
+        Ok(Self::new(path, open(path, read)?))
     }
 }
 
 impl<R: BufRead> Rows<R> {
     /// The lines of any reader; the path is for messages.
     pub fn new(path: &Path, reader: R) -> Self {
-        Self { path: path.to_owned(), reader, line: 0, buffer: Vec::new() }
+        Self { path: path.to_owned(), reader, line: 0, buffer: Vec::new(), comma_may_end: false }
+    }
+
+    /// The same, where a comma at the end of a line opens no cell.
+    pub fn with_commas_at_ends(self) -> Self {
+        Self { comma_may_end: true, ..self }
     }
 
     /// The next line without its end, or none after the last; blank lines may only stand at the end.
@@ -193,6 +232,11 @@ impl<R: BufRead> Rows<R> {
         Ok(Some(columns))
     }
 
+    /// How many cells the line read last has.
+    pub fn cells(&self) -> usize {
+        self.buffer.iter().filter(|&&byte| byte == b',').count() + 1
+    }
+
     /// Number of the line read last, counted from one.
     pub fn line(&self) -> u64 {
         self.line
@@ -224,6 +268,10 @@ impl<R: BufRead> Rows<R> {
         }
         if self.buffer.last() == Some(&b'\r') {
             self.buffer.pop();
+        }
+        if self.comma_may_end && self.buffer.trim_ascii_end().last() == Some(&b',') {
+            let length = self.buffer.trim_ascii_end().len();
+            self.buffer.truncate(length - 1);
         }
         Ok(length > 0)
     }
