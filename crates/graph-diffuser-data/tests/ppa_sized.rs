@@ -3,7 +3,7 @@
 //! `GRAPH_DIFFUSER_PPA_GRAPHS` says how many; 1,000 of them are about 65 MB of text.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
@@ -36,40 +36,45 @@ fn graph(stream: &mut Stream) -> Graph {
 
 fn graphs(count: usize) -> impl Iterator<Item = Graph> {
     let seeds = Seeds::new(5);
-    (0..count).map(move |number| graph(&mut seeds.stream("ppa", number as u64)))
+    (0..count).map(move |number| graph(&mut seeds.stream_at("ppa", number as u64)))
 }
 
 /// Writes the layout and returns the bytes of text, before compression.
-fn write(directory: &Path, count: usize) -> u64 {
-    fs::create_dir_all(directory.join("raw")).unwrap();
-    fs::create_dir_all(directory.join("split/species")).unwrap();
+fn write(directory: &Path, count: usize) -> io::Result<u64> {
+    fs::create_dir_all(directory.join("raw"))?;
+    fs::create_dir_all(directory.join("split/species"))?;
     let file = |name: &str| {
-        let file = File::create(directory.join(format!("{name}.csv.gz"))).unwrap();
-        BufWriter::new(GzEncoder::new(file, Compression::fast()))
+        let file = File::create(directory.join(format!("{name}.csv.gz")))?;
+        io::Result::Ok(BufWriter::new(GzEncoder::new(file, Compression::fast())))
     };
-    let names = ["raw/num-node-list", "raw/num-edge-list", "raw/edge", "raw/edge-feat", "raw/graph-label"];
-    let mut files = names.map(file);
+    let mut node_counts = file("raw/num-node-list")?;
+    let mut edge_counts = file("raw/num-edge-list")?;
+    let mut edges = file("raw/edge")?;
+    let mut strengths = file("raw/edge-feat")?;
+    let mut labels = file("raw/graph-label")?;
     let mut text = 0;
-    let mut put = |place: usize, line: String| {
+    let mut put = |file: &mut BufWriter<GzEncoder<File>>, line: String| {
         text += line.len() as u64;
-        files[place].write_all(line.as_bytes()).unwrap();
+        file.write_all(line.as_bytes())
     };
     for graph in graphs(count) {
-        put(0, format!("{}\n", graph.nodes));
-        put(1, format!("{}\n", graph.edges.len() / 2));
-        graph.edges.iter().step_by(2).for_each(|[u, v]| put(2, format!("{u},{v}\n")));
+        put(&mut node_counts, format!("{}\n", graph.nodes))?;
+        put(&mut edge_counts, format!("{}\n", graph.edges.len() / 2))?;
+        for [u, v] in graph.edges.iter().step_by(2) {
+            put(&mut edges, format!("{u},{v}\n"))?;
+        }
         let Features::Float { values, .. } = &graph.edge_features else { panic!("edges have strengths") };
         for row in values.chunks_exact(7).step_by(2) {
-            put(3, row.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(",") + "\n");
+            put(&mut strengths, row.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(",") + "\n")?;
         }
         let Targets::GraphClass(class) = graph.targets else { panic!("graphs have a class") };
-        put(4, format!("{class}\n"));
+        put(&mut labels, format!("{class}\n"))?;
     }
     for (part, name) in ["train", "valid", "test"].iter().enumerate() {
-        let mut file = file(&format!("split/species/{name}"));
-        (part..count).step_by(3).for_each(|number| writeln!(file, "{number}").unwrap());
+        let mut file = file(&format!("split/species/{name}"))?;
+        (part..count).step_by(3).try_for_each(|number| writeln!(file, "{number}"))?;
     }
-    text
+    Ok(text)
 }
 
 /// Most memory that the process ever had, in megabytes, where the system tells.
@@ -83,7 +88,7 @@ fn most_memory() -> Option<u64> {
 fn graphs_of_the_size_of_ppa_come_back_as_they_were_written() {
     let count = std::env::var("GRAPH_DIFFUSER_PPA_GRAPHS").map_or(6, |count| count.parse().unwrap());
     let directory = tempfile::tempdir().unwrap();
-    let text = write(directory.path(), count);
+    let text = write(directory.path(), count).unwrap();
     let cache = directory.path().join("cache");
     let before = most_memory();
     let started = Instant::now();

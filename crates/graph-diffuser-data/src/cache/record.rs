@@ -160,10 +160,10 @@ fn put_whole(values: impl Iterator<Item = u32> + Clone, may_be_constant: bool, i
     if may_be_constant && values.clone().all(|value| value == first) {
         into.push(CONSTANT);
         into.extend(first.to_le_bytes());
-    } else if largest <= u32::from(u8::MAX) {
+    } else if u8::try_from(largest).is_ok() {
         into.push(ONE_BYTE);
         into.extend(values.map(|value| value as u8));
-    } else if largest <= u32::from(u16::MAX) {
+    } else if u16::try_from(largest).is_ok() {
         into.push(TWO_BYTES);
         into.extend(values.flat_map(|value| (value as u16).to_le_bytes()));
     } else {

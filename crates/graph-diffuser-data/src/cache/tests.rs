@@ -1,5 +1,7 @@
 //! Files of cached graphs come back as they went, and are never believed when they changed.
 
+use std::fs;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::graph::{Features, Targets};
 
 /// Two graphs: a path of three nodes and a pair.
 const SMALL: [(&str, &str); 9] = [
