@@ -13,6 +13,25 @@
 //! Every file is `.csv.gz` or `.csv`, without a header. Each is decompressed and parsed by a thread of its own, and
 //! only a few blocks of rows are held at a time, so data of any size can be read. The graphs go into a
 //! [cached file](crate::cache) from which they are read ever after.
+//!
+//! ```
+//! use graph_diffuser_data::TargetSchema;
+//! use graph_diffuser_data::csv_layout::{self, Layout};
+//!
+//! let directory = tempfile::tempdir()?;
+//! let raw = directory.path().join("raw");
+//! std::fs::create_dir(&raw)?;
+//! for (name, rows) in
+//!     [("num-node-list", "3\n2\n"), ("num-edge-list", "2\n1\n"), ("edge", "0,1\n1,2\n0,1\n"), ("graph-label", "0.5\n2\n")]
+//! {
+//!     std::fs::write(raw.join(format!("{name}.csv")), rows)?;
+//! }
+//! let layout = Layout { add_reverses: true, ..Layout::default() };
+//! let dataset = csv_layout::read(directory.path(), &layout, &directory.path().join("cache"), &mut |_, _| {})?;
+//! assert_eq!(dataset.graphs.get(0).edges, [[0, 1], [1, 0], [1, 2], [2, 1]]);
+//! assert_eq!(dataset.schema.targets, TargetSchema::GraphValues(1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod fault;
 mod splits;

@@ -82,6 +82,13 @@ pub struct Schema {
 }
 
 impl Schema {
+    /// Whether the numbers mean the same, whatever they are called.
+    pub fn has_numbers_of(&self, other: &Self) -> bool {
+        self.node_features == other.node_features
+            && self.edge_features == other.edge_features
+            && self.targets == other.targets
+    }
+
     /// The part of a graph that does not fit: `node features`, `edge features` or `targets`.
     pub fn misfit(&self, graph: &Graph) -> Option<&'static str> {
         if !fits(&graph.node_features, &self.node_features) {
@@ -236,7 +243,10 @@ impl Dataset {
     /// # Errors
     /// The first fault found, with the graph's number.
     pub fn check(&self) -> Result<(), DatasetError> {
-        for (number, graph) in self.graphs.iter().enumerate() {
+        // A cached file was checked against its schema when it was opened.
+        let is_checked = matches!(&self.graphs, Graphs::Cached(cached) if cached.schema().has_numbers_of(&self.schema));
+        let unchecked = if is_checked { 0 } else { self.graphs.len() };
+        for (number, graph) in self.graphs.iter().take(unchecked).enumerate() {
             graph.check().map_err(|source| DatasetError::Graph { graph: number, source })?;
             if let Some(part) = self.schema.misfit(&graph) {
                 return Err(DatasetError::Schema { graph: number, part });

@@ -101,11 +101,17 @@ impl PartialFile {
     /// Beside the place where it will stand, under a name that no other writer has.
     fn create(path: &Path) -> io::Result<(Self, File)> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(format!(".{}-{count}.partial", std::process::id()));
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&partial)?;
-        Ok((Self(Some(partial.into())), file))
+        loop {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let mut partial = path.as_os_str().to_owned();
+            partial.push(format!(".{}-{count}.partial", std::process::id()));
+            match OpenOptions::new().write(true).create_new(true).open(&partial) {
+                // Another machine may have a process of this number, or one that was killed may have left its file.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+                Ok(file) => return Ok((Self(Some(partial.into())), file)),
+            }
+        }
     }
 
     fn rename(mut self, path: &Path) -> io::Result<()> {
