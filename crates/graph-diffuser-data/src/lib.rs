@@ -15,8 +15,10 @@
 pub mod dataset;
 pub mod graph;
 pub mod grid_histogram;
+pub mod json_lines;
 pub mod problem;
 pub mod random;
+pub mod split;
 pub mod synthetic_molecules;
 
 pub use dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Split, Splits, TargetSchema};
