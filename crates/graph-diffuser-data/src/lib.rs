@@ -12,6 +12,7 @@
 //! assert_eq!(dataset.graphs.nodes(0) % 10, 0);
 //! ```
 
+pub mod archive;
 pub mod dataset;
 pub mod graph;
 pub mod grid_histogram;
