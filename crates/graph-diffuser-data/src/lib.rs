@@ -13,14 +13,18 @@
 //! ```
 
 pub mod archive;
+pub mod catalogue;
 pub mod dataset;
+pub mod fetch;
 pub mod graph;
 pub mod grid_histogram;
 pub mod json_lines;
 pub mod problem;
 pub mod random;
 pub mod split;
+pub mod summary;
 pub mod synthetic_molecules;
+pub mod warnings;
 
 pub use dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Split, Splits, TargetSchema};
 pub use graph::{Features, Graph, GraphError, Targets};
