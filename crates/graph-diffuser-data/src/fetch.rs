@@ -164,8 +164,7 @@ impl Fetcher {
             };
             failures = if download.length()? > before { 1 } else { failures + 1 };
             if failures > self.retries {
-                let address = file.address.into();
-                return Err(FetchError::Unreachable { address, path, message: reason });
+                return Err(download.unreachable(reason));
             }
             wait(self.pause.saturating_mul(1 << (failures - 1).min(10)), cancel)?;
         }
@@ -190,10 +189,9 @@ impl<'a> Download<'a> {
         let io = |source| FetchError::Io { path: part.clone(), source };
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&part).map_err(io)?;
         match file.try_lock() {
-            Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(FetchError::Busy { path: part }),
             // Some network file systems have no locks; a download without one is still better than none.
-            Err(TryLockError::Error(_)) => {}
+            Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         let mut config = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -337,6 +335,16 @@ impl<'a> Download<'a> {
     }
 }
 
+impl Drop for Download<'_> {
+    /// A part of nothing is not left behind.
+    fn drop(&mut self) {
+        if self.file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
+            let _ = fs::remove_file(&self.part);
+            let _ = fs::remove_file(&self.version);
+        }
+    }
+}
+
 /// Puts a file with the wrong sum aside, under the name that it should have had and `.bad`.
 fn check_sum(remote: &RemoteFile<'_>, found_at: &Path, path: &Path) -> Result<(), FetchError> {
     let io = |source| FetchError::Io { path: found_at.into(), source };
@@ -357,7 +365,7 @@ fn md5_of(path: &Path) -> io::Result<String> {
     loop {
         let read = file.read(&mut buffer)?;
         if read == 0 {
-            return Ok(sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect());
+            return Ok(format!("{:x}", sum.finalize()));
         }
         sum.update(&buffer[..read]);
     }

@@ -39,10 +39,10 @@ pub enum SplitFault {
     Unlabelled,
     /// The file cannot be read.
     #[error("cannot be read: {0}")]
-    Read(#[source] std::io::Error),
+    Read(std::io::Error),
     /// The file is not JSON.
     #[error("not JSON: {0}")]
-    NotJson(#[source] serde_json::Error),
+    NotJson(serde_json::Error),
     /// A value of another kind.
     #[error("expected {expected}")]
     WrongType {

@@ -199,7 +199,9 @@ fn content(graph: &Graph) -> u64 {
             Features::Float { columns, values } => {
                 (2, columns).hash(&mut hasher);
                 // Zero has two sign bits and one value.
-                values.iter().for_each(|value| (value + 0.0).to_bits().hash(&mut hasher));
+                for value in values {
+                    (value + 0.0).to_bits().hash(&mut hasher);
+                }
             }
         }
     }

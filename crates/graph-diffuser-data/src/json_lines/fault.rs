@@ -10,7 +10,7 @@ use crate::problem::{Fault, Problem};
 pub enum JsonFault {
     /// The file cannot be read.
     #[error("cannot be read: {0}")]
-    Read(#[source] std::io::Error),
+    Read(std::io::Error),
     /// The compressed file ends too early or is damaged.
     #[error("the compressed file is damaged or ends too early")]
     Gzip(#[source] std::io::Error),

@@ -48,6 +48,9 @@ pub(super) enum Written {
     Links(Vec<[u32; 2]>),
 }
 
+/// What is predicted, the names of the classes, and the targets of all graphs.
+pub(super) type Finished = (TargetSchema, Vec<String>, Vec<Targets>);
+
 /// Reads the targets of all lines.
 #[derive(Debug, Default)]
 pub(super) struct TargetReader {
@@ -114,11 +117,7 @@ impl TargetReader {
     /// What task the targets make, and the targets; `lines` are the lines they stand on.
     ///
     /// Faults come with the line they were found in.
-    pub(super) fn finish(
-        self,
-        written: Vec<Written>,
-        lines: &[u64],
-    ) -> Result<(TargetSchema, Vec<String>, Vec<Targets>), Vec<(u64, Refused)>> {
+    pub(super) fn finish(self, written: Vec<Written>, lines: &[u64]) -> Result<Finished, Vec<(u64, Refused)>> {
         let task = self.task.unwrap_or_else(|| infer(&written));
         let mut targets = Vec::with_capacity(written.len());
         let mut faults = Vec::new();
@@ -141,7 +140,9 @@ impl TargetReader {
             match target {
                 Targets::GraphClass(class) => *class = renumbered[*class as usize],
                 Targets::NodeClasses(classes) => {
-                    classes.iter_mut().for_each(|class| *class = renumbered[*class as usize]);
+                    for class in classes {
+                        *class = renumbered[*class as usize];
+                    }
                 }
                 _ => {}
             }
