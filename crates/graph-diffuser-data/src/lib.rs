@@ -12,11 +12,15 @@
 //! assert_eq!(dataset.graphs.nodes(0) % 10, 0);
 //! ```
 
+pub mod archive;
 pub mod cache;
+pub mod catalogue;
 pub mod csv_layout;
 pub mod dataset;
+pub mod fetch;
 pub mod graph;
 pub mod grid_histogram;
+pub mod json_lines;
 pub mod meter;
 pub mod number_rows;
 pub mod ogbg_code2;
@@ -24,8 +28,11 @@ pub mod ogbg_mol;
 pub mod ogbg_ppa;
 pub mod problem;
 pub mod random;
+pub mod split;
+pub mod summary;
 pub mod synthetic_molecules;
 pub mod tu;
+pub mod warnings;
 pub mod zinc;
 
 pub use cache::CachedGraphs;
