@@ -12,9 +12,12 @@
 //! assert_eq!(dataset.graphs.nodes(0) % 10, 0);
 //! ```
 
+pub mod chunks;
 pub mod dataset;
+pub mod delimited;
 pub mod graph;
 pub mod grid_histogram;
+pub mod molecule;
 pub mod problem;
 pub mod random;
 pub mod synthetic_molecules;
