@@ -21,6 +21,7 @@ pub mod molecule;
 pub mod problem;
 pub mod random;
 pub mod synthetic_molecules;
+pub mod table;
 
 pub use dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Split, Splits, TargetSchema};
 pub use graph::{Features, Graph, GraphError, Targets};
