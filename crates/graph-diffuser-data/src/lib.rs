@@ -18,10 +18,14 @@ pub mod delimited;
 pub mod graph;
 pub mod grid_histogram;
 pub mod molecule;
+pub mod numpy_random;
+pub mod peptides;
+pub mod pickle;
 pub mod problem;
 pub mod random;
 pub mod synthetic_molecules;
 pub mod table;
+pub mod torch_file;
 
 pub use dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Split, Splits, TargetSchema};
 pub use graph::{Features, Graph, GraphError, Targets};
