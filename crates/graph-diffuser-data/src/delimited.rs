@@ -104,14 +104,22 @@ impl Records {
     /// # Errors
     /// The file cannot be read or is empty, or its first line is no record.
     pub fn open(path: &Path) -> Result<Self, Problem> {
-        Self::new(path, open_text(path)?)
+        Self::new(path, open_text(path)?, None)
+    }
+
+    /// The same with a known delimiter.
+    ///
+    /// # Errors
+    /// As [`Records::open`].
+    pub fn open_delimited(path: &Path, delimiter: u8) -> Result<Self, Problem> {
+        Self::new(path, open_text(path)?, Some(delimiter))
     }
 
     /// The same of an open file; `path` is what problems name.
     ///
     /// # Errors
     /// As [`Records::open`].
-    pub fn new(path: &Path, reader: Box<dyn BufRead + Send>) -> Result<Self, Problem> {
+    pub fn new(path: &Path, reader: Box<dyn BufRead + Send>, delimiter: Option<u8>) -> Result<Self, Problem> {
         let header = Record { line: 1, raw: Vec::new(), fields: Vec::new() };
         let mut records = Self { path: path.to_owned(), reader, delimiter: b',', line: 0, header, finished: false };
         let mut raw = Vec::new();
@@ -124,7 +132,7 @@ impl Records {
                 raw.drain(..3);
             }
         }
-        records.delimiter = delimiter_of(&raw);
+        records.delimiter = delimiter.unwrap_or_else(|| delimiter_of(&raw));
         records.header = records.finish_record(raw, records.line)?;
         Ok(records)
     }
@@ -306,7 +314,7 @@ mod tests {
     use super::*;
 
     fn records(text: &[u8]) -> Result<Records, Problem> {
-        Records::new(Path::new("mine.csv"), Box::new(Cursor::new(text.to_owned())))
+        Records::new(Path::new("mine.csv"), Box::new(Cursor::new(text.to_owned())), None)
     }
 
     fn fields(text: &str) -> Vec<Vec<String>> {

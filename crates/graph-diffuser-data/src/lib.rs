@@ -19,6 +19,8 @@ pub mod graph;
 pub mod grid_histogram;
 pub mod molecule;
 pub mod numpy_random;
+pub mod pcqm4mv2;
+pub mod pcqm_contact;
 pub mod peptides;
 pub mod pickle;
 pub mod problem;
@@ -26,6 +28,7 @@ pub mod random;
 pub mod synthetic_molecules;
 pub mod table;
 pub mod torch_file;
+pub mod zinc_smiles;
 
 pub use dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Split, Splits, TargetSchema};
 pub use graph::{Features, Graph, GraphError, Targets};
