@@ -12,6 +12,8 @@ use std::time::Instant;
 use graph_diffuser_data::chunks::in_chunks;
 use graph_diffuser_data::delimited::{Records, open_text};
 use graph_diffuser_data::molecule::{Molecule, MoleculeFault};
+use graph_diffuser_data::peptides::read_func;
+use graph_diffuser_data::pickle::read_arrays;
 use graph_diffuser_data::{Features, Graph, Targets};
 
 fn data(directory: &str) -> Option<PathBuf> {
@@ -134,6 +136,27 @@ fn zinc_is_that_of_the_raw_files() {
     let [count, differ, refused] = compare(&directory, &directory.join("smiles.csv.gz"), zinc);
     assert!(count >= 600);
     assert_eq!([differ, refused], [0, 0]);
+}
+
+#[test]
+fn peptides_func_has_its_published_split_and_labels() {
+    let Some(directory) = data("peptides-func") else { return };
+    let split = directory.join("splits_random_stratified_peptide.pickle");
+    let arrays = read_arrays(&std::fs::read(&split).unwrap()).unwrap();
+    assert_eq!(["train", "val", "test"].map(|part| arrays[part].len()), [10_873, 2_331, 2_331]);
+    for part in [("train", "train"), ("val", "valid"), ("test", "test")] {
+        let listed = number_rows(&directory.join(format!("split/{}.csv.gz", part.1)));
+        assert!(listed.flatten().map(i64::from).eq(arrays[part.0].iter().copied()), "{}", part.0);
+    }
+    if all() {
+        let dataset = read_func(&directory.join("peptide_multi_class_dataset.csv.gz"), &split).unwrap();
+        assert_eq!(dataset.check(), Ok(()));
+        assert_eq!(dataset.graphs.iter().map(|graph| graph.nodes).sum::<usize>(), 2_344_859);
+        assert_eq!(dataset.graphs.iter().map(|graph| graph.edges.len()).sum::<usize>(), 4_773_974);
+        for (graph, labels) in dataset.graphs.iter().zip(number_rows(&directory.join("raw/graph-label.csv.gz"))) {
+            assert_eq!(graph.targets, Targets::GraphValues(labels.iter().map(|&label| label as f32).collect()));
+        }
+    }
 }
 
 #[test]
