@@ -29,6 +29,7 @@ pub use writer::CacheWriter;
 
 use crate::dataset::Schema;
 use crate::graph::Graph;
+use crate::meter::{Meter, Progress};
 use crate::problem::{Fault, Problem};
 
 const MAGIC: [u8; 8] = *b"GDGRAPHS";
@@ -272,6 +273,36 @@ pub fn open_or_build(
     let schema = build(&mut writer)?;
     writer.finish(&schema)?;
     CachedGraphs::open(&path, key)
+}
+
+/// The same for graphs that are read one by one from files, of which there are about `expected`.
+///
+/// # Errors
+/// As [`open_or_build`].
+pub(crate) fn keep<G: Iterator<Item = Result<Graph, Problem>>>(
+    directory: &Path,
+    reader: &str,
+    file: &Path,
+    schema: Schema,
+    expected: u64,
+    graphs: impl FnOnce() -> Result<G, Problem>,
+    progress: &mut Progress<'_>,
+) -> Result<CachedGraphs, Problem> {
+    let mut silent = |_, _| {};
+    let key = CacheKey::of(reader, std::iter::once(file), &mut Meter::new(std::iter::empty(), 1, &mut silent))?;
+    let name = reader.split(' ').next().unwrap_or(reader);
+    open_or_build(directory, name, &key, |writer| {
+        let mut done = 0;
+        for graph in graphs()? {
+            writer.push(&graph?)?;
+            done += 1;
+            if done % 1024 == 0 {
+                progress(done, expected.max(done));
+            }
+        }
+        progress(done, done);
+        Ok(schema)
+    })
 }
 
 #[expect(unsafe_code, reason = "a mapping is only as fixed as its file, which no type can promise")]

@@ -67,6 +67,17 @@ impl Fault for MappingFault {
     }
 }
 
+/// What the numbers of the official set mean, with so many words: 98 types, 10,030 attributes, depths up to
+/// [`DEEPEST`]; two kinds of edges in two directions.
+pub fn schema(words: usize) -> Schema {
+    Schema {
+        node_features: FeatureSchema::Categorical(vec![98, 10_030, DEEPEST as usize + 1]),
+        edge_features: FeatureSchema::Categorical(vec![2, 2]),
+        targets: TargetSchema::SubTokens(words + 2),
+        names: Names::default(),
+    }
+}
+
 impl Code2 {
     /// Reads the directory that holds `raw/`, `split/` and `mapping/`, through a cached file in the directory `cache`.
     ///

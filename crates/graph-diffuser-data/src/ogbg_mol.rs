@@ -7,17 +7,26 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::csv_layout::{self, Layout, csv_file};
-use crate::dataset::{Dataset, FeatureSchema, TargetSchema};
+use crate::dataset::{Dataset, FeatureSchema, Names, Schema, TargetSchema};
 use crate::meter::Progress;
+use crate::molecule::ogb_features::{ATOM_FEATURES, BOND_FEATURES};
 use crate::number_rows::Rows;
 use crate::problem::Problem;
 
-/// Table sizes of atom features: atomic number, chirality, total degree, formal charge, hydrogens, radical
-/// electrons, hybridisation, aromatic, in a ring.
-pub const ATOM_FEATURES: [usize; 9] = [119, 5, 12, 12, 10, 6, 6, 2, 2];
+/// What is predicted in ogbg-molhiv.
+pub const HIV: TargetSchema = TargetSchema::GraphLabels(1);
+/// What is predicted in ogbg-molpcba.
+pub const PCBA: TargetSchema = TargetSchema::GraphLabels(128);
 
-/// Table sizes of bond features: type, stereo, conjugated.
-pub const BOND_FEATURES: [usize; 3] = [5, 6, 2];
+/// What the numbers of such molecules mean.
+pub fn schema(targets: TargetSchema) -> Schema {
+    Schema {
+        node_features: FeatureSchema::Categorical(ATOM_FEATURES.to_vec()),
+        edge_features: FeatureSchema::Categorical(BOND_FEATURES.to_vec()),
+        targets,
+        names: Names::default(),
+    }
+}
 
 /// Reads molecules and what is to be predicted of each, through a cached file in the directory `cache`.
 ///

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use crate::csv_layout::{self, Layout};
-use crate::dataset::{Dataset, FeatureSchema, TargetSchema};
+use crate::dataset::{Dataset, FeatureSchema, Names, Schema, TargetSchema};
 use crate::meter::Progress;
 use crate::problem::Problem;
 
@@ -14,6 +14,16 @@ pub const GROUPS: usize = 37;
 /// Association strengths of an edge, each from 0 to 1.
 pub const STRENGTHS: usize = 7;
 
+/// What the numbers mean.
+pub fn schema() -> Schema {
+    Schema {
+        node_features: FeatureSchema::None,
+        edge_features: FeatureSchema::Float(STRENGTHS),
+        targets: TargetSchema::GraphClasses(GROUPS),
+        names: Names::default(),
+    }
+}
+
 /// Reads the directory that holds `raw/` and `split/`, through a cached file in the directory `cache`.
 ///
 /// # Errors
@@ -21,9 +31,9 @@ pub const STRENGTHS: usize = 7;
 pub fn read(directory: &Path, cache: &Path, progress: &mut Progress<'_>) -> Result<Dataset, Problem> {
     let layout = Layout {
         add_reverses: true,
-        node_features: Some(FeatureSchema::None),
-        edge_features: Some(FeatureSchema::Float(STRENGTHS)),
-        targets: Some(TargetSchema::GraphClasses(GROUPS)),
+        node_features: Some(schema().node_features),
+        edge_features: Some(schema().edge_features),
+        targets: Some(schema().targets),
         split: None,
     };
     csv_layout::read_named("ogbg-ppa", directory, &layout, cache, progress)

@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 use columns::{Column, Table, numbered, rows, rows_if_any, signed};
 
+use serde::{Deserialize, Serialize};
+
 use crate::csv_layout::LARGEST_NODES;
 use crate::dataset::{Dataset, Graphs, Names, Schema, Splits, TargetSchema};
 use crate::graph::{Graph, Targets};
@@ -23,7 +25,8 @@ use crate::number_rows::{RowFault, Rows, real, whole};
 use crate::problem::{Fault, Problem};
 
 /// What features are taken from, where a set has both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Preferred {
     /// Categories.
     #[default]

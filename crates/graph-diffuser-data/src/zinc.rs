@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use crate::csv_layout::{self, Layout};
-use crate::dataset::{Dataset, FeatureSchema, Names, TargetSchema};
+use crate::dataset::{Dataset, FeatureSchema, Names, Schema, TargetSchema};
 use crate::meter::Progress;
 use crate::problem::Problem;
 
@@ -18,6 +18,21 @@ pub const ATOM_TYPES: [&str; 28] = [
 /// Bond types of the Kekulé form.
 pub const BOND_TYPES: [&str; 4] = ["none", "single", "double", "triple"];
 
+/// What the numbers mean.
+pub fn schema() -> Schema {
+    Schema {
+        node_features: FeatureSchema::Categorical(vec![ATOM_TYPES.len()]),
+        edge_features: FeatureSchema::Categorical(vec![BOND_TYPES.len()]),
+        targets: TargetSchema::GraphValues(1),
+        names: Names {
+            targets: vec!["constrained solubility".into()],
+            node_categories: vec![ATOM_TYPES.map(String::from).to_vec()],
+            edge_categories: vec![BOND_TYPES.map(String::from).to_vec()],
+            ..Names::default()
+        },
+    }
+}
+
 /// Reads the directory that holds `raw/` and `split/`, through a cached file in the directory `cache`.
 ///
 /// # Errors
@@ -25,17 +40,12 @@ pub const BOND_TYPES: [&str; 4] = ["none", "single", "double", "triple"];
 pub fn read(directory: &Path, cache: &Path, progress: &mut Progress<'_>) -> Result<Dataset, Problem> {
     let layout = Layout {
         add_reverses: false,
-        node_features: Some(FeatureSchema::Categorical(vec![ATOM_TYPES.len()])),
-        edge_features: Some(FeatureSchema::Categorical(vec![BOND_TYPES.len()])),
-        targets: Some(TargetSchema::GraphValues(1)),
+        node_features: Some(schema().node_features),
+        edge_features: Some(schema().edge_features),
+        targets: Some(schema().targets),
         split: None,
     };
     let mut dataset = csv_layout::read_named("zinc", directory, &layout, cache, progress)?;
-    dataset.schema.names = Names {
-        targets: vec!["constrained solubility".into()],
-        node_categories: vec![ATOM_TYPES.map(String::from).to_vec()],
-        edge_categories: vec![BOND_TYPES.map(String::from).to_vec()],
-        ..Names::default()
-    };
+    dataset.schema.names = schema().names;
     Ok(dataset)
 }
