@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cache::CachedGraphs;
 use crate::graph::{Features, Graph, GraphError, Targets};
 
 /// What a column of features may hold.
@@ -80,6 +81,38 @@ pub struct Schema {
     pub names: Names,
 }
 
+impl Schema {
+    /// Whether the numbers mean the same, whatever they are called.
+    pub fn has_numbers_of(&self, other: &Self) -> bool {
+        self.node_features == other.node_features
+            && self.edge_features == other.edge_features
+            && self.targets == other.targets
+    }
+
+    /// The part of a graph that does not fit: `node features`, `edge features` or `targets`.
+    pub fn misfit(&self, graph: &Graph) -> Option<&'static str> {
+        if !fits(&graph.node_features, &self.node_features) {
+            return Some("node features");
+        }
+        if !fits(&graph.edge_features, &self.edge_features) {
+            return Some("edge features");
+        }
+        let targets_fit = match (&graph.targets, self.targets) {
+            (Targets::NodeClasses(classes), TargetSchema::NodeClasses(count)) => {
+                classes.iter().all(|&class| (class as usize) < count)
+            }
+            (Targets::GraphValues(values), TargetSchema::GraphValues(count)) => values.len() == count,
+            (Targets::GraphValues(values), TargetSchema::GraphLabels(count)) => {
+                values.len() == count && values.iter().all(|value| value.is_nan() || *value == 0.0 || *value == 1.0)
+            }
+            (Targets::GraphClass(class), TargetSchema::GraphClasses(count)) => (*class as usize) < count,
+            (Targets::SubTokens(_), TargetSchema::SubTokens(_)) | (Targets::Links(_), TargetSchema::Links) => true,
+            _ => false,
+        };
+        (!targets_fit).then_some("targets")
+    }
+}
+
 /// One part of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -103,11 +136,19 @@ pub struct Splits {
     pub test: Vec<usize>,
 }
 
-/// Graphs by number, wherever they are kept.
-#[derive(Debug, Clone, PartialEq)]
+/// Graphs by number, wherever they are kept; equal when they hold the same graphs.
+#[derive(Debug, Clone)]
 pub enum Graphs {
     /// In memory.
     Listed(Vec<Graph>),
+    /// In a mapped file.
+    Cached(CachedGraphs),
+}
+
+impl PartialEq for Graphs {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().eq(other.iter())
+    }
 }
 
 impl Graphs {
@@ -115,6 +156,7 @@ impl Graphs {
     pub fn len(&self) -> usize {
         match self {
             Self::Listed(graphs) => graphs.len(),
+            Self::Cached(graphs) => graphs.len(),
         }
     }
 
@@ -127,6 +169,7 @@ impl Graphs {
     pub fn get(&self, number: usize) -> Cow<'_, Graph> {
         match self {
             Self::Listed(graphs) => Cow::Borrowed(&graphs[number]),
+            Self::Cached(graphs) => Cow::Owned(graphs.get(number)),
         }
     }
 
@@ -134,6 +177,7 @@ impl Graphs {
     pub fn nodes(&self, number: usize) -> usize {
         match self {
             Self::Listed(graphs) => graphs[number].nodes,
+            Self::Cached(graphs) => graphs.nodes(number),
         }
     }
 
@@ -199,29 +243,13 @@ impl Dataset {
     /// # Errors
     /// The first fault found, with the graph's number.
     pub fn check(&self) -> Result<(), DatasetError> {
-        for (number, graph) in self.graphs.iter().enumerate() {
+        // A cached file was checked against its schema when it was opened.
+        let is_checked = matches!(&self.graphs, Graphs::Cached(cached) if cached.schema().has_numbers_of(&self.schema));
+        let unchecked = if is_checked { 0 } else { self.graphs.len() };
+        for (number, graph) in self.graphs.iter().take(unchecked).enumerate() {
             graph.check().map_err(|source| DatasetError::Graph { graph: number, source })?;
-            let misfit = |part| Err(DatasetError::Schema { graph: number, part });
-            if !fits(&graph.node_features, &self.schema.node_features) {
-                return misfit("node features");
-            }
-            if !fits(&graph.edge_features, &self.schema.edge_features) {
-                return misfit("edge features");
-            }
-            let targets_fit = match (&graph.targets, self.schema.targets) {
-                (Targets::NodeClasses(classes), TargetSchema::NodeClasses(count)) => {
-                    classes.iter().all(|&class| (class as usize) < count)
-                }
-                (Targets::GraphValues(values), TargetSchema::GraphValues(count)) => values.len() == count,
-                (Targets::GraphValues(values), TargetSchema::GraphLabels(count)) => {
-                    values.len() == count && values.iter().all(|value| value.is_nan() || *value == 0.0 || *value == 1.0)
-                }
-                (Targets::GraphClass(class), TargetSchema::GraphClasses(count)) => (*class as usize) < count,
-                (Targets::SubTokens(_), TargetSchema::SubTokens(_)) | (Targets::Links(_), TargetSchema::Links) => true,
-                _ => false,
-            };
-            if !targets_fit {
-                return misfit("targets");
+            if let Some(part) = self.schema.misfit(&graph) {
+                return Err(DatasetError::Schema { graph: number, part });
             }
         }
         let graphs = self.graphs.len();
@@ -285,7 +313,7 @@ mod tests {
     #[test]
     fn a_label_must_be_zero_one_or_missing() {
         let mut dataset = one_graph();
-        let Graphs::Listed(graphs) = &mut dataset.graphs;
+        let Graphs::Listed(graphs) = &mut dataset.graphs else { panic!("the graphs are listed") };
         graphs[0].targets = Targets::GraphValues(vec![0.5, 1.0]);
         assert_eq!(dataset.check(), Err(DatasetError::Schema { graph: 0, part: "targets" }));
     }

@@ -1,0 +1,139 @@
+//! Writing a file of cached graphs: under another name until it is complete and on disk.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::Crc;
+
+use super::{CHECKSUM, CacheFault, CacheKey, ENTRY, HEADER, MAGIC, VERSION, checksum, record};
+use crate::dataset::Schema;
+use crate::graph::Graph;
+use crate::problem::Problem;
+
+/// Writes graphs one after another; nothing is seen of them before [`CacheWriter::finish`].
+#[derive(Debug)]
+pub struct CacheWriter {
+    path: PathBuf,
+    partial: PartialFile,
+    file: BufWriter<File>,
+    key: CacheKey,
+    offset: u64,
+    table: Vec<u8>,
+    record: Vec<u8>,
+}
+
+impl CacheWriter {
+    /// Begins a file beside the place where it will stand, making its directory if need be.
+    ///
+    /// # Errors
+    /// When nothing can be written there.
+    pub fn create(path: &Path, key: &CacheKey) -> Result<Self, Problem> {
+        let begin = || {
+            fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+            let (partial, file) = PartialFile::create(path)?;
+            let mut file = BufWriter::with_capacity(1 << 18, file);
+            file.write_all(&[0; HEADER])?;
+            Ok((partial, file))
+        };
+        let (partial, file) = begin().map_err(|error| Problem::new(path, CacheFault::Write(error)))?;
+        let (table, record) = (vec![], vec![]);
+        Ok(Self { path: path.to_owned(), partial, file, key: *key, offset: HEADER as u64, table, record })
+    }
+
+    /// Adds a graph.
+    ///
+    /// # Errors
+    /// When the graph is beyond what is stored or the disk is full.
+    pub fn push(&mut self, graph: &Graph) -> Result<(), Problem> {
+        self.record.clear();
+        let number = self.table.len() / ENTRY;
+        record::encode(graph, &mut self.record)
+            .ok_or_else(|| Problem::new(&self.path, CacheFault::TooLarge { graph: number }))?;
+        let mut crc = Crc::new();
+        crc.update(&self.record);
+        self.table.extend(self.offset.to_le_bytes());
+        self.table.extend((graph.nodes as u32).to_le_bytes());
+        self.table.extend(crc.sum().to_le_bytes());
+        self.offset += self.record.len() as u64;
+        self.file.write_all(&self.record).map_err(|error| Problem::new(&self.path, CacheFault::Write(error)))
+    }
+
+    /// Completes the file, has it written to disk and gives it its name.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish(self, schema: &Schema) -> Result<(), Problem> {
+        let path = self.path.clone();
+        self.complete(schema).map_err(|error| Problem::new(&path, CacheFault::Write(error)))
+    }
+
+    fn complete(mut self, schema: &Schema) -> io::Result<()> {
+        let mut tail = serde_json::to_vec(schema)?;
+        let table_offset = self.offset + tail.len() as u64;
+        let graphs = (self.table.len() / ENTRY) as u64;
+        tail.append(&mut self.table);
+        self.file.write_all(&tail)?;
+        let mut header = Vec::with_capacity(HEADER);
+        header.extend(MAGIC);
+        header.extend(VERSION.to_le_bytes());
+        header.extend([0; 4]);
+        header.extend(self.key.0);
+        for number in [graphs, self.offset, table_offset, self.offset + tail.len() as u64] {
+            header.extend(number.to_le_bytes());
+        }
+        let checksum = checksum(&header, &tail);
+        header[CHECKSUM].copy_from_slice(&checksum.to_le_bytes());
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.write_all(&header)?;
+        self.file.flush()?;
+        self.file.get_ref().sync_all()?;
+        self.partial.rename(&self.path)
+    }
+}
+
+/// A file that disappears unless it is given its name.
+#[derive(Debug)]
+struct PartialFile(Option<PathBuf>);
+
+impl PartialFile {
+    /// Beside the place where it will stand, under a name that no other writer has.
+    fn create(path: &Path) -> io::Result<(Self, File)> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let mut partial = path.as_os_str().to_owned();
+            partial.push(format!(".{}-{count}.partial", std::process::id()));
+            match OpenOptions::new().write(true).create_new(true).open(&partial) {
+                // Another machine may have a process of this number, or one that was killed may have left its file.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+                Ok(file) => return Ok((Self(Some(partial.into())), file)),
+            }
+        }
+    }
+
+    fn rename(mut self, path: &Path) -> io::Result<()> {
+        if let Some(partial) = &self.0 {
+            fs::rename(partial, path)?;
+            self.0 = None;
+        }
+        // The new name is on disk only when its directory is; not every system lets a directory be opened.
+        if let Some(directory) = path.parent()
+            && let Ok(directory) = File::open(directory)
+        {
+            let _ = directory.sync_all();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for PartialFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // Nothing depends on it: the next writer has another name.
+            let _ = fs::remove_file(path);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! What is to be predicted, as written, and what task that makes.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::fault::{JsonFault, Refused};
+use super::features::{Categories, category_name};
+use super::record::{Record, both_ways, pairs, wrong};
+use crate::dataset::TargetSchema;
+use crate::graph::Targets;
+
+/// What is predicted, before the file says of how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
+    /// Real numbers for the graph, from `target`.
+    GraphValues,
+    /// Yes-or-no labels for the graph, from `target`.
+    GraphLabels,
+    /// One class for the graph, from `target`.
+    GraphClasses,
+    /// One class for every node, from `node_targets`.
+    NodeClasses,
+    /// Pairs of nodes, from `links`.
+    Links,
+}
+
+impl Task {
+    fn key(self) -> &'static str {
+        match self {
+            Self::GraphValues | Self::GraphLabels | Self::GraphClasses => "target",
+            Self::NodeClasses => "node_targets",
+            Self::Links => "links",
+        }
+    }
+}
+
+/// The target of one line as it is written.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Written {
+    /// Numbers, with `None` for null; `listed` where they stand in a list.
+    Numbers { values: Vec<Option<f64>>, listed: bool },
+    /// One class, by name.
+    Class(String),
+    /// Classes by number in the reader's table.
+    NodeClasses(Vec<u32>),
+    /// Pairs.
+    Links(Vec<[u32; 2]>),
+}
+
+/// What is predicted, the names of the classes, and the targets of all graphs.
+pub(super) type Finished = (TargetSchema, Vec<String>, Vec<Targets>);
+
+/// Reads the targets of all lines.
+#[derive(Debug, Default)]
+pub(super) struct TargetReader {
+    pub(super) task: Option<Task>,
+    node_classes: Categories,
+    /// The key that the first line has its target under, and that line.
+    key: Option<&'static str>,
+}
+
+impl TargetReader {
+    pub(super) fn new(task: Option<Task>) -> Self {
+        Self { task, ..Self::default() }
+    }
+
+    pub(super) fn read(&mut self, record: &Record, nodes: usize, directed: bool) -> Result<Written, Refused> {
+        let key = self.key_of(record)?;
+        let Some(value) = record.get(key) else {
+            let why = "every graph needs a target to learn from; null stands for a value that is not known";
+            return Err(JsonFault::MissingKey { key, why }.into());
+        };
+        match key {
+            "links" => Ok(Written::Links(both_ways(&pairs(value, key, nodes)?, directed))),
+            "node_targets" => self.node_classes(value, nodes),
+            _ => graph_target(value),
+        }
+    }
+
+    fn key_of(&mut self, record: &Record) -> Result<&'static str, Refused> {
+        if let Some(task) = self.task {
+            return Ok(task.key());
+        }
+        let mut present = ["target", "node_targets", "links"].into_iter().filter(|key| record.get(key).is_some());
+        let found = present.next();
+        let second = present.next().or(match (self.key, found) {
+            (Some(earlier), Some(found)) if earlier != found => Some(earlier),
+            _ => None,
+        });
+        match (found, second) {
+            (Some(first), Some(second)) => Err(Refused::at(first, JsonFault::TwoTargets { first, second })),
+            (found, _) => {
+                self.key = self.key.or(found);
+                self.key.ok_or_else(|| JsonFault::NoTargets.into())
+            }
+        }
+    }
+
+    fn node_classes(&mut self, value: &Value, nodes: usize) -> Result<Written, Refused> {
+        let key = "node_targets";
+        let Value::Array(items) = value else {
+            return Err(Refused::at(key, wrong("a list of classes, one a node", value)));
+        };
+        if items.len() != nodes {
+            return Err(Refused::at(key, JsonFault::Rows { what: "nodes", found: items.len(), expected: nodes }));
+        }
+        let mut classes = Vec::with_capacity(nodes);
+        for (place, item) in items.iter().enumerate() {
+            let name = category_name(item)
+                .ok_or_else(|| Refused::at(format!("{key}[{place}]"), wrong("a string or a whole number", item)))?;
+            classes.push(self.node_classes.get_or_add(&name));
+        }
+        Ok(Written::NodeClasses(classes))
+    }
+
+    /// What task the targets make, and the targets; `lines` are the lines they stand on.
+    ///
+    /// Faults come with the line they were found in.
+    pub(super) fn finish(self, written: Vec<Written>, lines: &[u64]) -> Result<Finished, Vec<(u64, Refused)>> {
+        let task = self.task.unwrap_or_else(|| infer(&written));
+        let mut targets = Vec::with_capacity(written.len());
+        let mut faults = Vec::new();
+        let width = match written.first() {
+            Some(Written::Numbers { values, .. }) => values.len(),
+            _ => 1,
+        };
+        let mut classes = if task == Task::NodeClasses { self.node_classes } else { Categories::default() };
+        for (written, &line) in written.into_iter().zip(lines) {
+            match one(task, written, width, &mut classes) {
+                Ok(target) => targets.push(target),
+                Err(refused) => faults.push((line, refused)),
+            }
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let (names, renumbered) = classes.sorted();
+        for target in &mut targets {
+            match target {
+                Targets::GraphClass(class) => *class = renumbered[*class as usize],
+                Targets::NodeClasses(classes) => {
+                    for class in classes {
+                        *class = renumbered[*class as usize];
+                    }
+                }
+                _ => {}
+            }
+        }
+        let schema = match task {
+            Task::GraphValues => TargetSchema::GraphValues(width),
+            Task::GraphLabels => TargetSchema::GraphLabels(width),
+            Task::GraphClasses => TargetSchema::GraphClasses(names.len()),
+            Task::NodeClasses => TargetSchema::NodeClasses(names.len()),
+            Task::Links => TargetSchema::Links,
+        };
+        Ok((schema, names, targets))
+    }
+}
+
+fn graph_target(value: &Value) -> Result<Written, Refused> {
+    let number = |value: &Value, key: String| match value {
+        Value::Null => Ok(None),
+        Value::Bool(truth) => Ok(Some(f64::from(u8::from(*truth)))),
+        Value::Number(number) => {
+            let value = number.as_f64().unwrap_or(f64::INFINITY);
+            let fits = (value as f32).is_finite();
+            if fits { Ok(Some(value)) } else { Err(Refused::at(key, JsonFault::TooLarge { value })) }
+        }
+        other => Err(Refused::at(key, wrong("a number, true, false or null", other))),
+    };
+    match value {
+        Value::String(class) => Ok(Written::Class(class.clone())),
+        Value::Array(items) if items.is_empty() => Err(Refused::at("target", wrong("at least one number", value))),
+        Value::Array(items) => {
+            let values = items.iter().enumerate().map(|(place, item)| number(item, format!("target[{place}]")));
+            Ok(Written::Numbers { values: values.collect::<Result<_, _>>()?, listed: true })
+        }
+        Value::Object(_) => Err(Refused::at("target", wrong("a number, a list of numbers or a class", value))),
+        other => Ok(Written::Numbers { values: vec![number(other, "target".into())?], listed: false }),
+    }
+}
+
+/// Labels where all is 0, 1 or unknown, values where it is not, classes where the first is a string.
+fn infer(written: &[Written]) -> Task {
+    let label = |value: &Option<f64>| value.is_none_or(|value| value == 0.0 || value == 1.0);
+    match written.first() {
+        Some(Written::Class(_)) => Task::GraphClasses,
+        Some(Written::NodeClasses(_)) => Task::NodeClasses,
+        Some(Written::Links(_)) => Task::Links,
+        _ => {
+            let all = written.iter().all(|written| match written {
+                Written::Numbers { values, .. } => values.iter().all(label),
+                _ => true,
+            });
+            if all { Task::GraphLabels } else { Task::GraphValues }
+        }
+    }
+}
+
+fn one(task: Task, written: Written, width: usize, classes: &mut Categories) -> Result<Targets, Refused> {
+    let mixed = |found, expected| Refused::at("target", JsonFault::MixedTargets { found, expected });
+    match (task, written) {
+        (Task::Links, Written::Links(pairs)) => Ok(Targets::Links(pairs)),
+        (Task::NodeClasses, Written::NodeClasses(classes)) => Ok(Targets::NodeClasses(classes)),
+        (Task::GraphClasses, Written::Class(name)) => Ok(Targets::GraphClass(classes.get_or_add(&name))),
+        (Task::GraphClasses, Written::Numbers { values, listed: false }) => match values.as_slice() {
+            [Some(value)] if value.fract() == 0.0 && value.abs() < 1e15 => {
+                Ok(Targets::GraphClass(classes.get_or_add(&format!("{value:.0}"))))
+            }
+            [Some(_)] => Err(mixed("a number that is not whole", "classes")),
+            _ => Err(mixed("null", "classes")),
+        },
+        (Task::GraphClasses, Written::Numbers { .. }) => Err(mixed("a list", "classes")),
+        (Task::GraphValues | Task::GraphLabels, Written::Numbers { values, .. }) => {
+            if values.len() != width {
+                return Err(Refused::at("target", JsonFault::Ragged { found: values.len(), expected: width }));
+            }
+            if task == Task::GraphLabels && values.iter().flatten().any(|&value| value != 0.0 && value != 1.0) {
+                return Err(mixed("a number other than 0 and 1", "labels"));
+            }
+            Ok(Targets::GraphValues(values.iter().map(|value| value.map_or(f32::NAN, |value| value as f32)).collect()))
+        }
+        (Task::GraphValues | Task::GraphLabels, Written::Class(_)) => Err(mixed("a string", "numbers")),
+        (Task::Links | Task::NodeClasses, _) | (_, Written::Links(_) | Written::NodeClasses(_)) => {
+            unreachable!("the key of the task was read")
+        }
+    }
+}
+
+/// Targets that fit `schema` and say nothing, for graphs to be predicted.
+pub(super) fn unknown(schema: TargetSchema, nodes: usize) -> Targets {
+    match schema {
+        TargetSchema::NodeClasses(_) => Targets::NodeClasses(vec![0; nodes]),
+        TargetSchema::GraphValues(count) | TargetSchema::GraphLabels(count) => {
+            Targets::GraphValues(vec![f32::NAN; count])
+        }
+        TargetSchema::GraphClasses(_) => Targets::GraphClass(0),
+        TargetSchema::SubTokens(_) => Targets::SubTokens(Vec::new()),
+        TargetSchema::Links => Targets::Links(Vec::new()),
+    }
+}

@@ -1,0 +1,125 @@
+//! The nine atom and three bond features of the Open Graph Benchmark.
+//!
+//! Every feature is an index into a list of values; what the list does not have takes the last index.
+
+use cosmolkit::{BondOrder, BondStereo, ChiralTag, Hybridization};
+
+use super::Molecule;
+use crate::graph::{Features, Graph, Targets};
+
+/// Sizes of the tables of an atom: atomic number, chirality, degree, charge, hydrogens, radical electrons,
+/// hybridisation, aromatic, in a ring.
+pub const ATOM_FEATURES: [usize; 9] = [119, 5, 12, 12, 10, 6, 6, 2, 2];
+
+/// Sizes of the tables of a bond: type, stereo, conjugated.
+pub const BOND_FEATURES: [usize; 3] = [5, 6, 2];
+
+impl Molecule {
+    /// The graph of OGB's `smiles2graph`: atoms in the order of the SMILES, each bond followed by its reverse.
+    ///
+    /// Its targets are an empty list of values, for the caller to replace.
+    pub fn ogb_graph(&self) -> Graph {
+        let rings = self.rings();
+        let atoms = self.inner.atoms();
+        let mut nodes = Vec::with_capacity(ATOM_FEATURES.len() * atoms.len());
+        for (atom, ring) in atoms.iter().zip(rings.atoms) {
+            // Unsanitised atoms outside brackets have no count yet; what is written is all there is.
+            let hydrogens = atom.total_hydrogens().unwrap_or_else(|_| i32::from(atom.explicit_hydrogens()));
+            let degree = atom.degree() as i32 + hydrogens;
+            nodes.extend([
+                index(i32::from(atom.atomic_number()) - 1, ATOM_FEATURES[0]),
+                chirality(atom.chiral_tag()),
+                index(degree, ATOM_FEATURES[2]),
+                index(i32::from(atom.formal_charge()) + 5, ATOM_FEATURES[3]),
+                index(hydrogens, ATOM_FEATURES[4]),
+                index(i32::from(atom.radical_electrons()), ATOM_FEATURES[5]),
+                hybridisation(atom.hybridization()),
+                u32::from(atom.is_aromatic()),
+                u32::from(ring),
+            ]);
+        }
+        let bonds = self.inner.bonds();
+        let mut edges = Vec::with_capacity(2 * bonds.len());
+        let mut kinds = Vec::with_capacity(2 * BOND_FEATURES.len() * bonds.len());
+        for (bond, [begin, end]) in bonds.iter().zip(self.bond_ends()) {
+            let kind = [bond_type(bond.order()), stereo(bond.stereo()), u32::from(bond.is_conjugated())];
+            edges.extend([[begin, end], [end, begin]]);
+            kinds.extend(kind);
+            kinds.extend(kind);
+        }
+        Graph {
+            nodes: atoms.len(),
+            edges,
+            node_features: Features::Categorical { columns: ATOM_FEATURES.len(), values: nodes },
+            edge_features: Features::Categorical { columns: BOND_FEATURES.len(), values: kinds },
+            targets: Targets::GraphValues(Vec::new()),
+        }
+    }
+}
+
+/// The value itself, or the last index of its table if it has none of its own.
+fn index(value: i32, size: usize) -> u32 {
+    let last = size as u32 - 1;
+    u32::try_from(value).map_or(last, |value| value.min(last))
+}
+
+fn chirality(tag: ChiralTag) -> u32 {
+    match tag {
+        ChiralTag::Unspecified => 0,
+        ChiralTag::TetrahedralCw => 1,
+        ChiralTag::TetrahedralCcw => 2,
+        ChiralTag::Other => 3,
+        _ => 4,
+    }
+}
+
+fn hybridisation(kind: Hybridization) -> u32 {
+    match kind {
+        Hybridization::Sp => 0,
+        Hybridization::Sp2 => 1,
+        Hybridization::Sp3 => 2,
+        Hybridization::Sp3d => 3,
+        Hybridization::Sp3d2 => 4,
+        _ => 5,
+    }
+}
+
+fn bond_type(order: BondOrder) -> u32 {
+    match order {
+        BondOrder::Single => 0,
+        BondOrder::Double => 1,
+        BondOrder::Triple => 2,
+        BondOrder::Aromatic => 3,
+        _ => 4,
+    }
+}
+
+fn stereo(stereo: BondStereo) -> u32 {
+    match stereo {
+        BondStereo::None => 0,
+        BondStereo::Z => 1,
+        BondStereo::E => 2,
+        BondStereo::Cis => 3,
+        BondStereo::Trans => 4,
+        _ => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_of_the_benchmark_has_its_features() {
+        let graph = Molecule::from_smiles("Cl[C@H](/C=C/C)Br").unwrap().ogb_graph();
+        assert_eq!(graph.check(), Ok(()));
+        let (Features::Categorical { values: atoms, .. }, Features::Categorical { values: bonds, .. }) =
+            (&graph.node_features, &graph.edge_features)
+        else {
+            panic!("both are categories")
+        };
+        assert_eq!(atoms[9..18], [5, 2, 4, 5, 1, 0, 2, 0, 0]);
+        assert_eq!(graph.edges[4..6], [[2, 3], [3, 2]]);
+        assert_eq!(bonds[12..18], [1, 2, 0, 1, 2, 0]);
+    }
+}

@@ -1,0 +1,139 @@
+//! Bemis–Murcko scaffolds: ring systems and what links them.
+//!
+//! As `RDKit`'s `MurckoDecompose`: atoms in rings and on the ways between rings are kept, atoms that hang on these by a
+//! double bond as well; an aromatic hetero atom that lost a substituent gets a hydrogen. The key of a scaffold is its
+//! canonical SMILES without stereochemistry, empty for a molecule without rings.
+
+use cosmolkit::{AtomId, BondOrder, ChiralTag, CoordinateBlock, MoleculeProperties, SmilesWriteParams};
+
+use super::{Molecule, MoleculeFault, guarded};
+
+impl Molecule {
+    /// The canonical SMILES of the scaffold; empty if the molecule has no ring.
+    ///
+    /// # Errors
+    /// The scaffold cannot be written, which is not known to happen to a sanitised molecule.
+    pub fn scaffold(&self) -> Result<String, MoleculeFault> {
+        let removed = self.outside_scaffold();
+        if removed.len() == self.atoms() {
+            return Ok(String::new());
+        }
+        guarded(self.atoms(), || self.write_scaffold(&removed))?.map_err(|reason| MoleculeFault::Chemistry { reason })
+    }
+
+    /// Atoms that are neither in the scaffold nor double-bonded to it.
+    fn outside_scaffold(&self) -> Vec<usize> {
+        let atoms = &self.inner.topology().adjacency;
+        let mut kept = vec![true; self.atoms()];
+        let in_ring = self.rings().atoms;
+        // Whatever hangs on one bond and is in no ring falls off, until nothing does. In a fragment without rings
+        // the last atom has no bond left and falls as well.
+        let mut degree: Vec<usize> = (0..kept.len()).map(|atom| atoms.neighbors_of(atom).len()).collect();
+        let mut ends: Vec<usize> = (0..kept.len()).filter(|&atom| degree[atom] <= 1 && !in_ring[atom]).collect();
+        while let Some(atom) = ends.pop() {
+            if !std::mem::replace(&mut kept[atom], false) {
+                continue;
+            }
+            for neighbour in atoms.neighbors_of(atom) {
+                let other = neighbour.atom_index;
+                degree[other] = degree[other].saturating_sub(1);
+                if kept[other] && degree[other] <= 1 && !in_ring[other] {
+                    ends.push(other);
+                }
+            }
+        }
+        self.drop_ringless_fragments(&mut kept, &in_ring);
+        let bonds = self.inner.bonds();
+        let hangs = |atom: usize| {
+            atoms.neighbors_of(atom).iter().any(|neighbour| {
+                kept[neighbour.atom_index] && bonds[neighbour.bond.index()].order() == BondOrder::Double
+            })
+        };
+        (0..kept.len()).filter(|&atom| !kept[atom] && !hangs(atom)).collect()
+    }
+
+    /// A cycle that only a bond to a metal closes is no ring, and does not fall off by itself.
+    fn drop_ringless_fragments(&self, kept: &mut [bool], in_ring: &[bool]) {
+        let mut reached = in_ring.to_vec();
+        let mut next: Vec<usize> = (0..kept.len()).filter(|&atom| in_ring[atom]).collect();
+        while let Some(atom) = next.pop() {
+            for neighbour in self.inner.topology().adjacency.neighbors_of(atom) {
+                if !std::mem::replace(&mut reached[neighbour.atom_index], true) {
+                    next.push(neighbour.atom_index);
+                }
+            }
+        }
+        kept.iter_mut().zip(reached).for_each(|(kept, reached)| *kept &= reached);
+    }
+
+    fn write_scaffold(&self, removed: &[usize]) -> Result<String, String> {
+        let mut topology = self.inner.topology().clone();
+        let mut stays = vec![true; topology.atoms.len()];
+        for &atom in removed {
+            stays[atom] = false;
+        }
+        for &atom in removed {
+            let beside: Vec<usize> =
+                topology.adjacency.neighbors_of(atom).iter().map(|other| other.atom_index).collect();
+            for other in beside.into_iter().filter(|&other| stays[other]) {
+                let atom = &mut topology.atoms[other];
+                if atom.is_aromatic() && (atom.atomic_number() != 6 || atom.formal_charge() == 1) {
+                    atom.set_explicit_hydrogens(1);
+                } else if atom.no_implicit() || atom.chiral_tag() != ChiralTag::Unspecified {
+                    atom.set_no_implicit(false);
+                    atom.set_explicit_hydrogens(0);
+                    atom.set_chiral_tag(ChiralTag::Unspecified);
+                }
+            }
+        }
+        let text = |error: &dyn std::error::Error| error.to_string();
+        let mut edit = topology.into_batch_edit().map_err(|error| text(&error))?;
+        for &atom in removed {
+            edit.remove_atom(AtomId::new(atom)).map_err(|error| text(&error))?;
+        }
+        let (topology, _) = edit.finish().map_err(|error| text(&error))?;
+        let scaffold =
+            cosmolkit::Molecule::from_parts(topology, CoordinateBlock::default(), MoleculeProperties::default())
+                .map_err(|error| text(&error))?;
+        let params = SmilesWriteParams { isomeric_smiles: false, ..SmilesWriteParams::default() };
+        let written = scaffold.to_smiles_with_params(&params).map_err(|error| text(&error))?;
+        Ok(String::from_utf8_lossy(written.as_bytes()).into_owned())
+    }
+}
+
+/// The scaffold of each molecule: equal keys belong in one part of a split.
+///
+/// A molecule whose scaffold cannot be written is a group of its own.
+pub fn scaffold_groups(molecules: &[Molecule]) -> Vec<String> {
+    let keys = molecules.iter().enumerate().map(|(number, molecule)| {
+        // No SMILES holds a blank, so the name cannot meet a scaffold.
+        molecule.scaffold().unwrap_or_else(|_| format!("molecule {number}"))
+    });
+    keys.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scaffold(smiles: &str) -> String {
+        Molecule::from_smiles(smiles).unwrap().scaffold().unwrap()
+    }
+
+    #[test]
+    fn rings_and_linkers_stay_and_the_rest_falls_off() {
+        assert_eq!(scaffold("Cc1cc(Oc2nccc(CCC)c2)ccc1"), "c1ccc(Oc2ccccn2)cc1");
+        assert_eq!(scaffold("CCCC(C)C"), "");
+        assert_eq!(scaffold("CC.C"), "");
+        assert_eq!(scaffold("CC1CCCC(=O)C1"), "O=C1CCCCC1");
+        assert_eq!(scaffold("Cn1cccc1"), scaffold("c1cc[nH]c1"));
+    }
+
+    #[test]
+    fn a_scaffold_does_not_depend_on_how_it_is_written() {
+        let written = ["OC(=O)c1ccc(cc1)-c1ccncc1", "n1ccc(cc1)-c1ccc(C)cc1", "c1(ccncc1)c1ccccc1"];
+        let molecules = written.map(|smiles| Molecule::from_smiles(smiles).unwrap());
+        let groups = scaffold_groups(&molecules);
+        assert_eq!(groups, [groups[0].as_str(); 3]);
+    }
+}

@@ -1,0 +1,109 @@
+//! Trees by hand, and a small directory of the layout.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// Four methods; the first is a root with two children, the second of which has a child.
+fn small() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let files = [
+        ("raw/num-node-list.csv", "4\n1\n1\n1\n"),
+        ("raw/num-edge-list.csv", "3\n0\n0\n0\n"),
+        ("raw/edge.csv", "0,1\n0,2\n2,3\n"),
+        ("raw/node-feat.csv", "0,2\n1,0\n0,2\n1,1\n0,2\n0,2\n0,2\n"),
+        ("raw/node_is_attributed.csv", "0\n1\n1\n1\n0\n0\n0\n"),
+        ("raw/node_dfs_order.csv", "0\n1\n2\n3\n0\n0\n0\n"),
+        ("raw/node_depth.csv", "0\n1\n1\n25\n0\n0\n0\n"),
+        ("raw/graph-label.csv", "get name\nset size size\nget it\nget other size\n"),
+        ("split/project/train.csv", "1\n0\n"),
+        ("split/project/valid.csv", "2\n"),
+        ("split/project/test.csv", "3\n"),
+        ("mapping/typeidx2type.csv", "type idx,type\n0,Name\n1,arg\n"),
+        ("mapping/attridx2attr.csv", "attr idx,attr\n0,\"se\"\"lf\"\n1,\"a\nb\"\n2,__NONE__\n"),
+    ];
+    for (name, content) in files {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    directory
+}
+
+fn read(directory: &TempDir, code2: Code2) -> Result<Dataset, Problem> {
+    code2.read(directory.path(), &directory.path().join("cache"), &mut |_, _| {})
+}
+
+#[test]
+fn edges_are_the_tree_then_the_way_each_with_its_reverse() {
+    let dataset = read(&small(), Code2::default()).unwrap();
+    let graph = dataset.graphs.get(0);
+    assert_eq!(graph.edges, [[0, 1], [0, 2], [2, 3], [1, 0], [2, 0], [3, 2], [1, 2], [2, 3], [2, 1], [3, 2]]);
+    let kinds = [[0, 0], [0, 0], [0, 0], [0, 1], [0, 1], [0, 1], [1, 0], [1, 0], [1, 1], [1, 1]].concat();
+    assert_eq!(graph.edge_features, Features::Categorical { columns: 2, values: kinds });
+    let nodes = vec![0, 2, 0, 1, 0, 1, 0, 2, 1, 1, 1, 20];
+    assert_eq!(graph.node_features, Features::Categorical { columns: 3, values: nodes });
+    assert_eq!(dataset.schema.node_features, FeatureSchema::Categorical(vec![2, 3, 21]));
+    assert_eq!(dataset.schema.names.node_categories[1], ["se\"lf", "a\nb", "__NONE__"]);
+    assert_eq!(dataset.check(), Ok(()));
+}
+
+#[test]
+fn the_vocabulary_is_that_of_training_and_other_words_keep_apart() {
+    // Training reads graph 1 and then graph 0: size twice, then set, get and name once each in that order.
+    let dataset = read(&small(), Code2::default()).unwrap();
+    assert_eq!(dataset.schema.names.classes, ["size", "set", "get", "name", UNKNOWN, END]);
+    assert_eq!(dataset.schema.targets, TargetSchema::SubTokens(6));
+    let words = |dataset: &Dataset, number| match &dataset.graphs.get(number).targets {
+        Targets::SubTokens(words) => words.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        [0, 1, 2, 3].map(|number| words(&dataset, number)),
+        [vec![2, 3], vec![1, 0, 0], vec![2, 6], vec![2, 7, 0]]
+    );
+    let short = read(&small(), Code2 { words: 2, ..Code2::default() }).unwrap();
+    assert_eq!(short.schema.names.classes, ["size", "set", UNKNOWN, END]);
+    assert_eq!(words(&short, 0), [4, 5]);
+}
+
+#[test]
+fn a_cut_graph_keeps_the_first_nodes() {
+    let dataset = read(&small(), Code2 { largest: Some(3), ..Code2::default() }).unwrap();
+    let graph = dataset.graphs.get(0);
+    assert_eq!((graph.nodes, graph.edges.len()), (3, 6));
+    assert_eq!(graph.edges[4..], [[1, 2], [2, 1]]);
+    assert_eq!(dataset.check(), Ok(()));
+}
+
+#[test]
+fn wrong_files_are_named() {
+    let fault = |name: &str, content: &str| {
+        let directory = small();
+        fs::write(directory.path().join(name), content).unwrap();
+        let problem = read(&directory, Code2::default()).expect_err("the change made the data unusable");
+        problem.to_string().replace(&format!("{}/", directory.path().display()), "")
+    };
+    assert_eq!(
+        fault("raw/node-feat.csv", "0,2\n1,3\n0,2\n1,1\n0,2\n0,2\n0,2\n"),
+        "`raw/node-feat.csv`, line 2, column `2`: category 3 does not exist: there are 3, numbered from 0"
+    );
+    assert_eq!(
+        fault("raw/graph-label.csv", "a\nb\nc\nd\ne\n"),
+        "`raw/graph-label.csv`, line 5: there are more than the 4 rows that `num-node-list` promises"
+    );
+    assert_eq!(
+        fault("raw/num-node-list.csv", "4\n1\n1\n1\n1\n"),
+        "`raw/num-edge-list.csv`: there are only 4 rows, but `num-node-list` promises more"
+    );
+    assert_eq!(
+        fault("raw/node_is_attributed.csv", "0\n2\n1\n1\n0\n0\n0\n"),
+        "`raw/node_is_attributed.csv`, line 2, column `1`: category 2 does not exist: there are 2, numbered from 0"
+    );
+    assert_eq!(
+        fault("mapping/typeidx2type.csv", "type idx,type\n0,Name\n7,arg\n"),
+        "`mapping/typeidx2type.csv`, line 3: row 1 should begin with its number"
+    );
+}

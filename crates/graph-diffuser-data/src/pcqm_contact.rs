@@ -1,0 +1,115 @@
+//! PCQM-Contact of the Long Range Graph Benchmark: which atoms of a molecule touch in space.
+//!
+//! A table of one column, `cxsmiles`; every sixth row is used, molecules without a contact are left out. Hydrogens are
+//! nodes. The split is a shuffle by numpy's generator, 90/5/5.
+
+use std::path::Path;
+
+use crate::cache;
+use crate::chunks::in_chunks;
+use crate::dataset::{Dataset, Graphs, Schema, Splits, TargetSchema};
+use crate::delimited::{Record, Records};
+use crate::graph::{Graph, Targets};
+use crate::meter::Progress;
+use crate::molecule::Molecule;
+use crate::numpy_random::NumpyRandom;
+use crate::ogbg_mol;
+use crate::problem::{Fault, Problem};
+
+/// One row in so many is used.
+const STEP: usize = 6;
+/// Seeds the shuffle of the split.
+const SEED: u64 = 42;
+
+/// What can be wrong with the file of PCQM-Contact.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PcqmContactFault {
+    /// The column is missing.
+    #[error("there is no such column")]
+    NoColumn,
+}
+
+impl Fault for PcqmContactFault {}
+
+/// What the graphs mean.
+pub fn schema() -> Schema {
+    ogbg_mol::schema(TargetSchema::Links)
+}
+
+/// The graphs of rows 0, 6, 12, … that have a contact, in order.
+///
+/// # Errors
+/// The file cannot be read or lacks the column; later, the problem of each row.
+pub fn graphs(path: &Path) -> Result<impl Iterator<Item = Result<Graph, Problem>> + use<>, Problem> {
+    let records = Records::open_delimited(path, b'\t')?;
+    let column = records.header().fields.iter().position(|name| name == "cxsmiles");
+    let column =
+        column.ok_or_else(|| Problem::new(path, PcqmContactFault::NoColumn).at_line(1).in_column("cxsmiles"))?;
+    let path = path.to_owned();
+    let graph = move |record: Record| {
+        Molecule::from_cxsmiles_unsanitised(&record.fields[column])
+            .and_then(|molecule| molecule.contact_graph())
+            .map_err(|fault| Problem::new(&path, fault).at_line(record.line).in_column("cxsmiles"))
+    };
+    let graphs = in_chunks(records.step_by(STEP), move |record| record.and_then(&graph));
+    Ok(graphs.filter(|graph| match graph {
+        Ok(Graph { targets: Targets::Links(links), .. }) => !links.is_empty(),
+        _ => true,
+    }))
+}
+
+/// Reads the file and splits its graphs, through a cached file in the directory `cache`.
+///
+/// # Errors
+/// The first problem of the file, and what keeps the cache from being written.
+pub fn read(path: &Path, cache: &Path, progress: &mut Progress<'_>) -> Result<Dataset, Problem> {
+    let cached = cache::keep(cache, "pcqm-contact 1", path, schema(), 529_434, || graphs(path), progress)?;
+    Ok(Dataset { splits: splits(cached.len()), schema: schema(), graphs: Graphs::Cached(cached) })
+}
+
+/// The `shuffle` split of so many graphs; 529,434 of the whole set.
+pub fn splits(graphs: usize) -> Splits {
+    let mut order = NumpyRandom::new(SEED).permutation(graphs);
+    // Whole percents, so that no rounding of a fraction can move a graph; valid and test share the rest.
+    let train = graphs * 90 / 100;
+    let valid = (graphs - train) / 2;
+    let test = order.split_off(train + valid);
+    let valid = order.split_off(train);
+    Splits { train: order, valid, test }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sixth_row_with_a_contact_is_a_graph() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("contact.tsv");
+        let with = "[H][O][C]([H])([H])[H] |atomProp:0.contact.0:5.contact.0|";
+        let mut text = "cxsmiles\n".to_owned();
+        for row in 0..19 {
+            text += if row == 6 {
+                "[H][O][H]\n"
+            } else if row % 6 == 0 {
+                with
+            } else {
+                "never read ("
+            };
+            text += if row == 6 { "" } else { "\n" };
+        }
+        std::fs::write(&path, text).unwrap();
+        let read: Vec<Graph> = graphs(&path).unwrap().map(Result::unwrap).collect();
+        assert_eq!(read.len(), 3);
+        assert_eq!(read[0].targets, Targets::Links(vec![[0, 5], [5, 0]]));
+    }
+
+    #[test]
+    fn the_whole_split_has_the_published_sizes() {
+        let splits = splits(529_434);
+        assert_eq!([splits.train.len(), splits.valid.len(), splits.test.len()], [476_490, 26_472, 26_472]);
+        // numpy.random.default_rng(42).permutation(529434)[0]
+        assert_eq!(splits.train[0], 125_454);
+    }
+}

@@ -1,0 +1,411 @@
+//! Lists of whole numbers out of a Python pickle, without Python.
+//!
+//! Published splits are pickles of a dictionary of numpy arrays, or of tensors in a torch file. Nothing of a pickle is
+//! executed: the few instructions of such a file are followed, every length is checked against the bytes that are
+//! there, and whatever else stands in it is refused.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::problem::Fault;
+
+/// A dictionary of three arrays takes about a hundred instructions. The limit bounds how deep values can nest.
+const MOST_STEPS: usize = 1_000;
+
+/// Why a pickle cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PickleFault {
+    /// The file ends inside an instruction.
+    #[error("the pickle ends at byte {at}, inside a value")]
+    Ends {
+        /// Where.
+        at: usize,
+    },
+    /// An instruction that a dictionary of arrays does not need.
+    #[error("byte {at} of the pickle is instruction {code:#04x}, which a list of numbers does not need")]
+    Instruction {
+        /// Where.
+        at: usize,
+        /// Which.
+        code: u8,
+    },
+    /// A Python object that is not an array of whole numbers.
+    #[error("the pickle holds `{name}`, which is no array of whole numbers")]
+    Object {
+        /// Its name in Python.
+        name: String,
+    },
+    /// The values do not make up what they should.
+    #[error("byte {at} of the pickle: {what} expected")]
+    Expected {
+        /// Where.
+        at: usize,
+        /// What should be there.
+        what: &'static str,
+    },
+    /// More instructions than a dictionary of arrays needs.
+    #[error("the pickle has more than {MOST_STEPS} instructions")]
+    TooLong,
+    /// An array that was asked for is not there.
+    #[error("the pickle has no array `{name}`")]
+    Missing {
+        /// Its name.
+        name: String,
+    },
+    /// The file is neither a pickle nor a torch file that can be read.
+    #[error("the torch file cannot be read: {what}")]
+    Torch {
+        /// What is wrong with it.
+        what: &'static str,
+    },
+}
+
+impl Fault for PickleFault {}
+
+/// Arrays of whole numbers by name.
+pub type Arrays = BTreeMap<String, Vec<i64>>;
+
+/// Finds the bytes of a torch storage by its key.
+pub(crate) type Storages<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
+
+/// Reads a pickled dictionary of numpy arrays of whole numbers.
+///
+/// # Errors
+/// The first thing that is not as it should be.
+pub fn read_arrays(bytes: &[u8]) -> Result<Arrays, PickleFault> {
+    read_with_storages(bytes, &|_| None)
+}
+
+/// The same, with tensors whose numbers stand elsewhere.
+pub(crate) fn read_with_storages(bytes: &[u8], storages: Storages<'_>) -> Result<Arrays, PickleFault> {
+    let mut machine = Machine { bytes, at: 0, stack: Vec::new(), marks: Vec::new(), memo: BTreeMap::new(), storages };
+    for _ in 0..MOST_STEPS {
+        if let Some(value) = machine.step()? {
+            return arrays_of(&value, machine.at);
+        }
+    }
+    Err(PickleFault::TooLong)
+}
+
+fn arrays_of(value: &Value, at: usize) -> Result<Arrays, PickleFault> {
+    let Value::Dictionary(entries) = value else { return Err(PickleFault::Expected { at, what: "a dictionary" }) };
+    let arrays = entries.iter().map(|(name, array)| match (&**name, &**array) {
+        (Value::Text(name), Value::Integers(numbers)) => Ok((name.clone(), numbers.clone())),
+        _ => Err(PickleFault::Expected { at, what: "a dictionary of arrays" }),
+    });
+    arrays.collect()
+}
+
+#[derive(Debug)]
+enum Value {
+    /// None, true and false: nothing depends on which.
+    Flag,
+    Integer(i64),
+    Text(String),
+    Bytes(Vec<u8>),
+    Tuple(Vec<Rc<Value>>),
+    Dictionary(Vec<(Rc<Value>, Rc<Value>)>),
+    Object(String),
+    /// Bytes of a whole number.
+    Kind(usize),
+    /// An array before its numbers.
+    Blank,
+    Integers(Vec<i64>),
+    /// The bytes of a torch storage.
+    Storage(Vec<u8>, usize),
+}
+
+struct Machine<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    stack: Vec<Rc<Value>>,
+    marks: Vec<usize>,
+    memo: BTreeMap<usize, Rc<Value>>,
+    storages: Storages<'a>,
+}
+
+impl Machine<'_> {
+    /// Follows one instruction; the value if it was the last.
+    fn step(&mut self) -> Result<Option<Rc<Value>>, PickleFault> {
+        let at = self.at;
+        let code = self.take(1)?[0];
+        match code {
+            b'.' => return self.pop().map(Some),
+            // Version and frame: nothing to do.
+            0x80 => drop(self.take(1)?),
+            0x95 => drop(self.take(8)?),
+            b'(' => self.marks.push(self.stack.len()),
+            b'N' | 0x88 | 0x89 => self.push(Value::Flag),
+            b'K' => self.push_integer(1)?,
+            b'M' => self.push_integer(2)?,
+            b'J' => {
+                let number = self.unsigned(4)? as u32;
+                self.push(Value::Integer(i64::from(number.cast_signed())));
+            }
+            0x8a => {
+                let length = self.unsigned(1)?;
+                if length > 8 {
+                    return Err(self.expected("a number of 64 bits"));
+                }
+                let number = little_endian(self.take(length)?);
+                self.push(Value::Integer(number));
+            }
+            0x8c => self.push_text(1)?,
+            b'X' => self.push_text(4)?,
+            b'C' | b'U' => self.push_bytes(1)?,
+            b'B' | b'T' => self.push_bytes(4)?,
+            0x8e => self.push_bytes(8)?,
+            0x94 => self.remember(self.memo.len())?,
+            b'q' | b'r' => {
+                let place = self.unsigned(if code == b'q' { 1 } else { 4 })?;
+                self.remember(place)?;
+            }
+            b'h' | b'j' => {
+                let place = self.unsigned(if code == b'h' { 1 } else { 4 })?;
+                let value = self.memo.get(&place).cloned().ok_or_else(|| self.expected("a value seen before"))?;
+                self.stack.push(value);
+            }
+            b'c' => {
+                let name = format!("{}.{}", self.line()?, self.line()?);
+                self.push(Value::Object(name));
+            }
+            0x93 => match (&*self.pop()?, &*self.pop()?) {
+                (Value::Text(name), Value::Text(module)) => self.push(Value::Object(format!("{module}.{name}"))),
+                _ => return Err(self.expected("a module and a name")),
+            },
+            b')' => self.push(Value::Tuple(Vec::new())),
+            0x85..=0x87 => self.push_tuple(usize::from(code - 0x84))?,
+            b't' => {
+                let items = self.since_mark()?;
+                self.push(Value::Tuple(items));
+            }
+            b'}' => self.push(Value::Dictionary(Vec::new())),
+            b's' => {
+                let (value, key) = (self.pop()?, self.pop()?);
+                self.set_items(vec![key, value])?;
+            }
+            b'u' => {
+                let items = self.since_mark()?;
+                self.set_items(items)?;
+            }
+            b'R' => {
+                let (arguments, function) = (self.pop()?, self.pop()?);
+                let value = self.call(&function, &arguments)?;
+                self.push(value);
+            }
+            b'b' => {
+                let (state, object) = (self.pop()?, self.pop()?);
+                let built = self.build(object, &state)?;
+                self.stack.push(built);
+            }
+            b'Q' => {
+                let id = self.pop()?;
+                let storage = self.storage(&id)?;
+                self.push(storage);
+            }
+            code => return Err(PickleFault::Instruction { at, code }),
+        }
+        Ok(None)
+    }
+
+    /// The few functions that rebuild arrays.
+    fn call(&self, function: &Value, arguments: &Value) -> Result<Value, PickleFault> {
+        let (Value::Object(name), Value::Tuple(arguments)) = (function, arguments) else {
+            return Err(self.expected("a function and its arguments"));
+        };
+        let arguments: Vec<&Value> = arguments.iter().map(|argument| &**argument).collect();
+        match (name.as_str(), &arguments[..]) {
+            ("numpy.core.multiarray._reconstruct" | "numpy._core.multiarray._reconstruct", _) => Ok(Value::Blank),
+            ("numpy.dtype", [Value::Text(kind), ..]) if kind == "i8" => Ok(Value::Kind(8)),
+            ("numpy.dtype", [Value::Text(kind), ..]) if kind == "i4" => Ok(Value::Kind(4)),
+            ("_codecs.encode", [Value::Text(text), Value::Text(encoding)]) if encoding == "latin1" => {
+                let bytes: Result<Vec<u8>, _> = text.chars().map(|letter| u8::try_from(u32::from(letter))).collect();
+                bytes.map(Value::Bytes).map_err(|_| self.expected("bytes"))
+            }
+            ("__builtin__.bytes" | "builtins.bytes", []) => Ok(Value::Bytes(Vec::new())),
+            ("collections.OrderedDict", []) => Ok(Value::Dictionary(Vec::new())),
+            (
+                "torch._utils._rebuild_tensor_v2",
+                [Value::Storage(bytes, size), Value::Integer(0), Value::Tuple(shape), Value::Tuple(stride), ..],
+            ) => match (&shape[..], stride.first().map(|stride| &**stride)) {
+                ([count], Some(Value::Integer(1))) => self.integers(count, *size, bytes),
+                _ => Err(self.expected("a tensor of one dimension")),
+            },
+            _ => Err(PickleFault::Object { name: name.clone() }),
+        }
+    }
+
+    /// Gives an array its numbers; a type of number stays what its name said.
+    fn build(&self, object: Rc<Value>, state: &Value) -> Result<Rc<Value>, PickleFault> {
+        let Value::Tuple(state) = state else { return Err(self.expected("a state")) };
+        match (&*object, &state[..]) {
+            (Value::Kind(_), [_, order, ..]) => match &**order {
+                Value::Text(order) if order == "<" || order == "=" => Ok(object),
+                _ => Err(self.expected("little-endian numbers")),
+            },
+            (Value::Blank, [_, shape, kind, _, bytes]) => match (&**shape, &**kind, &**bytes) {
+                (Value::Tuple(shape), Value::Kind(size), Value::Bytes(bytes)) if shape.len() == 1 => {
+                    self.integers(&shape[0], *size, bytes).map(Rc::new)
+                }
+                _ => Err(self.expected("an array of whole numbers of one dimension")),
+            },
+            _ => Err(self.expected("an array")),
+        }
+    }
+
+    fn integers(&self, count: &Value, size: usize, bytes: &[u8]) -> Result<Value, PickleFault> {
+        let whole = usize::try_from(match count {
+            Value::Integer(count) => *count,
+            _ => -1,
+        });
+        match whole {
+            Ok(count) if count.checked_mul(size) == Some(bytes.len()) => {
+                Ok(Value::Integers(bytes.chunks(size).map(little_endian).collect()))
+            }
+            _ => Err(self.expected("as many numbers as the array says")),
+        }
+    }
+
+    /// `("storage", kind, key, device, count)` of a torch file.
+    fn storage(&self, id: &Value) -> Result<Value, PickleFault> {
+        let Value::Tuple(parts) = id else { return Err(self.expected("a storage")) };
+        let parts: Vec<&Value> = parts.iter().map(|part| &**part).collect();
+        let [_, Value::Object(kind), Value::Text(key), ..] = parts[..] else {
+            return Err(self.expected("a storage"));
+        };
+        let size = match kind.as_str() {
+            "torch.LongStorage" => 8,
+            "torch.IntStorage" => 4,
+            _ => return Err(PickleFault::Object { name: kind.clone() }),
+        };
+        let bytes = (self.storages)(key).ok_or(PickleFault::Torch { what: "a storage is missing" })?;
+        Ok(Value::Storage(bytes, size))
+    }
+
+    fn expected(&self, what: &'static str) -> PickleFault {
+        PickleFault::Expected { at: self.at, what }
+    }
+
+    fn take(&mut self, count: usize) -> Result<&[u8], PickleFault> {
+        let end = self.at.checked_add(count).filter(|&end| end <= self.bytes.len());
+        let end = end.ok_or(PickleFault::Ends { at: self.bytes.len() })?;
+        let taken = &self.bytes[self.at..end];
+        self.at = end;
+        Ok(taken)
+    }
+
+    fn unsigned(&mut self, size: usize) -> Result<usize, PickleFault> {
+        let number = self.take(size)?.iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte));
+        usize::try_from(number).map_err(|_| self.expected("a length"))
+    }
+
+    /// Up to the end of the line.
+    fn line(&mut self) -> Result<String, PickleFault> {
+        let length = self.bytes[self.at..].iter().position(|&byte| byte == b'\n');
+        let length = length.ok_or(PickleFault::Ends { at: self.bytes.len() })?;
+        let line = self.take(length + 1)?;
+        let line = std::str::from_utf8(&line[..length]).map(ToOwned::to_owned);
+        line.map_err(|_| self.expected("text"))
+    }
+
+    fn push(&mut self, value: Value) {
+        self.stack.push(Rc::new(value));
+    }
+
+    fn pop(&mut self) -> Result<Rc<Value>, PickleFault> {
+        self.stack.pop().ok_or_else(|| self.expected("a value"))
+    }
+
+    fn push_integer(&mut self, size: usize) -> Result<(), PickleFault> {
+        let number = self.unsigned(size)? as i64;
+        self.push(Value::Integer(number));
+        Ok(())
+    }
+
+    fn push_text(&mut self, size: usize) -> Result<(), PickleFault> {
+        let length = self.unsigned(size)?;
+        let text = std::str::from_utf8(self.take(length)?).map(ToOwned::to_owned);
+        let text = text.map_err(|_| self.expected("text"))?;
+        self.push(Value::Text(text));
+        Ok(())
+    }
+
+    fn push_bytes(&mut self, size: usize) -> Result<(), PickleFault> {
+        let length = self.unsigned(size)?;
+        let bytes = self.take(length)?.to_vec();
+        self.push(Value::Bytes(bytes));
+        Ok(())
+    }
+
+    fn push_tuple(&mut self, count: usize) -> Result<(), PickleFault> {
+        let start = self.stack.len().checked_sub(count).ok_or_else(|| self.expected("values"))?;
+        let items = self.stack.split_off(start);
+        self.push(Value::Tuple(items));
+        Ok(())
+    }
+
+    fn since_mark(&mut self) -> Result<Vec<Rc<Value>>, PickleFault> {
+        let mark = self.marks.pop().filter(|&mark| mark <= self.stack.len());
+        let mark = mark.ok_or_else(|| self.expected("a mark"))?;
+        Ok(self.stack.split_off(mark))
+    }
+
+    fn remember(&mut self, place: usize) -> Result<(), PickleFault> {
+        let value = self.stack.last().cloned().ok_or_else(|| self.expected("a value"))?;
+        self.memo.insert(place, value);
+        Ok(())
+    }
+
+    /// Adds to the dictionary on top of the stack; what was remembered of it before stays as it was.
+    fn set_items(&mut self, items: Vec<Rc<Value>>) -> Result<(), PickleFault> {
+        let dictionary = self.pop()?;
+        let Value::Dictionary(entries) = &*dictionary else { return Err(self.expected("a dictionary")) };
+        let mut entries: Vec<_> = entries.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        entries.extend(items.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())));
+        self.push(Value::Dictionary(entries));
+        Ok(())
+    }
+}
+
+/// A signed number of up to eight bytes.
+fn little_endian(bytes: &[u8]) -> i64 {
+    let negative = bytes.last().is_some_and(|&byte| byte >= 0x80);
+    let mut wide = if negative { [0xff; 8] } else { [0; 8] };
+    wide[..bytes.len()].copy_from_slice(bytes);
+    i64::from_le_bytes(wide)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_of_either_protocol_are_read() {
+        for bytes in [
+            &include_bytes!("../tests/fixtures/split_protocol2.pickle")[..],
+            &include_bytes!("../tests/fixtures/split_protocol4.pickle")[..],
+        ] {
+            let arrays = read_arrays(bytes).unwrap();
+            assert_eq!(arrays["train"], [3, 1, 4, 15, 9]);
+            assert_eq!(arrays["val"], [2, 6]);
+            assert!(arrays["test"].is_empty());
+            for end in 0..bytes.len() {
+                read_arrays(&bytes[..end]).unwrap_err();
+            }
+        }
+    }
+
+    #[test]
+    fn code_is_refused_by_name() {
+        let bytes = b"cposix\nsystem\n(X\x02\x00\x00\x00lstR.";
+        assert_eq!(read_arrays(bytes), Err(PickleFault::Object { name: "posix.system".into() }));
+    }
+
+    #[test]
+    fn lengths_beyond_the_file_and_endless_nesting_are_refused() {
+        assert_eq!(read_arrays(b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7f."), Err(PickleFault::Ends { at: 10 }));
+        let nested = [&b"N"[..], &[0x85; 5_000], b"."].concat();
+        assert_eq!(read_arrays(&nested), Err(PickleFault::TooLong));
+    }
+}

@@ -1,0 +1,170 @@
+//! Published datasets, read and counted. Set `GRAPH_DIFFUSER_DATA` to the directory that holds them.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use graph_diffuser_data::ogbg_code2::{Code2, GPS_LARGEST};
+use graph_diffuser_data::tu::{self, Preferred};
+use graph_diffuser_data::{Dataset, TargetSchema, Targets, csv_layout, ogbg_mol, zinc};
+
+/// The directory of one dataset, when real data is at hand.
+fn directory(name: &str) -> Option<PathBuf> {
+    let found = std::env::var_os("GRAPH_DIFFUSER_DATA").map(|data| Path::new(&data).join(name));
+    if found.is_none() {
+        eprintln!("skipped: GRAPH_DIFFUSER_DATA is not set");
+    }
+    found
+}
+
+/// Graphs, nodes and directed edges of some graphs.
+fn totals(dataset: &Dataset, numbers: impl IntoIterator<Item = usize>) -> [usize; 3] {
+    numbers.into_iter().fold([0; 3], |[graphs, nodes, edges], number| {
+        let graph = dataset.graphs.get(number);
+        [graphs + 1, nodes + graph.nodes, edges + graph.edges.len()]
+    })
+}
+
+fn all_totals(dataset: &Dataset) -> [usize; 3] {
+    totals(dataset, 0..dataset.graphs.len())
+}
+
+fn parts(dataset: &Dataset) -> [usize; 3] {
+    [&dataset.splits.train, &dataset.splits.valid, &dataset.splits.test].map(Vec::len)
+}
+
+fn values(dataset: &Dataset) -> impl Iterator<Item = f32> {
+    dataset.graphs.iter().flat_map(|graph| match &graph.targets {
+        Targets::GraphValues(values) => values.clone(),
+        other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn zinc_has_the_published_numbers() {
+    let Some(directory) = directory("zinc") else { return };
+    let cache = tempfile::tempdir().unwrap();
+    let dataset = zinc::read(&directory, cache.path(), &mut |_, _| {}).unwrap();
+    dataset.check().unwrap();
+    assert_eq!(parts(&dataset), [10_000, 1_000, 1_000]);
+    assert_eq!(totals(&dataset, dataset.splits.valid.iter().copied()), [1_000, 23_083, 49_692]);
+    assert_eq!(totals(&dataset, dataset.splits.test.iter().copied()), [1_000, 23_117, 49_720]);
+}
+
+#[test]
+fn peptides_func_has_the_published_numbers() {
+    let Some(directory) = directory("peptides-func") else { return };
+    let cache = tempfile::tempdir().unwrap();
+    let labels = Some(TargetSchema::GraphLabels(10));
+    let dataset = ogbg_mol::read(&directory, labels, cache.path(), &mut |_, _| {}).unwrap();
+    assert_eq!(all_totals(&dataset), [15_535, 2_344_859, 4_773_974]);
+    assert_eq!(parts(&dataset), [10_873, 2_331, 2_331]);
+    assert!(values(&dataset).all(|value| !value.is_nan()));
+}
+
+#[test]
+fn molhiv_has_the_published_numbers_and_reopens_the_same() {
+    let Some(directory) = directory("molhiv") else { return };
+    let cache = tempfile::tempdir().unwrap();
+    let read = || ogbg_mol::read(&directory, None, cache.path(), &mut |_, _| {}).unwrap();
+    let dataset = read();
+    assert_eq!(all_totals(&dataset), [41_127, 1_049_163, 2_259_376]);
+    assert_eq!(dataset.schema.targets, TargetSchema::GraphLabels(1));
+    assert_eq!(values(&dataset).filter(|value| *value == 1.0).count(), 1_443);
+    assert_eq!(parts(&dataset), [32_901, 4_113, 4_113]);
+    assert!(dataset == read());
+}
+
+#[test]
+fn tox21_has_missing_labels_and_named_tasks() {
+    let Some(directory) = directory("tox21") else { return };
+    let cache = tempfile::tempdir().unwrap();
+    let dataset = ogbg_mol::read(&directory, None, cache.path(), &mut |_, _| {}).unwrap();
+    dataset.check().unwrap();
+    assert_eq!((dataset.graphs.len(), dataset.schema.targets), (8_006, TargetSchema::GraphLabels(12)));
+    assert_eq!(dataset.schema.names.targets[11], "SR-p53");
+    let missing = values(&dataset).filter(|value| value.is_nan()).count() as f64 / (8_006.0 * 12.0);
+    assert!((0.165..0.175).contains(&missing), "{missing}");
+}
+
+#[test]
+fn gaps_are_values_and_contacts_are_links() {
+    let (Some(gaps), Some(contacts)) = (directory("pcqm4mv2-sample"), directory("pcqm-contact-sample")) else { return };
+    let cache = tempfile::tempdir().unwrap();
+    let gaps = ogbg_mol::read(&gaps, None, cache.path(), &mut |_, _| {}).unwrap();
+    assert_eq!((gaps.graphs.len(), gaps.schema.targets), (1_999, TargetSchema::GraphValues(1)));
+    let mean = values(&gaps).map(f64::from).sum::<f64>() / 1_999.0;
+    assert!((mean - 5.162).abs() < 5e-4, "{mean}");
+    let contacts = ogbg_mol::read_contacts(&contacts, cache.path(), &mut |_, _| {}).unwrap();
+    let [graphs, nodes, edges] = all_totals(&contacts);
+    assert_eq!((graphs, nodes * 10 / graphs, edges * 10 / graphs), (1_878, 294, 599));
+    let links: usize = contacts
+        .graphs
+        .iter()
+        .map(|graph| match &graph.targets {
+            Targets::Links(links) => links.len(),
+            other => panic!("{other:?}"),
+        })
+        .sum();
+    assert!((links as f64 / 2.0 / 1_878.0 - 8.35).abs() < 5e-3);
+}
+
+#[test]
+fn code_has_trees_with_ways() {
+    let Some(directory) = directory("code-sample") else { return };
+    let cache = tempfile::tempdir().unwrap();
+    let code2 = Code2 { largest: Some(GPS_LARGEST), ..Code2::default() };
+    let dataset = code2.read(&directory, cache.path(), &mut |_, _| {}).unwrap();
+    dataset.check().unwrap();
+    assert_eq!((dataset.graphs.len(), parts(&dataset)), (4_000, [3_202, 568, 230]));
+    let graph = dataset.graphs.get(0);
+    assert_eq!((graph.nodes, graph.edges[69]), (70, [1, 0]));
+    assert_eq!(dataset.schema.names.node_categories[0].len(), 94);
+    assert_eq!(dataset.schema.names.node_categories[1][2_998], "__UNK__");
+    let TargetSchema::SubTokens(words) = dataset.schema.targets else { panic!("{:?}", dataset.schema.targets) };
+    assert_eq!(words, dataset.schema.names.classes.len());
+    let Targets::SubTokens(first) = &graph.targets else { panic!("{:?}", graph.targets) };
+    assert_eq!(first.len(), 2);
+}
+
+#[test]
+fn own_data_is_read_without_being_told() {
+    let Some(directory) = directory("zinc") else { return };
+    let cache = tempfile::tempdir().unwrap();
+    let own = csv_layout::Layout::default();
+    let dataset = csv_layout::read(&directory, &own, cache.path(), &mut |_, _| {}).unwrap();
+    assert_eq!(dataset.schema.targets, TargetSchema::GraphValues(1));
+    assert_eq!(dataset.graphs.len(), 12_000);
+}
+
+#[test]
+fn tu_sets_have_the_published_numbers() {
+    let Some(archives) = directory("tudataset") else { return };
+    let unpacked = tempfile::tempdir().unwrap();
+    let unpack = |name: &str| {
+        let file = File::open(archives.join(format!("{name}.tar.gz"))).unwrap();
+        tar::Archive::new(GzDecoder::new(file)).unpack(unpacked.path()).unwrap();
+        unpacked.path().join(name)
+    };
+    for (name, expected, classes) in [
+        ("MUTAG", [188, 3_371, 7_442], 2),
+        ("ENZYMES", [600, 19_580, 74_564], 6),
+        ("PROTEINS", [1_113, 43_471, 162_088], 2),
+        ("NCI1", [4_110, 122_747, 265_506], 2),
+        ("AIDS", [2_000, 31_385, 64_780], 2),
+    ] {
+        let dataset = tu::read(&unpack(name), Preferred::Labels).unwrap();
+        assert_eq!(all_totals(&dataset), expected, "{name}");
+        assert_eq!(dataset.schema.targets, TargetSchema::GraphClasses(classes), "{name}");
+        dataset.graphs.iter().for_each(|graph| assert_eq!(dataset.schema.misfit(&graph), None));
+    }
+    let attributes = tu::read(&unpacked.path().join("ENZYMES"), Preferred::Attributes).unwrap();
+    assert_eq!(attributes.schema.node_features, graph_diffuser_data::FeatureSchema::Float(18));
+    let folds = unpack("folds");
+    for (name, graphs) in [("ENZYMES", 600), ("PROTEINS_full", 1_113)] {
+        for fold in 0..10 {
+            let splits = tu::read_fold(&folds, name, fold, graphs).unwrap();
+            assert_eq!(splits.train.len() + splits.valid.len() + splits.test.len(), graphs, "{name} {fold}");
+        }
+    }
+}
