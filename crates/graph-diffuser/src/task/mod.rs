@@ -93,12 +93,12 @@ impl TaskKind {
     /// What it is called in messages.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::NodeClassification { .. } => "a classification of nodes",
-            Self::GraphRegression { .. } => "a regression",
-            Self::GraphLabels => "to label graphs",
-            Self::GraphClassification { .. } => "a classification of graphs",
-            Self::SubTokens => "to name graphs",
-            Self::Links => "to find pairs of nodes",
+            Self::NodeClassification { .. } => "node classification",
+            Self::GraphRegression { .. } => "graph regression",
+            Self::GraphLabels => "graph labelling",
+            Self::GraphClassification { .. } => "graph classification",
+            Self::SubTokens => "naming graphs",
+            Self::Links => "link prediction",
         }
     }
 }

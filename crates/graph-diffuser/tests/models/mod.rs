@@ -109,6 +109,36 @@ pub(crate) fn cases() -> Vec<Case> {
             false,
         ),
         case("content", &[base, &attention("{ kind = \"content\" }"), node], classes, false),
+        case(
+            "graph classes",
+            &[base, &edges(""), &attention(gate), &graph("mean", "{ shape = \"plain\", hidden_layers = 1 }")],
+            TargetSchema::GraphClasses(3),
+            false,
+        ),
+        case(
+            "sub-tokens",
+            &[
+                base,
+                "mpnn = { kind = \"gated_gcn\", parallel = true }",
+                &edges(""),
+                &attention(gate),
+                "[head]\nkind = \"sub_tokens\"\npooling = \"mean\"\npositions = 3",
+            ],
+            TargetSchema::SubTokens(6),
+            true,
+        ),
+        case(
+            "links",
+            &[
+                base,
+                "mpnn = { kind = \"gated_gcn\", parallel = true }",
+                &edges(""),
+                &attention(gate),
+                "[head]\nkind = \"link\"\nmlp = { shape = \"plain\", hidden_layers = 1 }",
+            ],
+            TargetSchema::Links,
+            true,
+        ),
         case("local", &["width = 8\nlayers = 0", "mpnn = { kind = \"gine\", before = 2 }", node], classes, true),
     ]
 }
@@ -116,6 +146,7 @@ pub(crate) fn cases() -> Vec<Case> {
 impl Case {
     pub(crate) fn model(&self, device: &Device, dtype: DType) -> GraphDiffuser {
         self.config.check().unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        self.config.check_targets(self.targets).unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let edges = if self.edge_features { FeatureSchema::Categorical(vec![3]) } else { FeatureSchema::None };
         let schema = Schema {
             node_features: FeatureSchema::Categorical(vec![4, 2]),
@@ -151,7 +182,17 @@ impl Case {
             TargetSchema::GraphLabels(count) => {
                 Targets::GraphValues((0..count).map(|_| stream.below(2) as f32).collect())
             }
-            other => panic!("no model here predicts {other:?}"),
+            TargetSchema::GraphClasses(count) => Targets::GraphClass(stream.below(count) as u32),
+            TargetSchema::SubTokens(vocabulary) => {
+                // None to five words, some beyond the vocabulary.
+                let words = stream.below(6);
+                Targets::SubTokens((0..words).map(|_| stream.below(vocabulary + 2) as u32).collect())
+            }
+            TargetSchema::Links => {
+                let mut pair = || [stream.below(nodes) as u32, stream.below(nodes) as u32];
+                let pairs = (0..nodes / 2).map(|_| pair());
+                Targets::Links(pairs.flat_map(|[first, second]| [[first, second], [second, first]]).collect())
+            }
         };
         let node_features = Features::Categorical { columns: 2, values: kinds };
         Graph { nodes, edges: edges.to_vec(), node_features, edge_features, targets }
