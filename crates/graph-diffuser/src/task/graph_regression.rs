@@ -114,7 +114,9 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     let mut before = 0;
     for equal in order.chunk_by(|&left, &right| values[left] == values[right]) {
         let rank = before as f64 + f64::midpoint(1.0, equal.len() as f64);
-        equal.iter().for_each(|&place| ranks[place] = rank);
+        for &place in equal {
+            ranks[place] = rank;
+        }
         before += equal.len();
     }
     ranks

@@ -84,7 +84,9 @@ impl LinkScores {
             let first = of_first[0][0] as usize;
             let scores: Vec<f64> = (0..vectors.len() / width).map(|other| dot(vector(first), vector(other))).collect();
             let mut belongs = vec![false; scores.len()];
-            of_first.iter().for_each(|pair| belongs[pair[1] as usize] = true);
+            for pair in of_first {
+                belongs[pair[1] as usize] = true;
+            }
             for pair in of_first {
                 let second = pair[1] as usize;
                 let rank = |is_rival: &dyn Fn(usize) -> bool| {

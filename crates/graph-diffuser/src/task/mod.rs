@@ -156,8 +156,12 @@ impl Task {
                 | TaskKind::GraphClassification { class_weights: Some(weights) },
                 TargetTensor::NodeClasses(classes) | TargetTensor::GraphClasses(classes),
             ) => classes.to_data().iter::<i64>().map(|class| f64::from(weights[class as usize])).sum(),
-            (_, TargetTensor::NodeClasses(classes) | TargetTensor::GraphClasses(classes)) => classes.dims()[0] as f64,
-            (_, TargetTensor::SubTokens { classes, .. }) => classes.dims()[0] as f64,
+            (
+                _,
+                TargetTensor::NodeClasses(classes)
+                | TargetTensor::GraphClasses(classes)
+                | TargetTensor::SubTokens { classes, .. },
+            ) => classes.dims()[0] as f64,
             (_, TargetTensor::GraphValues { known, .. }) => known.clone().sum().into_scalar::<f64>(),
             (_, TargetTensor::Links { labels, .. }) => labels.dims()[0] as f64,
         }

@@ -29,7 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
         edge_features,
     };
     let classes = TargetSchema::NodeClasses(3);
-    vec![
+    let mut cases = vec![
         case("paper", &[base, &edges(""), &attention(gate), node], classes, false),
         case(
             "script",
@@ -109,38 +109,26 @@ pub(crate) fn cases() -> Vec<Case> {
             false,
         ),
         case("content", &[base, &attention("{ kind = \"content\" }"), node], classes, false),
-        case(
-            "graph classes",
-            &[base, &edges(""), &attention(gate), &graph("mean", "{ shape = \"plain\", hidden_layers = 1 }")],
-            TargetSchema::GraphClasses(3),
-            false,
-        ),
-        case(
-            "sub-tokens",
-            &[
-                base,
-                "mpnn = { kind = \"gated_gcn\", parallel = true }",
-                &edges(""),
-                &attention(gate),
-                "[head]\nkind = \"sub_tokens\"\npooling = \"mean\"\npositions = 3",
-            ],
-            TargetSchema::SubTokens(6),
-            true,
-        ),
-        case(
-            "links",
-            &[
-                base,
-                "mpnn = { kind = \"gated_gcn\", parallel = true }",
-                &edges(""),
-                &attention(gate),
-                "[head]\nkind = \"link\"\nmlp = { shape = \"plain\", hidden_layers = 1 }",
-            ],
-            TargetSchema::Links,
-            true,
-        ),
         case("local", &["width = 8\nlayers = 0", "mpnn = { kind = \"gine\", before = 2 }", node], classes, true),
+    ];
+    cases.extend(of_other_tasks());
+    cases
+}
+
+/// The paper's model beside message passing, with the heads that the others do not have.
+fn of_other_tasks() -> impl Iterator<Item = Case> {
+    let model = "width = 8\nlayers = 2\nmpnn = { kind = \"gated_gcn\", parallel = true }\n[virtual_edges]\nsteps = 3\n[attention]\nheads = 2\nscores = { kind = \"position_and_content\", combine = \"gate\" }\n[head]\n";
+    let mlp = "mlp = { shape = \"plain\", hidden_layers = 1 }";
+    [
+        ("graph classes", format!("kind = \"graph\"\npooling = \"mean\"\n{mlp}"), TargetSchema::GraphClasses(3)),
+        ("sub-tokens", "kind = \"sub_tokens\"\npooling = \"mean\"\npositions = 3".into(), TargetSchema::SubTokens(6)),
+        ("links", format!("kind = \"link\"\n{mlp}"), TargetSchema::Links),
     ]
+    .into_iter()
+    .map(move |(name, head, targets)| {
+        let config = toml::from_str(&format!("{model}{head}")).unwrap_or_else(|error| panic!("{name}: {error}"));
+        Case { name, config, targets, edge_features: true }
+    })
 }
 
 impl Case {
