@@ -35,15 +35,7 @@ struct Case {
 impl Case {
     fn new(name: &'static str, dataset: &Dataset, graphs: usize, width: usize) -> Self {
         let device = Device::flex().autodiff();
-        let batcher = Batcher {
-            device: device.clone(),
-            dtype: DType::F32,
-            share_structures: false,
-            cls: false,
-            structure_tables: None,
-            row_blocks: None,
-        };
-        let batch = batcher.pack(dataset, &dataset.splits.train[..graphs]);
+        let batch = Batcher::new(&device, DType::F32).pack(dataset, &dataset.splits.train[..graphs]);
         Self { name, batch, width, init: Init::new(Seeds::new(0), &device) }
     }
 

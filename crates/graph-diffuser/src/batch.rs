@@ -4,16 +4,20 @@
 //! tensors that operations need; a [`GraphBatch`] adds features and targets. The pairs of a graph
 //! are all ordered pairs (i, j), i = j included, row after row.
 
+mod targets;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Element, Int, Tensor, TensorData};
-use graph_diffuser_data::{Dataset, Features, Graph, TargetSchema, Targets};
+use graph_diffuser_data::{Dataset, Features, Graph, Seeds, TargetSchema};
 use graph_diffuser_kernels::message::Edges;
 
 use crate::encode::StructureTables;
 use crate::nn::Weights;
+
+pub use targets::{GraphLinks, TargetTensor};
 
 /// Where the nodes and pairs of each graph of a batch begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,20 +188,6 @@ pub enum FeatureTensor {
     Float(Tensor<2>),
 }
 
-/// Targets of a batch.
-#[derive(Debug, Clone)]
-pub enum TargetTensor {
-    /// `[r]` class of each node.
-    NodeClasses(Tensor<1, Int>),
-    /// `[b, outputs]` values, and `[b, outputs]` one where a value is known and zero where missing.
-    GraphValues {
-        /// Values, zero where missing.
-        values: Tensor<2>,
-        /// Which are known.
-        known: Tensor<2>,
-    },
-}
-
 /// Graphs of one structure that share their virtual edges.
 #[derive(Debug, Clone)]
 pub struct SharedStructures {
@@ -303,9 +293,33 @@ pub struct Batcher {
     pub structure_tables: Option<Arc<StructureTables>>,
     /// When virtual edges are made some rows at a time; never for training, which needs all at once.
     pub row_blocks: Option<RowBlocks>,
+    /// How many words of a name are predicted, where the model predicts words.
+    pub positions: Option<usize>,
+    /// Draws pairs of nodes that do not belong together, a stream for each graph.
+    pub negatives: Seeds,
 }
 
 impl Batcher {
+    /// Packs for a model that needs nothing beyond features and structure.
+    pub fn new(device: &Device, dtype: DType) -> Self {
+        Self {
+            device: device.clone(),
+            dtype,
+            share_structures: false,
+            cls: false,
+            structure_tables: None,
+            row_blocks: None,
+            positions: None,
+            negatives: Seeds::new(0),
+        }
+    }
+
+    /// The same for training in one epoch: negatives are drawn anew, by the epoch's number alone.
+    pub fn for_epoch(&self, seeds: Seeds, epoch: usize) -> Self {
+        let negatives = Seeds::new(seeds.stream_at("negatives", epoch as u64).key());
+        Self { negatives, ..self.clone() }
+    }
+
     /// Packs the graphs with these numbers, sorted by size so that equal sizes are neighbours.
     pub fn pack(&self, dataset: &Dataset, numbers: &[usize]) -> GraphBatch {
         let mut numbers = numbers.to_vec();
@@ -338,12 +352,12 @@ impl Batcher {
             self.floats(values, [layout.nodes(), tables.table().columns()])
         });
         GraphBatch {
-            numbers,
             graph_of_node: indices(graph_of_node, device),
             node_features: self.features(graphs, |graph| &graph.node_features, layout.nodes()),
             edge_features: self.features(graphs, |graph| &graph.edge_features, topology.edges()),
             structure_table,
-            targets: self.targets(graphs, schema),
+            targets: self.targets(graphs, schema, &numbers),
+            numbers,
             edge_starts: Arc::new(edge_starts),
             shared: shared.map(|(shared, _)| shared),
             with_cls,
@@ -377,37 +391,6 @@ impl Batcher {
                     _ => panic!("graphs of one batch have features of one kind"),
                 });
                 FeatureTensor::Float(self.floats(values.collect(), [rows, *columns]))
-            }
-        }
-    }
-
-    fn targets(&self, graphs: &[&Graph], schema: TargetSchema) -> TargetTensor {
-        match schema {
-            TargetSchema::NodeClasses(_) => {
-                let classes = graphs.iter().flat_map(|graph| match &graph.targets {
-                    Targets::NodeClasses(classes) => classes.iter().map(|&class| class as usize),
-                    _ => panic!("the schema promises a class a node"),
-                });
-                TargetTensor::NodeClasses(indices(classes.collect(), &self.device))
-            }
-            TargetSchema::GraphValues(outputs) | TargetSchema::GraphLabels(outputs) => {
-                let values: Vec<f32> = graphs
-                    .iter()
-                    .flat_map(|graph| match &graph.targets {
-                        Targets::GraphValues(values) => values.iter().copied(),
-                        _ => panic!("the schema promises values a graph"),
-                    })
-                    .collect();
-                let shape = [graphs.len(), outputs];
-                let known = values.iter().map(|value| if value.is_nan() { 0.0 } else { 1.0 }).collect();
-                let values = values.into_iter().map(|value| if value.is_nan() { 0.0 } else { value });
-                TargetTensor::GraphValues {
-                    values: self.floats(values.collect(), shape),
-                    known: self.floats(known, shape),
-                }
-            }
-            TargetSchema::GraphClasses(_) | TargetSchema::SubTokens(_) | TargetSchema::Links => {
-                panic!("no head was found to fit these targets")
             }
         }
     }

@@ -136,6 +136,8 @@ pub enum ModelError {
         targets: &'static str,
         /// The head's kind.
         head: &'static str,
+        /// The kind that can.
+        fitting: &'static str,
     },
 }
 
@@ -158,10 +160,7 @@ impl ModelError {
             Self::TooNarrowToHalve { .. } => {
                 "set `model.width` to at least 4, or `model.head.mlp.shape` to \"plain\"".into()
             }
-            Self::HeadDoesNotFit { targets, .. } => match *targets {
-                "a class for every node" => "set `model.head.kind` to \"node\"".into(),
-                _ => "set `model.head.kind` to \"graph\"".into(),
-            },
+            Self::HeadDoesNotFit { fitting, .. } => format!("set `model.head.kind` to \"{fitting}\""),
         })
     }
 }
@@ -277,8 +276,12 @@ impl ModelConfig {
         {
             return Err(ModelError::TooNarrowToHalve { width: self.width });
         }
-        if let HeadConfig::SubTokens { positions: 0, .. } = self.head {
-            return Err(ModelError::Zero { field: "head.positions" });
+        match self.head.positions() {
+            Some(0) => return Err(ModelError::Zero { field: "head.positions" }),
+            Some(value) if value > 1 << 10 => {
+                return Err(ModelError::TooLarge { field: "head.positions", value, most: 1 << 10 });
+            }
+            _ => {}
         }
         if self.head.uses_cls() && self.layers == 0 {
             return Err(ModelError::Missing { missing: "model.layers", needed_by: "CLS pooling" });
@@ -291,13 +294,13 @@ impl ModelConfig {
     /// # Errors
     /// Where it does not.
     pub fn check_targets(&self, targets: TargetSchema) -> Result<(), ModelError> {
-        let held = match targets {
-            TargetSchema::NodeClasses(_) => "a class for every node",
-            TargetSchema::GraphValues(_) => "numbers for every graph",
-            TargetSchema::GraphLabels(_) => "labels for every graph",
-            TargetSchema::GraphClasses(_) => "a class for every graph",
-            TargetSchema::SubTokens(_) => "words for every graph",
-            TargetSchema::Links => "pairs of nodes to find",
+        let (held, fitting) = match targets {
+            TargetSchema::NodeClasses(_) => ("a class for every node", "node"),
+            TargetSchema::GraphValues(_) => ("numbers for every graph", "graph"),
+            TargetSchema::GraphLabels(_) => ("labels for every graph", "graph"),
+            TargetSchema::GraphClasses(_) => ("a class for every graph", "graph"),
+            TargetSchema::SubTokens(_) => ("words for every graph", "sub_tokens"),
+            TargetSchema::Links => ("pairs of nodes to find", "link"),
         };
         let head = match self.head {
             HeadConfig::Node { .. } => "node",
@@ -307,8 +310,13 @@ impl ModelConfig {
         };
         match (targets, self.head) {
             (TargetSchema::NodeClasses(_), HeadConfig::Node { .. })
-            | (TargetSchema::GraphValues(_) | TargetSchema::GraphLabels(_), HeadConfig::Graph { .. }) => Ok(()),
-            _ => Err(ModelError::HeadDoesNotFit { targets: held, head }),
+            | (
+                TargetSchema::GraphValues(_) | TargetSchema::GraphLabels(_) | TargetSchema::GraphClasses(_),
+                HeadConfig::Graph { .. },
+            )
+            | (TargetSchema::SubTokens(_), HeadConfig::SubTokens { .. })
+            | (TargetSchema::Links, HeadConfig::Link { .. }) => Ok(()),
+            _ => Err(ModelError::HeadDoesNotFit { targets: held, head, fitting }),
         }
     }
 
@@ -316,12 +324,11 @@ impl ModelConfig {
     pub fn batcher(&self, device: &Device, dtype: DType) -> Batcher {
         let fixed = |edges: &VirtualEdgesConfig| edges.adjacency == (AdjacencyConfig::Fixed {});
         Batcher {
-            device: device.clone(),
-            dtype,
             share_structures: self.virtual_edges.as_ref().is_some_and(fixed),
             cls: self.head.uses_cls(),
             structure_tables: self.node_encoding.map(|encoding| Arc::new(StructureTables::new(encoding.table()))),
-            row_blocks: None,
+            positions: self.head.positions(),
+            ..Batcher::new(device, dtype)
         }
     }
 

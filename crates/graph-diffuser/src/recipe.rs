@@ -12,7 +12,7 @@ use toml::{Table, Value};
 use crate::model::{ModelConfig, ModelError};
 use crate::nn::Init;
 use crate::parameters;
-use crate::task::Metric;
+use crate::task::{Metric, TaskConfig, TaskError};
 use crate::train::{BatchSize, OptimConfig, Schedule, TrainConfig};
 
 /// Everything that decides a run: the same recipe gives the same bits.
@@ -28,6 +28,9 @@ pub struct Recipe {
     pub data: DataConfig,
     /// What learns.
     pub model: ModelConfig,
+    /// What of the task is chosen otherwise than usual.
+    #[serde(default, skip_serializing_if = "TaskConfig::is_default")]
+    pub task: TaskConfig,
     /// How weights change.
     #[serde(default)]
     pub optim: OptimConfig,
@@ -121,6 +124,9 @@ pub enum RecipeError {
     /// The model cannot be built.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The task cannot be set so.
+    #[error(transparent)]
+    Task(#[from] TaskError),
     /// The dataset is not sound.
     #[error("the dataset cannot be used")]
     Dataset(#[from] DatasetError),
@@ -141,6 +147,7 @@ impl RecipeError {
             Self::Assignment { .. } => Some("write it as `--set optim.lr=1e-3`".into()),
             Self::NotATable { .. } => Some("`graph-diffuser recipe show NAME` prints every key".into()),
             Self::Model(error) => error.hint(),
+            Self::Task(error) => error.hint(),
             Self::Value { .. } | Self::Data { .. } | Self::Dataset(_) => None,
         }
     }
@@ -262,6 +269,7 @@ impl Recipe {
         }
         self.model.check()?;
         self.model.check_targets(self.schema().targets)?;
+        self.task.check(self.schema().targets)?;
         let wrong = |field, value: String, expected| Err(RecipeError::Value { field, value, expected });
         let OptimConfig { lr, weight_decay, clip_norm, beta_1, beta_2, epsilon, schedule } = self.optim;
         for (field, value) in [("optim.lr", lr), ("optim.epsilon", epsilon)] {
@@ -468,6 +476,9 @@ mod tests {
             ("name=../elsewhere", "for it names directories"),
             ("model.width=100000000000", "`model.width` is 100000000000"),
             ("data.train=100000000000000", "more than 100 million nodes"),
+            ("task.loss=mse", "`task.loss` changes nothing"),
+            ("task.metric=mae", "`task.metric` is mae"),
+            ("task.metric=macro_f1", ""),
             ("optim.lr", "does not set anything"),
             ("optim.lr.x=1", "not a table"),
         ];

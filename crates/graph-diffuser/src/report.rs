@@ -152,12 +152,12 @@ mod tests {
     fn run(seed: u64, metric: f64, set: &[&str]) -> (Recipe, RunResult) {
         let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
         let recipe = Recipe { seed, ..Recipe::find("grid-diffuser", &set).expect("sound") };
-        let scores = Scores { metric, loss: 0.0, samples: 1 };
+        let scores = Scores { metric, loss: 0.0, samples: 1, metrics: [(Metric::Accuracy, metric)].into() };
         let result = RunResult {
             seed,
             metric: Metric::Accuracy,
             parameters: 33_073,
-            best: Best { epoch: 1, valid: scores },
+            best: Best { epoch: 1, valid: scores.clone() },
             test: scores,
             epochs: 1,
             seconds: 60.0,

@@ -24,7 +24,7 @@ use crate::model::GraphDiffuser;
 use crate::nn::Init;
 use crate::recipe::{Recipe, RecipeError};
 use crate::report::Report;
-use crate::task::{Metric, Scores, Task};
+use crate::task::{Metric, Scores};
 use crate::train::checkpoint::{sync_directory, write_synced};
 use crate::train::{
     Best, CheckpointError, Checkpoints, EpochRecord, Evaluator, Event, Outcome, TrainError, Trainer, load_model,
@@ -262,7 +262,7 @@ impl Run {
                 metric: trainer.metric(),
                 parameters: crate::parameters::count(trainer.model()),
                 best: best.clone(),
-                test: *test,
+                test: test.clone(),
                 epochs: history.len(),
                 seconds: history.iter().map(|record| record.seconds).sum(),
             };
@@ -280,9 +280,9 @@ impl Run {
     /// Where there are no weights.
     pub fn evaluate(&self, dataset: &Dataset, device: &Device, split: Split) -> Result<(Metric, Scores), RunError> {
         let model = self.best_model(dataset, device)?;
-        let evaluator = Evaluator::new(&self.recipe.model, dataset, self.recipe.train.batch, device);
+        let evaluator = Evaluator::new(&self.recipe, dataset, device);
         let scores = evaluator.scores(&model, dataset.split(split));
-        Ok((Task::of(dataset.schema.targets).metric(), scores))
+        Ok((self.recipe.task.init(dataset.schema.targets).metric(), scores))
     }
 
     /// The model with the weights of the best epoch so far.

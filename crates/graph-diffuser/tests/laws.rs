@@ -65,6 +65,9 @@ fn renumbered(graph: &Graph, order: &[usize]) -> Graph {
         node_features: Features::Categorical { columns: *columns, values: moved(values, *columns, order) },
         targets: match &graph.targets {
             Targets::NodeClasses(classes) => Targets::NodeClasses(moved(classes, 1, order)),
+            Targets::Links(pairs) => {
+                Targets::Links(pairs.iter().map(|pair| pair.map(|node| order[node as usize] as u32)).collect())
+            }
             others => others.clone(),
         },
         ..graph.clone()
@@ -75,7 +78,6 @@ fn renumbered(graph: &Graph, order: &[usize]) -> Graph {
 fn renumbering_nodes_renumbers_node_outputs_and_leaves_graph_outputs() {
     for case in cases() {
         let model = unsettled(&case);
-        let outputs = case.targets.outputs();
         for (what, graphs) in case.batches() {
             for graph in graphs {
                 let mut order: Vec<usize> = (0..graph.nodes).collect();
@@ -83,7 +85,8 @@ fn renumbering_nodes_renumbers_node_outputs_and_leaves_graph_outputs() {
                 let before = evaluate(&case, &model, std::slice::from_ref(&graph));
                 let after = evaluate(&case, &model, &[renumbered(&graph, &order)]);
                 let expected = match case.targets {
-                    TargetSchema::NodeClasses(_) => {
+                    TargetSchema::NodeClasses(_) | TargetSchema::Links => {
+                        let outputs = before.len() / graph.nodes;
                         let mut expected = before.clone();
                         for (old, &new) in order.iter().enumerate() {
                             expected[new * outputs..(new + 1) * outputs]
@@ -142,7 +145,7 @@ fn a_loss_counts_known_targets_only() {
     let (predicted, values, known) = (numbers(output.clone()), numbers(values.clone()), numbers(known.clone()));
     assert_eq!(known.iter().sum::<f64>(), 7.0);
     let errors = predicted.iter().zip(&values).zip(&known).map(|((ours, value), known)| (ours - value).abs() * known);
-    let loss = numbers(Task::GraphRegression.loss(output, &batch.targets))[0];
+    let loss = numbers(Task::of(case.targets).loss(output, &batch.targets))[0];
     assert_close("loss", &[loss], &[errors.sum::<f64>() / 7.0], 1e-12);
 }
 
@@ -162,4 +165,37 @@ fn dropout_is_repeatable_and_absent_in_evaluation() {
     without.config.attention.as_mut().expect("it attends").dropout = 0.0;
     let plain = without.model(&Device::flex(), DType::F64).valid();
     assert_eq!(output(Pass::evaluate()), numbers(plain.forward(&batch, &Pass::evaluate())));
+}
+
+#[test]
+fn scores_do_not_depend_on_how_graphs_are_batched() {
+    for case in cases() {
+        let (model, task) = (unsettled(&case), Task::of(case.targets));
+        let mut stream = Seeds::new(6).stream("graphs");
+        let graphs: Vec<Graph> =
+            (0..12).map(|number| case.graph(2 + number % 4, &[[0, 1], [1, 0]], &mut stream)).collect();
+        let scores = |size: usize| {
+            let mut sheet = task.score_sheet();
+            for (place, graphs) in graphs.chunks(size).enumerate() {
+                let graphs: Vec<&Graph> = graphs.iter().collect();
+                let batcher = case.config.batcher(&Device::flex(), DType::F64);
+                let places = (place * size..place * size + graphs.len()).collect();
+                let batch = batcher.pack_graphs(&graphs, case.targets, places);
+                let output = model.forward(&batch, &Pass::evaluate());
+                let loss = numbers(task.loss(output.clone(), &batch.targets))[0];
+                sheet.add(output, &batch.targets, loss);
+            }
+            sheet.scores()
+        };
+        let whole = scores(12);
+        assert_eq!(whole.metrics.keys().copied().collect::<Vec<_>>(), task.kind().metrics(), "{}", case.name);
+        assert_eq!(whole.metric, whole.metrics[&task.metric()]);
+        for size in [1, 5] {
+            let parts = scores(size);
+            assert_eq!(parts.samples, whole.samples, "{}", case.name);
+            assert_close(case.name, &[parts.loss], &[whole.loss], 1e-10);
+            let values = |scores: &graph_diffuser::task::Scores| scores.metrics.values().copied().collect::<Vec<_>>();
+            assert_close(case.name, &values(&parts), &values(&whole), 1e-6); // outputs are read in single precision
+        }
+    }
 }

@@ -1,11 +1,13 @@
 //! `eval`: score a run.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use graph_diffuser::Device;
 use graph_diffuser::run::Run;
+use graph_diffuser::task::Metric;
 use graph_diffuser_data::Split;
 use serde::Serialize;
 
@@ -39,6 +41,7 @@ struct Evaluation {
     split: Split,
     metric: &'static str,
     value: f64,
+    metrics: BTreeMap<Metric, f64>,
     loss: f64,
     samples: usize,
 }
@@ -58,11 +61,15 @@ pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> anyhow::Result<Exit
         split,
         metric: metric.name(),
         value: scores.metric,
+        metrics: scores.metrics.clone(),
         loss: scores.loss,
         samples: scores.samples,
     };
     printer.data(&evaluation, || {
-        format!("{} {:.4}  loss {:.4}  over {} samples", metric.name(), scores.metric, scores.loss, scores.samples)
+        let others = scores.metrics.iter().filter(|(other, _)| **other != metric);
+        let others: String = others.map(|(other, value)| format!("  {} {value:.4}", other.name())).collect();
+        let (name, value) = (metric.name(), scores.metric);
+        format!("{name} {value:.4}{others}  loss {:.4}  over {} samples", scores.loss, scores.samples)
     });
     Ok(ExitCode::SUCCESS)
 }

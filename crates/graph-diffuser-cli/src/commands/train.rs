@@ -9,7 +9,6 @@ use clap::Args;
 use graph_diffuser::Device;
 use graph_diffuser::recipe::Recipe;
 use graph_diffuser::run::{Environment, Run, RunError, RunLock, quoted};
-use graph_diffuser::task::Task;
 use graph_diffuser::train::{Event, Outcome, available_bytes, check_memory};
 use graph_diffuser_data::Dataset;
 
@@ -131,7 +130,7 @@ fn train_one(
 ) -> anyhow::Result<bool> {
     let recipe = run.recipe();
     let directory = run.directory().display();
-    let metric = Task::of(dataset.schema.targets).metric();
+    let metric = recipe.task.init(dataset.schema.targets).metric();
     let parameters: usize = recipe.parameters_by_part().iter().map(|(_, count)| count).sum();
     printer.note(&format!(
         "{directory}: {} graphs to learn from, {parameters} parameters, seed {}",

@@ -56,6 +56,14 @@ impl HeadConfig {
         }
     }
 
+    /// How many words of a name are predicted, where words are.
+    pub fn positions(self) -> Option<usize> {
+        match self {
+            Self::SubTokens { positions, .. } => Some(positions),
+            Self::Node { .. } | Self::Graph { .. } | Self::Link { .. } => None,
+        }
+    }
+
     /// Draws the parameters.
     pub fn init(self, width: usize, outputs: usize, init: &mut Init) -> Head {
         let mut head = Head { node: None, graph: None, sub_tokens: None, link: None };

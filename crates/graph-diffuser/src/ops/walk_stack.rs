@@ -109,14 +109,7 @@ mod tests {
                 targets: Targets::GraphValues(vec![0.0]),
             })
             .collect();
-        let batcher = Batcher {
-            device: Device::flex(),
-            dtype: DType::F64,
-            share_structures: false,
-            cls: false,
-            structure_tables: None,
-            row_blocks: None,
-        };
+        let batcher = Batcher::new(&Device::flex(), DType::F64);
         batcher.pack_graphs(&graphs.iter().collect::<Vec<_>>(), TargetSchema::GraphValues(1), vec![])
     }
 

@@ -1,177 +1,185 @@
-//! What is predicted: loss and metric together, one task a file.
+//! What is predicted: loss and metrics together, one task a file.
 
-mod graph_labels;
-mod graph_regression;
-mod node_classification;
+pub mod classification;
+mod config;
+pub mod graph_labels;
+pub mod graph_regression;
+pub mod links;
+mod metric;
+mod score_sheet;
+pub mod sub_tokens;
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 use graph_diffuser_data::TargetSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::batch::TargetTensor;
 
-/// What is predicted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Task {
-    /// One of several classes for every node: cross-entropy and accuracy.
-    NodeClassification,
-    /// Numbers for every graph: mean absolute error.
-    GraphRegression,
-    /// Yes or no for every graph and label: logistic loss and average precision.
+pub use config::{TaskConfig, TaskError};
+pub use graph_regression::RegressionLoss;
+pub(crate) use metric::null_as_nan;
+pub use metric::{Metric, Scores};
+pub use score_sheet::ScoreSheet;
+
+/// What is predicted, how far a prediction is from it, and how epochs are compared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    kind: TaskKind,
+    metric: Metric,
+}
+
+/// What is predicted, and the choices its loss has.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TaskKind {
+    /// One of several classes for every node: cross-entropy.
+    NodeClassification {
+        /// Weight of each class; equal where there are none.
+        class_weights: Option<Vec<f32>>,
+    },
+    /// Numbers for every graph: absolute or squared error.
+    GraphRegression {
+        /// Which of the two.
+        loss: RegressionLoss,
+    },
+    /// Yes or no for every graph and label: logistic loss.
     GraphLabels,
+    /// One of several classes for every graph: cross-entropy.
+    GraphClassification {
+        /// Weight of each class; equal where there are none.
+        class_weights: Option<Vec<f32>>,
+    },
+    /// The words of a graph's name: the mean of the positions' cross-entropies.
+    SubTokens,
+    /// Which pairs of nodes belong together: logistic loss.
+    Links,
 }
 
-/// What a score measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// Share of nodes whose most likely class is the right one.
-    Accuracy,
-    /// Mean absolute error.
-    Mae,
-    /// Average precision, mean over labels.
-    AveragePrecision,
-}
-
-impl Metric {
-    /// Whether `score` is better than `other`; nothing is better than NaN, and anything beats it.
-    pub fn is_better(self, score: f64, other: f64) -> bool {
-        if score.is_nan() || other.is_nan() {
-            return !score.is_nan();
-        }
-        match self {
-            Self::Accuracy | Self::AveragePrecision => score > other,
-            Self::Mae => score < other,
+impl TaskKind {
+    /// The kind that fits the targets of a dataset, with the usual loss.
+    pub fn of(targets: TargetSchema) -> Self {
+        match targets {
+            TargetSchema::NodeClasses(_) => Self::NodeClassification { class_weights: None },
+            TargetSchema::GraphValues(_) => Self::GraphRegression { loss: RegressionLoss::L1 },
+            TargetSchema::GraphLabels(_) => Self::GraphLabels,
+            TargetSchema::GraphClasses(_) => Self::GraphClassification { class_weights: None },
+            TargetSchema::SubTokens(_) => Self::SubTokens,
+            TargetSchema::Links => Self::Links,
         }
     }
 
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
+    /// Its metrics; the first is what epochs are compared by where nobody chooses another.
+    pub fn metrics(&self) -> &'static [Metric] {
         match self {
-            Self::Accuracy => "accuracy",
-            Self::Mae => "mae",
-            Self::AveragePrecision => "average_precision",
+            Self::NodeClassification { .. } | Self::GraphClassification { .. } => &[Metric::Accuracy, Metric::MacroF1],
+            Self::GraphRegression { .. } => &[Metric::Mae, Metric::Rmse, Metric::R2, Metric::Spearman],
+            Self::GraphLabels => &[Metric::AveragePrecision, Metric::RocAuc],
+            Self::SubTokens => &[Metric::F1, Metric::Precision, Metric::Recall],
+            Self::Links => &[
+                Metric::Mrr,
+                Metric::HitsAt1,
+                Metric::HitsAt3,
+                Metric::HitsAt10,
+                Metric::FilteredMrr,
+                Metric::FilteredHitsAt1,
+                Metric::FilteredHitsAt3,
+                Metric::FilteredHitsAt10,
+                Metric::FilteredNoSelfMrr,
+                Metric::FilteredNoSelfHitsAt1,
+                Metric::FilteredNoSelfHitsAt3,
+                Metric::FilteredNoSelfHitsAt10,
+            ],
         }
     }
-}
 
-/// How good predictions are.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Scores {
-    /// The task's metric over all samples; NaN where it is not defined.
-    #[serde(deserialize_with = "null_as_nan")]
-    pub metric: f64,
-    /// Mean loss over all known targets.
-    #[serde(deserialize_with = "null_as_nan")]
-    pub loss: f64,
-    /// Nodes or graphs scored.
-    pub samples: usize,
-}
-
-/// JSON has no NaN: it is written as `null`.
-pub(crate) fn null_as_nan<'de, D: serde::Deserializer<'de>>(deserialiser: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(deserialiser)?.unwrap_or(f64::NAN))
+    /// What it is called in messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::NodeClassification { .. } => "node classification",
+            Self::GraphRegression { .. } => "graph regression",
+            Self::GraphLabels => "graph labelling",
+            Self::GraphClassification { .. } => "graph classification",
+            Self::SubTokens => "naming graphs",
+            Self::Links => "link prediction",
+        }
+    }
 }
 
 impl Task {
-    /// The task that fits the targets of a dataset.
+    /// The task that fits the targets of a dataset, with the usual loss and metric.
     pub fn of(targets: TargetSchema) -> Self {
-        match targets {
-            TargetSchema::NodeClasses(_) => Self::NodeClassification,
-            TargetSchema::GraphValues(_) => Self::GraphRegression,
-            TargetSchema::GraphLabels(_) => Self::GraphLabels,
-            TargetSchema::GraphClasses(_) | TargetSchema::SubTokens(_) | TargetSchema::Links => {
-                panic!("no head was found to fit these targets")
-            }
-        }
+        let kind = TaskKind::of(targets);
+        let metric = kind.metrics()[0];
+        Self { kind, metric }
     }
 
-    /// What its score measures.
-    pub fn metric(self) -> Metric {
-        match self {
-            Self::NodeClassification => Metric::Accuracy,
-            Self::GraphRegression => Metric::Mae,
-            Self::GraphLabels => Metric::AveragePrecision,
-        }
+    /// What is predicted.
+    pub fn kind(&self) -> &TaskKind {
+        &self.kind
+    }
+
+    /// What epochs are compared by.
+    pub fn metric(&self) -> Metric {
+        self.metric
     }
 
     /// Mean loss of a batch.
     ///
     /// # Shapes
-    /// - `output`: `[rows, outputs]`
+    /// - `output`: `[rows, outputs]`, rows as the model's head makes them
     /// - returns `[1]`
-    pub fn loss(self, output: Tensor<2>, targets: &TargetTensor) -> Tensor<1> {
-        match (self, targets) {
-            (Self::NodeClassification, TargetTensor::NodeClasses(classes)) => {
-                node_classification::loss(output, classes.clone())
+    pub fn loss(&self, output: Tensor<2>, targets: &TargetTensor) -> Tensor<1> {
+        match (&self.kind, targets) {
+            (TaskKind::NodeClassification { class_weights }, TargetTensor::NodeClasses(classes))
+            | (TaskKind::GraphClassification { class_weights }, TargetTensor::GraphClasses(classes)) => {
+                classification::loss(output, classes.clone(), class_weights.as_deref())
             }
-            (Self::GraphRegression, TargetTensor::GraphValues { values, known }) => {
-                graph_regression::loss(output, values.clone(), known.clone())
+            (TaskKind::GraphRegression { loss }, TargetTensor::GraphValues { values, known }) => {
+                loss.of(output, values.clone(), known.clone())
             }
-            (Self::GraphLabels, TargetTensor::GraphValues { values, known }) => {
+            (TaskKind::GraphLabels, TargetTensor::GraphValues { values, known }) => {
                 graph_labels::loss(output, values.clone(), known.clone())
+            }
+            (TaskKind::SubTokens, TargetTensor::SubTokens { classes, .. }) => {
+                classification::loss(output, classes.clone(), None)
+            }
+            (TaskKind::Links, TargetTensor::Links { first, second, labels, .. }) => {
+                links::loss(output, first.clone(), second.clone(), labels.clone())
             }
             _ => panic!("targets of another kind than the task's"),
         }
     }
 
+    /// What the mean loss of a batch is a mean over: known targets, or the weights of their classes.
+    pub fn weight(&self, targets: &TargetTensor) -> f64 {
+        match (&self.kind, targets) {
+            (
+                TaskKind::NodeClassification { class_weights: Some(weights) }
+                | TaskKind::GraphClassification { class_weights: Some(weights) },
+                TargetTensor::NodeClasses(classes) | TargetTensor::GraphClasses(classes),
+            ) => classes.to_data().iter::<i64>().map(|class| f64::from(weights[class as usize])).sum(),
+            (
+                _,
+                TargetTensor::NodeClasses(classes)
+                | TargetTensor::GraphClasses(classes)
+                | TargetTensor::SubTokens { classes, .. },
+            ) => classes.dims()[0] as f64,
+            (_, TargetTensor::GraphValues { known, .. }) => known.clone().sum().into_scalar::<f64>(),
+            (_, TargetTensor::Links { labels, .. }) => labels.dims()[0] as f64,
+        }
+    }
+
     /// An empty sheet to score predictions on.
-    pub fn score_sheet(self) -> ScoreSheet {
-        ScoreSheet { task: self, loss: 0.0, targets: 0, rows: Vec::new() }
+    pub fn score_sheet(&self) -> ScoreSheet {
+        ScoreSheet::new(self.clone())
     }
 }
 
-/// Predictions gathered batch by batch; a metric is over all samples, never a mean of batch means.
-#[derive(Debug)]
-pub struct ScoreSheet {
-    task: Task,
-    loss: f64,
-    /// Known targets, which the loss is a mean over.
-    targets: usize,
-    /// Predictions and targets on the host, as the task's metric reads them.
-    rows: Vec<Row>,
-}
-
-/// One prediction and its target; NaN where the target is missing.
-#[derive(Debug, Clone)]
-struct Row {
-    predicted: Vec<f32>,
-    target: Vec<f32>,
-}
-
-impl ScoreSheet {
-    /// Adds a batch with the given mean loss.
-    pub fn add(&mut self, output: Tensor<2>, targets: &TargetTensor, mean_loss: f64) {
-        let [rows, outputs] = output.dims();
-        let predicted = host(output.into_data());
-        let target: Vec<f32> = match targets {
-            TargetTensor::NodeClasses(classes) => host(classes.clone().into_data()),
-            TargetTensor::GraphValues { values, known } => host(values.clone().into_data())
-                .into_iter()
-                .zip(host(known.clone().into_data()))
-                .map(|(value, known)| if known == 0.0 { f32::NAN } else { value })
-                .collect(),
-        };
-        let known = target.iter().filter(|target| !target.is_nan()).count();
-        self.loss += mean_loss * known as f64;
-        self.targets += known;
-        let target_columns = target.len() / rows.max(1);
-        let predicted = predicted.chunks(outputs).map(<[f32]>::to_vec);
-        let target = target.chunks(target_columns.max(1)).map(<[f32]>::to_vec);
-        self.rows.extend(predicted.zip(target).map(|(predicted, target)| Row { predicted, target }));
-    }
-
-    /// Scores over everything added.
-    pub fn scores(&self) -> Scores {
-        let metric = match self.task {
-            Task::NodeClassification => node_classification::accuracy(&self.rows),
-            Task::GraphRegression => graph_regression::mean_absolute_error(&self.rows),
-            Task::GraphLabels => graph_labels::average_precision(&self.rows),
-        };
-        Scores { metric, loss: self.loss / self.targets.max(1) as f64, samples: self.rows.len() }
-    }
-}
-
-fn host(data: TensorData) -> Vec<f32> {
-    data.iter::<f32>().collect()
+/// Predictions and targets of one column where the target is known.
+fn known_column<'a>(
+    predicted: &'a [f32],
+    targets: &'a [f32],
+    columns: usize,
+    column: usize,
+) -> impl Iterator<Item = (f32, f32)> + 'a {
+    let pairs = predicted.iter().zip(targets).skip(column).step_by(columns);
+    pairs.map(|(predicted, target)| (*predicted, *target)).filter(|(_, target)| !target.is_nan())
 }

@@ -5,9 +5,10 @@ use burn::tensor::{DType, Device};
 use graph_diffuser_data::{Dataset, Seeds};
 
 use crate::batch::{Batcher, RowBlocks};
-use crate::model::{GraphDiffuser, ModelConfig};
+use crate::model::GraphDiffuser;
 use crate::nn::{Pass, Statistic};
 use crate::parameters;
+use crate::recipe::Recipe;
 use crate::task::{Scores, Task};
 
 use super::BatchSize;
@@ -25,12 +26,13 @@ pub struct Evaluator<'a> {
 }
 
 impl<'a> Evaluator<'a> {
-    /// Scores on `device`, in batches of the given size.
-    pub fn new(config: &ModelConfig, dataset: &'a Dataset, batch: BatchSize, device: &Device) -> Self {
+    /// Scores on `device` what `recipe` trains, in batches of its size.
+    pub fn new(recipe: &Recipe, dataset: &'a Dataset, device: &Device) -> Self {
         let device = device.clone().inner();
-        let whole = config.batcher(&device, DType::F32);
+        let whole = recipe.model.batcher(&device, DType::F32);
         let batcher = Batcher { row_blocks: Some(RowBlocks::default()), ..whole.clone() };
-        Self { dataset, task: Task::of(dataset.schema.targets), batcher, whole, batch }
+        let task = recipe.task.init(dataset.schema.targets);
+        Self { dataset, task, batcher, whole, batch: recipe.train.batch }
     }
 
     /// Makes virtual edges some rows at a time as `rows` says.
@@ -86,21 +88,26 @@ pub fn recalibrate(model: GraphDiffuser, passes: &[Vec<Statistic>]) -> GraphDiff
 #[cfg(test)]
 mod tests {
     use crate::nn::Init;
-    use crate::recipe::Recipe;
 
     use super::*;
 
     #[test]
     fn a_dataset_scores_the_same_whichever_of_its_graphs_go_by_rows() {
-        let small = ["data.rows=4", "data.columns=[3,5,9]", "data.train=1", "data.valid=1", "data.test=20"];
+        let small = [
+            "data.rows=4",
+            "data.columns=[3,5,9]",
+            "data.train=1",
+            "data.valid=1",
+            "data.test=20",
+            "train.batch.graphs=6",
+        ];
         let recipe = Recipe::find("grid-diffuser", &small.map(String::from)).expect("a sound recipe");
         let dataset = recipe.dataset().expect("it is drawn");
         let device = Device::flex();
         let model = recipe.model.init(&dataset, &mut Init::new(Seeds::new(3), &device.clone().autodiff()));
         let scores = |above_pairs: Option<usize>| {
             let rows = above_pairs.map(|above_pairs| RowBlocks { above_pairs, block_pairs: 500 });
-            let evaluator = Evaluator::new(&recipe.model, &dataset, BatchSize::Graphs(6), &device);
-            evaluator.with_row_blocks(rows).scores(&model, &dataset.splits.test)
+            Evaluator::new(&recipe, &dataset, &device).with_row_blocks(rows).scores(&model, &dataset.splits.test)
         };
         let whole = scores(None);
         for above_pairs in [0, 200, 400] {

@@ -34,7 +34,7 @@ pub struct EpochRecord {
     pub step: u64,
     /// Learning rate of the epoch's last step.
     pub lr: f64,
-    /// Mean training loss over the epoch's samples.
+    /// Mean training loss over the epoch's targets.
     #[serde(deserialize_with = "null_as_nan")]
     pub train_loss: f64,
     /// Scores on the validation graphs, in epochs that end with an evaluation.
@@ -68,10 +68,10 @@ pub struct Progress {
     pub batch: usize,
     /// Steps done.
     pub step: u64,
-    /// Sum of the losses of the current epoch's samples.
+    /// Sum of the losses of the current epoch's targets.
     pub loss_sum: f64,
-    /// Samples of the current epoch seen.
-    pub samples: usize,
+    /// What that sum is over: targets of the current epoch seen, or the weights of their classes.
+    pub samples: f64,
     /// Wall time of the current epoch before this session.
     pub seconds: f64,
     /// The best epoch so far.
@@ -267,7 +267,7 @@ impl<'a> Trainer<'a> {
                 batch: 0,
                 step: 0,
                 loss_sum: 0.0,
-                samples: 0,
+                samples: 0.0,
                 seconds: 0.0,
                 best: None,
                 history: Vec::new(),
@@ -282,9 +282,9 @@ impl<'a> Trainer<'a> {
             recipe,
             dataset,
             seeds,
-            task: Task::of(dataset.schema.targets),
+            task: recipe.task.init(dataset.schema.targets),
             batcher: recipe.model.batcher(&device, DType::F32),
-            evaluator: Evaluator::new(&recipe.model, dataset, recipe.train.batch, &device),
+            evaluator: Evaluator::new(recipe, dataset, &device),
             device,
             last,
             best: Checkpoints::new(directory, "best"),
@@ -341,10 +341,11 @@ impl<'a> Trainer<'a> {
         let train = &recipe.train;
         let mut lr = recipe.optim.lr;
         let remaining = &batches[state.progress.batch.min(batches.len())..];
-        let interrupted = for_each_packed(batcher, dataset, remaining, |batch| {
+        let batcher = batcher.for_epoch(*seeds, epoch);
+        let interrupted = for_each_packed(&batcher, dataset, remaining, |batch| {
             let factor = recipe.optim.schedule.factor(epoch, train.epochs, state.progress.batch, batches.len());
             lr = recipe.optim.lr * factor;
-            let loss = match state.step(&batch, *task, *seeds, lr, train.average_decay) {
+            let loss = match state.step(&batch, task, *seeds, lr, train.average_decay) {
                 Ok(loss) => loss,
                 Err(error) => return Some(Err(error)),
             };
@@ -394,12 +395,12 @@ impl<'a> Trainer<'a> {
             epoch,
             step: progress.step,
             lr,
-            train_loss: progress.loss_sum / progress.samples.max(1) as f64,
+            train_loss: if progress.samples > 0.0 { progress.loss_sum / progress.samples } else { 0.0 },
             valid,
             best: improved.is_some(),
             seconds: progress.seconds + start.elapsed().as_secs_f64(),
         };
-        if let (Some(model), Some(valid)) = (&improved, valid) {
+        if let (Some(model), Some(valid)) = (&improved, record.valid.clone()) {
             progress.best = Some(Best { epoch, valid });
             // Before `last`: a kill between the two repeats this epoch and writes the same again.
             let files = [("weights.safetensors".to_owned(), serialise_model(model))];
@@ -407,7 +408,7 @@ impl<'a> Trainer<'a> {
         }
         progress.history.push(record.clone());
         progress.epoch = epoch;
-        (progress.batch, progress.loss_sum, progress.samples, progress.seconds) = (0, 0.0, 0, 0.0);
+        (progress.batch, progress.loss_sum, progress.samples, progress.seconds) = (0, 0.0, 0.0, 0.0);
         self.last.save(&self.state.checkpoint())?;
         tell(Event::Epoch(&record));
         Ok(())
@@ -442,7 +443,7 @@ impl State {
     fn step(
         &mut self,
         batch: &GraphBatch,
-        task: Task,
+        task: &Task,
         seeds: Seeds,
         lr: f64,
         average_decay: Option<f64>,
@@ -450,7 +451,6 @@ impl State {
         let dropout_key = seeds.stream_at("dropout", self.progress.step).key();
         let pass = Pass::train(dropout_key);
         let output = self.model.forward(batch, &pass);
-        let samples = output.dims()[0];
         let loss = task.loss(output, &batch.targets);
         let value = loss.clone().into_scalar::<f64>();
         let not_finite = |what, tensor| TrainError::NotFinite {
@@ -475,8 +475,9 @@ impl State {
         }
         self.progress.step += 1;
         self.progress.batch += 1;
-        self.progress.loss_sum += value * samples as f64;
-        self.progress.samples += samples;
+        let weight = task.weight(&batch.targets);
+        self.progress.loss_sum += value * weight;
+        self.progress.samples += weight;
         Ok(value)
     }
 

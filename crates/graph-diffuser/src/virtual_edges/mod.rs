@@ -225,15 +225,7 @@ mod tests {
     fn rows_of_a_and_of_every_power_sum_to_one_and_channel_0_is_the_identity() {
         let device = Device::flex();
         let grids = GridHistogram { rows: 2, columns: vec![2, 3], train: 3, ..GridHistogram::default() }.generate();
-        let batcher = Batcher {
-            device: device.clone(),
-            dtype: DType::F64,
-            share_structures: false,
-            cls: false,
-            structure_tables: None,
-            row_blocks: None,
-        };
-        let batch = batcher.pack(&grids, &[0, 1, 2]);
+        let batch = Batcher::new(&device, DType::F64).pack(&grids, &[0, 1, 2]);
         let layout = &batch.topology.layout;
         for kernel in [Kernel::Sigmoid, Kernel::Exp] {
             let config = VirtualEdgesConfig {

@@ -29,7 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
         edge_features,
     };
     let classes = TargetSchema::NodeClasses(3);
-    vec![
+    let mut cases = vec![
         case("paper", &[base, &edges(""), &attention(gate), node], classes, false),
         case(
             "script",
@@ -110,12 +110,31 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         case("content", &[base, &attention("{ kind = \"content\" }"), node], classes, false),
         case("local", &["width = 8\nlayers = 0", "mpnn = { kind = \"gine\", before = 2 }", node], classes, true),
+    ];
+    cases.extend(of_other_tasks());
+    cases
+}
+
+/// The paper's model beside message passing, with the heads that the others do not have.
+fn of_other_tasks() -> impl Iterator<Item = Case> {
+    let model = "width = 8\nlayers = 2\nmpnn = { kind = \"gated_gcn\", parallel = true }\n[virtual_edges]\nsteps = 3\n[attention]\nheads = 2\nscores = { kind = \"position_and_content\", combine = \"gate\" }\n[head]\n";
+    let mlp = "mlp = { shape = \"plain\", hidden_layers = 1 }";
+    [
+        ("graph classes", format!("kind = \"graph\"\npooling = \"mean\"\n{mlp}"), TargetSchema::GraphClasses(3)),
+        ("sub-tokens", "kind = \"sub_tokens\"\npooling = \"mean\"\npositions = 3".into(), TargetSchema::SubTokens(6)),
+        ("links", format!("kind = \"link\"\n{mlp}"), TargetSchema::Links),
     ]
+    .into_iter()
+    .map(move |(name, head, targets)| {
+        let config = toml::from_str(&format!("{model}{head}")).unwrap_or_else(|error| panic!("{name}: {error}"));
+        Case { name, config, targets, edge_features: true }
+    })
 }
 
 impl Case {
     pub(crate) fn model(&self, device: &Device, dtype: DType) -> GraphDiffuser {
         self.config.check().unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        self.config.check_targets(self.targets).unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let edges = if self.edge_features { FeatureSchema::Categorical(vec![3]) } else { FeatureSchema::None };
         let schema = Schema {
             node_features: FeatureSchema::Categorical(vec![4, 2]),
@@ -151,7 +170,17 @@ impl Case {
             TargetSchema::GraphLabels(count) => {
                 Targets::GraphValues((0..count).map(|_| stream.below(2) as f32).collect())
             }
-            other => panic!("no model here predicts {other:?}"),
+            TargetSchema::GraphClasses(count) => Targets::GraphClass(stream.below(count) as u32),
+            TargetSchema::SubTokens(vocabulary) => {
+                // None to five words, some beyond the vocabulary.
+                let words = stream.below(6);
+                Targets::SubTokens((0..words).map(|_| stream.below(vocabulary + 2) as u32).collect())
+            }
+            TargetSchema::Links => {
+                let mut pair = || [stream.below(nodes) as u32, stream.below(nodes) as u32];
+                let pairs = (0..nodes / 2).map(|_| pair());
+                Targets::Links(pairs.flat_map(|[first, second]| [[first, second], [second, first]]).collect())
+            }
         };
         let node_features = Features::Categorical { columns: 2, values: kinds };
         Graph { nodes, edges: edges.to_vec(), node_features, edge_features, targets }
