@@ -38,6 +38,10 @@ enum Format {
 }
 
 pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+    // The `report.md` of a run is its own.
+    if let Some(directory) = args.out.clone().filter(|out| out.join("recipe.toml").exists()) {
+        return Err(RunError::Exists { directory, is_run: true }.into());
+    }
     let report = match &args.directories[..] {
         [sweep] if Sweep::is_in(sweep) => of_sweep(sweep, printer)?,
         runs => match runs.iter().find(|directory| Sweep::is_in(directory)) {
@@ -53,10 +57,6 @@ pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> anyhow::Result<
         Format::Html => printer.raw(report.to_html().trim_end()),
     }
     if let Some(out) = &args.out {
-        if out.join("recipe.toml").exists() {
-            // Its own `report.md` would be lost.
-            return Err(RunError::Exists { directory: out.clone(), is_run: true }.into());
-        }
         for file in report.write(out)? {
             printer.note(&format!("wrote {}", file.display()));
         }

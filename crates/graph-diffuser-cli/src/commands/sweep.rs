@@ -92,12 +92,12 @@ pub(crate) fn sweep(args: SweepArgs, printer: &mut Printer) -> anyhow::Result<Ex
     }
     printer.note(&format!("report: {}", sweep.directory().join("report.html").display()));
     if left > 0 {
-        printer
-            .note(&format!("stopped with {left} runs to go; go on with\n  graph-diffuser sweep --resume {directory}"));
+        let runs = counted(left, "run");
+        printer.note(&format!("stopped with {runs} to go; go on with\n  graph-diffuser sweep --resume {directory}"));
         return Ok(ExitCode::from(STOPPED));
     }
     if failed > 0 {
-        let runs = if failed == 1 { "1 run" } else { &format!("{failed} runs") };
+        let runs = counted(failed, "run");
         printer.note(&format!("{runs} failed; try again with\n  graph-diffuser sweep --resume {directory}"));
         return Ok(ExitCode::FAILURE);
     }
@@ -150,6 +150,8 @@ struct Session<'a> {
     /// Recipe and wall time of each finished run.
     times: Vec<(usize, f64)>,
     told_of_busy: bool,
+    /// Whether anything began or ended since progress was told.
+    changed: bool,
 }
 
 impl<'a> Session<'a> {
@@ -168,17 +170,18 @@ impl<'a> Session<'a> {
             failed: 0,
             times: Vec::new(),
             told_of_busy: false,
+            changed: true,
         };
         let directory = sweep.directory().display();
         let (configurations, seeds) = (sweep.configurations().len(), &sweep.plan().seeds);
         session.printer.note(&format!(
-            "{directory}: {} runs: {configurations} configurations with seeds {seeds}, {jobs} at a time with {threads} threads each",
-            runs.len()
+            "{directory}: {} of {configurations} configurations with seeds {seeds}; {jobs} at a time, each with {}",
+            counted(runs.len(), "run"),
+            counted(threads, "thread")
         ));
         for run in runs {
             session.take_up(run);
         }
-        session.tell_progress();
         session
     }
 
@@ -220,8 +223,10 @@ impl<'a> Session<'a> {
             if !stopping {
                 self.start_runs()?;
             }
-            let over = self.waiting.is_empty() || stopping;
-            if self.processes.is_empty() && over {
+            if std::mem::take(&mut self.changed) {
+                self.tell_progress();
+            }
+            if self.processes.is_empty() && (self.waiting.is_empty() || stopping) {
                 return Ok(());
             }
             std::thread::sleep(LOOK_EVERY);
@@ -242,6 +247,7 @@ impl<'a> Session<'a> {
                 Ok(process) => self.processes.push(process),
                 Err(error) => self.fail(&run, &format!("{error:#}"))?,
             }
+            self.changed = true;
         }
         if self.processes.is_empty() && !self.waiting.is_empty() && !self.told_of_busy {
             self.told_of_busy = true;
@@ -278,7 +284,7 @@ impl<'a> Session<'a> {
                 Some(status) => {
                     let process = self.processes.remove(place);
                     self.end(&process, status)?;
-                    self.tell_progress();
+                    self.changed = true;
                 }
             }
         }
@@ -309,7 +315,8 @@ impl<'a> Session<'a> {
     fn fail(&mut self, run: &PlannedRun, reason: &str) -> anyhow::Result<()> {
         self.failed += 1;
         self.sweep.keep_failure(run, reason)?;
-        self.printer.note(&format!("{}: failed\n  {}", run.name, reason.replace('\n', "\n  ")));
+        let lines = reason.lines().filter(|line| !line.is_empty()).map(|line| format!("\n  {line}"));
+        self.printer.note(&format!("{}: failed{}", run.name, lines.collect::<String>()));
         if self.printer.is_json() {
             let line = RunLine { failed: Some(reason), ..self.line(run) };
             self.printer.data(&line, String::new);
@@ -387,7 +394,7 @@ impl<'a> Session<'a> {
             .iter()
             .map(|process| Some((expected(&process.run)? - process.start.elapsed().as_secs_f64()).max(0.0)));
         let seconds = (waiting + running.sum::<Option<f64>>()?) / self.jobs as f64;
-        (seconds > 0.0).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
+        Duration::try_from_secs_f64(seconds).ok().filter(|left| left.as_secs() > 0)
     }
 }
 
@@ -395,6 +402,10 @@ impl<'a> Session<'a> {
 fn program() -> anyhow::Result<PathBuf> {
     let itself = Path::new("/proc/self/exe");
     if itself.exists() { Ok(itself.to_owned()) } else { std::env::current_exe().context("cannot find this program") }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn is_busy(directory: &Path) -> bool {

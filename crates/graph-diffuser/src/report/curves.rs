@@ -95,18 +95,25 @@ impl Curves {
         points.iter().copied().reduce(|best, point| if self.metric.is_better(point.1, best.1) { point } else { best })
     }
 
+    /// The paper's mean less and plus its deviation, as far as scores can reach.
+    fn band(&self, paper: &PaperFigure) -> [f64; 2] {
+        // What is the better the larger is a share; errors have no end but zero.
+        let most = if self.metric.is_better(1.0, 0.0) { 1.0_f64.max(paper.mean) } else { f64::INFINITY };
+        [(paper.mean - paper.sd).max(0.0_f64.min(paper.mean)), (paper.mean + paper.sd).min(most)]
+    }
+
     /// A picture with a thin line a seed, a bold mean and the paper's figure.
     pub fn to_svg(&self) -> String {
         let values = self.seeds.iter().flat_map(|(_, points)| points.iter().copied());
-        let band = self.paper.iter().flat_map(|paper| [paper.mean - paper.sd, paper.mean + paper.sd]);
+        let band = self.paper.as_ref().map(|paper| self.band(paper));
         let title = match &self.configuration {
             Some(configuration) => format!("{} ({configuration})", self.label),
             None => self.label.clone(),
         };
-        let mut sheet = Sheet::new(&title, self.metric, values, band);
+        let mut sheet = Sheet::new(&title, self.metric, values, band.into_iter().flatten());
         let mut legend = Vec::new();
-        if let Some(paper) = &self.paper {
-            sheet.band(paper);
+        if let (Some(paper), Some(band)) = (&self.paper, band) {
+            sheet.band(paper.mean, band);
             let dashes = Stroke { colour: VERMILLION, width: 1.5, dashes: "6 4" };
             legend.push((dashes, None, format!("paper, test: {:.4} ± {:.4}", paper.mean, paper.sd)));
         }
@@ -238,8 +245,8 @@ impl Sheet {
         TOP + (1.0 - self.scores.share(score)) * PLOT_HEIGHT
     }
 
-    fn band(&mut self, paper: &PaperFigure) {
-        let (top, middle, bottom) = (self.y(paper.mean + paper.sd), self.y(paper.mean), self.y(paper.mean - paper.sd));
+    fn band(&mut self, mean: f64, [low, high]: [f64; 2]) {
+        let (top, middle, bottom) = (self.y(high), self.y(mean), self.y(low));
         let (right, width) = (WIDTH - RIGHT, WIDTH - LEFT - RIGHT);
         self.body.push_str(&format!(
             "<rect x=\"{LEFT:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"{VERMILLION}\" fill-opacity=\"0.15\"/>\n\

@@ -329,3 +329,76 @@ fn protocol(sweep: &Sweep) -> Vec<String> {
     );
     sentences
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::sweep::tests::{begin, finish};
+
+    use super::*;
+
+    fn assert_text(name: &str, text: &str) {
+        let mut settings = insta::Settings::clone_current();
+        settings.set_prepend_module_to_snapshot(false);
+        settings.set_omit_expression(true);
+        settings.bind(|| insta::assert_snapshot!(name, text));
+    }
+
+    #[test]
+    fn the_choice_is_by_validation_where_test_would_choose_otherwise() {
+        let (_directory, sweep) = begin(&["optim.lr=3e-4,8e-4"], 0..2);
+        for run in sweep.runs() {
+            // The first is better on validation, the second by far on test.
+            let (valid, test) = [(0.8, 0.3), (0.7, 0.9)][run.configuration];
+            finish(&sweep, &run, valid + 0.01 * run.seed as f64, test);
+        }
+        let report = Report::of_sweep(&sweep);
+        let row = &report.rows[0];
+        let tuning = row.tuning.as_ref().expect("of a sweep");
+        assert_eq!(tuning.chosen, Some(vec!["optim.lr=3e-4".to_owned()]));
+        assert_eq!(row.test.as_ref().expect("a score").mean, 0.3);
+        assert_eq!(tuning.runs, RunCounts { planned: 4, finished: 4, failed: 0, missing: 0 });
+        let summary = report.sweep.as_ref().expect("of a sweep");
+        assert_eq!(summary.notes, [""; 0]);
+        let text = report.to_markdown();
+        assert!(text.contains("every recipe got the same search: `optim.lr` over `3e-4`, `8e-4`"), "{text}");
+        assert!(text.contains("Test scores had no part in the choice."), "{text}");
+    }
+
+    #[test]
+    fn runs_that_are_missing_or_failed_are_counted_and_named() {
+        let (_directory, sweep) = begin(&["optim.lr=3e-4,4e-4,8e-4"], 0..2);
+        let runs = sweep.runs();
+        finish(&sweep, &runs[0], 0.5, 0.4);
+        finish(&sweep, &runs[1], 0.6, 0.5);
+        finish(&sweep, &runs[3], 0.9, 0.9);
+        sweep.keep_failure(&runs[2], "error: <loss> is not finite").expect("kept");
+        let report = Report::of_sweep(&sweep);
+        // Over seed 0, which both have finished, the second is ahead; seed 1 of the first does not count.
+        let tuning = report.rows[0].tuning.as_ref().expect("of a sweep");
+        assert_eq!(tuning.chosen, Some(vec!["optim.lr=4e-4".to_owned()]));
+        assert_eq!(tuning.compared_over, BTreeSet::from([0]));
+        assert_eq!(tuning.runs, RunCounts { planned: 6, finished: 3, failed: 1, missing: 2 });
+        assert_text("sweep_report", &report.to_markdown());
+        let html = report.to_html();
+        assert!(html.contains("error: &lt;loss&gt; is not finite"), "{html}");
+        for outside in ["<script", "src=", "href=", "url(", "@import"] {
+            assert!(!html.contains(outside), "the page needs something else: {outside}");
+        }
+        let csv = report.to_csv();
+        assert!(csv.lines().all(|line| line.split(',').count() == 19), "{csv}");
+        let configurations = report.configurations_to_csv().expect("of a sweep");
+        assert_eq!(configurations.lines().count(), 4, "{configurations}");
+    }
+
+    #[test]
+    fn a_sweep_without_a_finished_run_has_a_report() {
+        let (_directory, sweep) = begin(&[], 0..2);
+        let report = Report::of_sweep(&sweep);
+        let text = report.to_markdown();
+        assert!(text.contains("| grid-diffuser | – | 1 | 0 of 2, 2 missing | 0 | – | – |"), "{text}");
+        assert!(text.contains("Nothing was searched; each recipe ran with 2 seeds (0 to 1)."), "{text}");
+        assert!(text.contains("`grid-diffuser`: no run is finished."), "{text}");
+        report.write(sweep.directory()).expect("written");
+        assert!(sweep.directory().join("report.html").exists());
+    }
+}

@@ -409,3 +409,151 @@ fn remove_file_if_there(path: &Path) -> std::io::Result<()> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use tempfile::TempDir;
+
+    use crate::run::RunResult;
+    use crate::task::{Metric, Scores};
+    use crate::train::{Best, EpochRecord};
+
+    use super::*;
+
+    pub(crate) fn plan(recipes: &[&str], over: &[&str], seeds: std::ops::Range<u64>) -> Plan {
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        Plan::new(&owned(recipes), &[], &owned(over), seeds).expect("sound")
+    }
+
+    pub(crate) fn begin(over: &[&str], seeds: std::ops::Range<u64>) -> (TempDir, Sweep) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let sweep = Sweep::begin(&directory.path().join("table"), plan(&["grid-diffuser"], over, seeds));
+        (directory, sweep.expect("begun"))
+    }
+
+    fn environment() -> Environment {
+        let (version, platform) = ("1.2.3".to_owned(), "linux-x86_64".to_owned());
+        Environment { version, commit: Some("abc".to_owned()), platform, threads: 1, command: Vec::new() }
+    }
+
+    /// Leaves the files of a run that finished with these scores.
+    pub(crate) fn finish(sweep: &Sweep, run: &PlannedRun, valid: f64, test: f64) {
+        sweep.create_run(run, &environment()).expect("made");
+        let scores = |metric| Scores { metric, loss: 0.0, samples: 1 };
+        let result = RunResult {
+            seed: run.seed,
+            metric: Metric::Accuracy,
+            parameters: 33_073,
+            best: Best { epoch: 2, valid: scores(valid) },
+            test: scores(test),
+            epochs: 2,
+            seconds: 60.0,
+        };
+        let epoch = |epoch: usize, metric: f64| EpochRecord {
+            epoch,
+            step: epoch as u64,
+            lr: 0.1,
+            train_loss: 1.0,
+            valid: Some(scores(metric)),
+            best: true,
+            seconds: 30.0,
+        };
+        let lines = [epoch(1, valid / 2.0), epoch(2, valid)];
+        let lines = lines.map(|record| serde_json::to_string(&record).expect("plain data"));
+        let directory = sweep.run_directory(run);
+        fs::write(directory.join("metrics.jsonl"), lines.join("\n")).expect("written");
+        fs::write(directory.join("result.json"), serde_json::to_vec(&result).expect("plain data")).expect("written");
+    }
+
+    #[test]
+    fn the_first_seed_of_every_configuration_comes_first() {
+        let (_directory, sweep) = begin(&["optim.lr=3e-4,8e-4"], 0..2);
+        let names: Vec<String> = sweep.runs().into_iter().map(|run| run.name).collect();
+        let expected = [
+            "grid-diffuser--optim.lr=3e-4-s0",
+            "grid-diffuser--optim.lr=8e-4-s0",
+            "grid-diffuser--optim.lr=3e-4-s1",
+            "grid-diffuser--optim.lr=8e-4-s1",
+        ];
+        assert_eq!(names, expected);
+        let last = sweep.recipe(&sweep.runs()[3]);
+        assert_eq!((last.optim.lr, last.seed), (8e-4, 1));
+    }
+
+    #[test]
+    fn the_same_plan_goes_on_and_another_is_refused() {
+        let (_directory, sweep) = begin(&["optim.lr=3e-4,8e-4"], 0..2);
+        let again = |plan| Sweep::begin(sweep.directory(), plan);
+        again(plan(&["grid-diffuser"], &["optim.lr=3e-4,8e-4"], 0..2)).expect("the same");
+        let other = again(plan(&["grid-diffuser"], &["optim.lr=3e-4"], 0..3)).expect_err("another").to_string();
+        assert!(other.contains("optim.lr=3e-4,8e-4 there, optim.lr=3e-4 here"), "{other}");
+        assert!(other.contains("seeds: 0..2 there, 0..3 here"), "{other}");
+        let set = Plan::new(
+            &["grid-diffuser".to_owned()],
+            &["train.epochs=7".to_owned()],
+            &["optim.lr=3e-4,8e-4".to_owned()],
+            0..2,
+        );
+        let other = again(set.expect("sound")).expect_err("another").to_string();
+        assert!(other.contains("train.epochs=7 here"), "{other}");
+        let full = sweep.directory().parent().expect("it has one");
+        assert!(matches!(Sweep::begin(full, sweep.plan().clone()), Err(SweepError::Exists { .. })));
+    }
+
+    #[test]
+    fn a_damaged_plan_is_named_and_left_as_it_is() {
+        let (_directory, sweep) = begin(&[], 0..1);
+        let path = sweep.directory().join(PLAN);
+        let whole = fs::read_to_string(&path).expect("a plan");
+        for damaged in [&whole[..whole.len() / 2], "", &whole.replace("heads", "haeds"), &whole.replace("0..1", "1..0")]
+        {
+            fs::write(&path, damaged).expect("damaged");
+            for error in [Sweep::open(sweep.directory()), Sweep::begin(sweep.directory(), sweep.plan().clone())] {
+                let error = error.expect_err("damaged").to_string();
+                assert!(error.contains("its `sweep.toml` is damaged"), "{error}");
+            }
+            assert_eq!(fs::read_to_string(&path).expect("a plan"), *damaged);
+        }
+    }
+
+    #[test]
+    fn what_is_in_a_run_directory_decides_its_state() {
+        let (_directory, sweep) = begin(&[], 0..1);
+        let run = &sweep.runs()[0];
+        let directory = sweep.run_directory(run);
+        assert_eq!(sweep.state(run), RunState::Missing);
+        // A kill while the directory was being made leaves something aside, which is in nobody's way.
+        fs::create_dir_all(directory.with_file_name(format!("{}.new", run.name))).expect("made");
+        finish(&sweep, run, 0.5, 0.6);
+        assert!(matches!(sweep.state(run), RunState::Finished(_)));
+        let result = directory.join("result.json");
+        let whole = fs::read(&result).expect("a result");
+        fs::write(&result, &whole[..20]).expect("damaged");
+        let RunState::Begun { epochs: 2, fault: Some(fault) } = sweep.state(run) else {
+            panic!("{:?}", sweep.state(run))
+        };
+        assert!(fault.contains("`result.json` is damaged"), "{fault}");
+        fs::remove_file(&result).expect("removed");
+        assert_eq!(sweep.state(run), RunState::Begun { epochs: 2, fault: None });
+        sweep.keep_failure(run, "it was full").expect("kept");
+        assert_eq!(sweep.state(run), RunState::Failed { reason: "it was full".to_owned() });
+        // A score counts more than an older failure.
+        fs::write(&result, &whole).expect("written");
+        assert!(matches!(sweep.state(run), RunState::Finished(_)));
+        sweep.forget_failure(run).and_then(|()| sweep.forget_failure(run)).expect("forgotten");
+        let recipe = directory.join("recipe.toml");
+        let text = fs::read_to_string(&recipe).expect("a recipe");
+        fs::write(&recipe, text.replace("seed = 0", "seed = 7")).expect("written");
+        let RunState::Unusable { reason } = sweep.state(run) else { panic!("{:?}", sweep.state(run)) };
+        assert!(reason.contains("another recipe"), "{reason}");
+    }
+
+    #[test]
+    fn one_process_at_a_time() {
+        let (_directory, sweep) = begin(&[], 0..1);
+        let lock = sweep.lock().expect("free");
+        assert!(matches!(sweep.lock(), Err(SweepError::Busy { .. })));
+        drop(lock);
+        sweep.lock().expect("free again");
+    }
+}
