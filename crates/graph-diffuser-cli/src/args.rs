@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{BenchArgs, EvalArgs, RecipeArgs, ReportArgs, TrainArgs};
+use crate::commands::{BenchArgs, EvalArgs, RecipeArgs, ReportArgs, SweepArgs, TrainArgs};
 
 /// Graph Transformers whose attention is directed by learned diffusion
 #[derive(Debug, Parser)]
@@ -25,6 +25,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Train(TrainArgs),
+    Sweep(SweepArgs),
     Eval(EvalArgs),
     Recipe(RecipeArgs),
     Report(ReportArgs),

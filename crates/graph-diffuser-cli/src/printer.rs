@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use graph_diffuser::recipe::RecipeError;
 use graph_diffuser::run::RunError;
+use graph_diffuser::sweep::SweepError;
 use serde::Serialize;
 
 /// Writes for people or, with `--json`, for programs.
@@ -53,6 +54,7 @@ impl Printer {
         let misused = error.chain().any(|cause| {
             cause.is::<RecipeError>()
                 || matches!(cause.downcast_ref(), Some(RunError::Exists { .. } | RunError::NotARun { .. }))
+                || cause.downcast_ref::<SweepError>().is_some_and(SweepError::is_misuse)
         });
         ExitCode::from(if misused { 2 } else { 1 })
     }
@@ -61,6 +63,9 @@ impl Printer {
 fn hint(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
         if let Some(error) = cause.downcast_ref::<RecipeError>() {
+            return error.hint();
+        }
+        if let Some(error) = cause.downcast_ref::<SweepError>() {
             return error.hint();
         }
         cause.downcast_ref::<RunError>()?.hint()

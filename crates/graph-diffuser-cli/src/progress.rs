@@ -139,7 +139,7 @@ fn style() -> ProgressStyle {
     ProgressStyle::with_template(template).expect("the template is sound").progress_chars("=> ")
 }
 
-fn in_words(time: Duration) -> String {
+pub(crate) fn in_words(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0..60 => format!("{seconds} s"),

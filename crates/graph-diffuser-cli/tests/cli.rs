@@ -167,6 +167,12 @@ impl Background {
     }
 }
 
+/// A sweep of the tiny `grid-quick` into `out`.
+fn sweep<'a>(out: &'a str, settings: &[&'a str], arguments: &[&'a str]) -> Vec<&'a str> {
+    let settings = TINY.iter().chain(settings).flat_map(|setting| ["--set", setting]);
+    ["sweep", "grid-quick", "--out", out].into_iter().chain(settings).chain(arguments.iter().copied()).collect()
+}
+
 fn train<'a>(recipe: &'a str, settings: &[&'a str], arguments: &[&'a str]) -> Vec<&'a str> {
     let settings = TINY.iter().chain(settings).flat_map(|setting| ["--set", setting]);
     ["train", recipe].into_iter().chain(settings).chain(arguments.iter().copied()).collect()
@@ -214,9 +220,10 @@ fn assert_text(name: &str, text: &str) {
 #[test]
 fn every_command_explains_itself_with_an_example() {
     let work = Workplace::new();
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 10] = [
         &[],
         &["train"],
+        &["sweep"],
         &["eval"],
         &["recipe"],
         &["recipe", "list"],
@@ -631,4 +638,189 @@ fn a_finished_run_can_be_resumed_and_stays_as_it_is() {
     assert_eq!(said.code, Some(0));
     assert_eq!(said.stdout.lines().count(), 1, "{}", said.stdout);
     assert!(work.tree("run") == before, "a file of the run has changed");
+}
+
+// Sweeps.
+
+/// A sweep's report without what two sweeps by the same plan may differ in.
+fn table(work: &Workplace, sweep: &str) -> Value {
+    fn strip(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                fields.retain(|name, _| !["seconds", "name"].contains(&name.as_str()));
+                fields.iter_mut().for_each(|(_, value)| strip(value));
+            }
+            Value::Array(values) => values.iter_mut().for_each(strip),
+            _ => {}
+        }
+    }
+    let mut report = work.json(&format!("{sweep}/report.json"));
+    strip(&mut report);
+    report
+}
+
+/// Processes that `parent` started.
+fn children(parent: u32) -> Vec<String> {
+    let listed = Command::new("ps").args(["-A", "-o", "pid=,ppid="]).output().expect("`ps` is on every Unix");
+    let listed = String::from_utf8(listed.stdout).expect("numbers");
+    let pairs = listed.lines().filter_map(|line| line.trim().split_once(' '));
+    let parent = parent.to_string();
+    pairs.filter(|(_, of)| of.trim() == parent).map(|(child, _)| child.to_owned()).collect()
+}
+
+#[test]
+fn a_sweep_killed_in_the_middle_and_started_again_gives_the_same_table() {
+    let work = Workplace::new();
+    let epochs = ["train.epochs=60"];
+    let search = ["--over", "optim.lr=5e-3,1e-3", "--seeds", "0..2", "--jobs", "2", "--threads", "2"];
+    let whole = work.run(&sweep("whole", &epochs, &search));
+    assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+    assert!(whole.stdout.contains("| grid-quick | optim.lr="), "{}", whole.stdout);
+    assert!(whole.stderr.contains("4 of 4 runs done\n"), "{}", whole.stderr);
+    let stopped = sweep("stopped", &epochs, &search);
+    // The sweep alone is killed: its runs notice, save and end.
+    let mut sweeping = work.start(&stopped);
+    work.wait_for_epochs("stopped/runs/grid-quick--optim.lr=5e-3-s0", 3);
+    sweeping.kill();
+    // Everything is killed.
+    let mut sweeping = work.start(&stopped);
+    work.wait_for_epochs("stopped/runs/grid-quick--optim.lr=1e-3-s0", 20);
+    let runs = children(sweeping.0.id());
+    sweeping.kill();
+    if !runs.is_empty() {
+        // Some may have ended by themselves in the meantime.
+        let _ = Command::new("kill").arg("-KILL").args(&runs).stderr(Stdio::null()).status().expect("`kill`");
+    }
+    let report = work.run(&["report", "stopped", "--json"]);
+    assert_eq!(report.code, Some(0), "{}", report.stderr);
+    let mut sweeping = work.start(&["sweep", "--resume", "stopped", "--jobs", "2"]);
+    assert_eq!(sweeping.exit_code(Duration::from_mins(2)), Some(0), "{}", work.read("stderr"));
+    assert_eq!(table(&work, "whole"), table(&work, "stopped"));
+    for run in ["grid-quick--optim.lr=5e-3-s0", "grid-quick--optim.lr=1e-3-s1"] {
+        work.assert_same_weights(&format!("whole/runs/{run}"), &format!("stopped/runs/{run}"));
+    }
+    // Once more there is nothing to do, and nothing is done.
+    let before = work.tree("whole");
+    let again = work.run(&sweep("whole", &epochs, &search));
+    assert_eq!((again.code, &again.stdout), (Some(0), &whole.stdout), "{}", again.stderr);
+    assert!(work.tree("whole") == before, "a file of a finished sweep has changed");
+}
+
+#[test]
+fn a_run_that_fails_does_not_end_the_sweep() {
+    let work = Workplace::new();
+    let arguments = sweep("sweep", &["train.epochs=2"], &["--over", "optim.lr=1e38,5e-3", "--seeds", "0..1", "--json"]);
+    for session in 1..=2 {
+        let said = work.run(&arguments);
+        assert_eq!(said.code, Some(1), "{}", said.stderr);
+        assert!(said.stderr.contains("grid-quick--optim.lr=1e38-s0: failed\n  error: step "), "{}", said.stderr);
+        assert!(said.stderr.contains("1 run failed; try again with\n  graph-diffuser sweep --resume sweep"));
+        // The second session tries again what failed, and nothing else.
+        let lines: Vec<Value> = said.stdout.lines().map(json).collect();
+        assert_eq!(lines.len(), if session == 1 { 2 } else { 1 }, "{}", said.stdout);
+        assert!(lines[0]["failed"].as_str().expect("a reason").contains("not finite"));
+        if let Some(finished) = lines.get(1) {
+            let result = work.json("sweep/runs/grid-quick--optim.lr=5e-3-s0/result.json");
+            assert_eq!(finished["test"], result["test"]["metric"]);
+            assert_eq!(finished["valid"], result["best"]["valid"]["metric"]);
+            assert_eq!(finished["settings"], json(r#"["optim.lr=5e-3"]"#));
+        }
+    }
+    let row = &table(&work, "sweep")["rows"][0];
+    assert_eq!(row["chosen"], json(r#"["optim.lr=5e-3"]"#));
+    assert_eq!(row["runs"], json(r#"{"planned": 2, "finished": 1, "failed": 1, "missing": 0}"#));
+}
+
+#[test]
+fn ctrl_c_stops_a_sweep_and_its_runs_save() {
+    let work = Workplace::new();
+    let mut sweeping = work.start(&sweep("sweep", &["train.epochs=100000"], &["--seeds", "0..3", "--jobs", "2"]));
+    for seed in [0, 1] {
+        work.wait_for_epochs(&format!("sweep/runs/grid-quick-s{seed}"), 2);
+    }
+    let busy = work.run(&["sweep", "--resume", "sweep"]);
+    assert_eq!(busy.code, Some(1));
+    assert_text("mistake_sweep_busy", &transcript(&busy));
+    // The sweep alone: it passes the wish on.
+    sweeping.interrupt();
+    assert_eq!(sweeping.exit_code(Duration::from_secs(30)), Some(130));
+    let stderr = work.read("stderr");
+    assert!(
+        stderr.contains("stopped with 3 runs to go; go on with\n  graph-diffuser sweep --resume sweep\n"),
+        "{stderr}"
+    );
+    for seed in [0, 1] {
+        let log = work.read(&format!("sweep/logs/grid-quick-s{seed}.log"));
+        assert!(log.contains("stopped and saved after"), "{log}");
+    }
+    assert!(!work.path("sweep/runs/grid-quick-s2").exists(), "a run was begun after the stop");
+    let row = &table(&work, "sweep")["rows"][0];
+    assert_eq!(row["runs"], json(r#"{"planned": 3, "finished": 0, "failed": 0, "missing": 3}"#));
+}
+
+#[test]
+fn a_report_of_a_sweep_comes_in_four_formats_and_with_curves() {
+    let work = Workplace::new();
+    let said = work.run(&sweep("sweep", &["train.epochs=2"], &["--seeds", "0..2"]));
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let report = |arguments: &[&str]| {
+        let said = work.run(&[&["report", "sweep"], arguments].concat());
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+        said.stdout
+    };
+    assert_eq!(report(&[]), said.stdout);
+    assert_eq!(json(&report(&["--json"])), work.json("sweep/report.json"));
+    assert_eq!(report(&["--format", "csv"]), work.read("sweep/report.csv"));
+    assert_eq!(report(&["--format", "html"]), work.read("sweep/report.html"));
+    assert!(work.read("sweep/report.md").contains("](curves/grid-quick.svg)"));
+    assert!(work.read("sweep/report.html").contains(&work.read("sweep/curves/grid-quick.svg")));
+    // Elsewhere too, and of plain runs; never over the report of a run.
+    let run = "sweep/runs/grid-quick-s0";
+    let written = work.run(&["report", run, "--out", "elsewhere"]);
+    assert_eq!(written.code, Some(0), "{}", written.stderr);
+    assert!(work.path("elsewhere/curves/grid-quick.svg").exists() && work.path("elsewhere/report.html").exists());
+    assert_eq!(work.run(&["report", run, "--out", run]).code, Some(2));
+    // What a user deleted is missing, is said to be, and is run again.
+    fs::rename(work.path(run), work.path("moved")).expect("moved");
+    let rows = json(&report(&["--json"]));
+    assert_eq!(rows["rows"][0]["runs"]["missing"], 1);
+    work.write("sweep/runs/grid-quick-s1/result.json", "{");
+    let damaged = work.run(&["report", "sweep", "--json"]);
+    assert!(damaged.stderr.contains("`result.json` is damaged"), "{}", damaged.stderr);
+    let again = work.run(&["sweep", "--resume", "sweep"]);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    assert!(again.stderr.contains("2 of 2 runs done"), "{}", again.stderr);
+    work.assert_same_weights(run, "moved");
+}
+
+#[test]
+fn every_mistake_with_a_sweep_is_answered_with_a_hint() {
+    let work = Workplace::new();
+    work.write("plain/notes.txt", "no sweep");
+    work.write("damaged/sweep.toml", "seeds = \"0..2\"\nrecipes = [");
+    let made = work.run(&sweep("made", &["train.epochs=1"], &["--seeds", "0..1"]));
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let before = work.tree("made");
+    let mistakes: [(&str, &[&str]); 13] = [
+        ("no_recipe", &["sweep", "--seeds", "0..2"]),
+        ("no_seeds", &["sweep", "grid-quick"]),
+        ("unknown_recipe", &["sweep", "grid-quick", "grid-difuser", "--seeds", "0..2"]),
+        ("twice", &["sweep", "grid-quick", "grid-quick", "--seeds", "0..2"]),
+        ("malformed_over", &["sweep", "grid-quick", "--over", "optim.lr=[1", "--seeds", "0..2"]),
+        ("misspelt_key", &["sweep", "grid-quick", "--over", "optim.rl=1e-3,1e-4", "--seeds", "0..2"]),
+        ("unsound_value", &["sweep", "grid-quick", "--over", "optim.lr=1e-3,-1", "--seeds", "0..2"]),
+        ("over_seeds", &["sweep", "grid-quick", "--over", "seed=1,2", "--seeds", "0..2"]),
+        ("taken", &["sweep", "grid-quick", "--seeds", "0..2", "--out", "plain"]),
+        ("other_plan", &["sweep", "grid-quick", "--seeds", "0..2", "--out", "made"]),
+        ("resume_missing", &["sweep", "--resume", "sweeps/none"]),
+        ("resume_damaged", &["sweep", "--resume", "damaged"]),
+        ("report_with_a_run", &["report", "made", "made/runs/grid-quick-s0"]),
+    ];
+    for (name, arguments) in mistakes {
+        let said = work.run(arguments);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{name}: {}", said.stderr);
+        assert_text(&format!("mistake_sweep_{name}"), &transcript(&said));
+    }
+    assert!(!work.path("sweeps").exists(), "a mistake made a directory");
+    assert!(work.tree("made") == before, "a mistake changed a sweep");
 }

@@ -60,6 +60,8 @@ pub mod train;
 
 pub mod run;
 
+pub mod sweep;
+
 pub mod report;
 
 // What the parts are made of, and how fast they are.

@@ -69,6 +69,19 @@ pub struct RunResult {
     pub seconds: f64,
 }
 
+/// A finished run as its directory tells it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FinishedRun {
+    /// What was trained.
+    pub recipe: Recipe,
+    /// What it came to.
+    pub result: RunResult,
+    /// Its epochs, where they were kept.
+    pub history: Vec<EpochRecord>,
+    /// Where it was made, if that is known.
+    pub environment: Option<Environment>,
+}
+
 /// Where and with what a run was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
@@ -231,6 +244,18 @@ impl Run {
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
+    /// All that a report needs, where training is done.
+    ///
+    /// # Errors
+    /// Where there is a result that cannot be read.
+    pub fn finished(&self) -> Result<Option<FinishedRun>, RunError> {
+        let environment = fs::read(self.directory.join("environment.json"));
+        let environment = environment.ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let finished =
+            |result| FinishedRun { recipe: self.recipe.clone(), result, history: self.history(), environment };
+        Ok(self.result()?.map(finished))
+    }
+
     /// Trains to the end or until `stop` is set, going on from the last checkpoint.
     ///
     /// # Errors
@@ -267,7 +292,8 @@ impl Run {
                 seconds: history.iter().map(|record| record.seconds).sum(),
             };
             let json = serde_json::to_vec_pretty(&result).expect("plain data serialises");
-            let report = Report::new(&[(self.recipe.clone(), result)]);
+            let (recipe, history) = (self.recipe.clone(), history.clone());
+            let report = Report::new(&[FinishedRun { recipe, result, history, environment: None }]);
             self.write("report.md", report.to_markdown().as_bytes())?;
             self.write("result.json", &json)?; // last: makes the run a finished one
         }

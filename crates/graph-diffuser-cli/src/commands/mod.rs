@@ -4,10 +4,12 @@ mod bench;
 mod eval;
 mod recipe;
 mod report;
+mod sweep;
 mod train;
 
 pub(crate) use bench::{BenchArgs, bench};
 pub(crate) use eval::{EvalArgs, eval};
 pub(crate) use recipe::{RecipeArgs, recipe};
 pub(crate) use report::{ReportArgs, report};
+pub(crate) use sweep::{SweepArgs, sweep};
 pub(crate) use train::{TrainArgs, train};

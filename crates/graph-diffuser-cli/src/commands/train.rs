@@ -9,11 +9,12 @@ use clap::Args;
 use graph_diffuser::Device;
 use graph_diffuser::recipe::Recipe;
 use graph_diffuser::run::{Environment, Run, RunError, RunLock, quoted};
+use graph_diffuser::sweep::SeedRange;
 use graph_diffuser::train::{Event, Outcome, available_bytes, check_memory};
 use graph_diffuser_data::Dataset;
 
 use crate::args::use_threads;
-use crate::interrupt::stop_flag;
+use crate::interrupt::{stop_flag, stop_with_input};
 use crate::printer::Printer;
 use crate::progress::Progress;
 
@@ -49,17 +50,21 @@ pub(crate) struct TrainArgs {
     /// Refuse to start where a step would take more memory than this [default: what is free]
     #[arg(long, value_name = "MB")]
     memory: Option<u64>,
+    /// Stop and save when standard input ends, as it does with the sweep that started this
+    #[arg(long, hide = true)]
+    stop_with_input: bool,
 }
 
-fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
-    let seed = |text: &str| text.trim().parse::<u64>().ok();
-    let range = text.split_once("..").and_then(|(first, end)| Some(seed(first)?..seed(end)?));
-    range.filter(|range| !range.is_empty()).ok_or_else(|| "write it as `0..10`: ten seeds from 0 to 9".to_owned())
+pub(super) fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
+    text.parse::<SeedRange>().map(|seeds| seeds.0)
 }
 
 pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
     let environment = Environment::here(use_threads(args.threads), option_env!("GRAPH_DIFFUSER_COMMIT"));
     let stop = stop_flag();
+    if args.stop_with_input {
+        stop_with_input(&stop);
+    }
     let Some(name) = &args.recipe else {
         let directory = args.resume.as_ref().expect("clap asks for a recipe or a run");
         let run = Run::open(directory)?;

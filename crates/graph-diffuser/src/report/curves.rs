@@ -1,0 +1,468 @@
+//! Validation over epochs, drawn as SVG.
+//!
+//! Colours are those of Okabe and Ito, which colour-blind readers tell apart; width, dashes and marks
+//! say the same without colour. Colours of ink and paper are attributes that the page may restyle.
+
+use std::collections::BTreeMap;
+
+use crate::recipe::PaperFigure;
+use crate::run::FinishedRun;
+use crate::task::Metric;
+
+use super::page::escape;
+use super::table::score;
+use super::{Row, Spread};
+
+const WIDTH: f64 = 720.0;
+const PLOT_HEIGHT: f64 = 300.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 20.0;
+const TOP: f64 = 44.0;
+const LEGEND_ROW: f64 = 20.0;
+/// Width of a letter of 12 pixels, about; where lines of the legend are broken.
+const LETTER: f64 = 6.6;
+
+const BLUE: &str = "#0072B2";
+const SKY: &str = "#56B4E9";
+const VERMILLION: &str = "#D55E00";
+/// Colour, dashes and mark of each system; the last colour is that of the ink.
+const STYLES: [(&str, &str, Mark); 8] = [
+    (BLUE, "", Mark::Circle),
+    (VERMILLION, "8 3", Mark::Square),
+    ("#009E73", "2 3", Mark::Triangle),
+    ("#E69F00", "10 3 2 3", Mark::Diamond),
+    ("#CC79A7", "5 2", Mark::Cross),
+    (SKY, "12 4", Mark::Plus),
+    ("#666666", "1 2", Mark::Wedge),
+    ("#222222", "8 2 2 2 2 2", Mark::Ring),
+];
+
+/// The curves of one row: one line a seed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curves {
+    /// Whose.
+    pub label: String,
+    /// The chosen combination, in a sweep.
+    pub configuration: Option<String>,
+    /// What is measured.
+    pub metric: Metric,
+    /// For each seed the validation score of each epoch that has one.
+    pub seeds: Vec<(u64, Vec<(usize, f64)>)>,
+    /// What the paper reports; of the test graphs.
+    pub paper: Option<PaperFigure>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Mark {
+    Circle,
+    Square,
+    Triangle,
+    Diamond,
+    Cross,
+    Plus,
+    Wedge,
+    Ring,
+}
+
+impl Curves {
+    pub(super) fn new(row: &Row, runs: &[&FinishedRun]) -> Self {
+        let points = |run: &FinishedRun| {
+            let scored = run.history.iter().filter_map(|record| Some((record.epoch, record.valid?.metric)));
+            scored.filter(|(_, value)| value.is_finite()).collect()
+        };
+        let chosen = row.tuning.as_ref().and_then(|tuning| tuning.chosen.as_ref());
+        Self {
+            label: row.recipe.clone(),
+            configuration: chosen.filter(|settings| !settings.is_empty()).map(|settings| settings.join(", ")),
+            metric: row.metric.unwrap_or(Metric::Accuracy),
+            seeds: runs.iter().map(|run| (run.result.seed, points(run))).collect(),
+            paper: row.paper.clone(),
+        }
+    }
+
+    /// The mean over seeds, at epochs for which all of them have a score.
+    fn mean(&self) -> Vec<(usize, f64)> {
+        let mut scores: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        for (epoch, value) in self.seeds.iter().flat_map(|(_, points)| points) {
+            scores.entry(*epoch).or_default().push(*value);
+        }
+        let whole = scores.into_iter().filter(|(_, values)| values.len() == self.seeds.len());
+        whole.map(|(epoch, values)| (epoch, values.iter().sum::<f64>() / values.len() as f64)).collect()
+    }
+
+    /// The first of the best points.
+    fn best(&self, points: &[(usize, f64)]) -> Option<(usize, f64)> {
+        points.iter().copied().reduce(|best, point| if self.metric.is_better(point.1, best.1) { point } else { best })
+    }
+
+    /// The paper's mean less and plus its deviation, as far as scores can reach.
+    fn band(&self, paper: &PaperFigure) -> [f64; 2] {
+        // What is the better the larger is a share; errors have no end but zero.
+        let most = if self.metric.is_better(1.0, 0.0) { 1.0_f64.max(paper.mean) } else { f64::INFINITY };
+        [(paper.mean - paper.sd).max(0.0_f64.min(paper.mean)), (paper.mean + paper.sd).min(most)]
+    }
+
+    /// A picture with a thin line a seed, a bold mean and the paper's figure.
+    pub fn to_svg(&self) -> String {
+        let values = self.seeds.iter().flat_map(|(_, points)| points.iter().copied());
+        let band = self.paper.as_ref().map(|paper| self.band(paper));
+        let title = match &self.configuration {
+            Some(configuration) => format!("{} ({configuration})", self.label),
+            None => self.label.clone(),
+        };
+        let mut sheet = Sheet::new(&title, self.metric, values, band.into_iter().flatten());
+        let mut legend = Vec::new();
+        if let (Some(paper), Some(band)) = (&self.paper, band) {
+            sheet.band(paper.mean, band);
+            let dashes = Stroke { colour: VERMILLION, width: 1.5, dashes: "6 4" };
+            legend.push((dashes, None, format!("paper, test: {:.4} ± {:.4}", paper.mean, paper.sd)));
+        }
+        let thin = Stroke { colour: SKY, width: 1.0, dashes: "" };
+        let bold = Stroke { colour: BLUE, width: 2.5, dashes: "" };
+        for (_, points) in &self.seeds {
+            sheet.line(points, &thin);
+        }
+        if self.seeds.len() > 1 {
+            sheet.line(&self.mean(), &bold);
+            legend.insert(0, (bold, None, format!("mean of {} seeds", self.seeds.len())));
+        }
+        for point in self.seeds.iter().filter_map(|(_, points)| self.best(points)) {
+            sheet.mark(point, BLUE, Mark::Ring);
+        }
+        legend.insert(legend.len().min(1), (thin, Some((Mark::Ring, BLUE)), "a seed, and its best epoch".to_owned()));
+        sheet.finish(&legend)
+    }
+}
+
+/// The mean curves of several rows in one picture.
+pub(super) fn combined(curves: &[Curves]) -> String {
+    let means: Vec<Vec<(usize, f64)>> = curves.iter().map(Curves::mean).collect();
+    let metric = curves.first().map_or(Metric::Accuracy, |curves| curves.metric);
+    let mut sheet = Sheet::new("All recipes: mean over seeds", metric, means.iter().flatten().copied(), [].into_iter());
+    let mut legend = Vec::new();
+    for (place, (curves, mean)) in curves.iter().zip(&means).enumerate() {
+        let (colour, dashes, mark) = STYLES[place % STYLES.len()];
+        let stroke = Stroke { colour, width: 2.0, dashes };
+        sheet.line(mean, &stroke);
+        // Marks of different curves stand at different epochs, so that they hide each other less.
+        let every = mean.len().div_ceil(5).max(1);
+        for point in mean.iter().skip(place * every / STYLES.len()).step_by(every) {
+            sheet.mark(*point, colour, mark);
+        }
+        let end = Spread::of(curves.seeds.iter().filter_map(|(seed, points)| Some((*seed, curves.best(points)?.1))));
+        let best = end.map_or(String::new(), |end| format!(", best {}", score(end.mean)));
+        legend.push((stroke, Some((mark, colour)), format!("{}{best}", curves.label)));
+    }
+    sheet.finish(&legend)
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Stroke<'a> {
+    colour: &'a str,
+    width: f64,
+    dashes: &'a str,
+}
+
+type LegendEntry<'a> = (Stroke<'a>, Option<(Mark, &'a str)>, String);
+
+/// Round numbers that cover a range.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Scale {
+    low: f64,
+    high: f64,
+    step: f64,
+}
+
+impl Scale {
+    /// At most about `count` steps of 1, 2 or 5 times a power of ten.
+    fn covering(low: f64, high: f64, count: f64) -> Self {
+        let (low, high) = if low < high { (low, high) } else { (low - 0.05, low + 0.05) };
+        let rough = (high - low) / count;
+        let power = 10_f64.powf(rough.log10().floor());
+        let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= rough * (1.0 - 1e-9));
+        let step = factor.unwrap_or(10.0) * power;
+        Self { low: (low / step + 1e-9).floor() * step, high: (high / step - 1e-9).ceil() * step, step }
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        let count = ((self.high - self.low) / self.step + 1e-6).floor() as usize;
+        (0..=count.min(50)).map(|tick| self.low + tick as f64 * self.step).collect()
+    }
+
+    fn label(&self, tick: f64) -> String {
+        if self.high.abs().max(self.low.abs()) >= 1e6 {
+            return format!("{tick:.1e}");
+        }
+        let decimals = (-(self.step * 1.000_001).log10().floor()).max(0.0) as usize;
+        let text = format!("{tick:.decimals$}");
+        // Nothing below zero rounds to nothing.
+        if text.trim_start_matches('-').chars().all(|letter| "0.".contains(letter)) {
+            text.replace('-', "")
+        } else {
+            text
+        }
+    }
+
+    fn share(&self, value: f64) -> f64 {
+        (value - self.low) / (self.high - self.low)
+    }
+}
+
+/// A picture being drawn.
+#[derive(Debug)]
+struct Sheet {
+    title: String,
+    epochs: Scale,
+    scores: Scale,
+    metric: Metric,
+    body: String,
+}
+
+impl Sheet {
+    fn new(
+        title: &str,
+        metric: Metric,
+        points: impl Iterator<Item = (usize, f64)>,
+        more: impl Iterator<Item = f64>,
+    ) -> Self {
+        let (mut last, mut low, mut high) = (1, f64::INFINITY, f64::NEG_INFINITY);
+        let with_epochs = points.map(|(epoch, value)| (epoch, value)).chain(more.map(|value| (0, value)));
+        for (epoch, value) in with_epochs {
+            (last, low, high) = (last.max(epoch), low.min(value), high.max(value));
+        }
+        let (low, high) = if low.is_finite() { (low, high) } else { (0.0, 1.0) };
+        let whole = Scale::covering(0.0, last as f64, 8.0);
+        let epochs = Scale { low: 0.0, high: last as f64, step: whole.step.max(1.0) };
+        let scores = Scale::covering(low, high, 6.0);
+        Self { title: title.to_owned(), epochs, scores, metric, body: String::new() }
+    }
+
+    fn x(&self, epoch: f64) -> f64 {
+        LEFT + self.epochs.share(epoch) * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y(&self, score: f64) -> f64 {
+        TOP + (1.0 - self.scores.share(score)) * PLOT_HEIGHT
+    }
+
+    fn band(&mut self, mean: f64, [low, high]: [f64; 2]) {
+        let (top, middle, bottom) = (self.y(high), self.y(mean), self.y(low));
+        let (right, width) = (WIDTH - RIGHT, WIDTH - LEFT - RIGHT);
+        self.body.push_str(&format!(
+            "<rect x=\"{LEFT:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"{VERMILLION}\" fill-opacity=\"0.15\"/>\n\
+             <line x1=\"{LEFT:.1}\" y1=\"{middle:.1}\" x2=\"{right:.1}\" y2=\"{middle:.1}\" stroke=\"{VERMILLION}\" stroke-width=\"1.5\" stroke-dasharray=\"6 4\"/>\n",
+            bottom - top
+        ));
+    }
+
+    fn line(&mut self, points: &[(usize, f64)], stroke: &Stroke<'_>) {
+        let points = points.iter().map(|(epoch, value)| (self.x(*epoch as f64), self.y(*value))).collect::<Vec<_>>();
+        if let [(x, y)] = points[..] {
+            self.body.push_str(&format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2\" fill=\"{}\"/>\n", stroke.colour));
+        }
+        if points.len() < 2 {
+            return;
+        }
+        let points: Vec<String> = thinned(&points).iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        self.body.push_str(&format!("<polyline points=\"{}\"{}/>\n", points.join(" "), stroke.attributes()));
+    }
+
+    fn mark(&mut self, (epoch, value): (usize, f64), colour: &str, mark: Mark) {
+        let text = mark.draw(self.x(epoch as f64), self.y(value), colour);
+        self.body.push_str(&text);
+    }
+
+    /// The whole picture: sheet, axes, curves and legend.
+    fn finish(self, legend: &[LegendEntry<'_>]) -> String {
+        let (entries, rows) = arranged(legend);
+        let bottom = TOP + PLOT_HEIGHT;
+        let height = bottom + 58.0 + rows as f64 * LEGEND_ROW;
+        let title = escape(&self.title);
+        let mut text = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" width=\"{WIDTH:.0}\" height=\"{height:.0}\" \
+             role=\"img\" aria-label=\"{title}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+             <rect class=\"sheet\" width=\"{WIDTH:.0}\" height=\"{height:.0}\" fill=\"#ffffff\"/>\n\
+             <text class=\"ink\" x=\"{LEFT:.1}\" y=\"24\" font-size=\"14\" font-weight=\"bold\" fill=\"#222222\">{title}</text>\n"
+        );
+        let right = WIDTH - RIGHT;
+        for tick in self.scores.ticks() {
+            let (y, label) = (self.y(tick), self.scores.label(tick));
+            text.push_str(&format!(
+                "<line class=\"grid\" x1=\"{LEFT:.1}\" y1=\"{y:.1}\" x2=\"{right:.1}\" y2=\"{y:.1}\" stroke=\"#dddddd\"/>\n\
+                 <text class=\"ink\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#222222\">{label}</text>\n",
+                LEFT - 8.0,
+                y + 4.0
+            ));
+        }
+        for tick in self.epochs.ticks() {
+            let (x, label) = (self.x(tick), self.epochs.label(tick));
+            text.push_str(&format!(
+                "<line class=\"axis\" x1=\"{x:.1}\" y1=\"{bottom:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\" stroke=\"#222222\"/>\n\
+                 <text class=\"ink\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#222222\">{label}</text>\n",
+                bottom + 5.0,
+                bottom + 19.0
+            ));
+        }
+        let (centre, middle) = (f64::midpoint(LEFT, right), TOP + PLOT_HEIGHT / 2.0);
+        text.push_str(&format!(
+            "<polyline class=\"axis\" points=\"{LEFT:.1},{TOP:.1} {LEFT:.1},{bottom:.1} {right:.1},{bottom:.1}\" fill=\"none\" stroke=\"#222222\"/>\n\
+             <text class=\"ink\" x=\"{centre:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#222222\">epoch</text>\n\
+             <text class=\"ink\" x=\"16\" y=\"{middle:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 16 {middle:.1})\" fill=\"#222222\">validation {}</text>\n",
+            bottom + 37.0,
+            self.metric.name().replace('_', " ")
+        ));
+        text.push_str(&self.body);
+        for ((x, row), (stroke, mark, label)) in entries.into_iter().zip(legend) {
+            let y = bottom + 60.0 + row as f64 * LEGEND_ROW;
+            let x_end = x + 30.0;
+            text.push_str(&format!("<polyline points=\"{x:.1},{y:.1} {x_end:.1},{y:.1}\"{}/>\n", stroke.attributes()));
+            if let Some((mark, colour)) = mark {
+                text.push_str(&mark.draw(x + 15.0, y, colour));
+            }
+            text.push_str(&format!(
+                "<text class=\"ink\" x=\"{:.1}\" y=\"{:.1}\" fill=\"#222222\">{}</text>\n",
+                x + 38.0,
+                y + 4.0,
+                escape(label)
+            ));
+        }
+        text.push_str("</svg>\n");
+        text
+    }
+}
+
+/// Where each entry of a legend begins and in which row it is; and how many rows there are.
+fn arranged(legend: &[LegendEntry<'_>]) -> (Vec<(f64, usize)>, usize) {
+    let (mut x, mut row) = (LEFT, 0);
+    let mut places = Vec::new();
+    for (_, _, label) in legend {
+        let width = 60.0 + label.chars().count() as f64 * LETTER;
+        if x > LEFT && x + width > WIDTH {
+            (x, row) = (LEFT, row + 1);
+        }
+        places.push((x, row));
+        x += width;
+    }
+    (places, row + 1)
+}
+
+/// At most two points a pixel column, the lowest and the highest, in their order.
+fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let of_columns = points.chunk_by(|left, right| left.0.floor() == right.0.floor());
+    let kept = of_columns.flat_map(|column| {
+        let places = 0..column.len();
+        let low = places.clone().min_by(|&left, &right| column[left].1.total_cmp(&column[right].1)).unwrap_or(0);
+        let high = places.clone().max_by(|&left, &right| column[left].1.total_cmp(&column[right].1)).unwrap_or(0);
+        let both = if low == high { vec![low] } else { vec![low.min(high), low.max(high)] };
+        both.into_iter().map(|place| column[place]).collect::<Vec<_>>()
+    });
+    kept.collect()
+}
+
+impl Stroke<'_> {
+    fn attributes(&self) -> String {
+        let Self { colour, width, dashes } = self;
+        let class = if *colour == "#222222" { " class=\"axis\"" } else { "" };
+        let dashes = if dashes.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dashes}\"") };
+        format!("{class} fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\"{dashes} stroke-linejoin=\"round\"")
+    }
+}
+
+impl Mark {
+    fn draw(self, x: f64, y: f64, colour: &str) -> String {
+        let path = |path: &str, filled: bool| {
+            let class = if colour == "#222222" { "axis" } else { "mark" };
+            let fill = if filled { colour } else { "none" };
+            format!(
+                "<path class=\"{class}\" transform=\"translate({x:.1} {y:.1})\" d=\"{path}\" fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"1.5\"/>\n"
+            )
+        };
+        let circle = "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z";
+        match self {
+            Self::Circle => path(circle, true),
+            Self::Ring => path(circle, false),
+            Self::Square => path("M-3 -3h6v6h-6z", true),
+            Self::Triangle => path("M0 -4l4 7h-8z", true),
+            Self::Wedge => path("M0 4l4 -7h-8z", true),
+            Self::Diamond => path("M0 -4.5l4.5 4.5l-4.5 4.5l-4.5 -4.5z", true),
+            Self::Cross => path("M-3.5 -3.5l7 7m0 -7l-7 7", false),
+            Self::Plus => path("M-4.5 0h9m-4.5 -4.5v9", false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curves(label: &str, lengths: &[usize]) -> Curves {
+        // Each seed climbs to 0.9 by its own way.
+        let seed = |(seed, length): (usize, &usize)| {
+            let points = (1..=*length).map(|epoch| (epoch, 0.9 - 0.6 / (epoch + seed) as f64));
+            (seed as u64, points.collect())
+        };
+        Curves {
+            label: label.to_owned(),
+            configuration: Some("optim.lr=3e-4".to_owned()),
+            metric: Metric::Accuracy,
+            seeds: lengths.iter().enumerate().map(seed).collect(),
+            paper: Some(PaperFigure { metric: Metric::Accuracy, mean: 0.9755, sd: 0.025, parameters: 43_000 }),
+        }
+    }
+
+    fn assert_picture(name: &str, text: &str) {
+        let mut settings = insta::Settings::clone_current();
+        settings.set_prepend_module_to_snapshot(false);
+        settings.set_omit_expression(true);
+        settings.bind(|| insta::assert_snapshot!(name, text));
+    }
+
+    #[test]
+    fn a_picture_is_the_same_text_every_time() {
+        assert_picture("curves", &curves("grid-diffuser", &[5, 5, 4]).to_svg());
+        let others: Vec<Curves> = ["one", "two <&>"].into_iter().map(|label| curves(label, &[4, 4])).collect();
+        assert_picture("curves_combined", &combined(&others));
+    }
+
+    #[test]
+    fn the_mean_is_drawn_where_all_seeds_have_a_score() {
+        let epochs: Vec<usize> = curves("x", &[5, 3]).mean().into_iter().map(|(epoch, _)| epoch).collect();
+        assert_eq!(epochs, [1, 2, 3]);
+        // The smallest error is the best one, and the first of equals.
+        let errors = Curves { metric: Metric::Mae, ..curves("x", &[1]) };
+        assert_eq!(errors.best(&[(1, 0.3), (2, 0.1), (3, 0.1)]), Some((2, 0.1)));
+    }
+
+    #[test]
+    fn ticks_are_round_numbers_that_cover_the_range() {
+        let labels = |low: f64, high: f64| {
+            let scale = Scale::covering(low, high, 6.0);
+            assert!(scale.low <= low && scale.high >= high, "{scale:?}");
+            scale.ticks().into_iter().map(|tick| scale.label(tick)).collect::<Vec<_>>()
+        };
+        assert_eq!(labels(0.31, 0.99), ["0.2", "0.4", "0.6", "0.8", "1.0"]);
+        assert_eq!(labels(0.068, 0.0712), ["0.068", "0.069", "0.070", "0.071", "0.072"]);
+        assert_eq!(labels(0.0, 2500.0), ["0", "500", "1000", "1500", "2000", "2500"]);
+        assert_eq!(labels(-0.1, 0.2), ["-0.10", "-0.05", "0.00", "0.05", "0.10", "0.15", "0.20"]);
+    }
+
+    #[test]
+    fn nothing_to_draw_is_an_empty_picture_not_a_panic() {
+        for lengths in [&[][..], &[0], &[1], &[1, 1]] {
+            let svg = curves("x", lengths).to_svg();
+            assert!(svg.ends_with("</svg>\n") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        }
+        let equal = Curves { seeds: vec![(0, vec![(1, 0.5), (2, 0.5)])], paper: None, ..curves("x", &[]) };
+        assert!(!equal.to_svg().contains("NaN"));
+    }
+
+    #[test]
+    fn thousands_of_epochs_keep_their_peaks_in_few_points() {
+        let points: Vec<(f64, f64)> =
+            (0..10_000).map(|place| (f64::from(place) / 100.0, f64::from(place % 97))).collect();
+        let kept = thinned(&points);
+        assert!(kept.len() <= 200, "{}", kept.len());
+        assert!(kept.iter().any(|point| point.1 == 96.0) && kept.iter().any(|point| point.1 == 0.0));
+        assert!(kept.windows(2).all(|pair| pair[0].0 <= pair[1].0));
+    }
+}

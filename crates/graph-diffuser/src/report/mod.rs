@@ -1,0 +1,237 @@
+//! Runs over seeds beside the paper's figures, and what a sweep came to.
+//!
+//! A report is data first ([`Report`] serialises as it is); tables, curves and the page are views of it.
+
+mod curves;
+mod page;
+mod sweep;
+mod table;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::recipe::{PaperFigure, Recipe};
+use crate::run::{FinishedRun, RunResult};
+use crate::sweep::{SweepError, file_names, write_whole};
+use crate::task::Metric;
+
+pub use curves::Curves;
+pub use sweep::{ConfigurationRow, Maker, Problem, RunCounts, SweepSummary, Tuning};
+
+/// Runs grouped by recipe.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// In the order in which recipes first appear.
+    pub rows: Vec<Row>,
+    /// How the rows were found, where they come from a sweep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<SweepSummary>,
+    /// Validation over epochs, for each row with a finished run.
+    #[serde(skip)]
+    pub curves: Vec<Curves>,
+}
+
+/// One line of a report: all runs of one recipe, or those of its chosen configuration.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// The recipe's name, and what was set otherwise where a row above has the same name.
+    pub recipe: String,
+    /// What is measured; absent, as all that follows from it, while no run is finished.
+    pub metric: Option<Metric>,
+    /// Trainable parameters.
+    pub parameters: Option<usize>,
+    /// Test score of each run at its best validation epoch.
+    #[serde(flatten)]
+    pub test: Option<Spread>,
+    /// Mean wall time of a run.
+    pub seconds: Option<f64>,
+    /// What the paper reports.
+    pub paper: Option<PaperFigure>,
+    /// How the configuration was chosen, in a sweep.
+    #[serde(flatten)]
+    pub tuning: Option<Tuning>,
+}
+
+/// Scores over seeds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Spread {
+    /// Seeds of the runs.
+    pub seeds: Vec<u64>,
+    /// Score of each.
+    pub scores: Vec<f64>,
+    /// Mean over seeds.
+    pub mean: f64,
+    /// Sample deviation, dividing by n - 1; absent for one run.
+    pub sample_deviation: Option<f64>,
+    /// Population deviation, dividing by n.
+    pub population_deviation: f64,
+}
+
+impl Spread {
+    /// Of these scores; `None` of none.
+    pub fn of(scores: impl Iterator<Item = (u64, f64)>) -> Option<Self> {
+        let (seeds, scores): (Vec<u64>, Vec<f64>) = scores.unzip();
+        let count = scores.len() as f64;
+        let mean = scores.iter().sum::<f64>() / count;
+        let squares = scores.iter().map(|score| (score - mean).powi(2)).sum::<f64>();
+        (!scores.is_empty()).then(|| Self {
+            seeds,
+            mean,
+            sample_deviation: (scores.len() > 1).then(|| (squares / (count - 1.0)).sqrt()),
+            population_deviation: (squares / count).sqrt(),
+            scores,
+        })
+    }
+}
+
+impl Report {
+    /// Groups finished runs by recipe: those that differ in their seed alone are one row.
+    pub fn new(runs: &[FinishedRun]) -> Self {
+        let mut groups: Vec<(Recipe, Vec<&FinishedRun>)> = Vec::new();
+        for run in runs {
+            let recipe = Recipe { seed: 0, ..run.recipe.clone() };
+            match groups.iter_mut().find(|(known, _)| *known == recipe) {
+                Some((_, group)) => group.push(run),
+                None => groups.push((recipe, vec![run])),
+            }
+        }
+        let label = |place: usize| {
+            let recipe = &groups[place].0;
+            match groups[..place].iter().find(|(known, _)| known.name == recipe.name) {
+                Some((first, _)) => format!("{} ({})", recipe.name, recipe.differences(first).join(", ")),
+                None => recipe.name.clone(),
+            }
+        };
+        let rows = groups.iter().enumerate().map(|(place, (recipe, group))| Row::new(label(place), recipe, group));
+        let rows: Vec<Row> = rows.collect();
+        let curves = rows.iter().zip(&groups).map(|(row, (_, group))| Curves::new(row, group)).collect();
+        Self { rows, sweep: None, curves }
+    }
+
+    /// Writes the report in every format, with its curves, and returns the files.
+    ///
+    /// # Errors
+    /// Where the file system refuses.
+    pub fn write(&self, directory: &Path) -> Result<Vec<PathBuf>, SweepError> {
+        let names = file_names(self.curves.iter().map(|curves| curves.label.as_str()));
+        let pictures = self.curves.iter().zip(names).map(|(curves, name)| {
+            let file = format!("curves/{name}.svg");
+            (curves.label.clone(), file, curves.to_svg())
+        });
+        let mut pictures: Vec<(String, String, String)> = pictures.collect();
+        if let Some(all) = self.combined_curves() {
+            pictures.insert(0, ("All recipes".to_owned(), "curves.svg".to_owned(), all));
+        }
+        let mut markdown = self.to_markdown();
+        if !pictures.is_empty() {
+            markdown.push_str("\n## Curves\n");
+            for (label, file, _) in &pictures {
+                markdown.push_str(&format!("\n![{label}: validation over epochs]({file})\n"));
+            }
+        }
+        let json = serde_json::to_string_pretty(self).expect("plain data serialises");
+        let mut files = vec![
+            ("report.md".to_owned(), markdown),
+            ("report.csv".to_owned(), self.to_csv()),
+            ("report.json".to_owned(), json),
+            ("report.html".to_owned(), self.to_html()),
+        ];
+        files.extend(self.configurations_to_csv().map(|text| ("configurations.csv".to_owned(), text)));
+        files.extend(pictures.into_iter().map(|(_, file, picture)| (file, picture)));
+        let mut written = Vec::new();
+        for (name, text) in files {
+            let path = directory.join(name);
+            write_whole(&path, text.as_bytes())?;
+            written.push(path);
+        }
+        Ok(written)
+    }
+
+    /// The mean curves of all rows in one picture, where there are several of one metric.
+    pub(crate) fn combined_curves(&self) -> Option<String> {
+        let first = self.curves.first()?;
+        let alike = self.curves.len() > 1 && self.curves.iter().all(|curves| curves.metric == first.metric);
+        alike.then(|| curves::combined(&self.curves))
+    }
+}
+
+impl Row {
+    fn new(label: String, recipe: &Recipe, group: &[&FinishedRun]) -> Self {
+        let results = || group.iter().map(|run| &run.result);
+        let first: Option<&RunResult> = results().next();
+        let metric = first.map(|result| result.metric);
+        Self {
+            recipe: label,
+            metric,
+            parameters: first.map(|result| result.parameters),
+            test: Spread::of(results().map(|result| (result.seed, result.test.metric))),
+            seconds: first.map(|_| results().map(|result| result.seconds).sum::<f64>() / group.len() as f64),
+            paper: recipe.paper.clone().filter(|paper| metric.is_none_or(|metric| paper.metric == metric)),
+            tuning: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::task::Scores;
+    use crate::train::Best;
+
+    use super::*;
+
+    fn run(seed: u64, metric: f64, set: &[&str]) -> FinishedRun {
+        let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
+        let recipe = Recipe { seed, ..Recipe::find("grid-diffuser", &set).expect("sound") };
+        let scores = Scores { metric, loss: 0.0, samples: 1, metrics: [(Metric::Accuracy, metric)].into() };
+        let result = RunResult {
+            seed,
+            metric: Metric::Accuracy,
+            parameters: 33_073,
+            best: Best { epoch: 1, valid: scores.clone() },
+            test: scores,
+            epochs: 1,
+            seconds: 60.0,
+        };
+        FinishedRun { recipe, result, history: Vec::new(), environment: None }
+    }
+
+    #[test]
+    fn both_deviations_stand_beside_the_papers_figure() {
+        // 0.9, 0.94, 0.98: mean 0.94, squares 0.0032, over two and over three.
+        let report = Report::new(&[run(0, 0.90, &[]), run(1, 0.94, &[]), run(2, 0.98, &[])]);
+        let markdown = report.to_markdown();
+        let expected =
+            "| grid-diffuser | 3 | accuracy | 0.9400 | 0.0400 | 0.0327 | 33073 | 60 | 0.9755 ± 0.0250 | 43000 |";
+        assert!(markdown.contains(expected), "{markdown}");
+        let csv = report.to_csv();
+        assert!(csv.lines().all(|line| line.split(',').count() == 11), "{csv}");
+    }
+
+    #[test]
+    fn runs_of_other_settings_are_never_averaged_together() {
+        let report = Report::new(&[run(0, 0.9, &[]), run(1, 0.5, &["train.epochs=1"])]);
+        let labels: Vec<&str> = report.rows.iter().map(|row| row.recipe.as_str()).collect();
+        assert_eq!(labels, ["grid-diffuser", "grid-diffuser (train.epochs=1)"]);
+        assert_eq!(report.rows[0].test.as_ref().expect("a score").sample_deviation, None);
+    }
+
+    #[test]
+    fn a_report_is_written_in_every_format() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let report = Report::new(&[run(0, 0.9, &[]), run(0, 0.5, &["train.epochs=1"])]);
+        let written = report.write(directory.path()).expect("written");
+        let names: Vec<&Path> =
+            written.iter().map(|path| path.strip_prefix(directory.path()).expect("below it")).collect();
+        let expected = [
+            "report.md",
+            "report.csv",
+            "report.json",
+            "report.html",
+            "curves.svg",
+            "curves/grid-diffuser.svg",
+            "curves/grid-diffuser__train.epochs=1_.svg",
+        ];
+        assert_eq!(names, expected.map(Path::new));
+    }
+}
