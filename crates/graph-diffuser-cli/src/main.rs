@@ -1,7 +1,6 @@
 //! The `graph-diffuser` command: parse, call the library, print.
 
 mod args;
-mod cache;
 mod commands;
 mod interrupt;
 mod printer;
@@ -12,6 +11,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Arguments, Command};
+use graph_diffuser::recipe::Places;
 use printer::Printer;
 
 #[global_allocator]
@@ -20,9 +20,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let mut printer = Printer::new(arguments.json);
-    if let Some(directory) = cache::directory() {
-        graph_diffuser::encode::keep_tables_in(directory.join("structures"));
-    }
+    graph_diffuser::encode::keep_tables_in(Places::here().cache.join("structures"));
     let done = match arguments.command {
         Command::Train(args) => commands::train(args, &mut printer),
         Command::Sweep(args) => commands::sweep(args, &mut printer),

@@ -1,10 +1,12 @@
 //! A recipe: dataset, model and training as typed TOML. Unknown keys are errors.
 
+mod data;
+
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use graph_diffuser_data::dataset::DatasetError;
-use graph_diffuser_data::grid_histogram::GridHistogram;
+use graph_diffuser_data::meter::Progress;
 use graph_diffuser_data::{Dataset, Schema, Seeds};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -14,6 +16,11 @@ use crate::nn::Init;
 use crate::parameters;
 use crate::task::{Metric, TaskConfig, TaskError};
 use crate::train::{BatchSize, OptimConfig, Schedule, TrainConfig};
+
+pub use data::{
+    DataConfig, DataError, GraphFile, LayoutDirectory, MoleculeTable, Places, SplitConfig, Stored, StoredCode,
+    TuDirectory,
+};
 
 /// Everything that decides a run: the same recipe gives the same bits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,14 +46,6 @@ pub struct Recipe {
     /// What the paper reports, where the recipe is a row of one of its tables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<PaperFigure>,
-}
-
-/// What is learned from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum DataConfig {
-    /// Grid Histogram Counting.
-    GridHistogram(GridHistogram),
 }
 
 /// A figure of the paper.
@@ -127,6 +126,9 @@ pub enum RecipeError {
     /// The task cannot be set so.
     #[error(transparent)]
     Task(#[from] TaskError),
+    /// The dataset cannot be read.
+    #[error(transparent)]
+    Unread(#[from] DataError),
     /// The dataset is not sound.
     #[error("the dataset cannot be used")]
     Dataset(#[from] DatasetError),
@@ -148,6 +150,7 @@ impl RecipeError {
             Self::NotATable { .. } => Some("`graph-diffuser recipe show NAME` prints every key".into()),
             Self::Model(error) => error.hint(),
             Self::Task(error) => error.hint(),
+            Self::Unread(error) => error.hint(),
             Self::Value { .. } | Self::Data { .. } | Self::Dataset(_) => None,
         }
     }
@@ -263,13 +266,13 @@ impl Recipe {
                 expected: "letters, digits, `-`, `_` and `.`, for it names directories",
             });
         }
-        let DataConfig::GridHistogram(grid) = &self.data;
-        if let Some(fault) = grid.fault() {
+        if let Some(fault) = self.data.fault() {
             return Err(RecipeError::Data { fault });
         }
         self.model.check()?;
-        self.model.check_targets(self.schema().targets)?;
-        self.task.check(self.schema().targets)?;
+        if let Some(schema) = self.data.schema() {
+            self.check_targets(&schema)?;
+        }
         let wrong = |field, value: String, expected| Err(RecipeError::Value { field, value, expected });
         let OptimConfig { lr, weight_decay, clip_norm, beta_1, beta_2, epsilon, schedule } = self.optim;
         for (field, value) in [("optim.lr", lr), ("optim.epsilon", epsilon)] {
@@ -315,27 +318,34 @@ impl Recipe {
         Ok(())
     }
 
-    /// What the numbers of the dataset mean, known before the data.
-    fn schema(&self) -> Schema {
-        let DataConfig::GridHistogram(grid) = &self.data;
-        grid.schema()
+    fn check_targets(&self, schema: &Schema) -> Result<(), RecipeError> {
+        self.model.check_targets(schema.targets)?;
+        Ok(self.task.check(schema.targets)?)
     }
 
-    /// Makes or reads the dataset.
+    /// Draws or reads the dataset, from where data and cached files usually are.
     ///
     /// # Errors
-    /// Where it is not sound.
+    /// Where it is not there, not sound, or not what the model predicts.
     pub fn dataset(&self) -> Result<Dataset, RecipeError> {
-        let DataConfig::GridHistogram(grid) = &self.data;
-        let dataset = grid.generate();
+        self.dataset_from(&Places::here(), &mut |_, _| {})
+    }
+
+    /// The same from other places, telling `progress` how far it is.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn dataset_from(&self, places: &Places, progress: &mut Progress<'_>) -> Result<Dataset, RecipeError> {
+        let dataset = self.data.read(places, progress)?;
         dataset.check()?;
+        self.check_targets(&dataset.schema)?;
         Ok(dataset)
     }
 
-    /// Trainable parameters of each part of the model, in order.
-    pub fn parameters_by_part(&self) -> Vec<(String, usize)> {
+    /// Trainable parameters of each part of the model, in order, for data of this schema.
+    pub fn parameters_by_part(&self, schema: &Schema) -> Vec<(String, usize)> {
         let mut init = Init::new(Seeds::new(0), &Device::flex());
-        let model = self.model.init_for(&self.schema(), &mut init);
+        let model = self.model.init_for(schema, &mut init);
         let mut parts: Vec<(String, usize)> = Vec::new();
         for entry in parameters::entries(&model).into_iter().filter(|entry| entry.trainable) {
             let part = entry.name.split('.').next().unwrap_or_default();
@@ -417,7 +427,8 @@ mod tests {
         let count = |name: &str, set: &[&str]| -> usize {
             let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
             let recipe = Recipe::find(name, &set).expect("sound");
-            recipe.parameters_by_part().into_iter().map(|(_, count)| count).sum()
+            let schema = recipe.data.schema().expect("known before the data");
+            recipe.parameters_by_part(&schema).into_iter().map(|(_, count)| count).sum()
         };
         assert_eq!(count("grid-diffuser-text", &[]), 33_073);
         assert_eq!(count("grid-diffuser-authors", &[]), 43_000);

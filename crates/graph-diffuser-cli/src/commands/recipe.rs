@@ -71,7 +71,7 @@ pub(crate) fn recipe(args: RecipeArgs, printer: &mut Printer) -> anyhow::Result<
         }
         RecipeCommand::Show(chosen) => {
             let recipe = Recipe::find(&chosen.recipe, &chosen.set)?;
-            let parts = recipe.parameters_by_part();
+            let parts = recipe.data.schema().map(|schema| recipe.parameters_by_part(&schema)).unwrap_or_default();
             let parameters: Vec<Part> = parts.into_iter().map(|(part, parameters)| Part { part, parameters }).collect();
             let total = parameters.iter().map(|part| part.parameters).sum();
             let shown = Shown { recipe: &recipe, parameters, total };
@@ -93,6 +93,10 @@ pub(crate) fn recipe(args: RecipeArgs, printer: &mut Printer) -> anyhow::Result<
 /// The recipe as TOML; parameters follow as comments, so that the output is a recipe again.
 fn to_text(shown: &Shown<'_>) -> String {
     let mut text = shown.recipe.to_toml();
+    if shown.parameters.is_empty() {
+        text.push_str("\n# How many parameters there are depends on the data.\n");
+        return text;
+    }
     text.push_str("\n# Parameters\n");
     for part in &shown.parameters {
         let _ = writeln!(text, "# {:<20} {:>10}", part.part, part.parameters);

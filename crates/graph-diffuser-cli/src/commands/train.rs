@@ -136,7 +136,7 @@ fn train_one(
     let recipe = run.recipe();
     let directory = run.directory().display();
     let metric = recipe.task.init(dataset.schema.targets).metric();
-    let parameters: usize = recipe.parameters_by_part().iter().map(|(_, count)| count).sum();
+    let parameters: usize = recipe.parameters_by_part(&dataset.schema).iter().map(|(_, count)| count).sum();
     printer.note(&format!(
         "{directory}: {} graphs to learn from, {parameters} parameters, seed {}",
         dataset.splits.train.len(),

@@ -149,7 +149,7 @@ pub fn available_bytes() -> Option<u64> {
 /// Where it does not, with what would.
 pub fn check_memory(recipe: &Recipe, dataset: &Dataset, available: Option<u64>) -> Result<(), TrainError> {
     let Some(available) = available else { return Ok(()) };
-    let parameters = recipe.parameters_by_part().iter().map(|(_, count)| count).sum();
+    let parameters = recipe.parameters_by_part(&dataset.schema).iter().map(|(_, count)| count).sum();
     let largest = |size: BatchSize| {
         let batches = training_batches(dataset, size, Seeds::new(recipe.seed), 0);
         let largest = largest_step(&recipe.model, parameters, dataset, batches.iter().map(Vec::as_slice));
