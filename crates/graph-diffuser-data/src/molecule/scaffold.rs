@@ -14,15 +14,15 @@ impl Molecule {
     /// # Errors
     /// The scaffold cannot be written, which is not known to happen to a sanitised molecule.
     pub fn scaffold(&self) -> Result<String, MoleculeFault> {
-        let removed = self.outside_scaffold();
-        if removed.len() == self.atoms() {
+        let core = self.core();
+        if !core.contains(&true) {
             return Ok(String::new());
         }
-        guarded(self.atoms(), || self.write_scaffold(&removed))?.map_err(|reason| MoleculeFault::Chemistry { reason })
+        guarded(self.atoms(), || self.write_scaffold(&core))?.map_err(|reason| MoleculeFault::Chemistry { reason })
     }
 
-    /// Atoms that are neither in the scaffold nor double-bonded to it.
-    fn outside_scaffold(&self) -> Vec<usize> {
+    /// Which atoms are in rings or on the ways between them.
+    fn core(&self) -> Vec<bool> {
         let atoms = &self.inner.topology().adjacency;
         let mut kept = vec![true; self.atoms()];
         let in_ring = self.rings().atoms;
@@ -43,13 +43,7 @@ impl Molecule {
             }
         }
         self.drop_ringless_fragments(&mut kept, &in_ring);
-        let bonds = self.inner.bonds();
-        let hangs = |atom: usize| {
-            atoms.neighbors_of(atom).iter().any(|neighbour| {
-                kept[neighbour.atom_index] && bonds[neighbour.bond.index()].order() == BondOrder::Double
-            })
-        };
-        (0..kept.len()).filter(|&atom| !kept[atom] && !hangs(atom)).collect()
+        kept
     }
 
     /// A cycle that only a bond to a metal closes is no ring, and does not fall off by itself.
@@ -66,17 +60,20 @@ impl Molecule {
         kept.iter_mut().zip(reached).for_each(|(kept, reached)| *kept &= reached);
     }
 
-    fn write_scaffold(&self, removed: &[usize]) -> Result<String, String> {
+    fn write_scaffold(&self, core: &[bool]) -> Result<String, String> {
         let mut topology = self.inner.topology().clone();
-        let mut stays = vec![true; topology.atoms.len()];
-        for &atom in removed {
-            stays[atom] = false;
-        }
-        for &atom in removed {
-            let beside: Vec<usize> =
-                topology.adjacency.neighbors_of(atom).iter().map(|other| other.atom_index).collect();
-            for other in beside.into_iter().filter(|&other| stays[other]) {
-                let atom = &mut topology.atoms[other];
+        let mut removed = Vec::new();
+        for outside in (0..core.len()).filter(|&atom| !core[atom]) {
+            let mut hangs = false;
+            for neighbour in self.inner.topology().adjacency.neighbors_of(outside) {
+                if !core[neighbour.atom_index] {
+                    continue;
+                }
+                hangs = self.inner.bonds()[neighbour.bond.index()].order() == BondOrder::Double;
+                if hangs {
+                    break;
+                }
+                let atom = &mut topology.atoms[neighbour.atom_index];
                 if atom.is_aromatic() && (atom.atomic_number() != 6 || atom.formal_charge() == 1) {
                     atom.set_explicit_hydrogens(1);
                 } else if atom.no_implicit() || atom.chiral_tag() != ChiralTag::Unspecified {
@@ -85,10 +82,13 @@ impl Molecule {
                     atom.set_chiral_tag(ChiralTag::Unspecified);
                 }
             }
+            if !hangs {
+                removed.push(outside);
+            }
         }
         let text = |error: &dyn std::error::Error| error.to_string();
         let mut edit = topology.into_batch_edit().map_err(|error| text(&error))?;
-        for &atom in removed {
+        for atom in removed {
             edit.remove_atom(AtomId::new(atom)).map_err(|error| text(&error))?;
         }
         let (topology, _) = edit.finish().map_err(|error| text(&error))?;
