@@ -66,10 +66,10 @@ pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> anyhow::Result<Exit
         samples: scores.samples,
     };
     printer.data(&evaluation, || {
+        let mut values = vec![format!("{} {:.4}", metric.name(), scores.metric)];
         let others = scores.metrics.iter().filter(|(other, _)| **other != metric);
-        let others: String = others.map(|(other, value)| format!("  {} {value:.4}", other.name())).collect();
-        let (name, value) = (metric.name(), scores.metric);
-        format!("{name} {value:.4}{others}  loss {:.4}  over {} samples", scores.loss, scores.samples)
+        values.extend(others.map(|(other, value)| format!("{} {value:.4}", other.name())));
+        format!("{}  loss {:.4}  over {} samples", values.join("  "), scores.loss, scores.samples)
     });
     Ok(ExitCode::SUCCESS)
 }
