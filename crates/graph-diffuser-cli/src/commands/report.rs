@@ -10,13 +10,13 @@ use graph_diffuser::sweep::{Sweep, SweepError};
 
 use crate::printer::Printer;
 
-/// Mean and deviation over runs of one recipe, beside the paper's figure
+/// Mean and deviation over seeds beside the paper's figure, of runs or of a sweep
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     graph-diffuser report runs/grid-quick-s*\n  \
     graph-diffuser report runs/* --format csv > table.csv\n  \
     graph-diffuser report sweeps/grid-diffuser --format html > table.html\n\n\
-    Of a sweep each recipe is a row: its configuration with the best validation mean, never chosen by test.")]
+    Of a sweep each recipe is a row: its configuration with the best validation mean.")]
 pub(crate) struct ReportArgs {
     /// Directories written by `graph-diffuser train`, or one written by `graph-diffuser sweep`
     #[arg(required = true, value_name = "SWEEP|RUN")]

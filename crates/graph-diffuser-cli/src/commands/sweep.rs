@@ -31,12 +31,12 @@ const STOPPED: u8 = 130;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     graph-diffuser sweep grid-quick --seeds 0..10\n  \
-    graph-diffuser sweep grid-diffuser grid-quick --over optim.lr=3e-4,4e-4,8e-4 --seeds 0..10 --jobs 2\n  \
+    graph-diffuser sweep grid-diffuser --over optim.lr=3e-4,4e-4,8e-4 --seeds 0..10 --jobs 2\n  \
     graph-diffuser sweep --resume sweeps/grid-diffuser\n\n\
-    Every recipe runs with every combination of the values of `--over`, once a seed. The best combination\n\
-    is chosen by the mean validation score, never by test. Finished runs are not run again: the same\n\
-    command, or `--resume`, goes on after Ctrl-C or a kill, and tries again what failed.\n\
-    A run that fails does not end the sweep; the exit code is then 1.")]
+    Every recipe runs with every combination of the values of `--over`, once a seed. The best\n\
+    combination is chosen by the mean validation score, never by test. Finished runs are not run\n\
+    again: the same command, or `--resume`, goes on after Ctrl-C or a kill, and tries again what\n\
+    failed. A run that fails does not end the sweep; the exit code is then 1.")]
 pub(crate) struct SweepArgs {
     /// Names of built-in recipes (`recipe list`) or paths of TOML files
     #[arg(required_unless_present = "resume", value_name = "RECIPE")]

@@ -226,7 +226,7 @@ impl Sheet {
         more: impl Iterator<Item = f64>,
     ) -> Self {
         let (mut last, mut low, mut high) = (1, f64::INFINITY, f64::NEG_INFINITY);
-        let with_epochs = points.map(|(epoch, value)| (epoch, value)).chain(more.map(|value| (0, value)));
+        let with_epochs = points.chain(more.map(|value| (0, value)));
         for (epoch, value) in with_epochs {
             (last, low, high) = (last.max(epoch), low.min(value), high.max(value));
         }

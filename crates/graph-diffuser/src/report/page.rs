@@ -62,9 +62,9 @@ impl Report {
              <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
         );
         if let Some(sweep) = &self.sweep {
-            text.push_str(
-                &sweep.protocol.iter().map(|sentence| format!("<p>{}</p>\n", prose(sentence))).collect::<String>(),
-            );
+            for sentence in &sweep.protocol {
+                text.push_str(&format!("<p>{}</p>\n", prose(sentence)));
+            }
         }
         text.push_str(&format!("<h2>Results</h2>\n{}", self.table().to_html()));
         if let Some(sweep) = &self.sweep {
@@ -88,8 +88,8 @@ impl Report {
 }
 
 fn list(items: impl Iterator<Item = String>) -> String {
-    let items = items.map(|item| format!("<li>{item}</li>\n")).collect::<String>();
-    if items.is_empty() { items } else { format!("<ul>\n{items}</ul>\n") }
+    let items: Vec<String> = items.map(|item| format!("<li>{item}</li>\n")).collect();
+    if items.is_empty() { String::new() } else { format!("<ul>\n{}</ul>\n", items.concat()) }
 }
 
 impl SweepSummary {

@@ -216,8 +216,9 @@ fn notes(
 
 fn problem(run: &PlannedRun, state: &RunState) -> Option<Problem> {
     let reason = match state {
-        RunState::Failed { reason } | RunState::Unusable { reason } => reason,
-        RunState::Begun { fault: Some(reason), .. } => reason,
+        RunState::Failed { reason } | RunState::Unusable { reason } | RunState::Begun { fault: Some(reason), .. } => {
+            reason
+        }
         RunState::Missing | RunState::Begun { .. } | RunState::Finished(_) => return None,
     };
     Some(Problem { run: run.name.clone(), reason: reason.trim().to_owned() })
@@ -300,7 +301,7 @@ fn protocol(sweep: &Sweep) -> Vec<String> {
         1 => format!("seed {}", range.start),
         count => format!("{count} seeds ({} to {})", range.start, range.end - 1),
     };
-    let settings = "Every recipe, baselines included, has its own settings, which are the paper's where it stands for a row of the paper";
+    let settings = "Every recipe, baselines included, has its own settings, the paper's as far as it gives them where the recipe is one of its rows";
     let mut sentences = Vec::new();
     if plan.over.is_empty() {
         sentences.push(format!("{settings}. Nothing was searched; each recipe ran with {seeds}."));
@@ -313,14 +314,16 @@ fn protocol(sweep: &Sweep) -> Vec<String> {
         sentences.push(format!(
             "{settings}, and every recipe got the same search: {axes}, that is {configurations} a recipe, each with {seeds}."
         ));
+    }
+    if !plan.set.is_empty() {
+        sentences.push(format!("Set in every recipe: `{}`.", plan.set.join("`, `")));
+    }
+    if !plan.over.is_empty() {
         sentences.push(
             "For each recipe the configuration with the best mean validation score was chosen, each run judged at its best \
              validation epoch, over the seeds that all configurations of the recipe have finished. Test scores had no part in the choice."
                 .to_owned(),
         );
-    }
-    if !plan.set.is_empty() {
-        sentences.push(format!("Set in every recipe: `{}`.", plan.set.join("`, `")));
     }
     sentences.push(
         "The score of a run is its test score at its best validation epoch; mean, sample deviation (n - 1) and population \

@@ -1,5 +1,7 @@
 //! Reports as tables: Markdown for people, CSV for spreadsheets.
 
+use crate::task::Metric;
+
 use super::{ConfigurationRow, Report, Row, Spread, SweepSummary};
 
 /// Where the text of a column stands.
@@ -90,7 +92,7 @@ impl Report {
             let mut cells = vec![
                 row.recipe.clone(),
                 test.map_or(0, |test| test.scores.len()).to_string(),
-                cell(row.metric.map(|metric| metric.name())),
+                cell(row.metric.map(Metric::name)),
                 cell(test.map(|test| test.mean)),
                 cell(test.and_then(|test| test.sample_deviation)),
                 cell(test.map(|test| test.population_deviation)),
@@ -205,21 +207,19 @@ impl SweepSummary {
         let mut text = format!("# Sweep `{}`\n\n{}\n\n{table}", self.name, self.protocol.join(" "));
         let mut list = |title: &str, items: Vec<String>| {
             if !items.is_empty() {
-                let items = items.iter().map(|item| format!("- {item}\n")).collect::<String>();
-                text.push_str(&format!("\n{title}\n\n{items}"));
+                text.push_str(&format!("\n{title}\n\n- {}\n", items.join("\n- ")));
             }
         };
         list("To be read with it:", self.notes.clone());
         let seeds = rows.iter().filter_map(|row| Some(format!("`{}`: {}", row.recipe, row.each_seed()?)));
         list("## Each seed", seeds.collect());
-        text.push_str(&format!("\n## Every configuration\n\n{}", self.table().to_markdown()));
         let problems = self.problems.iter().map(|problem| {
-            format!("`{}`\n\n  ```text\n  {}\n  ```", problem.run, problem.reason.replace('\n', "\n  "))
+            let lines = problem.reason.lines().filter(|line| !line.trim().is_empty() && !line.contains("```"));
+            let lines: Vec<String> = lines.map(|line| format!("  {line}\n")).collect();
+            format!("`{}`\n\n  ```text\n{}  ```", problem.run, lines.concat())
         });
-        let problems: String = problems.map(|problem| format!("- {problem}\n")).collect();
-        if !problems.is_empty() {
-            text.push_str(&format!("\n## Runs without a score\n\n{problems}"));
-        }
+        list("## Runs without a score", problems.collect());
+        text.push_str(&format!("\n## Every configuration\n\n{}", self.table().to_markdown()));
         text.push_str(&format!("\n## How it was made\n\n```sh\n{}\n```\n", self.command));
         for maker in &self.makers {
             text.push_str(&format!("\n{}\n", maker.in_words()));

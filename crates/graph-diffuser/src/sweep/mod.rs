@@ -105,6 +105,14 @@ pub enum SweepError {
         /// Why.
         reason: &'static str,
     },
+    /// A setting that cannot be searched.
+    #[error("`{path}` cannot be searched: {reason}")]
+    NotSearchable {
+        /// Which.
+        path: String,
+        /// Why.
+        reason: &'static str,
+    },
     /// Runs of two recipes would have the same names.
     #[error("two recipes are called `{name}`")]
     SameName {
@@ -143,12 +151,20 @@ pub enum SweepError {
         /// In what the plans differ.
         differences: Vec<String>,
     },
-    /// The directory holds no sweep, or a damaged one.
+    /// The plan cannot be read.
+    #[error("the `sweep.toml` of `{directory}` is damaged: {message}")]
+    Damaged {
+        /// Where.
+        directory: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The directory holds no sweep.
     #[error("`{directory}` is not a sweep: {reason}")]
     NotASweep {
         /// Which.
         directory: PathBuf,
-        /// What is missing or damaged.
+        /// What is missing.
         reason: String,
     },
     /// A sweep among other things to report.
@@ -179,6 +195,7 @@ impl SweepError {
         match self {
             Self::Recipe(error) | Self::Configuration { source: error, .. } => error.hint(),
             Self::Axis { .. } => Some("write it as `--over optim.lr=3e-4,8e-4`".into()),
+            Self::NotSearchable { .. } => None,
             Self::SameName { .. } => Some("give each recipe once, and each file its own `name`".into()),
             Self::SameConfiguration { .. } => Some("give each value once".into()),
             Self::TooMany { .. } => Some("search less at once, or give fewer seeds".into()),
@@ -187,6 +204,9 @@ impl SweepError {
                 "go on with that one by `graph-diffuser sweep --resume {}`, or choose another directory with `--out`",
                 quoted(directory)
             )),
+            Self::Damaged { .. } => {
+                Some("put it right by hand, or begin a new sweep elsewhere; its runs are not touched".into())
+            }
             Self::NotASweep { .. } => Some("give a directory that `graph-diffuser sweep` wrote".into()),
             Self::NotAlone { directory } => Some(format!("`graph-diffuser report {}`", quoted(directory))),
             Self::Busy { .. } => Some("wait for it, or stop it with Ctrl-C: it saves and can be resumed".into()),
@@ -244,7 +264,10 @@ impl Sweep {
                 _ => format!("its `{PLAN}` cannot be read: {error}"),
             })
         })?;
-        let damaged = |message: &str| not_a_sweep(format!("its `{PLAN}` is damaged: {}", message.trim_end()));
+        let damaged = |message: &str| {
+            let message = message.trim_end().to_owned();
+            SweepError::Damaged { directory: directory.to_owned(), message }
+        };
         let plan: Plan = toml::from_str(&text).map_err(|error| damaged(&error.to_string()))?;
         let configurations = plan.configurations().map_err(|error| damaged(&error.to_string()))?;
         Ok(Self { directory: directory.to_owned(), plan, configurations })
@@ -510,7 +533,7 @@ pub(crate) mod tests {
             fs::write(&path, damaged).expect("damaged");
             for error in [Sweep::open(sweep.directory()), Sweep::begin(sweep.directory(), sweep.plan().clone())] {
                 let error = error.expect_err("damaged").to_string();
-                assert!(error.contains("its `sweep.toml` is damaged"), "{error}");
+                assert!(error.starts_with("the `sweep.toml` of ") && error.contains("is damaged"), "{error}");
             }
             assert_eq!(fs::read_to_string(&path).expect("a plan"), *damaged);
         }

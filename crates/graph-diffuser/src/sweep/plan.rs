@@ -131,7 +131,7 @@ impl Plan {
             }
         }
         for (place, axis) in self.over.iter().enumerate() {
-            let wrong = |reason| Err(SweepError::Axis { over: axis.to_string(), reason });
+            let wrong = |reason| Err(SweepError::NotSearchable { path: axis.path.clone(), reason });
             match axis.path.as_str() {
                 "seed" => return wrong("seeds are given by `--seeds A..B`"),
                 "name" => return wrong("a name changes nothing that could be searched"),
@@ -180,11 +180,19 @@ impl Plan {
                 let name = &ours.recipe.name;
                 let (set_here, set_there) =
                     (ours.recipe.differences(&theirs.recipe), theirs.recipe.differences(&ours.recipe));
-                compare(&format!("recipe `{name}`"), join(set_here.iter(), ", "), join(set_there.iter(), ", "));
+                compare(&format!("recipe `{name}`"), few(&set_here), few(&set_there));
             }
         }
         differences
     }
+}
+
+/// The first of them, for a message.
+fn few(settings: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let more = settings.len().saturating_sub(SHOWN);
+    let more = (more > 0).then(|| format!("{more} more"));
+    join(settings.iter().take(SHOWN).chain(&more), ", ")
 }
 
 fn join(items: impl Iterator<Item = impl fmt::Display>, between: &str) -> String {
