@@ -2,8 +2,9 @@
 //!
 //! An eigenvector has no sign, and those of one eigenvalue can be turned into one another at will. Where several
 //! share an eigenvalue, the first chosen is the part of that space along what every numbering of the nodes agrees on
-//! (the constant, degrees, return probabilities of walks), then the next, each at right angles to those before; only
-//! what no such vector reaches is left to the solver. Each is turned so that its largest entry is positive.
+//! (the constant, degrees, return probabilities of walks), then the next, each at right angles to those before. What no
+//! such vector reaches is left to the solver: in a graph that looks the same from several sides, as a square grid does,
+//! there is nothing to choose by. Each is turned so that its largest entry is positive.
 
 use faer::{Mat, Side};
 use graph_diffuser_data::Graph;
@@ -175,12 +176,15 @@ mod tests {
 
     #[test]
     fn renumbered_nodes_have_the_same_eigenvectors_but_for_the_sign() {
-        // A square grid has equal eigenvalues in pairs, and two equal components share all of theirs.
-        let squares = grid(3, 3).edges.into_iter().flat_map(|[from, to]| [[from, to], [from + 9, to + 9]]);
-        let two_squares = Graph { edges: squares.collect(), ..graph(19, &[]) };
-        let cases = [grid(4, 5), grid(4, 4), two_squares, graph(6, &[[0, 1], [1, 2], [2, 3], [1, 4]])];
+        // Three components, one a node alone: the eigenvalue 0 has three eigenvectors.
+        let mut parts = grid(3, 4);
+        parts.nodes = 18;
+        parts.edges.extend(
+            graph(5, &[[0, 1], [1, 2], [2, 0], [2, 3], [3, 4]]).edges.iter().map(|ends| ends.map(|node| node + 12)),
+        );
+        let cases = [grid(4, 5), grid(3, 6), parts, graph(6, &[[0, 1], [1, 2], [2, 3], [3, 4], [1, 5]])];
         for (case, graph) in cases.into_iter().enumerate() {
-            let (count, nodes) = (8, graph.nodes);
+            let (count, nodes) = (5, graph.nodes);
             let mut order: Vec<u32> = (0..nodes as u32).collect();
             Seeds::new(3).stream("order").shuffle(&mut order);
             let edges = graph.edges.iter().map(|ends| ends.map(|node| order[node as usize])).collect();

@@ -67,7 +67,7 @@ enum Mark {
 impl Curves {
     pub(super) fn new(row: &Row, runs: &[&FinishedRun]) -> Self {
         let points = |run: &FinishedRun| {
-            let scored = run.history.iter().filter_map(|record| Some((record.epoch, record.valid?.metric)));
+            let scored = run.history.iter().filter_map(|record| Some((record.epoch, record.valid.as_ref()?.metric)));
             scored.filter(|(_, value)| value.is_finite()).collect()
         };
         let chosen = row.tuning.as_ref().and_then(|tuning| tuning.chosen.as_ref());

@@ -462,7 +462,7 @@ pub(crate) mod tests {
     /// Leaves the files of a run that finished with these scores.
     pub(crate) fn finish(sweep: &Sweep, run: &PlannedRun, valid: f64, test: f64) {
         sweep.create_run(run, &environment()).expect("made");
-        let scores = |metric| Scores { metric, loss: 0.0, samples: 1 };
+        let scores = |metric| Scores { metric, loss: 0.0, samples: 1, metrics: [(Metric::Accuracy, metric)].into() };
         let result = RunResult {
             seed: run.seed,
             metric: Metric::Accuracy,
