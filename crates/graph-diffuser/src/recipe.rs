@@ -56,10 +56,19 @@ pub struct PaperFigure {
     pub metric: Metric,
     /// Mean over seeds.
     pub mean: f64,
-    /// Deviation over seeds.
-    pub sd: f64,
-    /// Parameters, printed to the nearest thousand.
-    pub parameters: usize,
+    /// Deviation over seeds, where it is printed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sd: Option<f64>,
+    /// Parameters, printed to the nearest thousand, where they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<usize>,
+}
+
+impl PaperFigure {
+    /// Mean and deviation as they are printed.
+    pub fn printed(&self) -> String {
+        self.sd.map_or_else(|| format!("{:.4}", self.mean), |sd| format!("{:.4} ± {sd:.4}", self.mean))
+    }
 }
 
 /// Why a recipe cannot be used.
@@ -157,7 +166,8 @@ impl RecipeError {
 }
 
 /// Recipes inside the program, by name.
-pub const BUILT_IN: [(&str, &str); 11] = [
+pub const BUILT_IN: [(&str, &str); 31] = [
+    ("graphs", include_str!("../../../recipes/graphs.toml")),
     ("grid-diffuser", include_str!("../../../recipes/grid-diffuser.toml")),
     ("grid-diffuser-authors", include_str!("../../../recipes/grid-diffuser-authors.toml")),
     ("grid-diffuser-position", include_str!("../../../recipes/grid-diffuser-position.toml")),
@@ -169,6 +179,34 @@ pub const BUILT_IN: [(&str, &str); 11] = [
     ("grid-transformer", include_str!("../../../recipes/grid-transformer.toml")),
     ("grid-transformer-rwpe", include_str!("../../../recipes/grid-transformer-rwpe.toml")),
     ("grid-transformer-signnet", include_str!("../../../recipes/grid-transformer-signnet.toml")),
+    ("molecules", include_str!("../../../recipes/molecules.toml")),
+    ("ogbg-code2", include_str!("../../../recipes/ogbg-code2.toml")),
+    ("ogbg-molpcba", include_str!("../../../recipes/ogbg-molpcba.toml")),
+    ("ogbg-ppa", include_str!("../../../recipes/ogbg-ppa.toml")),
+    ("pcqm-contact", include_str!("../../../recipes/pcqm-contact.toml")),
+    ("pcqm4mv2", include_str!("../../../recipes/pcqm4mv2.toml")),
+    ("peptides-func", include_str!("../../../recipes/peptides-func.toml")),
+    ("peptides-struct", include_str!("../../../recipes/peptides-struct.toml")),
+    ("zinc", include_str!("../../../recipes/zinc.toml")),
+    (
+        "zinc-ablation-gnn-then-transformer-fixed",
+        include_str!("../../../recipes/zinc-ablation-gnn-then-transformer-fixed.toml"),
+    ),
+    (
+        "zinc-ablation-gnn-then-transformer-plain",
+        include_str!("../../../recipes/zinc-ablation-gnn-then-transformer-plain.toml"),
+    ),
+    (
+        "zinc-ablation-gnn-then-transformer-weighted",
+        include_str!("../../../recipes/zinc-ablation-gnn-then-transformer-weighted.toml"),
+    ),
+    ("zinc-ablation-gps-fixed", include_str!("../../../recipes/zinc-ablation-gps-fixed.toml")),
+    ("zinc-ablation-gps-plain", include_str!("../../../recipes/zinc-ablation-gps-plain.toml")),
+    ("zinc-ablation-gps-weighted", include_str!("../../../recipes/zinc-ablation-gps-weighted.toml")),
+    ("zinc-ablation-transformer-fixed", include_str!("../../../recipes/zinc-ablation-transformer-fixed.toml")),
+    ("zinc-ablation-transformer-plain", include_str!("../../../recipes/zinc-ablation-transformer-plain.toml")),
+    ("zinc-ablation-transformer-weighted", include_str!("../../../recipes/zinc-ablation-transformer-weighted.toml")),
+    ("zinc-short", include_str!("../../../recipes/zinc-short.toml")),
 ];
 
 impl Recipe {
@@ -430,7 +468,9 @@ mod tests {
             let schema = recipe.data.schema().expect("known before the data");
             recipe.parameters_by_part(&schema).into_iter().map(|(_, count)| count).sum()
         };
-        assert_eq!(count("grid-diffuser-text", &[]), 33_073);
+        for name in ["grid-diffuser", "grid-diffuser-text"] {
+            assert_eq!(count(name, &[]), 33_073);
+        }
         assert_eq!(count("grid-diffuser-authors", &[]), 43_000);
         let position_only = "model.attention.scores={kind=\"position\",combine=\"add\"}";
         assert_eq!(count("grid-diffuser-authors", &[position_only]), 34_552);

@@ -102,8 +102,8 @@ fn to_text(shown: &Shown<'_>) -> String {
         let _ = writeln!(text, "# {:<20} {:>10}", part.part, part.parameters);
     }
     let _ = writeln!(text, "# {:<20} {:>10}", "total", shown.total);
-    if let Some(paper) = &shown.recipe.paper {
-        let _ = writeln!(text, "# {:<20} {:>10}", "the paper prints", paper.parameters);
+    if let Some(printed) = shown.recipe.paper.as_ref().and_then(|paper| paper.parameters) {
+        let _ = writeln!(text, "# {:<20} {printed:>10}", "the paper prints");
     }
     text
 }

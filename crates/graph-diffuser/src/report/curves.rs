@@ -99,7 +99,8 @@ impl Curves {
     fn band(&self, paper: &PaperFigure) -> [f64; 2] {
         // What is the better the larger is a share; errors have no end but zero.
         let most = if self.metric.is_better(1.0, 0.0) { 1.0_f64.max(paper.mean) } else { f64::INFINITY };
-        [(paper.mean - paper.sd).max(0.0_f64.min(paper.mean)), (paper.mean + paper.sd).min(most)]
+        let sd = paper.sd.unwrap_or_default();
+        [(paper.mean - sd).max(0.0_f64.min(paper.mean)), (paper.mean + sd).min(most)]
     }
 
     /// A picture with a thin line a seed, a bold mean and the paper's figure.
@@ -115,7 +116,7 @@ impl Curves {
         if let (Some(paper), Some(band)) = (&self.paper, band) {
             sheet.band(paper.mean, band);
             let dashes = Stroke { colour: VERMILLION, width: 1.5, dashes: "6 4" };
-            legend.push((dashes, None, format!("paper, test: {:.4} ± {:.4}", paper.mean, paper.sd)));
+            legend.push((dashes, None, format!("paper, test: {}", paper.printed())));
         }
         let thin = Stroke { colour: SKY, width: 1.0, dashes: "" };
         let bold = Stroke { colour: BLUE, width: 2.5, dashes: "" };
@@ -406,7 +407,12 @@ mod tests {
             configuration: Some("optim.lr=3e-4".to_owned()),
             metric: Metric::Accuracy,
             seeds: lengths.iter().enumerate().map(seed).collect(),
-            paper: Some(PaperFigure { metric: Metric::Accuracy, mean: 0.9755, sd: 0.025, parameters: 43_000 }),
+            paper: Some(PaperFigure {
+                metric: Metric::Accuracy,
+                mean: 0.9755,
+                sd: Some(0.025),
+                parameters: Some(43_000),
+            }),
         }
     }
 

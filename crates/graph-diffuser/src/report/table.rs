@@ -1,5 +1,6 @@
 //! Reports as tables: Markdown for people, CSV for spreadsheets.
 
+use crate::recipe::PaperFigure;
 use crate::task::Metric;
 
 use super::{ConfigurationRow, Report, Row, Spread, SweepSummary};
@@ -99,8 +100,8 @@ impl Report {
                 cell(row.parameters),
                 cell(row.seconds),
                 cell(paper.map(|paper| paper.mean)),
-                cell(paper.map(|paper| paper.sd)),
-                cell(paper.map(|paper| paper.parameters)),
+                cell(paper.and_then(|paper| paper.sd)),
+                cell(paper.and_then(|paper| paper.parameters)),
             ];
             if let Some(tuning) = &row.tuning {
                 let counts = tuning.runs;
@@ -172,8 +173,8 @@ impl Row {
             or_none(test.map(|test| score(test.population_deviation))),
             or_none(self.parameters.map(|count| count.to_string())),
             or_none(self.seconds.map(|seconds| format!("{seconds:.0}"))),
-            or_none(self.paper.as_ref().map(|paper| format!("{:.4} ± {:.4}", paper.mean, paper.sd))),
-            or_none(self.paper.as_ref().map(|paper| paper.parameters.to_string())),
+            or_none(self.paper.as_ref().map(PaperFigure::printed)),
+            or_none(self.paper.as_ref().and_then(|paper| paper.parameters).map(|count| count.to_string())),
         ]);
         cells
     }
