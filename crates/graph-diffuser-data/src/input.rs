@@ -286,8 +286,8 @@ mod tests {
     #[test]
     fn rows_keep_their_order_text_and_line_over_many_chunks() {
         let smiles = |row: usize| "C".repeat(1 + row % 7);
-        let text: String = (0..5000).map(|row| format!("{row},\"{}\"\r\n", smiles(row))).collect();
-        let rows = molecules(&format!("id,smiles\r\n{text}"), InputKind::Ogb);
+        let lines: Vec<String> = (0..5000).map(|row| format!("{row},\"{}\"\r\n", smiles(row))).collect();
+        let rows = molecules(&format!("id,smiles\r\n{}", lines.concat()), InputKind::Ogb);
         assert_eq!(rows.len(), 5000);
         for (number, row) in rows.iter().enumerate() {
             assert_eq!(row.text.line, number as u64 + 2);

@@ -127,19 +127,18 @@ pub fn install(
             let file = &source.files[0]; // the only one
             let archive = fetch(file, &downloads)?;
             tell(Event::Unpacking { file });
-            place(&archive, &downloads.join("unpacked"), &directory, file.max_bytes.saturating_mul(UNPACKED))?;
+            place(&archive, &downloads, &directory, file.max_bytes.saturating_mul(UNPACKED))?;
         }
     }
     Ok(directory)
 }
 
 /// Unpacks an archive and gives what is in it its place, without the folder that all of it stands in.
-fn place(archive: &Path, unpacked: &Path, directory: &Path, most_bytes: u64) -> Result<(), InstallError> {
+fn place(archive: &Path, downloads: &Path, directory: &Path, most_bytes: u64) -> Result<(), InstallError> {
     let failed = |source| InstallError::Io { path: directory.to_owned(), source };
-    // What was unpacked before and never moved is complete.
-    if !unpacked.is_dir() {
-        unpack(archive, unpacked, &Limits::of_bytes(most_bytes))?;
-    }
+    let beside = tempfile::Builder::new().prefix(".unpacked-").tempdir_in(downloads).map_err(failed)?;
+    let unpacked = beside.path().join("content");
+    unpack(archive, &unpacked, &Limits::of_bytes(most_bytes))?;
     let mut entries = Vec::new();
     for entry in unpacked.read_dir().map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -150,12 +149,9 @@ fn place(archive: &Path, unpacked: &Path, directory: &Path, most_bytes: u64) -> 
     }
     let content = match &entries[..] {
         [folder] if folder.is_dir() => folder.as_path(),
-        _ => unpacked,
+        _ => &unpacked,
     };
-    fs::rename(content, directory).map_err(failed)?;
-    // Nothing of worth is left in it, and it may have been moved as a whole.
-    let _ = fs::remove_dir_all(unpacked);
-    Ok(())
+    fs::rename(content, directory).map_err(failed)
 }
 
 #[cfg(test)]
@@ -192,7 +188,7 @@ mod tests {
         let directory = install(source, data.path(), &offline(), &stop, |_| {}).unwrap();
         assert_eq!(directory, data.path().join("MUTAG"));
         assert!(directory.join("MUTAG_A.txt").is_file() && is_installed(source, data.path()));
-        assert!(!downloads.join("unpacked").exists());
+        assert_eq!(fs::read_dir(&downloads).unwrap().count(), 1, "something was left beside the archive");
         // Once more there is nothing to do.
         assert_eq!(install(source, data.path(), &offline(), &stop, |_| {}).unwrap(), directory);
     }

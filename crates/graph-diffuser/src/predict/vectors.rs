@@ -46,8 +46,8 @@ impl<'a> VectorWriter<'a> {
             VectorFormat::Npy => writer.file.write_all(&[b' '; NPY_START])?,
             VectorFormat::Csv => {
                 let node = if of == VectorRows::Nodes { ",node" } else { "" };
-                let columns: String = (0..width).map(|column| format!(",v{column}")).collect();
-                writeln!(writer.file, "line,name{node}{columns}")?;
+                let columns: Vec<String> = (0..width).map(|column| format!(",v{column}")).collect();
+                writeln!(writer.file, "line,name{node}{}", columns.concat())?;
             }
         }
         Ok(writer)
