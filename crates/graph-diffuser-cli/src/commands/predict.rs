@@ -1,6 +1,6 @@
 //! `predict`: what a run says of the rows of a file.
 
-use std::io::{BufWriter, Write as _};
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -85,20 +85,14 @@ pub(crate) fn predict(args: PredictArgs, printer: &mut Printer) -> anyhow::Resul
     args.rows.check_output()?;
     let new = if to_stdout { None } else { Some(NewFile::create(&args.rows.output, args.rows.force)?) };
     args.rows.through(printer, |predictor, reading, tell| {
-        let counts = match &new {
-            Some(new) => {
-                let mut out = BufWriter::with_capacity(1 << 16, new.file());
-                let counts = predict_rows(predictor, reading, &mut out, tell)?;
-                out.flush().map_err(PredictError::Output)?;
-                counts
-            }
-            None => {
-                let mut out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
-                let counts = predict_rows(predictor, reading, &mut out, tell)?;
-                out.flush().map_err(PredictError::Output)?;
-                counts
-            }
+        let out: Box<dyn Write> = match &new {
+            Some(new) => Box::new(new.file()),
+            None => Box::new(std::io::stdout().lock()),
         };
+        let mut out = BufWriter::with_capacity(1 << 16, out);
+        let counts = predict_rows(predictor, reading, &mut out, tell)?;
+        out.flush().map_err(PredictError::Output)?;
+        drop(out);
         if let Some(new) = new {
             new.keep()?;
         }

@@ -30,7 +30,7 @@ pub(super) struct CheckArgs {
     target: Vec<String>,
 }
 
-pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> ExitCode {
     let CheckArgs { path, smiles, target } = args;
     let table = TableOptions {
         smiles_column: smiles,
@@ -53,7 +53,7 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> anyhow::Result<Ex
                 let count = problems.len();
                 printer.note(&format!("{count} {}", if count == 1 { "problem" } else { "problems" }));
             }
-            return Ok(ExitCode::FAILURE);
+            return ExitCode::FAILURE;
         }
     };
     let found = warnings(&dataset);
@@ -62,8 +62,8 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> anyhow::Result<Ex
     }
     let graphs = dataset.graphs.len();
     let value = json!({ "path": path, "format": format.name(), "graphs": graphs, "sound": true, "warnings": found });
-    printer.data(&value, || format!("`{}` is sound: {} of {graphs} graphs", path.display(), format.name()));
-    Ok(ExitCode::SUCCESS)
+    printer.data(&value, || format!("`{}` is sound: {graphs} graphs", path.display()));
+    ExitCode::SUCCESS
 }
 
 fn to_json(problem: &Problem) -> serde_json::Value {

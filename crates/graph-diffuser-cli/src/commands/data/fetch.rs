@@ -21,7 +21,7 @@ use crate::progress::FileProgress;
 pub(super) struct FetchArgs {
     /// Name of the dataset (`data list`)
     name: String,
-    /// Directory of all datasets [default: `data`, or GRAPH_DIFFUSER_DATA]
+    /// Directory of all datasets [default: `data`, or `GRAPH_DIFFUSER_DATA`]
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
     /// How often a connection that breaks is tried again

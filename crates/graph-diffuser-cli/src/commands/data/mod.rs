@@ -39,6 +39,6 @@ pub(crate) fn data(args: DataArgs, printer: &mut Printer) -> anyhow::Result<Exit
         DataCommand::List => Ok(list::list(printer)),
         DataCommand::Fetch(args) => fetch::fetch(args, printer),
         DataCommand::Show(args) => show::show(args, printer),
-        DataCommand::Check(args) => check::check(args, printer),
+        DataCommand::Check(args) => Ok(check::check(args, printer)),
     }
 }
