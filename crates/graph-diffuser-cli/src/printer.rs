@@ -1,6 +1,6 @@
 //! Data goes to stdout, everything else to stderr.
 
-use std::io::Write;
+use std::io::{StdoutLock, Write};
 use std::process::ExitCode;
 
 use graph_diffuser::predict::PredictError;
@@ -52,6 +52,11 @@ impl Printer {
     pub(crate) fn raw(&mut self, text: &str) {
         // A closed pipe is the reader's wish to hear no more.
         let _ = writeln!(std::io::stdout().lock(), "{text}");
+    }
+
+    /// Where data goes that comes in a stream.
+    pub(crate) fn stream(&self) -> StdoutLock<'static> {
+        std::io::stdout().lock()
     }
 
     /// Says something that is not data.

@@ -84,10 +84,11 @@ pub(crate) fn predict(args: PredictArgs, printer: &mut Printer) -> anyhow::Resul
     }
     args.rows.check_output()?;
     let new = if to_stdout { None } else { Some(NewFile::create(&args.rows.output, args.rows.force)?) };
+    let stdout = printer.stream();
     args.rows.through(printer, |predictor, reading, tell| {
         let out: Box<dyn Write> = match &new {
             Some(new) => Box::new(new.file()),
-            None => Box::new(std::io::stdout().lock()),
+            None => Box::new(stdout),
         };
         let mut out = BufWriter::with_capacity(1 << 16, out);
         let counts = predict_rows(predictor, reading, &mut out, tell)?;
