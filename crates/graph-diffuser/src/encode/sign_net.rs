@@ -1,4 +1,4 @@
-//! SignNet: `ρ(φ(v₁) + φ(−v₁), …)`, which no sign of an eigenvector changes.
+//! `SignNet`: `ρ(φ(v₁) + φ(−v₁), …)`, which no sign of an eigenvector changes.
 //!
 //! `φ` is one network for all eigenvectors: an MLP on each entry, or a graph isomorphism network, in which an entry also
 //! hears those of the node's neighbours.

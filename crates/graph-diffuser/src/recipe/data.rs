@@ -32,7 +32,7 @@ pub enum DataConfig {
     OgbgPpa(Stored),
     /// ogbg-code2.
     OgbgCode2(StoredCode),
-    /// PCQM4Mv2.
+    /// `PCQM4Mv2`.
     #[serde(rename = "pcqm4mv2")]
     Pcqm4mv2(Stored),
     /// PCQM-Contact.
@@ -277,8 +277,7 @@ impl DataError {
             }
             Self::Split(fault) => return fault.hint(),
             Self::NoSplit { .. } => "choose one, such as `--set 'data.split={kind=\"random\"}'`".to_owned(),
-            Self::NoScaffolds => "choose `random` or `file` for `data.split.kind`".to_owned(),
-            Self::NoClasses => "choose `random` or `file` for `data.split.kind`".to_owned(),
+            Self::NoScaffolds | Self::NoClasses => "choose `random` or `file` for `data.split.kind`".to_owned(),
         })
     }
 }
