@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{BenchArgs, EvalArgs, RecipeArgs, ReportArgs, SweepArgs, TrainArgs};
+use crate::commands::{
+    BenchArgs, DataArgs, EvalArgs, ExportArgs, PredictArgs, RecipeArgs, ReportArgs, SweepArgs, TrainArgs,
+};
 
 /// Graph Transformers whose attention is directed by learned diffusion
 #[derive(Debug, Parser)]
@@ -11,6 +13,8 @@ use crate::commands::{BenchArgs, EvalArgs, RecipeArgs, ReportArgs, SweepArgs, Tr
     after_help = "Examples:\n  \
         graph-diffuser train grid-quick            solve the grid task in minutes\n  \
         graph-diffuser eval runs/grid-quick-s0     score it on the test graphs\n  \
+        graph-diffuser train molecules --set data.path=mine.csv                             your own data\n  \
+        graph-diffuser predict runs/molecules-s0 --input new.csv --output predicted.csv     and what it says\n  \
         graph-diffuser recipe show grid-diffuser   every setting and parameter count\n\n\
         Exit codes: 0 done, 1 failed, 2 misused, 130 stopped by Ctrl-C."
 )]
@@ -24,9 +28,12 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Data(DataArgs),
     Train(TrainArgs),
     Sweep(SweepArgs),
     Eval(EvalArgs),
+    Predict(PredictArgs),
+    Export(ExportArgs),
     Recipe(RecipeArgs),
     Report(ReportArgs),
     Bench(BenchArgs),

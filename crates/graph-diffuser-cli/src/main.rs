@@ -22,9 +22,12 @@ fn main() -> ExitCode {
     let mut printer = Printer::new(arguments.json);
     graph_diffuser::encode::keep_tables_in(Places::here().cache.join("structures"));
     let done = match arguments.command {
+        Command::Data(args) => commands::data(args, &mut printer),
         Command::Train(args) => commands::train(args, &mut printer),
         Command::Sweep(args) => commands::sweep(args, &mut printer),
         Command::Eval(args) => commands::eval(args, &mut printer),
+        Command::Predict(args) => commands::predict(args, &mut printer),
+        Command::Export(args) => commands::export(args, &mut printer),
         Command::Recipe(args) => commands::recipe(args, &mut printer),
         Command::Report(args) => commands::report(args, &mut printer),
         Command::Bench(args) => Ok(commands::bench(args, &mut printer)),

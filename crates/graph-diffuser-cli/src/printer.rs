@@ -3,10 +3,29 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use graph_diffuser::predict::PredictError;
 use graph_diffuser::recipe::RecipeError;
 use graph_diffuser::run::RunError;
 use graph_diffuser::sweep::SweepError;
+use graph_diffuser_data::Problem;
+use graph_diffuser_data::catalogue::UnknownSource;
+use graph_diffuser_data::install::InstallError;
 use serde::Serialize;
+
+/// What no library can know to be wrong: options that do not go together.
+#[derive(Debug)]
+pub(crate) struct Misuse {
+    pub(crate) what: String,
+    pub(crate) hint: &'static str,
+}
+
+impl std::fmt::Display for Misuse {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Misuse {}
 
 /// Writes for people or, with `--json`, for programs.
 #[derive(Debug)]
@@ -53,6 +72,9 @@ impl Printer {
         // What the user asked for cannot be asked for: misuse.
         let misused = error.chain().any(|cause| {
             cause.is::<RecipeError>()
+                || cause.is::<Misuse>()
+                || cause.is::<UnknownSource>()
+                || matches!(cause.downcast_ref(), Some(PredictError::Exists { .. } | PredictError::ColumnTaken { .. }))
                 || matches!(cause.downcast_ref(), Some(RunError::Exists { .. } | RunError::NotARun { .. }))
                 || cause.downcast_ref::<SweepError>().is_some_and(SweepError::is_misuse)
         });
@@ -67,6 +89,21 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         }
         if let Some(error) = cause.downcast_ref::<SweepError>() {
             return error.hint();
+        }
+        if let Some(error) = cause.downcast_ref::<PredictError>() {
+            return error.hint();
+        }
+        if let Some(error) = cause.downcast_ref::<InstallError>() {
+            return error.hint();
+        }
+        if let Some(problem) = cause.downcast_ref::<Problem>() {
+            return problem.hint();
+        }
+        if let Some(error) = cause.downcast_ref::<UnknownSource>() {
+            return Some(error.hint());
+        }
+        if let Some(misuse) = cause.downcast_ref::<Misuse>() {
+            return Some(misuse.hint.to_owned());
         }
         cause.downcast_ref::<RunError>()?.hint()
     })

@@ -3,8 +3,10 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use graph_diffuser::recipe::{Places, Recipe, RecipeError};
 use graph_diffuser::task::Metric;
 use graph_diffuser::train::{EpochRecord, Event};
+use graph_diffuser_data::Dataset;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Shows the events of one run.
@@ -132,6 +134,79 @@ impl Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+/// Shows how far a file is: a bar on a terminal once that takes a second, lines elsewhere.
+#[derive(Debug)]
+pub(crate) struct FileProgress {
+    what: String,
+    bar: Option<ProgressBar>,
+    terminal: bool,
+    start: Instant,
+    last_line: Instant,
+}
+
+impl FileProgress {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        let now = Instant::now();
+        Self { what: what.into(), bar: None, terminal: std::io::stderr().is_terminal(), start: now, last_line: now }
+    }
+
+    /// `done` of `total` bytes; a total of 0 is not known.
+    pub(crate) fn show(&mut self, done: u64, total: u64, message: &str) {
+        let due = if self.terminal { Duration::from_secs(1) } else { LINE_EVERY };
+        if self.bar.is_none() && self.last_line.elapsed() < due {
+            return;
+        }
+        let left = match total.saturating_sub(done) {
+            0 => String::new(),
+            left if done > 0 => {
+                format!("  {} left", in_words(self.start.elapsed().mul_f64((left as f64 / done as f64).min(1e9))))
+            }
+            _ => String::new(),
+        };
+        if !self.terminal {
+            let share = if total > 0 { 100.0 * done as f64 / total as f64 } else { 0.0 };
+            self.line(&format!("{}: {share:.0} %  {message}{left}", self.what));
+            self.last_line = Instant::now();
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::with_draw_target(Some(total.max(1)), ProgressDrawTarget::stderr());
+            let template = "{prefix} [{bar:24}] {bytes}/{total_bytes}  {msg}";
+            let style = ProgressStyle::with_template(template).expect("the template is sound").progress_chars("=> ");
+            bar.set_style(style);
+            bar.set_prefix(self.what.clone());
+            bar
+        });
+        bar.set_length(total.max(done));
+        bar.set_position(done);
+        bar.set_message(format!("{message}{left}"));
+    }
+
+    /// A line that stays, above the bar where there is one.
+    pub(crate) fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => {
+                let _ = std::io::Write::write_fmt(&mut std::io::stderr().lock(), format_args!("{text}\n"));
+            }
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// The dataset of a recipe, with a bar where reading it takes long.
+pub(crate) fn read_dataset(recipe: &Recipe) -> Result<Dataset, RecipeError> {
+    let mut progress = FileProgress::new("reading");
+    let dataset = recipe.dataset_from(&Places::here(), &mut |done, total| progress.show(done, total, ""));
+    progress.finish();
+    dataset
 }
 
 fn style() -> ProgressStyle {

@@ -79,6 +79,7 @@ impl Workplace {
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
         // Help is wrapped to the width of the terminal, if there is one.
         command.env("COLUMNS", "100").env("RUST_BACKTRACE", "0").env("NO_COLOR", "1");
+        command.env("GRAPH_DIFFUSER_CACHE", self.path("cache")).env("GRAPH_DIFFUSER_DATA", self.path("data"));
         command
     }
 
@@ -359,6 +360,7 @@ fn training_writes_a_directory_that_explains_itself() {
             "recipe.toml",
             "report.md",
             "result.json",
+            "schema.json",
         ]
     );
     let name = |file: &str| format!("{run}/{file}");

@@ -20,10 +20,30 @@ pub struct RemoteFile<'a> {
 pub struct Source {
     /// What recipes and commands call it.
     pub name: &'static str,
+    /// What is in it, in a few words.
+    pub about: &'static str,
     /// What is downloaded.
     pub files: &'static [RemoteFile<'static>],
+    /// What the files are.
+    pub form: Form,
     /// On what terms, in one line.
     pub licence: &'static str,
+}
+
+/// What the files of a dataset are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Read as they are.
+    Plain,
+    /// One archive, with a folder of what is read in it.
+    Archive,
+    /// In a form that is not read here.
+    Foreign {
+        /// What form that is.
+        what: &'static str,
+        /// What is read instead, from the dataset's folder.
+        instead: &'static str,
+    },
 }
 
 const MEBIBYTE: u64 = 1 << 20;
@@ -47,9 +67,11 @@ const PEPTIDE_SPLIT: RemoteFile<'static> = summed(
 const TU_LICENCE: &str = "TUDataset states no licence; cite its authors (chrsmrrs.github.io/datasets)";
 
 macro_rules! tu_dataset {
-    ($name:literal) => {
+    ($name:literal, $about:literal) => {
         Source {
             name: $name,
+            about: $about,
+            form: Form::Archive,
             files: &[file(
                 concat!("https://www.chrsmrrs.com/graphkerneldatasets/", $name, ".zip"),
                 concat!($name, ".zip"),
@@ -77,6 +99,11 @@ macro_rules! zinc_index {
 pub const SOURCES: &[Source] = &[
     Source {
         name: "zinc",
+        about: "12,000 small molecules, one number each",
+        form: Form::Foreign {
+            what: "pickles of Python objects",
+            instead: "a table `smiles.csv` with the columns `smiles`, `y` and `split`, or the csv layout of OGB in `raw` and `split`",
+        },
         files: &[
             file("https://www.dropbox.com/s/feo9qle74kg48gy/molecules.zip?dl=1", "molecules.zip", 2 * GIBIBYTE),
             zinc_index!("train.index"),
@@ -87,6 +114,8 @@ pub const SOURCES: &[Source] = &[
     },
     Source {
         name: "ogbg-molpcba",
+        about: "437,929 molecules, 128 labels",
+        form: Form::Archive,
         files: &[file(
             "http://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download/pcba.zip",
             "pcba.zip",
@@ -96,6 +125,8 @@ pub const SOURCES: &[Source] = &[
     },
     Source {
         name: "ogbg-molhiv",
+        about: "41,127 molecules, one label",
+        form: Form::Archive,
         files: &[file(
             "http://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download/hiv.zip",
             "hiv.zip",
@@ -105,6 +136,8 @@ pub const SOURCES: &[Source] = &[
     },
     Source {
         name: "ogbg-ppa",
+        about: "158,100 neighbourhoods of proteins, 37 classes",
+        form: Form::Archive,
         files: &[file(
             "http://snap.stanford.edu/ogb/data/graphproppred/ogbg_ppi_medium.zip",
             "ogbg_ppi_medium.zip",
@@ -114,11 +147,15 @@ pub const SOURCES: &[Source] = &[
     },
     Source {
         name: "ogbg-code2",
+        about: "452,741 syntax trees of functions, the words of their names",
+        form: Form::Archive,
         files: &[file("http://snap.stanford.edu/ogb/data/graphproppred/code2.zip", "code2.zip", 8 * GIBIBYTE)],
         licence: "MIT",
     },
     Source {
         name: "pcqm4mv2",
+        about: "3,746,620 molecules, one number each",
+        form: Form::Archive,
         files: &[summed(
             "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/pcqm4m-v2.zip",
             "pcqm4m-v2.zip",
@@ -129,6 +166,8 @@ pub const SOURCES: &[Source] = &[
     },
     Source {
         name: "pcqm-contact",
+        about: "529,434 molecules, pairs of atoms that touch",
+        form: Form::Plain,
         files: &[
             summed(
                 "https://datasets-public-research.s3.us-east-2.amazonaws.com/PCQM4M/pcqm4m-contact.tsv.gz",
@@ -147,6 +186,8 @@ pub const SOURCES: &[Source] = &[
     },
     Source {
         name: "peptides-func",
+        about: "15,535 peptides, 10 labels",
+        form: Form::Plain,
         files: &[
             RemoteFile {
                 bytes: Some(769_970),
@@ -163,6 +204,8 @@ pub const SOURCES: &[Source] = &[
     },
     Source {
         name: "peptides-struct",
+        about: "15,535 peptides, 11 numbers each",
+        form: Form::Plain,
         files: &[
             summed(
                 "https://www.dropbox.com/s/464u3303eu2u4zp/peptide_structure_dataset.csv.gz?dl=1",
@@ -174,11 +217,11 @@ pub const SOURCES: &[Source] = &[
         ],
         licence: "CC BY-NC 4.0: not for commercial use",
     },
-    tu_dataset!("MUTAG"),
-    tu_dataset!("ENZYMES"),
-    tu_dataset!("PROTEINS"),
-    tu_dataset!("NCI1"),
-    tu_dataset!("AIDS"),
+    tu_dataset!("MUTAG", "188 molecules, 2 classes"),
+    tu_dataset!("ENZYMES", "600 proteins, 6 classes"),
+    tu_dataset!("PROTEINS", "1,113 proteins, 2 classes"),
+    tu_dataset!("NCI1", "4,110 molecules, 2 classes"),
+    tu_dataset!("AIDS", "2,000 molecules, 2 classes"),
 ];
 
 /// A name that no dataset has.

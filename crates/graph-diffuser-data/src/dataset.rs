@@ -50,6 +50,17 @@ impl TargetSchema {
             Self::Links => 0,
         }
     }
+
+    /// Targets of a graph of so many nodes of which nothing is known: they fit, and say nothing.
+    pub fn unknown(self, nodes: usize) -> Targets {
+        match self {
+            Self::NodeClasses(_) => Targets::NodeClasses(vec![0; nodes]),
+            Self::GraphValues(count) | Self::GraphLabels(count) => Targets::GraphValues(vec![f32::NAN; count]),
+            Self::GraphClasses(_) => Targets::GraphClass(0),
+            Self::SubTokens(_) => Targets::SubTokens(Vec::new()),
+            Self::Links => Targets::Links(Vec::new()),
+        }
+    }
 }
 
 /// What the numbers of a dataset are called; a list is empty where they have no names.

@@ -3,9 +3,12 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use flate2::bufread::MultiGzDecoder;
 
+use crate::number_rows::Counted;
 use crate::problem::{Fault, Problem};
 
 /// The longest record that is read, in bytes: what a quote that is never closed may swallow.
@@ -73,8 +76,17 @@ impl Fault for TextFault {
 /// # Errors
 /// The file is not there or cannot be read.
 pub fn open_text(path: &Path) -> Result<Box<dyn BufRead + Send>, Problem> {
+    open_text_counted(path, &Arc::default())
+}
+
+/// The same; `read` grows by the bytes taken from disk.
+///
+/// # Errors
+/// The same.
+pub fn open_text_counted(path: &Path, read: &Arc<AtomicU64>) -> Result<Box<dyn BufRead + Send>, Problem> {
     let fault = |error| Problem::new(path, TextFault::Read(error));
-    let mut file = BufReader::with_capacity(1 << 16, File::open(path).map_err(fault)?);
+    let file = Counted { inner: File::open(path).map_err(fault)?, read: Arc::clone(read) };
+    let mut file = BufReader::with_capacity(1 << 16, file);
     if file.fill_buf().map_err(fault)?.starts_with(&[0x1f, 0x8b]) {
         return Ok(Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(file))));
     }
@@ -88,6 +100,7 @@ pub struct Records {
     delimiter: u8,
     line: u64,
     header: Record,
+    line_end: &'static str,
     finished: bool,
 }
 
@@ -121,7 +134,9 @@ impl Records {
     /// As [`Records::open`].
     pub fn new(path: &Path, reader: Box<dyn BufRead + Send>, delimiter: Option<u8>) -> Result<Self, Problem> {
         let header = Record { line: 1, raw: Vec::new(), fields: Vec::new() };
-        let mut records = Self { path: path.to_owned(), reader, delimiter: b',', line: 0, header, finished: false };
+        let path_kept = path.to_owned();
+        let mut records =
+            Self { path: path_kept, reader, delimiter: b',', line: 0, header, line_end: "\n", finished: false };
         let mut raw = Vec::new();
         while before_line_end(&raw) == 0 {
             raw.clear();
@@ -133,6 +148,9 @@ impl Records {
             }
         }
         records.delimiter = delimiter.unwrap_or_else(|| delimiter_of(&raw));
+        if raw.ends_with(b"\r\n") {
+            records.line_end = "\r\n";
+        }
         records.header = records.finish_record(raw, records.line)?;
         Ok(records)
     }
@@ -145,6 +163,11 @@ impl Records {
     /// What stands between fields.
     pub fn delimiter(&self) -> u8 {
         self.delimiter
+    }
+
+    /// What ends the line of the header: a line feed, or a carriage return and one.
+    pub fn line_end(&self) -> &'static str {
+        self.line_end
     }
 
     /// The file.

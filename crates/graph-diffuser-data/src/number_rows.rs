@@ -294,9 +294,9 @@ pub(crate) fn file_problem(path: &Path, error: io::Error) -> Problem {
 }
 
 /// Counts what goes through it.
-struct Counted<R> {
-    inner: R,
-    read: Arc<AtomicU64>,
+pub(crate) struct Counted<R> {
+    pub(crate) inner: R,
+    pub(crate) read: Arc<AtomicU64>,
 }
 
 impl<R: Read> Read for Counted<R> {

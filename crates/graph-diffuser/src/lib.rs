@@ -60,6 +60,8 @@ pub mod train;
 
 pub mod run;
 
+pub mod predict;
+
 pub mod sweep;
 
 pub mod report;

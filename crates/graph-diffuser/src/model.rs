@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::{Batcher, GraphBatch};
 use crate::encode::{FeatureEncoder, NodeEncoding, NodeEncodingConfig, StructureTables};
-use crate::head::{Head, HeadConfig};
+use crate::head::{Head, HeadConfig, Pooling};
 use crate::nn::{BatchNorm, Init, Linear, Pass};
 use crate::transformer::{
     AttentionConfig, ClsToken, Layer, LayerConfig, LocalBranch, MpnnConfig, SelfEdgeEncoding, Stream,
@@ -428,6 +428,24 @@ pub struct GraphDiffuser {
 impl GraphDiffuser {
     /// Predictions for a batch: rows as its [`Head`] makes them.
     pub fn forward(&self, batch: &GraphBatch, pass: &Pass) -> Tensor<2> {
+        let output = self.head.read(self.represent(batch, pass));
+        pass.note(|| "head".into(), &output);
+        output
+    }
+
+    /// What predictions are read off, one vector a graph; one a node where nodes are predicted or paired.
+    ///
+    /// # Shapes
+    /// - returns `[b, d]` or `[r, d]`
+    pub fn represent(&self, batch: &GraphBatch, pass: &Pass) -> Tensor<2> {
+        self.head.pool(self.represent_nodes(batch, pass), batch)
+    }
+
+    /// The vector of every node after the last layer.
+    ///
+    /// # Shapes
+    /// - returns `[r, d]`, a CLS node behind those of each graph where the model has any
+    pub fn represent_nodes(&self, batch: &GraphBatch, pass: &Pass) -> Tensor<2> {
         let mut stream = self.encode(batch, pass);
         for branch in &self.message_passing {
             stream = branch.forward(stream, &batch.topology, pass);
@@ -460,9 +478,12 @@ impl GraphDiffuser {
             };
             stream = layer.forward(stream, scores, self.cls.as_ref(), batch, pass); // Eq. 7–8
         }
-        let output = self.head.forward(stream.x, batch);
-        pass.note(|| "head".into(), &output);
-        output
+        stream.x
+    }
+
+    /// How nodes become the vector of a graph, where predictions are of graphs.
+    pub fn pooling(&self) -> Option<Pooling> {
+        self.head.pooling()
     }
 
     fn encode(&self, batch: &GraphBatch, pass: &Pass) -> Stream {

@@ -4,6 +4,7 @@
 //! runs/grid-quick-s0/
 //!   recipe.toml        every default written out
 //!   environment.json   program, machine, threads
+//!   schema.json        what the model is given and what it predicts
 //!   metrics.jsonl      one line an epoch
 //!   checkpoints/       last, best, and the one before each
 //!   result.json        when training is done
@@ -11,13 +12,15 @@
 //!   lock               held while a process trains
 //! ```
 
+mod schema;
+
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
-use graph_diffuser_data::{Dataset, Seeds, Split};
+use graph_diffuser_data::{Dataset, Schema, Seeds, Split};
 use serde::{Deserialize, Serialize};
 
 use crate::model::GraphDiffuser;
@@ -29,6 +32,8 @@ use crate::train::checkpoint::{sync_directory, write_synced};
 use crate::train::{
     Best, CheckpointError, Checkpoints, EpochRecord, Evaluator, Event, Outcome, TrainError, Trainer, load_model,
 };
+
+pub use schema::RunSchema;
 
 /// A run directory that is open.
 #[derive(Debug)]
@@ -143,6 +148,12 @@ pub enum RunError {
         /// Which.
         directory: PathBuf,
     },
+    /// It does not say what its model is given.
+    #[error("`{directory}` does not say what its model is given: it has no `schema.json`")]
+    NoSchema {
+        /// Which.
+        directory: PathBuf,
+    },
     /// The file system refused.
     #[error("cannot write `{path}`")]
     Write {
@@ -176,6 +187,10 @@ impl RunError {
             Self::NoWeights { directory } => {
                 Some(format!("train it further: `graph-diffuser train --resume {}`", quoted(directory)))
             }
+            Self::NoSchema { directory } => Some(format!(
+                "`graph-diffuser train --resume {}` writes it, also where training is done",
+                quoted(directory)
+            )),
             Self::Write { .. } => Some("check free space and permissions".into()),
             Self::Recipe(error) => error.hint(),
             Self::Train(error) => error.hint(),
@@ -238,6 +253,20 @@ impl Run {
         })
     }
 
+    /// What its model is given and what it predicts.
+    ///
+    /// # Errors
+    /// Where training has not begun, or began before runs kept it.
+    pub fn schema(&self) -> Result<RunSchema, RunError> {
+        let Ok(text) = fs::read(self.directory.join("schema.json")) else {
+            return Err(RunError::NoSchema { directory: self.directory.clone() });
+        };
+        serde_json::from_slice(&text).map_err(|error| RunError::NotARun {
+            directory: self.directory.clone(),
+            reason: format!("its `schema.json` is damaged: {error}"),
+        })
+    }
+
     /// The epochs trained so far.
     pub fn history(&self) -> Vec<EpochRecord> {
         let text = fs::read_to_string(self.directory.join("metrics.jsonl")).unwrap_or_default();
@@ -268,6 +297,8 @@ impl Run {
         stop: &AtomicBool,
         mut tell: impl FnMut(Event<'_>),
     ) -> Result<Outcome, RunError> {
+        let schema = RunSchema { input: self.recipe.data.input_kind(), schema: dataset.schema.clone() };
+        self.write("schema.json", &serde_json::to_vec_pretty(&schema).expect("plain data serialises"))?;
         let mut trainer = Trainer::new(&self.recipe, dataset, device, &self.checkpoints(), &mut tell)?;
         self.write_history(&trainer.progress().history)?;
         let mut failed = None;
@@ -316,9 +347,17 @@ impl Run {
     /// # Errors
     /// Where there are none.
     pub fn best_model(&self, dataset: &Dataset, device: &Device) -> Result<GraphDiffuser, RunError> {
+        self.best_model_for(&dataset.schema, device)
+    }
+
+    /// The same from the schema alone.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn best_model_for(&self, schema: &Schema, device: &Device) -> Result<GraphDiffuser, RunError> {
         let found = Checkpoints::new(&self.checkpoints(), "best").open()?;
         let found = found.ok_or_else(|| RunError::NoWeights { directory: self.directory.clone() })?;
-        let model = self.recipe.model.init(dataset, &mut Init::new(Seeds::new(self.recipe.seed), device));
+        let model = self.recipe.model.init_for(schema, &mut Init::new(Seeds::new(self.recipe.seed), device));
         Ok(load_model(model, &found)?)
     }
 

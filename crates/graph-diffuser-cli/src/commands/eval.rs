@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::args::use_threads;
 use crate::printer::Printer;
+use crate::progress::read_dataset;
 
 /// Score the best weights of a run on one split
 #[derive(Debug, Args)]
@@ -54,7 +55,7 @@ pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> anyhow::Result<Exit
         Part::Test => Split::Test,
     };
     let run = Run::open(&args.run)?;
-    let dataset = run.recipe().dataset()?;
+    let dataset = read_dataset(run.recipe())?;
     let (metric, scores) = run.evaluate(&dataset, &Device::flex(), split)?;
     let evaluation = Evaluation {
         run: args.run,

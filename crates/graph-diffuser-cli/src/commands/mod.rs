@@ -1,14 +1,20 @@
 //! One verb, one file.
 
 mod bench;
+mod data;
 mod eval;
+mod export;
+mod predict;
 mod recipe;
 mod report;
 mod sweep;
 mod train;
 
 pub(crate) use bench::{BenchArgs, bench};
+pub(crate) use data::{DataArgs, data};
 pub(crate) use eval::{EvalArgs, eval};
+pub(crate) use export::{ExportArgs, export};
+pub(crate) use predict::{PredictArgs, predict};
 pub(crate) use recipe::{RecipeArgs, recipe};
 pub(crate) use report::{ReportArgs, report};
 pub(crate) use sweep::{SweepArgs, sweep};

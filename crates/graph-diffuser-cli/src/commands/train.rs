@@ -16,7 +16,7 @@ use graph_diffuser_data::Dataset;
 use crate::args::use_threads;
 use crate::interrupt::{stop_flag, stop_with_input};
 use crate::printer::Printer;
-use crate::progress::Progress;
+use crate::progress::{Progress, read_dataset};
 
 /// Train a model from a recipe, or go on with a run
 #[derive(Debug, Args)]
@@ -108,7 +108,7 @@ impl TrainArgs {
     /// The graphs, if a step on them fits into memory.
     fn dataset(&self, recipe: &Recipe, directory: &Path, printer: &Printer) -> anyhow::Result<Dataset> {
         printer.note(&format!("{}: preparing the dataset", directory.display()));
-        let dataset = recipe.dataset()?;
+        let dataset = read_dataset(recipe)?;
         let available = self.memory.map(|megabytes| megabytes.saturating_mul(1_000_000)).or_else(available_bytes);
         check_memory(recipe, &dataset, available).map_err(RunError::from)?;
         Ok(dataset)

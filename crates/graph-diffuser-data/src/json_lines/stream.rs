@@ -8,7 +8,6 @@ use super::fault::Refused;
 use super::features::FeatureReader;
 use super::lines::Lines;
 use super::record::{Parsed, Record, both_ways, copies, pairs};
-use super::targets;
 use crate::dataset::{Schema, TargetSchema};
 use crate::graph::Graph;
 use crate::problem::Problem;
@@ -66,7 +65,7 @@ impl GraphStream {
 
     fn graph(&mut self, record: &Record, line: u64) -> Result<Graph, Refused> {
         structure(record, line, self.directed, &mut self.nodes, &mut self.edges).map(|mut graph| {
-            graph.targets = targets::unknown(self.targets, graph.nodes);
+            graph.targets = self.targets.unknown(graph.nodes);
             graph
         })
     }
@@ -117,6 +116,6 @@ pub(super) fn structure(
     let node_features = node_reader.read(record.get("node_features"), line, "nodes", nodes, |_| 1)?;
     let times = |row: usize| copies(written[row], directed);
     let edge_features = edge_reader.read(record.get("edge_features"), line, "edges", written.len(), times)?;
-    let targets = targets::unknown(TargetSchema::Links, nodes);
+    let targets = TargetSchema::Links.unknown(nodes);
     Ok(Graph { nodes, edges: both_ways(&written, directed), node_features, edge_features, targets })
 }

@@ -227,16 +227,3 @@ fn one(task: Task, written: Written, width: usize, classes: &mut Categories) -> 
         }
     }
 }
-
-/// Targets that fit `schema` and say nothing, for graphs to be predicted.
-pub(super) fn unknown(schema: TargetSchema, nodes: usize) -> Targets {
-    match schema {
-        TargetSchema::NodeClasses(_) => Targets::NodeClasses(vec![0; nodes]),
-        TargetSchema::GraphValues(count) | TargetSchema::GraphLabels(count) => {
-            Targets::GraphValues(vec![f32::NAN; count])
-        }
-        TargetSchema::GraphClasses(_) => Targets::GraphClass(0),
-        TargetSchema::SubTokens(_) => Targets::SubTokens(Vec::new()),
-        TargetSchema::Links => Targets::Links(Vec::new()),
-    }
-}

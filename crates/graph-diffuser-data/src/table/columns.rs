@@ -26,7 +26,7 @@ pub(super) struct Columns {
 }
 
 /// Finds the column of SMILES.
-pub(super) fn smiles_column(path: &Path, header: &Record, name: Option<&str>) -> Result<usize, Problem> {
+pub(crate) fn smiles_column(path: &Path, header: &Record, name: Option<&str>) -> Result<usize, Problem> {
     let names = &header.fields;
     if let Some(name) = name {
         return named(path, header, name);

@@ -10,7 +10,7 @@
 
 use std::path::Path;
 
-mod columns;
+pub(crate) mod columns;
 mod fault;
 mod rows;
 mod targets;
@@ -198,7 +198,7 @@ pub fn read(path: &Path, options: &TableOptions) -> Result<Table, Vec<Problem>> 
 }
 
 /// The molecule of a record, or what is wrong with it and where.
-fn molecule_of(path: &Path, record: &Record, column: usize, names: &[String]) -> Result<Molecule, Problem> {
+pub(crate) fn molecule_of(path: &Path, record: &Record, column: usize, names: &[String]) -> Result<Molecule, Problem> {
     Molecule::from_smiles(record.fields[column].trim())
         .map_err(|fault| Problem::new(path, fault).at_line(record.line).in_column(names[column].clone()))
 }

@@ -57,10 +57,15 @@ impl GraphHead {
         Self { mlp: Mlp::new(width, outputs, shape, init), pooling }
     }
 
+    /// How nodes become one vector.
+    pub fn pooling(&self) -> Pooling {
+        self.pooling
+    }
+
     /// # Shapes
-    /// - `x`: `[r, d]`
+    /// - `pooled`: `[b, d]`
     /// - returns `[b, outputs]`
-    pub fn forward(&self, x: Tensor<2>, batch: &GraphBatch) -> Tensor<2> {
-        self.mlp.forward(self.pooling.pool(x, batch))
+    pub fn read(&self, pooled: Tensor<2>) -> Tensor<2> {
+        self.mlp.forward(pooled)
     }
 }

@@ -91,16 +91,34 @@ pub struct Head {
 }
 
 impl Head {
-    /// Rows of predictions: nodes, graphs, graphs by position, or node vectors to be paired.
+    /// How nodes become the vector of a graph, where one is predicted from.
+    pub fn pooling(&self) -> Option<Pooling> {
+        let of_graph = self.graph.as_ref().map(GraphHead::pooling);
+        of_graph.or(self.sub_tokens.as_ref().map(SubTokenHead::pooling))
+    }
+
+    /// What predictions are read off: pooled graphs, or nodes as they are.
     ///
     /// # Shapes
     /// - `x`: `[r, d]`, CLS nodes among them where the model has any
-    pub fn forward(&self, x: Tensor<2>, batch: &GraphBatch) -> Tensor<2> {
+    /// - returns `[b, d]`, or `[r, d]` where nodes are predicted or paired
+    pub fn pool(&self, x: Tensor<2>, batch: &GraphBatch) -> Tensor<2> {
+        match self.pooling() {
+            Some(pooling) => pooling.pool(x, batch),
+            None => x,
+        }
+    }
+
+    /// Rows of predictions: nodes, graphs, graphs by position, or node vectors to be paired.
+    ///
+    /// # Shapes
+    /// - `vectors`: what [`Head::pool`] returns
+    pub fn read(&self, vectors: Tensor<2>) -> Tensor<2> {
         match self {
-            Self { node: Some(node), .. } => node.forward(x),
-            Self { graph: Some(graph), .. } => graph.forward(x, batch),
-            Self { sub_tokens: Some(sub_tokens), .. } => sub_tokens.forward(x, batch),
-            Self { link: Some(link), .. } => link.forward(x),
+            Self { node: Some(node), .. } => node.forward(vectors),
+            Self { graph: Some(graph), .. } => graph.read(vectors),
+            Self { sub_tokens: Some(sub_tokens), .. } => sub_tokens.read(vectors),
+            Self { link: Some(link), .. } => link.forward(vectors),
             _ => unreachable!("one of the four is built"),
         }
     }

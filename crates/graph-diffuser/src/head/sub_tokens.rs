@@ -3,7 +3,6 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use crate::batch::GraphBatch;
 use crate::nn::{Init, Linear};
 
 use super::Pooling;
@@ -23,11 +22,15 @@ impl SubTokenHead {
         Self { positions, pooling }
     }
 
+    /// How nodes become one vector.
+    pub fn pooling(&self) -> Pooling {
+        self.pooling
+    }
+
     /// # Shapes
-    /// - `x`: `[r, d]`
+    /// - `pooled`: `[b, d]`
     /// - returns `[b · positions, vocabulary]`, the positions of a graph one after another
-    pub fn forward(&self, x: Tensor<2>, batch: &GraphBatch) -> Tensor<2> {
-        let pooled = self.pooling.pool(x, batch); // [b, d]
+    pub fn read(&self, pooled: Tensor<2>) -> Tensor<2> {
         let words: Vec<Tensor<2>> = self.positions.iter().map(|linear| linear.forward(pooled.clone())).collect();
         let [b, vocabulary] = words[0].dims();
         Tensor::stack::<3>(words, 1).reshape([b * self.positions.len(), vocabulary])

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use graph_diffuser_data::csv_layout::{self, Layout};
 use graph_diffuser_data::grid_histogram::GridHistogram;
+use graph_diffuser_data::input::InputKind;
 use graph_diffuser_data::meter::Progress;
 use graph_diffuser_data::molecule::{Molecule, scaffold_groups};
 use graph_diffuser_data::ogbg_code2::Code2;
@@ -304,6 +305,35 @@ impl DataConfig {
             Self::PeptidesFunc(_) => "peptides-func",
             Self::PeptidesStruct(_) => "peptides-struct",
             Self::GridHistogram(_) | Self::Molecules(_) | Self::Graphs(_) | Self::CsvLayout(_) | Self::Tu(_) => "",
+        }
+    }
+
+    /// What a model that was trained on this is given: molecules, or graphs as they are.
+    pub fn input_kind(&self) -> InputKind {
+        match self {
+            Self::Molecules(_)
+            | Self::OgbgMolhiv(_)
+            | Self::OgbgMolpcba(_)
+            | Self::Pcqm4mv2(_)
+            | Self::PeptidesFunc(_)
+            | Self::PeptidesStruct(_) => InputKind::Ogb,
+            Self::Zinc(_) => InputKind::Zinc,
+            // Hydrogens are nodes there, and nothing is perceived: a plain SMILES would be another graph.
+            Self::PcqmContact(_)
+            | Self::GridHistogram(_)
+            | Self::OgbgPpa(_)
+            | Self::OgbgCode2(_)
+            | Self::Graphs(_)
+            | Self::CsvLayout(_)
+            | Self::Tu(_) => InputKind::Graphs,
+        }
+    }
+
+    /// The column of SMILES, where the recipe names one.
+    pub fn smiles_column(&self) -> Option<&str> {
+        match self {
+            Self::Molecules(table) => table.smiles.as_deref(),
+            _ => None,
         }
     }
 

@@ -139,7 +139,7 @@ impl RankScores {
     }
 }
 
-fn dot(left: &[f32], right: &[f32]) -> f64 {
+pub(crate) fn dot(left: &[f32], right: &[f32]) -> f64 {
     left.iter().zip(right).map(|(left, right)| f64::from(*left) * f64::from(*right)).sum()
 }
 

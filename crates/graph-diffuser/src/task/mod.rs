@@ -19,6 +19,7 @@ pub use graph_regression::RegressionLoss;
 pub(crate) use metric::null_as_nan;
 pub use metric::{Metric, Scores};
 pub use score_sheet::ScoreSheet;
+pub(crate) use sub_tokens::predicted_words;
 
 /// What is predicted, how far a prediction is from it, and how epochs are compared.
 #[derive(Debug, Clone, PartialEq)]

@@ -81,7 +81,7 @@ pub fn evaluation_batches(
 /// Gives `each` the batches one after another; the next is packed while one is used.
 ///
 /// Stops early when `each` answers with something.
-pub(super) fn for_each_packed<T>(
+pub(crate) fn for_each_packed<T>(
     batcher: &Batcher,
     dataset: &Dataset,
     batches: &[Vec<usize>],

@@ -10,6 +10,7 @@ mod trainer;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use batches::for_each_packed;
 pub use batches::{BatchSize, evaluation_batches, training_batches};
 pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, Found};
 pub use evaluate::{Evaluator, recalibrate};

@@ -1,0 +1,44 @@
+//! `data`: what there is to learn from.
+
+mod check;
+mod fetch;
+mod list;
+mod picture;
+mod show;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::printer::Printer;
+
+/// List, fetch, show or check data
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    graph-diffuser data list\n  \
+    graph-diffuser data fetch peptides-func\n  \
+    graph-diffuser data check mine.csv\n\n\
+    Datasets are kept in `data`, or where GRAPH_DIFFUSER_DATA says.")]
+pub(crate) struct DataArgs {
+    #[command(subcommand)]
+    command: DataCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum DataCommand {
+    /// The published datasets, and which of them are here
+    #[command(after_help = "Example:\n  graph-diffuser data list")]
+    List,
+    Fetch(fetch::FetchArgs),
+    Show(show::ShowArgs),
+    Check(check::CheckArgs),
+}
+
+pub(crate) fn data(args: DataArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+    match args.command {
+        DataCommand::List => Ok(list::list(printer)),
+        DataCommand::Fetch(args) => fetch::fetch(args, printer),
+        DataCommand::Show(args) => show::show(args, printer),
+        DataCommand::Check(args) => Ok(check::check(args, printer)),
+    }
+}
