@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{BenchArgs, EvalArgs, RecipeArgs, ReportArgs, SweepArgs, TrainArgs};
+use crate::commands::{BenchArgs, EvalArgs, ExplainArgs, RecipeArgs, ReportArgs, SweepArgs, TrainArgs};
 
 /// Graph Transformers whose attention is directed by learned diffusion
 #[derive(Debug, Parser)]
@@ -27,6 +27,7 @@ pub(crate) enum Command {
     Train(TrainArgs),
     Sweep(SweepArgs),
     Eval(EvalArgs),
+    Explain(ExplainArgs),
     Recipe(RecipeArgs),
     Report(ReportArgs),
     Bench(BenchArgs),

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Command::Train(args) => commands::train(args, &mut printer),
         Command::Sweep(args) => commands::sweep(args, &mut printer),
         Command::Eval(args) => commands::eval(args, &mut printer),
+        Command::Explain(args) => commands::explain(args, &mut printer),
         Command::Recipe(args) => commands::recipe(args, &mut printer),
         Command::Report(args) => commands::report(args, &mut printer),
         Command::Bench(args) => Ok(commands::bench(args, &mut printer)),

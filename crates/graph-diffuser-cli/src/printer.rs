@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use graph_diffuser::explain::ExplainError;
 use graph_diffuser::recipe::RecipeError;
 use graph_diffuser::run::RunError;
 use graph_diffuser::sweep::SweepError;
@@ -55,6 +56,7 @@ impl Printer {
             cause.is::<RecipeError>()
                 || matches!(cause.downcast_ref(), Some(RunError::Exists { .. } | RunError::NotARun { .. }))
                 || cause.downcast_ref::<SweepError>().is_some_and(SweepError::is_misuse)
+                || matches!(cause.downcast_ref(), Some(ExplainError::OutOfRange { .. }))
         });
         ExitCode::from(if misused { 2 } else { 1 })
     }
@@ -66,6 +68,9 @@ fn hint(error: &anyhow::Error) -> Option<String> {
             return error.hint();
         }
         if let Some(error) = cause.downcast_ref::<SweepError>() {
+            return error.hint();
+        }
+        if let Some(error) = cause.downcast_ref::<ExplainError>() {
             return error.hint();
         }
         cause.downcast_ref::<RunError>()?.hint()

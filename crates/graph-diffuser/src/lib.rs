@@ -60,6 +60,8 @@ pub mod train;
 
 pub mod run;
 
+pub mod explain;
+
 pub mod sweep;
 
 pub mod report;

@@ -2,6 +2,7 @@
 
 mod bench;
 mod eval;
+mod explain;
 mod recipe;
 mod report;
 mod sweep;
@@ -9,6 +10,7 @@ mod train;
 
 pub(crate) use bench::{BenchArgs, bench};
 pub(crate) use eval::{EvalArgs, eval};
+pub(crate) use explain::{ExplainArgs, explain};
 pub(crate) use recipe::{RecipeArgs, recipe};
 pub(crate) use report::{ReportArgs, report};
 pub(crate) use sweep::{SweepArgs, sweep};

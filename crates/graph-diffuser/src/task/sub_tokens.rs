@@ -35,7 +35,7 @@ impl SetScores {
 /// The words predicted for each graph: rows of `vocabulary` outputs, so many positions a graph.
 ///
 /// A position with a NaN ends the name.
-pub(super) fn predicted_words(outputs: &[f32], vocabulary: usize, positions: usize) -> Vec<Vec<u32>> {
+pub(crate) fn predicted_words(outputs: &[f32], vocabulary: usize, positions: usize) -> Vec<Vec<u32>> {
     let end = vocabulary as u32 - 1;
     let words = most_likely(outputs, vocabulary);
     let until_end = |words: &[Option<u32>]| words.iter().map_while(|word| word.filter(|&word| word != end)).collect();
