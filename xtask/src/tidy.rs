@@ -161,7 +161,7 @@ fn recipes_are_listed(files: &[TextFile]) -> Vec<Fault> {
         if !names(text(README), name) {
             faults.push(Fault::new(&file.path, 1, format!("`{name}` is not listed in {README}")));
         }
-        let entry = [format!("(\"{name}\","), format!("recipes/{name}.toml\"")];
+        let entry = [format!("\"{name}\","), format!("recipes/{name}.toml\"")];
         if !entry.iter().all(|part| built_in.contains(part)) {
             faults.push(Fault::new(&file.path, 1, format!("`{name}` is not in `BUILT_IN` of {RECIPE_SOURCE}")));
         }

@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    BenchArgs, DataArgs, EvalArgs, ExportArgs, PredictArgs, RecipeArgs, ReportArgs, SweepArgs, TrainArgs,
+    BenchArgs, DataArgs, EvalArgs, ExplainArgs, ExportArgs, PredictArgs, RecipeArgs, ReportArgs, SweepArgs, TrainArgs,
 };
 
 /// Graph Transformers whose attention is directed by learned diffusion
@@ -33,6 +33,7 @@ pub(crate) enum Command {
     Sweep(SweepArgs),
     Eval(EvalArgs),
     Predict(PredictArgs),
+    Explain(ExplainArgs),
     Export(ExportArgs),
     Recipe(RecipeArgs),
     Report(ReportArgs),

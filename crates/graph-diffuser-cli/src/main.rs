@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Eval(args) => commands::eval(args, &mut printer),
         Command::Predict(args) => commands::predict(args, &mut printer),
         Command::Export(args) => commands::export(args, &mut printer),
+        Command::Explain(args) => commands::explain(args, &mut printer),
         Command::Recipe(args) => commands::recipe(args, &mut printer),
         Command::Report(args) => commands::report(args, &mut printer),
         Command::Bench(args) => Ok(commands::bench(args, &mut printer)),

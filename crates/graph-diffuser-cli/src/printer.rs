@@ -3,6 +3,7 @@
 use std::io::{StdoutLock, Write};
 use std::process::ExitCode;
 
+use graph_diffuser::explain::ExplainError;
 use graph_diffuser::predict::PredictError;
 use graph_diffuser::recipe::RecipeError;
 use graph_diffuser::run::RunError;
@@ -82,6 +83,7 @@ impl Printer {
                 || matches!(cause.downcast_ref(), Some(PredictError::Exists { .. } | PredictError::ColumnTaken { .. }))
                 || matches!(cause.downcast_ref(), Some(RunError::Exists { .. } | RunError::NotARun { .. }))
                 || cause.downcast_ref::<SweepError>().is_some_and(SweepError::is_misuse)
+                || matches!(cause.downcast_ref(), Some(ExplainError::OutOfRange { .. }))
         });
         ExitCode::from(if misused { 2 } else { 1 })
     }
@@ -109,6 +111,9 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         }
         if let Some(misuse) = cause.downcast_ref::<Misuse>() {
             return Some(misuse.hint.to_owned());
+        }
+        if let Some(error) = cause.downcast_ref::<ExplainError>() {
+            return error.hint();
         }
         cause.downcast_ref::<RunError>()?.hint()
     })

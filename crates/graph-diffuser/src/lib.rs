@@ -62,6 +62,8 @@ pub mod run;
 
 pub mod predict;
 
+pub mod explain;
+
 pub mod sweep;
 
 pub mod report;

@@ -11,11 +11,12 @@ use crate::batch::{Batcher, GraphBatch};
 use crate::encode::{FeatureEncoder, NodeEncoding, NodeEncodingConfig, StructureTables};
 use crate::head::{Head, HeadConfig, Pooling};
 use crate::nn::{BatchNorm, Init, Linear, Pass};
+use crate::ops::AttentionParts;
 use crate::transformer::{
-    AttentionConfig, ClsToken, Layer, LayerConfig, LocalBranch, MpnnConfig, SelfEdgeEncoding, Stream,
+    AskedRows, AttentionConfig, ClsToken, Layer, LayerConfig, LocalBranch, MpnnConfig, SelfEdgeEncoding, Stream,
 };
 use crate::virtual_edges::{
-    AdjacencyConfig, EdgeFfnConfig, PositionScores, RowEdges, SelfEdges, VirtualEdges, VirtualEdgesConfig,
+    AdjacencyConfig, EdgeFfnConfig, PositionScores, RowEdges, RowRelations, SelfEdges, VirtualEdges, VirtualEdgesConfig,
 };
 
 /// What [`GraphDiffuser`] needs to exist, beside the dataset's schema.
@@ -425,12 +426,34 @@ pub struct GraphDiffuser {
     head: Head,
 }
 
+/// What one graph's way through the model looks like from inside.
+#[derive(Debug, Clone)]
+pub struct ModelTrace {
+    /// Edge weights, walks and position scores of the asked rows, where the model has virtual edges. The
+    /// CLS node has none.
+    pub relations: Option<RowRelations>,
+    /// What the attention of the asked rows is made of, layer by layer.
+    pub layers: Vec<AttentionParts>,
+}
+
 impl GraphDiffuser {
     /// Predictions for a batch: rows as its [`Head`] makes them.
     pub fn forward(&self, batch: &GraphBatch, pass: &Pass) -> Tensor<2> {
         let output = self.head.read(self.represent(batch, pass));
         pass.note(|| "head".into(), &output);
         output
+    }
+
+    /// Predictions for one graph, and the attention of its nodes `rows`, in evaluation.
+    ///
+    /// The number of nodes stands for the CLS node, where the model has one; it comes last.
+    pub fn forward_traced(&self, batch: &GraphBatch, rows: &[usize]) -> (Tensor<2>, ModelTrace) {
+        let layout = &batch.layer_topology().layout;
+        assert_eq!(layout.graphs(), 1, "one graph is traced at a time");
+        assert!(rows.iter().all(|&row| row < layout.nodes()), "rows {rows:?} of {} nodes", layout.nodes());
+        assert!(rows.iter().any(|&row| row < batch.topology.layout.nodes()), "no node of the graph is asked for");
+        let (x, trace) = self.represent_asked(batch, &Pass::evaluate(), Some(rows));
+        (self.head.read(self.head.pool(x, batch)), trace.expect("it was asked for"))
     }
 
     /// What predictions are read off, one vector a graph; one a node where nodes are predicted or paired.
@@ -446,6 +469,15 @@ impl GraphDiffuser {
     /// # Shapes
     /// - returns `[r, d]`, a CLS node behind those of each graph where the model has any
     pub fn represent_nodes(&self, batch: &GraphBatch, pass: &Pass) -> Tensor<2> {
+        self.represent_asked(batch, pass, None).0
+    }
+
+    fn represent_asked(
+        &self,
+        batch: &GraphBatch,
+        pass: &Pass,
+        asked: Option<&[usize]>,
+    ) -> (Tensor<2>, Option<ModelTrace>) {
         let mut stream = self.encode(batch, pass);
         for branch in &self.message_passing {
             stream = branch.forward(stream, &batch.topology, pass);
@@ -454,10 +486,14 @@ impl GraphDiffuser {
         let (x, e) = (&stream.x, stream.e.as_ref());
         // A large graph's virtual edges fit in no memory: its layers make them, some rows at a time.
         let rows = batch.row_blocks.map(|size| RowEdges::new(edges, x, e, (batch, size), pass));
+        let positions: Vec<&Linear> = self.layers.iter().filter_map(Layer::position).collect();
+        let relations = edges.zip(asked).map(|(edges, asked)| {
+            let own: Vec<usize> = asked.iter().copied().filter(|&row| row < batch.topology.layout.nodes()).collect();
+            edges.of_rows(x, e, &positions, &own, batch, pass)
+        });
         let (own, scores) = match (&rows, edges) {
             (Some(rows), _) => (rows.own(pass), vec![]),
             (None, Some(edges)) => {
-                let positions: Vec<&Linear> = self.layers.iter().filter_map(Layer::position).collect();
                 let related = edges.forward(x, e, &positions, batch, pass); // Eq. 1–6
                 (related.own, related.scores)
             }
@@ -471,14 +507,21 @@ impl GraphDiffuser {
             stream.x = cls.join(stream.x, layout);
         }
         let mut scores = scores.into_iter();
-        for layer in &self.layers {
+        let mut layers = Vec::new();
+        for (place, layer) in self.layers.iter().enumerate() {
             let scores = match &rows {
                 Some(rows) => PositionScores::ByRows(rows),
                 None => scores.next().map_or(PositionScores::None, PositionScores::AllAtOnce),
             };
-            stream = layer.forward(stream, scores, self.cls.as_ref(), batch, pass); // Eq. 7–8
+            let asked = asked.map(|rows| {
+                let position = relations.as_ref().and_then(|relations| relations.scores.get(place).cloned());
+                AskedRows { rows, position }
+            });
+            let (next, parts) = layer.forward_asked(stream, scores, self.cls.as_ref(), batch, pass, asked); // Eq. 7–8
+            stream = next;
+            layers.extend(parts);
         }
-        stream.x
+        (stream.x, asked.map(|_| ModelTrace { relations, layers }))
     }
 
     /// How nodes become the vector of a graph, where predictions are of graphs.

@@ -50,6 +50,48 @@ fn a_graph_is_the_same_alone_or_in_any_batch() {
     }
 }
 
+#[test]
+fn tracing_changes_no_prediction_and_attention_is_the_normalised_product_of_its_parts() {
+    let rows_of = |tensor: &Tensor<3>| -> Vec<Vec<f64>> {
+        let n = tensor.dims()[2];
+        numbers(tensor.clone()).chunks(n).map(<[f64]>::to_vec).collect()
+    };
+    for case in cases() {
+        let model = unsettled(&case);
+        for (what, graphs) in case.batches() {
+            for graph in graphs {
+                let what = format!("{}, {what}", case.name);
+                let batch = case.pack(std::slice::from_ref(&graph), &Device::flex(), DType::F64);
+                let rows: Vec<usize> = (0..batch.layer_topology().layout.nodes()).collect();
+                let (output, trace) = model.forward_traced(&batch, &rows);
+                assert_eq!(numbers(output), evaluate(&case, &model, std::slice::from_ref(&graph)), "{what}");
+                assert_eq!(trace.layers.len(), case.config.layers, "{what}");
+                for parts in &trace.layers {
+                    let attention = rows_of(&parts.attention);
+                    assert!(attention.iter().all(|row| (row.iter().sum::<f64>() - 1.0).abs() < 1e-9), "{what}");
+                    let product = match (&parts.position, &parts.content) {
+                        (Some(position), Some(content)) => position.clone() * content.clone(),
+                        (Some(part), None) | (None, Some(part)) => part.clone(),
+                        (None, None) => panic!("{what}: attention has no part"),
+                    };
+                    for (product, attention) in rows_of(&product).iter().zip(&attention) {
+                        let sum: f64 = product.iter().sum();
+                        let normalised: Vec<f64> = product.iter().map(|value| value / sum).collect();
+                        assert_close(&what, &normalised, attention, 1e-9);
+                    }
+                }
+                // Some rows alone are these rows of all.
+                if !trace.layers.is_empty() {
+                    let last = rows[rows.len() - 1];
+                    let (_, some) = model.forward_traced(&batch, if last == 0 { &[0] } else { &rows[..last] });
+                    let (all, some) = (rows_of(&trace.layers[0].attention), rows_of(&some.layers[0].attention));
+                    assert_close(&what, &some[0], &all[0], 1e-9);
+                }
+            }
+        }
+    }
+}
+
 /// The graph with node `i` called `order[i]`.
 fn renumbered(graph: &Graph, order: &[usize]) -> Graph {
     fn moved<T: Copy>(values: &[T], columns: usize, order: &[usize]) -> Vec<T> {

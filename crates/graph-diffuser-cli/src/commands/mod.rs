@@ -3,6 +3,7 @@
 mod bench;
 mod data;
 mod eval;
+mod explain;
 mod export;
 mod predict;
 mod recipe;
@@ -13,6 +14,7 @@ mod train;
 pub(crate) use bench::{BenchArgs, bench};
 pub(crate) use data::{DataArgs, data};
 pub(crate) use eval::{EvalArgs, eval};
+pub(crate) use explain::{ExplainArgs, explain};
 pub(crate) use export::{ExportArgs, export};
 pub(crate) use predict::{PredictArgs, predict};
 pub(crate) use recipe::{RecipeArgs, recipe};

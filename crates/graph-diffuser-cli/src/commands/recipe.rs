@@ -64,9 +64,10 @@ struct Part {
 pub(crate) fn recipe(args: RecipeArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
     match args.command {
         RecipeCommand::List => {
+            let longest = BUILT_IN.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
             for (name, text) in BUILT_IN {
                 let listed = Listed { name, about: about(text) };
-                printer.data(&listed, || format!("{name:<24} {}", listed.about));
+                printer.data(&listed, || format!("{name:<longest$}  {}", listed.about));
             }
         }
         RecipeCommand::Show(chosen) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use burn::tensor::activation::{log_sigmoid, softmax};
+use burn::tensor::activation::{log_sigmoid, sigmoid, softmax};
 use graph_diffuser_kernels::attention::Attended;
 use graph_diffuser_kernels::{Isa, attention};
 use serde::{Deserialize, Serialize};
@@ -64,24 +64,54 @@ impl ScoreRule {
         }
     }
 
+    fn clamped<const D: usize>(&self, scores: Tensor<D>) -> Tensor<D> {
+        match self.clamp {
+            Some(bound) => scores.clamp(-bound, bound),
+            None => scores,
+        }
+    }
+
     /// What the softmax is taken of; at least one of the two is there.
     pub(super) fn combined<const D: usize>(
         &self,
         content: Option<Tensor<D>>,
         position: Option<Tensor<D>>,
     ) -> Tensor<D> {
-        let clamped = |scores: Tensor<D>| match self.clamp {
-            Some(bound) => scores.clamp(-bound, bound),
-            None => scores,
-        };
         let position = position.map(|scores| match self.combine {
-            Combine::Gate => log_sigmoid(clamped(scores)),
-            Combine::Add => clamped(scores),
+            Combine::Gate => log_sigmoid(self.clamped(scores)),
+            Combine::Add => self.clamped(scores),
         });
-        match (content.map(clamped), position) {
+        match (content.map(|scores| self.clamped(scores)), position) {
             (Some(content), Some(position)) => content + position,
             (Some(scores), None) | (None, Some(scores)) => scores,
             (None, None) => panic!("attention needs content or position scores"),
+        }
+    }
+}
+
+/// What attention is made of, for some rows of one graph; a part that the model does not have is absent.
+#[derive(Debug, Clone)]
+pub struct AttentionParts {
+    /// `[h, rows, n]`: `σ(position)` where it is a gate, its softmax where it is added.
+    pub position: Option<Tensor<3>>,
+    /// `[h, rows, n]`: softmax of the content scores.
+    pub content: Option<Tensor<3>>,
+    /// `[h, rows, n]`: what the nodes gather by, the normalised product of the two (Eq. 8).
+    pub attention: Tensor<3>,
+}
+
+impl AttentionParts {
+    /// # Shapes
+    /// - `content`, `position`: `[h, rows, n]` scores; at least one of the two is there
+    pub fn new(content: Option<Tensor<3>>, position: Option<Tensor<3>>, rule: &ScoreRule) -> Self {
+        let gate = |scores| match rule.combine {
+            Combine::Gate => sigmoid(rule.clamped(scores)),
+            Combine::Add => softmax(rule.clamped(scores), 2),
+        };
+        Self {
+            position: position.clone().map(gate),
+            content: content.clone().map(|scores| softmax(rule.clamped(scores), 2)),
+            attention: softmax(rule.combined(content, position), 2),
         }
     }
 }

@@ -15,7 +15,7 @@ mod walk_rows;
 mod walk_stack;
 
 pub use adamw::{AdamWStep, adamw, adamw_reference};
-pub use attend::{Combine, ScoreBlocks, ScoreRule, attend, attend_reference};
+pub use attend::{AttentionParts, Combine, ScoreBlocks, ScoreRule, attend, attend_reference};
 pub(crate) use attend_rows::{RowsOf, attend_rows, split_heads};
 pub(crate) use edge_scores::EdgeScores;
 pub use edge_scores::Read;

@@ -17,6 +17,7 @@ use crate::sweep::{SweepError, file_names, write_whole};
 use crate::task::Metric;
 
 pub use curves::Curves;
+pub(crate) use page::escape;
 pub use sweep::{ConfigurationRow, Maker, Problem, RunCounts, SweepSummary, Tuning};
 
 /// Runs grouped by recipe.

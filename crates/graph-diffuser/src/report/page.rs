@@ -6,7 +6,7 @@ use super::{Report, SweepSummary};
 const STYLE: &str = include_str!("page.css");
 
 /// Text that cannot be taken for markup.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

@@ -4,9 +4,9 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::GraphBatch;
+use crate::batch::{GraphBatch, indices};
 use crate::nn::{Init, Linear, Pass};
-use crate::ops::{self, Combine, ScoreBlocks, ScoreRule};
+use crate::ops::{self, AttentionParts, Combine, ScoreBlocks, ScoreRule};
 
 use crate::virtual_edges::PositionScores;
 
@@ -111,6 +111,19 @@ impl DiffuserAttention {
         batch: &GraphBatch,
         pass: &Pass,
     ) -> Tensor<2> {
+        self.forward_asked(x, scores, cls, batch, pass, None).0
+    }
+
+    /// The same, and what the attention of the asked rows is made of; the batch is one graph.
+    pub fn forward_asked(
+        &self,
+        x: Tensor<2>,
+        scores: PositionScores<'_>,
+        cls: Option<&ClsToken>,
+        batch: &GraphBatch,
+        pass: &Pass,
+        asked: Option<AskedRows<'_>>,
+    ) -> (Tensor<2>, Option<AttentionParts>) {
         let [_, d] = x.dims();
         let (combine, clamp) = match self.scores {
             Scores::PositionAndContent { combine, clamp } | Scores::Position { combine, clamp } => (combine, clamp),
@@ -119,6 +132,7 @@ impl DiffuserAttention {
         let rule = ScoreRule { heads: self.heads, combine, clamp, dropout: pass.dropout_site(self.dropout) };
         let qkv = self.query_key_value.forward(x); // [r, 3d], or [r, d] without content
         let cls_scores = self.position.as_ref().zip(cls).map(|(linear, cls)| linear.forward_pairs(cls.edge()));
+        let parts = asked.map(|asked| self.parts(&qkv, d, cls_scores.as_ref(), asked, &rule));
         let gathered = match (scores, &self.position) {
             (PositionScores::ByRows(rows), position) => {
                 rows.attend(qkv, d, position.as_ref(), cls_scores, &rule, pass) // Eq. 1–8
@@ -130,6 +144,116 @@ impl DiffuserAttention {
             (_, None) => ops::attend(qkv, d, None, &batch.layer_topology().layout, &rule),
             (PositionScores::None, Some(_)) => panic!("the config was checked: position needs virtual edges"),
         };
-        self.output.forward(gathered)
+        (self.output.forward(gathered), parts)
+    }
+
+    /// In plain tensor operations, for the asked rows alone.
+    fn parts(
+        &self,
+        qkv: &Tensor<2>,
+        d: usize,
+        cls_scores: Option<&Tensor<2>>,
+        asked: AskedRows<'_>,
+        rule: &ScoreRule,
+    ) -> AttentionParts {
+        let ([n, columns], h, rows) = (qkv.dims(), self.heads, asked.rows.len());
+        let by_head = |which: usize| {
+            let part = qkv.clone().slice([0..n, which * d..(which + 1) * d]);
+            part.reshape([n, h, d / h]).swap_dims(0, 1) // [h, n, d_head]
+        };
+        let content = (columns == 3 * d).then(|| {
+            let queries = by_head(0).select(1, indices(asked.rows.to_vec(), &qkv.device()));
+            let scale = 1.0 / ((d / h) as f64).sqrt();
+            (queries * scale).matmul(by_head(1).transpose()) // Eq. 7, [h, rows, n]
+        });
+        let position = asked.position.map(|scores| match cls_scores {
+            None => scores.reshape([h, rows, n]),
+            Some(cls) => {
+                // The CLS node is the last; every pair with it has one score.
+                let own = scores.dims()[1] / (n - 1);
+                let cls = |rows, columns| cls.clone().reshape([h, 1, 1]).expand([h, rows, columns]);
+                let scores = Tensor::cat(vec![scores.reshape([h, own, n - 1]), cls(own, 1)], 2);
+                Tensor::cat(vec![scores, cls(rows - own, n)], 1)
+            }
+        });
+        AttentionParts::new(content, position, rule)
+    }
+}
+
+/// Rows whose attention is asked for.
+#[derive(Debug, Clone)]
+pub struct AskedRows<'a> {
+    /// Nodes of the graph; the CLS node, where it is among them, is the last.
+    pub rows: &'a [usize],
+    /// `[h, rows · n]` position scores of this layer, where position is read; without the CLS node.
+    pub position: Option<Tensor<2>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{DType, Device, TensorData};
+    use graph_diffuser_data::Seeds;
+    use graph_diffuser_data::grid_histogram::GridHistogram;
+
+    use crate::batch::Batcher;
+
+    use super::*;
+
+    fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+        tensor.into_data().iter::<f64>().collect()
+    }
+
+    #[test]
+    fn values_gathered_by_the_traced_attention_are_what_the_fused_operation_gathers() {
+        let device = Device::flex();
+        let grid = GridHistogram { rows: 3, columns: vec![4], train: 1, ..GridHistogram::default() }.generate();
+        let batch = Batcher::new(&device, DType::F32).pack(&grid, &[0]);
+        let (n, d, h) = (12, 8, 2);
+        let both = |combine, clamp| Scores::PositionAndContent { combine, clamp };
+        for scores in [
+            both(Combine::Gate, None),
+            both(Combine::Gate, Some(0.5)),
+            both(Combine::Add, None),
+            Scores::Position { combine: Combine::Gate, clamp: None },
+            Scores::Position { combine: Combine::Add, clamp: None },
+            Scores::Content {},
+        ] {
+            let config = AttentionConfig { heads: h, dropout: 0.0, scores };
+            let attention = config.init(d, Some(3), &mut Init::new(Seeds::new(2), &device));
+            let mut stream = Seeds::new(1).stream("values");
+            let mut draw = |rows, columns| {
+                let values: Vec<f32> = (0..rows * columns).map(|_| 2.0 * stream.normal() as f32).collect();
+                Tensor::<2>::from_data(TensorData::new(values, [rows, columns]), &device)
+            };
+            let (x, position) = (draw(n, d), scores.use_position().then(|| draw(h, n * n)));
+            let given = position.clone().map_or(PositionScores::None, PositionScores::AllAtOnce);
+            let rows: Vec<usize> = (0..n).collect();
+            let asked = AskedRows { rows: &rows, position };
+            let pass = Pass::evaluate();
+            let (output, parts) = attention.forward_asked(x.clone(), given, None, &batch, &pass, Some(asked));
+            let parts = parts.expect("they were asked for");
+            let qkv = attention.query_key_value.forward(x);
+            let columns = qkv.dims()[1];
+            let values = qkv.slice([0..n, columns - d..columns]).reshape([n, h, d / h]).swap_dims(0, 1);
+            let gathered = parts.attention.clone().matmul(values).swap_dims(0, 1).reshape([n, d]);
+            let expected = numbers(attention.output.forward(gathered));
+            for (ours, expected) in numbers(output).iter().zip(&expected) {
+                assert!((ours - expected).abs() < 1e-5, "{scores:?}: {ours} is not {expected}");
+            }
+            // The attention is the normalised product of its parts.
+            let product = match (&parts.position, &parts.content) {
+                (Some(position), Some(content)) => position.clone() * content.clone(),
+                (Some(part), None) | (None, Some(part)) => part.clone(),
+                (None, None) => panic!("{scores:?} has no part"),
+            };
+            let product = product.clone() / product.sum_dim(2);
+            for (ours, expected) in numbers(product).iter().zip(numbers(parts.attention)) {
+                assert!((ours - expected).abs() < 1e-5, "{scores:?}: {ours} is not {expected}");
+            }
+            assert_eq!(
+                (parts.position.is_some(), parts.content.is_some()),
+                (scores.use_position(), scores.use_content())
+            );
+        }
     }
 }

@@ -5,9 +5,10 @@ use burn::tensor::Tensor;
 
 use crate::batch::GraphBatch;
 use crate::nn::{BatchNorm, Init, Linear, Pass};
+use crate::ops::AttentionParts;
 use crate::virtual_edges::PositionScores;
 
-use super::{AttentionConfig, ClsToken, DiffuserAttention, LocalBranch, MpnnKind};
+use super::{AskedRows, AttentionConfig, ClsToken, DiffuserAttention, LocalBranch, MpnnKind};
 
 /// What [`Layer`] needs to exist.
 #[derive(Debug, Clone, Copy)]
@@ -86,8 +87,21 @@ impl Layer {
         batch: &GraphBatch,
         pass: &Pass,
     ) -> Stream {
+        self.forward_asked(stream, scores, cls, batch, pass, None).0
+    }
+
+    /// The same, and what the attention of the asked rows is made of; the batch is one graph.
+    pub fn forward_asked(
+        &self,
+        stream: Stream,
+        scores: PositionScores<'_>,
+        cls: Option<&ClsToken>,
+        batch: &GraphBatch,
+        pass: &Pass,
+        asked: Option<AskedRows<'_>>,
+    ) -> (Stream, Option<AttentionParts>) {
         let x = stream.x.clone();
-        let attended = self.attention.forward(x.clone(), scores, cls, batch, pass);
+        let (attended, parts) = self.attention.forward_asked(x.clone(), scores, cls, batch, pass, asked);
         let attended = self.attention_norm.forward_join(x, attended, self.dropout, pass);
         pass.note(|| "attention".into(), &attended);
         let (y, e) = match &self.local {
@@ -100,6 +114,6 @@ impl Layer {
         let hidden = self.ffn.first.forward_relu(y.clone(), pass.dropout_site(self.dropout));
         let x = self.ffn_norm.forward_join(y, self.ffn.second.forward(hidden), self.dropout, pass);
         pass.note(|| "feed_forward".into(), &x);
-        Stream { x, e }
+        (Stream { x, e }, parts)
     }
 }

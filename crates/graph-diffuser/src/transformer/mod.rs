@@ -6,7 +6,7 @@ mod layer;
 mod mpnn;
 mod self_edge_encoding;
 
-pub use attention::{AttentionConfig, DiffuserAttention, Scores};
+pub use attention::{AskedRows, AttentionConfig, DiffuserAttention, Scores};
 pub use cls::ClsToken;
 pub use layer::{Layer, LayerConfig, Stream};
 pub use mpnn::{LocalBranch, MpnnConfig, MpnnKind};

@@ -108,6 +108,17 @@ pub struct Relations {
     pub own: Option<Tensor<2>>,
 }
 
+/// Virtual edges of some rows of one graph, for those who look inside.
+#[derive(Debug, Clone)]
+pub struct RowRelations {
+    /// `[m]` weights of the edges, rows of A.
+    pub weights: Tensor<1>,
+    /// `[c, rows · n]` walks of 0 to `k` steps from each row to every node (Eq. 1).
+    pub walks: Tensor<2>,
+    /// `[h, rows · n]` position scores of each layer (Eq. 6).
+    pub scores: Vec<Tensor<2>>,
+}
+
 /// Where a layer finds the position scores of its pairs.
 #[derive(Debug)]
 pub enum PositionScores<'a> {
@@ -141,6 +152,43 @@ impl VirtualEdges {
             pass.note(|| "virtual_edges.ffn".into(), scores);
         }
         related
+    }
+
+    /// Virtual edges from some nodes of a graph that is alone in its batch, in evaluation.
+    ///
+    /// Walks go step by step from the asked rows alone, so memory is theirs and not that of all pairs.
+    pub(crate) fn of_rows(
+        &self,
+        x: &Tensor<2>,
+        e: Option<&Tensor<2>>,
+        positions: &[&Linear],
+        rows: &[usize],
+        batch: &GraphBatch,
+        pass: &Pass,
+    ) -> RowRelations {
+        assert!(!pass.uses_batch_statistics(), "some rows have no statistics of their own");
+        let Topology { layout, sources, targets, .. } = &batch.topology;
+        let (n, count) = (layout.nodes(), rows.len());
+        let weights = self.edge_weights(x, e, &batch.topology, pass);
+        let mut start = vec![0.0_f32; n * count];
+        for (place, &row) in rows.iter().enumerate() {
+            start[row * count + place] = 1.0;
+        }
+        let options = (&x.device(), x.dtype());
+        let mut step = Tensor::<2>::from_data(burn::tensor::TensorData::new(start, [n, count]), options);
+        let mut walks = Vec::with_capacity(self.steps + 1);
+        for power in 0..=self.steps {
+            if power > 0 && batch.topology.edges() == 0 {
+                step = step * 0.0;
+            } else if power > 0 {
+                let along = ops::gather_rows(step, sources.clone()) * weights.clone().unsqueeze_dim(1);
+                step = ops::sum_by_row(along, targets.clone(), n); // A one step further, [n, rows]
+            }
+            walks.push(step.clone().transpose().reshape([1, count * n]));
+        }
+        let walks = Tensor::cat(walks, 0); // Eq. 1
+        let scores = self.read(walks.clone(), positions, None, None, pass).scores; // Eq. 2–3, 6
+        RowRelations { weights, walks, scores }
     }
 
     /// Mixes the steps of every pair of `stack` and reads off what is asked for.
@@ -219,6 +267,37 @@ mod tests {
 
     fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
         tensor.into_data().iter::<f64>().collect()
+    }
+
+    #[test]
+    fn virtual_edges_of_some_rows_are_those_rows_of_all() {
+        let device = Device::flex();
+        let grids = GridHistogram { rows: 3, columns: vec![4], train: 1, ..GridHistogram::default() }.generate();
+        let batch = Batcher::new(&device, DType::F64).pack(&grids, &[0]);
+        let config = VirtualEdgesConfig {
+            steps: 5,
+            adjacency: AdjacencyConfig::default(),
+            transform: Transform::Log { epsilon: 1e-4 },
+            ffn: EdgeFfnConfig::default(),
+            self_edges: SelfEdges::Off,
+        };
+        let mut init = Init::with_dtype(Seeds::new(0), &device, DType::F64);
+        let x = init.normal([12, 6]).val();
+        let edges = config.init(6, None, &mut init);
+        let position = Linear::new(config.channels(), 2, &mut init);
+        let pass = Pass::evaluate();
+        let rows = [7, 2];
+        let some = edges.of_rows(&x, None, &[&position], &rows, &batch, &pass);
+        let all = edges.forward(&x, None, &[&position], &batch, &pass);
+        let stack = ops::walk_stack(some.weights.clone(), &batch.topology, config.steps);
+        for (some, all) in [(some.walks, stack), (some.scores[0].clone(), all.scores[0].clone())] {
+            let channels = some.dims()[0];
+            let expected = rows.map(|row| all.clone().slice([0..channels, row * 12..(row + 1) * 12]));
+            let expected = numbers(Tensor::cat(expected.to_vec(), 1));
+            for (ours, expected) in numbers(some).iter().zip(&expected) {
+                assert!((ours - expected).abs() < 1e-10, "{ours} is not {expected}");
+            }
+        }
     }
 
     #[test]

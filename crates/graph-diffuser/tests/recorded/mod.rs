@@ -228,7 +228,9 @@ impl Recorded {
 
 /// The record does not say which head a model has: it has one.
 fn recorded_name(name: &str) -> String {
-    name.replace("head.node.", "head.").replace("head.graph.", "head.")
+    name.replace("head.node.", "head.")
+        .replace("head.graph.", "head.")
+        .replace("node_encoding.random_walk.", "node_encoding.")
 }
 
 fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {

@@ -1,0 +1,128 @@
+//! A list of shapes, which can be written as SVG or painted in pixels.
+
+use crate::report::escape;
+
+use super::png;
+
+/// Red, green and blue.
+pub(super) type Colour = [u8; 3];
+
+/// Where a text stands beside its point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Shape {
+    Line { from: [f64; 2], to: [f64; 2], width: f64, colour: Colour },
+    Disc { centre: [f64; 2], radius: f64, fill: Colour },
+    Ring { centre: [f64; 2], radius: f64, width: f64, colour: Colour, dashed: bool },
+    Box { corner: [f64; 2], size: [f64; 2], fill: Colour },
+    Text { at: [f64; 2], size: f64, anchor: Anchor, bold: bool, colour: Colour, text: String },
+}
+
+/// A picture: shapes on a white sheet, the last on top.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Canvas {
+    pub(super) width: f64,
+    pub(super) height: f64,
+    /// What a reader who cannot see it is told.
+    pub(super) title: String,
+    pub(super) shapes: Vec<Shape>,
+}
+
+/// Dashes of a ring: so many around it.
+pub(super) const DASHES: usize = 10;
+
+impl Canvas {
+    pub(super) fn line(&mut self, from: [f64; 2], to: [f64; 2], width: f64, colour: Colour) {
+        self.shapes.push(Shape::Line { from, to, width, colour });
+    }
+
+    pub(super) fn disc(&mut self, centre: [f64; 2], radius: f64, fill: Colour) {
+        self.shapes.push(Shape::Disc { centre, radius, fill });
+    }
+
+    pub(super) fn ring(&mut self, centre: [f64; 2], radius: f64, width: f64, colour: Colour) {
+        self.shapes.push(Shape::Ring { centre, radius, width, colour, dashed: false });
+    }
+
+    pub(super) fn dashed_ring(&mut self, centre: [f64; 2], radius: f64, width: f64, colour: Colour) {
+        self.shapes.push(Shape::Ring { centre, radius, width, colour, dashed: true });
+    }
+
+    pub(super) fn text(&mut self, at: [f64; 2], size: f64, anchor: Anchor, colour: Colour, text: &str) {
+        self.shapes.push(Shape::Text { at, size, anchor, bold: false, colour, text: text.to_owned() });
+    }
+
+    pub(super) fn bold(&mut self, at: [f64; 2], size: f64, anchor: Anchor, colour: Colour, text: &str) {
+        self.shapes.push(Shape::Text { at, size, anchor, bold: true, colour, text: text.to_owned() });
+    }
+
+    /// As SVG.
+    pub fn to_svg(&self) -> String {
+        let Self { width, height, .. } = self;
+        let title = escape(&self.title);
+        let mut text = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
+             height=\"{height:.0}\" role=\"img\" aria-label=\"{title}\" font-family=\"sans-serif\">\n\
+             <title>{title}</title>\n<rect width=\"{width:.0}\" height=\"{height:.0}\" fill=\"#ffffff\"/>\n"
+        );
+        self.shapes.iter().for_each(|shape| text.push_str(&shape.to_svg()));
+        text.push_str("</svg>\n");
+        text
+    }
+
+    /// As PNG, two pixels to a unit of the SVG.
+    pub fn to_png(&self) -> Vec<u8> {
+        png::paint(self, 2.0)
+    }
+}
+
+fn hex([red, green, blue]: Colour) -> String {
+    format!("#{red:02x}{green:02x}{blue:02x}")
+}
+
+impl Shape {
+    fn to_svg(&self) -> String {
+        match self {
+            Self::Line { from: [x1, y1], to: [x2, y2], width, colour } => format!(
+                "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{}\" \
+                 stroke-width=\"{width:.2}\" stroke-linecap=\"round\"/>\n",
+                hex(*colour)
+            ),
+            Self::Disc { centre: [x, y], radius, fill } => {
+                format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"{}\"/>\n", hex(*fill))
+            }
+            Self::Ring { centre: [x, y], radius, width, colour, dashed } => {
+                let dash = std::f64::consts::TAU * radius / (2 * DASHES) as f64;
+                let dashes = if *dashed { format!(" stroke-dasharray=\"{dash:.2}\"") } else { String::new() };
+                format!(
+                    "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"none\" stroke=\"{}\" \
+                     stroke-width=\"{width:.1}\"{dashes}/>\n",
+                    hex(*colour)
+                )
+            }
+            Self::Box { corner: [x, y], size: [width, height], fill } => format!(
+                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{}\"/>\n",
+                hex(*fill)
+            ),
+            Self::Text { at: [x, y], size, anchor, bold, colour, text } => {
+                let anchor = match anchor {
+                    Anchor::Start => "",
+                    Anchor::Middle => " text-anchor=\"middle\"",
+                    Anchor::End => " text-anchor=\"end\"",
+                };
+                let weight = if *bold { " font-weight=\"bold\"" } else { "" };
+                format!(
+                    "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size:.1}\"{anchor}{weight} fill=\"{}\">{}</text>\n",
+                    hex(*colour),
+                    escape(text)
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! From a trained run to the trace of one graph.
+
+use burn::module::Module as _;
+use burn::tensor::{DType, Device, Tensor};
+use graph_diffuser_data::{Dataset, Features, Graph, Split, TargetSchema, Targets};
+
+use crate::batch::{Batcher, GraphBatch, RowBlocks};
+use crate::model::GraphDiffuser;
+use crate::ops::AttentionParts;
+use crate::recipe::Recipe;
+use crate::run::{Run, RunError};
+use crate::task::sub_tokens::predicted_words;
+use crate::transformer::Scores;
+
+use super::atoms;
+use super::trace::{AttentionTrace, HeadAttention, LayerAttention, Matrix, Outcome, TracedGraph};
+
+/// Graphs of up to so many nodes are traced whole; of larger ones only the asked rows.
+pub(super) const WHOLE_UP_TO: usize = 1024;
+
+/// Why something cannot be explained.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExplainError {
+    /// Nothing attends.
+    #[error("`{recipe}` has no Transformer layer, so nothing attends to anything")]
+    NoAttention {
+        /// Name of the recipe.
+        recipe: String,
+    },
+    /// A number beyond what there is.
+    #[error("there is no {what} {number}: {whose} has {what}s 0 to {last}")]
+    OutOfRange {
+        /// `graph`, `node`, `layer` or `head`.
+        what: &'static str,
+        /// What was asked for.
+        number: usize,
+        /// Who has them.
+        whose: String,
+        /// The last there is.
+        last: usize,
+    },
+    /// The run cannot be used.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+impl ExplainError {
+    /// What the user can do about it, when we know.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoAttention { .. } => Some("choose a run whose recipe has `model.layers` above 0".into()),
+            Self::OutOfRange { what, last, .. } => Some(format!("give a {what} between 0 and {last}")),
+            Self::Run(error) => error.hint(),
+        }
+    }
+}
+
+/// Asks a trained model what it looks at.
+#[derive(Debug)]
+pub struct Explainer<'a> {
+    recipe: &'a Recipe,
+    dataset: &'a Dataset,
+    model: GraphDiffuser,
+    batcher: Batcher,
+}
+
+impl<'a> Explainer<'a> {
+    /// Opens the best weights of a run.
+    ///
+    /// # Errors
+    /// Where there are none, or the model has no attention.
+    pub fn open(run: &'a Run, dataset: &'a Dataset, device: &Device) -> Result<Self, ExplainError> {
+        let model = run.best_model(dataset, device)?;
+        Self::new(run.recipe(), dataset, model, device)
+    }
+
+    /// Explains `model`, which `recipe` built.
+    ///
+    /// # Errors
+    /// Where it has no attention.
+    pub fn new(
+        recipe: &'a Recipe,
+        dataset: &'a Dataset,
+        model: GraphDiffuser,
+        device: &Device,
+    ) -> Result<Self, ExplainError> {
+        if recipe.model.layers == 0 {
+            return Err(ExplainError::NoAttention { recipe: recipe.name.clone() });
+        }
+        let batcher = recipe.model.batcher(&device.clone().inner(), DType::F32);
+        let batcher = Batcher { row_blocks: Some(RowBlocks::default()), ..batcher };
+        Ok(Self { recipe, dataset, model: model.valid(), batcher })
+    }
+
+    /// What the model learned from.
+    pub fn dataset(&self) -> &Dataset {
+        self.dataset
+    }
+
+    /// What the model was built by.
+    pub fn recipe(&self) -> &Recipe {
+        self.recipe
+    }
+
+    /// Number in the dataset of a graph of one split.
+    ///
+    /// # Errors
+    /// Where the split has no such graph.
+    pub fn graph(&self, split: Split, place: usize) -> Result<usize, ExplainError> {
+        let numbers = self.dataset.split(split);
+        let name = match split {
+            Split::Train => "train",
+            Split::Valid => "valid",
+            Split::Test => "test",
+        };
+        numbers.get(place).copied().ok_or_else(|| ExplainError::OutOfRange {
+            what: "graph",
+            number: place,
+            whose: format!("the {name} split"),
+            last: numbers.len().saturating_sub(1),
+        })
+    }
+
+    /// Finds whether a node, layer and head exist.
+    ///
+    /// # Errors
+    /// The first that does not.
+    pub fn check(
+        &self,
+        number: usize,
+        node: Option<usize>,
+        layer: Option<usize>,
+        head: Option<usize>,
+    ) -> Result<(), ExplainError> {
+        let heads = self.recipe.model.attention.as_ref().map_or(1, |attention| attention.heads);
+        let nodes = self.dataset.graphs.nodes(number) + usize::from(self.has_cls());
+        for (what, asked, count, whose) in [
+            ("node", node, nodes, format!("graph {number}")),
+            ("layer", layer, self.recipe.model.layers, format!("`{}`", self.recipe.name)),
+            ("head", head, heads, "each layer".to_owned()),
+        ] {
+            if let Some(number) = asked.filter(|&asked| asked >= count) {
+                return Err(ExplainError::OutOfRange { what, number, whose, last: count - 1 });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the model adds a CLS node, which is then the last.
+    pub fn has_cls(&self) -> bool {
+        self.recipe.model.head.uses_cls()
+    }
+
+    /// The rows to trace when none are asked for: all, or the telling one of a large graph.
+    pub fn usual_rows(&self, number: usize) -> Vec<usize> {
+        let nodes = self.dataset.graphs.nodes(number);
+        if nodes <= WHOLE_UP_TO {
+            (0..nodes + usize::from(self.has_cls())).collect()
+        } else {
+            vec![self.telling_node(number)]
+        }
+    }
+
+    /// The node with most to tell: the CLS node, the one with the highest class where classes count
+    /// something, else the one whose attention in the last layer is the least spread out.
+    pub fn telling_node(&self, number: usize) -> usize {
+        let graph = self.dataset.graphs.get(number);
+        if self.has_cls() {
+            return graph.nodes;
+        }
+        let first_of_most = |values: &mut dyn Iterator<Item = f64>| {
+            let best = values.enumerate().fold(None, |best: Option<(usize, f64)>, (node, value)| match best {
+                Some((_, most)) if value <= most => best,
+                _ => Some((node, value)),
+            });
+            best.map_or(0, |(node, _)| node)
+        };
+        if let Targets::NodeClasses(classes) = &graph.targets {
+            return first_of_most(&mut classes.iter().map(|&class| f64::from(class)));
+        }
+        if graph.nodes > WHOLE_UP_TO {
+            let mut degrees = vec![0.0; graph.nodes];
+            graph.edges.iter().for_each(|edge| degrees[edge[0] as usize] += 1.0);
+            return first_of_most(&mut degrees.into_iter());
+        }
+        let trace = self.trace(number, &(0..graph.nodes).collect::<Vec<_>>());
+        let last = &trace.layers[trace.layers.len() - 1].mean.attention;
+        let plain = |weight: &f32| f64::from(*weight);
+        let focus = |row: &Vec<f32>| row.iter().map(plain).map(|weight| weight * weight.max(1e-30).ln()).sum::<f64>();
+        first_of_most(&mut last.iter().map(focus))
+    }
+
+    /// What the model looks at from the nodes `rows` of one graph; the number of nodes stands for the CLS node.
+    pub fn trace(&self, number: usize, rows: &[usize]) -> AttentionTrace {
+        self.trace_graph(&self.dataset.graphs.get(number), number, rows)
+    }
+
+    fn trace_graph(&self, graph: &Graph, number: usize, rows: &[usize]) -> AttentionTrace {
+        // The model takes the CLS node last, and wants a node beside it.
+        let mut rows: Vec<usize> = rows.to_vec();
+        rows.sort_unstable();
+        rows.dedup();
+        if rows.iter().all(|&row| row >= graph.nodes) {
+            rows.insert(0, 0);
+        }
+        let batch = self.pack(&[graph], number);
+        let (output, inside) = self.model.forward_traced(&batch, &rows);
+        let own = rows.iter().filter(|&&row| row < graph.nodes).count();
+        let schema = &self.dataset.schema;
+        let weighed = inside.relations.as_ref();
+        AttentionTrace {
+            format: AttentionTrace::FORMAT.to_owned(),
+            recipe: self.recipe.name.clone(),
+            graph: TracedGraph {
+                number,
+                nodes: graph.nodes,
+                edges: graph.edges.clone(),
+                node_features: feature_rows(&graph.node_features),
+                edge_features: feature_rows(&graph.edge_features),
+                labels: atoms::labels(graph, schema),
+                structure: atoms::structure(graph, schema),
+            },
+            cls: self.has_cls(),
+            combine: self.recipe.model.attention.as_ref().and_then(|attention| match attention.scores {
+                Scores::PositionAndContent { combine, .. } => Some(combine),
+                Scores::Position { .. } | Scores::Content {} => None,
+            }),
+            layers: inside.layers.iter().map(layer).collect(),
+            edge_weights: weighed.map(|relations| host(relations.weights.clone())),
+            walks: weighed.map(|relations| {
+                let values = host(relations.walks.clone());
+                let steps: Vec<&[f32]> = values.chunks(own * graph.nodes).collect();
+                let from = |row: usize| {
+                    let to = |step: &&[f32]| step[row * graph.nodes..(row + 1) * graph.nodes].to_vec();
+                    steps.iter().map(to).collect()
+                };
+                (0..own).map(from).collect()
+            }),
+            outcome: self.outcome(graph, output, &rows[..own]),
+            rows,
+        }
+    }
+
+    /// Predictions for several graphs that look like `number`, one after another: probabilities or values.
+    pub(super) fn predictions(&self, graphs: &[&Graph], number: usize) -> Vec<Matrix> {
+        let output = self.model.forward(&self.pack(graphs, number), &crate::nn::Pass::evaluate());
+        let [rows, columns] = output.dims();
+        assert!(rows.is_multiple_of(graphs.len()), "{rows} rows of {} graphs of one size", graphs.len());
+        let values: Matrix = host(output).chunks(columns).map(|row| self.readable(row)).collect();
+        values.chunks(rows / graphs.len()).map(<[Vec<f32>]>::to_vec).collect()
+    }
+
+    fn pack(&self, graphs: &[&Graph], number: usize) -> GraphBatch {
+        self.batcher.pack_graphs(graphs, self.dataset.schema.targets, vec![number; graphs.len()])
+    }
+
+    /// A row of the output as probabilities, where it is scores.
+    fn readable(&self, row: &[f32]) -> Vec<f32> {
+        match self.dataset.schema.targets {
+            TargetSchema::NodeClasses(_) | TargetSchema::GraphClasses(_) | TargetSchema::SubTokens(_) => softmax(row),
+            TargetSchema::GraphLabels(_) => row.iter().copied().map(sigmoid).collect(),
+            TargetSchema::GraphValues(_) | TargetSchema::Links => row.to_vec(),
+        }
+    }
+
+    fn outcome(&self, graph: &Graph, output: Tensor<2>, rows: &[usize]) -> Outcome {
+        let [_, columns] = output.dims();
+        let values = host(output);
+        let matrix: Matrix = values.chunks(columns).map(|row| self.readable(row)).collect();
+        let (names, classes) = (self.dataset.schema.names.targets.clone(), self.dataset.schema.names.classes.clone());
+        let known = |values: &[f32]| values.iter().map(|value| (!value.is_nan()).then_some(*value)).collect();
+        match (&graph.targets, self.dataset.schema.targets) {
+            (Targets::NodeClasses(targets), _) => Outcome::NodeClasses {
+                predicted: matrix.iter().map(|row| likeliest(row)).collect(),
+                probabilities: matrix,
+                targets: targets.clone(),
+                names: classes,
+            },
+            (Targets::GraphValues(targets), TargetSchema::GraphLabels(_)) => {
+                Outcome::GraphLabels { probabilities: matrix.concat(), targets: known(targets), names }
+            }
+            (Targets::GraphValues(targets), _) => {
+                Outcome::GraphValues { predicted: matrix.concat(), targets: known(targets), names }
+            }
+            (Targets::GraphClass(target), _) => {
+                let probabilities = matrix.concat();
+                Outcome::GraphClass {
+                    predicted: likeliest(&probabilities),
+                    probabilities,
+                    target: *target,
+                    names: classes,
+                }
+            }
+            (Targets::SubTokens(words), _) => {
+                let positions = values.len() / columns;
+                let predicted = predicted_words(&values, columns, positions).concat();
+                Outcome::Words { predicted, targets: words.clone(), names: classes }
+            }
+            (Targets::Links(pairs), _) => {
+                let dot = |left: &[f32], right: &[f32]| left.iter().zip(right).map(|(left, right)| left * right).sum();
+                let row = |&row: &usize| matrix.iter().map(|other| sigmoid(dot(&matrix[row], other))).collect();
+                Outcome::Links { probabilities: rows.iter().map(row).collect(), targets: pairs.clone() }
+            }
+        }
+    }
+}
+
+fn layer(parts: &AttentionParts) -> LayerAttention {
+    let heads = |part: &Tensor<3>| -> Vec<Matrix> {
+        let [_, rows, n] = part.dims();
+        let values = host(part.clone());
+        values.chunks(rows * n).map(|head| head.chunks(n).map(<[f32]>::to_vec).collect()).collect()
+    };
+    let (position, content) = (parts.position.as_ref().map(heads), parts.content.as_ref().map(heads));
+    let of_head = |(head, attention): (usize, Matrix)| HeadAttention {
+        position: position.as_ref().map(|heads| heads[head].clone()),
+        content: content.as_ref().map(|heads| heads[head].clone()),
+        attention,
+    };
+    LayerAttention::new(heads(&parts.attention).into_iter().enumerate().map(of_head).collect())
+}
+
+fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().iter::<f32>().collect()
+}
+
+fn feature_rows(features: &Features) -> Matrix {
+    match features {
+        Features::None => vec![],
+        Features::Categorical { columns, values } => {
+            values.chunks(*columns).map(|row| row.iter().map(|&value| value as f32).collect()).collect()
+        }
+        Features::Float { columns, values } => values.chunks(*columns).map(<[f32]>::to_vec).collect(),
+    }
+}
+
+fn sigmoid(score: f32) -> f32 {
+    1.0 / (1.0 + (-score).exp())
+}
+
+fn softmax(scores: &[f32]) -> Vec<f32> {
+    let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f32> = scores.iter().map(|score| (score - most).exp()).collect();
+    let sum: f32 = weights.iter().sum();
+    weights.into_iter().map(|weight| weight / sum).collect()
+}
+
+fn likeliest(probabilities: &[f32]) -> u32 {
+    let most = probabilities.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    probabilities.iter().position(|&probability| probability == most).unwrap_or(0) as u32
+}
