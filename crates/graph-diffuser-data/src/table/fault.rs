@@ -74,7 +74,9 @@ pub enum TableFault {
 impl Fault for TableFault {
     fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::NoSmilesColumn { .. } => "name the column of SMILES",
+            Self::NoSmilesColumn { .. } => {
+                "name the column of SMILES with `--smiles COLUMN`, or to train with `--set data.smiles=COLUMN`"
+            }
             Self::NoHeader => "put a line such as `smiles,target` before the first row",
             Self::NoTargets => "name the columns to be learned",
             Self::NotANumber { .. } => "leave a cell empty where a value is missing",

@@ -33,9 +33,6 @@ pub(super) fn fetch(args: FetchArgs, printer: &mut Printer) -> anyhow::Result<Ex
     let source = catalogue::source(&args.name)?;
     let data = args.into.unwrap_or_else(|| Places::here().data);
     let was_here = is_installed(source, &data);
-    if !was_here {
-        printer.note(&format!("licence: {}", source.licence));
-    }
     let stop = stop_flag();
     let fetcher = Fetcher { retries: args.retries, ..Fetcher::default() };
     let mut file_name = "";
@@ -44,6 +41,9 @@ pub(super) fn fetch(args: FetchArgs, printer: &mut Printer) -> anyhow::Result<Ex
         Event::Fetching { file, progress: Progress { done, total } } => {
             if file.file != file_name {
                 progress.finish();
+                if file_name.is_empty() {
+                    progress.line(&format!("licence: {}", source.licence));
+                }
                 file_name = file.file;
                 progress = FileProgress::new(file.file);
                 progress.line(&format!("fetching {}", file.address));
