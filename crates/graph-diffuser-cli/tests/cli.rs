@@ -872,7 +872,10 @@ fn a_grid_run_is_explained_as_picture_and_as_numbers() {
     assert!(checked["deletion"]["attended"]["mean"].as_f64().is_some_and(f64::is_finite), "{checked}");
     assert_eq!(rows(&checked["grid"]["layers"]), 3 * 5);
     let table = explain(&["--check", "--graphs", "3"]);
-    assert!(table.contains("as many at random") && table.contains("layer 2 mean") && table.contains("chance"), "{table}");
+    assert!(
+        table.contains("as many at random") && table.contains("layer 2 mean") && table.contains("chance"),
+        "{table}"
+    );
 }
 
 #[test]
