@@ -221,11 +221,12 @@ fn assert_text(name: &str, text: &str) {
 #[test]
 fn every_command_explains_itself_with_an_example() {
     let work = Workplace::new();
-    let commands: [&[&str]; 10] = [
+    let commands: [&[&str]; 11] = [
         &[],
         &["train"],
         &["sweep"],
         &["eval"],
+        &["explain"],
         &["recipe"],
         &["recipe", "list"],
         &["recipe", "show"],
@@ -825,4 +826,102 @@ fn every_mistake_with_a_sweep_is_answered_with_a_hint() {
     }
     assert!(!work.path("sweeps").exists(), "a mistake made a directory");
     assert!(work.tree("made") == before, "a mistake changed a sweep");
+}
+
+// What a model looks at.
+
+#[test]
+fn a_grid_run_is_explained_as_picture_and_as_numbers() {
+    let work = Workplace::new();
+    work.train("grid-diffuser", &["train.epochs=2"], &["--out", "run"]);
+    let before = work.tree("run");
+    let explain = |arguments: &[&str]| {
+        let said = work.run(&[&["explain", "run"], arguments].concat());
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{arguments:?}");
+        said.stdout
+    };
+    let said = explain(&["--graph", "1", "--node", "2", "-o", "picture.svg"]);
+    assert!(said.ends_with("wrote picture.svg\n"), "{said}");
+    let svg = work.read("picture.svg");
+    for text in ["Graph", "Position", "× Content", "= Attention", "Node 2: predicted", "the node that attends"] {
+        assert!(svg.contains(text), "{text} is not in the picture");
+    }
+    explain(&["--graph", "1", "--node", "2", "--layer", "0", "--head", "1", "-o", "picture.png"]);
+    assert!(fs::read(work.path("picture.png")).expect("a picture").starts_with(b"\x89PNG"));
+    explain(&["--graph", "1", "-o", "trace.npz"]);
+    assert!(fs::read(work.path("trace.npz")).expect("arrays").starts_with(b"PK"));
+    let said = json(&explain(&["--graph", "1", "-o", "trace.json", "--json"]));
+    let trace = work.json("trace.json");
+    assert_eq!(trace["format"], "graph-diffuser attention trace 1");
+    assert_eq!((&said["graph"], &said["rows"]), (&trace["graph"]["number"], &trace["rows"]));
+    let nodes = trace["graph"]["nodes"].as_u64().expect("a number") as usize;
+    let rows = |value: &Value| value.as_array().expect("rows").len();
+    assert_eq!((rows(&trace["rows"]), rows(&trace["walks"]), rows(&trace["layers"])), (nodes, nodes, 3));
+    for layer in trace["layers"].as_array().expect("layers") {
+        for row in layer["mean"]["attention"].as_array().expect("rows") {
+            let sum: f64 = row.as_array().expect("weights").iter().filter_map(Value::as_f64).sum();
+            assert!((sum - 1.0).abs() < 1e-5, "{sum}");
+        }
+    }
+    // The same picture every time, and nothing of the run is touched.
+    explain(&["--graph", "1", "--node", "2", "-o", "again.svg"]);
+    assert_eq!(work.read("again.svg"), svg);
+    assert!(work.tree("run") == before, "a file of the run has changed");
+    let checked = explain(&["--check", "--graphs", "3", "--json"]);
+    assert_eq!(checked, explain(&["--check", "--graphs", "3", "--json", "--threads", "1"]));
+    let checked = json(&checked);
+    assert_eq!(checked["graphs"], 3);
+    assert!(checked["deletion"]["attended"]["mean"].as_f64().is_some_and(f64::is_finite), "{checked}");
+    assert_eq!(rows(&checked["grid"]["layers"]), 3 * 5);
+    let table = explain(&["--check", "--graphs", "3"]);
+    assert!(
+        table.contains("as many at random") && table.contains("layer 2 mean") && table.contains("chance"),
+        "{table}"
+    );
+}
+
+#[test]
+fn any_graph_of_the_users_own_is_explained() {
+    let work = Workplace::new();
+    // Rings with a tail; the target is the number of nodes.
+    let graph = |ring: usize| {
+        let mut edges: Vec<[usize; 2]> = (0..ring).map(|node| [node, (node + 1) % ring]).collect();
+        edges.push([0, ring]);
+        let kinds: Vec<&str> = (0..=ring).map(|node| if node == ring { "\"tail\"" } else { "\"ring\"" }).collect();
+        format!("{{\"edges\": {edges:?}, \"node_features\": [{}], \"target\": {}.5}}\n", kinds.join(", "), ring + 1)
+    };
+    work.write("graphs.jsonl", &(0..20).map(|number| graph(4 + number % 5)).collect::<String>());
+    let settings = ["data.path=graphs.jsonl", "train.epochs=2", "model.width=8", "optim.schedule.warmup_epochs=0"];
+    let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+    let trained = work.run(&[&["train", "graphs", "--out", "run"], &settings[..]].concat());
+    assert_eq!(trained.code, Some(0), "{}", trained.stderr);
+    for file in ["picture.svg", "picture.png", "trace.json"] {
+        let said = work.run(&["explain", "run", "-o", file]);
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{file}");
+    }
+    assert!(work.read("picture.svg").contains("ring</text>"));
+    let checked = work.run(&["explain", "run", "--check"]);
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    assert!(checked.stdout.contains("at random"), "{}", checked.stdout);
+}
+
+#[test]
+fn every_mistake_with_explain_is_answered_with_what_there_is() {
+    let work = Workplace::new();
+    work.train("grid-quick", &["train.epochs=1", "data.columns=[3]"], &["--out", "run"]);
+    let mistakes: [(&str, &[&str]); 7] = [
+        ("graph", &["--graph", "4", "-o", "x.svg"]),
+        ("node", &["--node", "6", "-o", "x.svg"]),
+        ("layer", &["--layer", "3", "-o", "x.svg"]),
+        ("head", &["--head", "4", "--check"]),
+        ("ending", &["-o", "x.jpg"]),
+        ("nothing_to_do", &[]),
+        ("check_of_a_graph", &["--check", "--graph", "1"]),
+    ];
+    for (name, arguments) in mistakes {
+        let said = work.run(&[&["explain", "run"], arguments].concat());
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{name}: {}", said.stderr);
+        assert_text(&format!("mistake_explain_{name}"), &transcript(&said));
+    }
+    assert!(!work.path("x.svg").exists());
 }

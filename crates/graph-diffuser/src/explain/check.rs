@@ -116,13 +116,16 @@ pub fn counted(trace: &AttentionTrace, node: usize) -> Option<Vec<usize>> {
     let Structure::Grid { columns, .. } = trace.graph.structure else { return None };
     let Outcome::NodeClasses { targets, probabilities, .. } = &trace.outcome else { return None };
     let colours = &trace.graph.node_features;
+    if colours.len() != trace.graph.nodes || node >= trace.graph.nodes {
+        return None;
+    }
     let highest = probabilities.first()?.len().checked_sub(1)?;
     let counted = |node: usize| -> Vec<usize> {
         let of = |other: &usize| *other != node && in_line(node, *other, columns) && colours[*other] == colours[node];
         (0..trace.graph.nodes).filter(of).collect()
     };
     let all = (0..trace.graph.nodes).all(|node| counted(node).len().min(highest) == targets[node] as usize);
-    (all && node < trace.graph.nodes && colours.len() == trace.graph.nodes).then(|| counted(node))
+    all.then(|| counted(node))
 }
 
 fn in_line(node: usize, other: usize, columns: usize) -> bool {

@@ -15,8 +15,9 @@ use crate::transformer::Scores;
 use super::atoms;
 use super::trace::{AttentionTrace, HeadAttention, LayerAttention, Matrix, Outcome, TracedGraph};
 
-/// Graphs of up to so many nodes are traced whole; of larger ones only the asked rows.
-pub(super) const WHOLE_UP_TO: usize = 1024;
+/// Graphs of up to so many nodes are traced whole; of larger ones only the asked rows. All rows of such a graph
+/// are some 10 MB of JSON a layer of four heads.
+pub(super) const WHOLE_UP_TO: usize = 256;
 
 /// Why something cannot be explained.
 #[derive(Debug, thiserror::Error)]

@@ -178,10 +178,11 @@ pub(super) fn by_stress(nodes: usize, edges: &[[u32; 2]], start: Option<Vec<Poin
                 let wanted = distance[node][other] as f64;
                 let weight = 1.0 / (wanted * wanted);
                 let now = apart(places[node], places[other]).max(1e-9);
-                for axis in 0..2 {
+                let pull = |axis: usize| {
                     let away = (places[node][axis] - places[other][axis]) / now;
-                    sum[axis] += weight * (places[other][axis] + wanted * away);
-                }
+                    weight * (places[other][axis] + wanted * away)
+                };
+                sum = [sum[0] + pull(0), sum[1] + pull(1)];
                 weights += weight;
             }
             let next = sum.map(|sum| sum / weights);
