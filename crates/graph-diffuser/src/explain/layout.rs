@@ -169,7 +169,7 @@ pub(super) fn by_stress(nodes: usize, edges: &[[u32; 2]], start: Option<Vec<Poin
             .collect()
     });
     // A round costs all pairs: as many as take a second or so.
-    let rounds = (200_000_000 / (nodes * nodes)).clamp(20, 400);
+    let rounds = (200_000_000 / (nodes * nodes)).clamp(20, 4000);
     for _ in 0..rounds {
         let mut moved = 0.0_f64;
         for node in 0..nodes {
@@ -189,7 +189,7 @@ pub(super) fn by_stress(nodes: usize, edges: &[[u32; 2]], start: Option<Vec<Poin
             moved = moved.max(apart(places[node], next));
             places[node] = next;
         }
-        if moved < 1e-4 {
+        if moved < 1e-6 {
             break;
         }
     }

@@ -173,7 +173,7 @@ impl DiffuserAttention {
                 let own = scores.dims()[1] / (n - 1);
                 let cls = |rows, columns| cls.clone().reshape([h, 1, 1]).expand([h, rows, columns]);
                 let scores = Tensor::cat(vec![scores.reshape([h, own, n - 1]), cls(own, 1)], 2);
-                Tensor::cat(vec![scores, cls(rows - own, n)], 1)
+                if rows == own { scores } else { Tensor::cat(vec![scores, cls(rows - own, n)], 1) }
             }
         });
         AttentionParts::new(content, position, rule)
