@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::args::{Part, RunArgs, use_threads};
 use crate::printer::Printer;
-use crate::progress::read_dataset;
+use crate::progress::{FileProgress, read_dataset};
 
 /// Draw what a trained model looks at, or check what its attention is worth
 #[derive(Debug, Args)]
@@ -112,7 +112,9 @@ pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> anyhow::Resul
     if args.check {
         let config =
             CheckConfig { split, graphs: args.graphs as usize, seed: args.seed, layer: args.layer, head: args.head };
-        let report = explainer.check_attention(&config);
+        let mut progress = FileProgress::counting("checking");
+        let report = explainer.check_attention(&config, &mut |done, total| progress.show(done, total, ""));
+        progress.finish();
         printer.data(&report, || table(&report));
     }
     if let Some(out) = &args.out {
