@@ -1,0 +1,25 @@
+//! Graphs as JSON lines, for training and, with the schema found, for prediction.
+#![no_main]
+
+use std::io::Cursor;
+use std::path::Path;
+
+use graph_diffuser_data::Splits;
+use graph_diffuser_data::json_lines::{self, GraphStream, Options};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let (name, bytes) = (Path::new("graphs.jsonl"), bytes.to_vec());
+    match json_lines::read_from(name, Cursor::new(bytes.clone()), &Options::default()) {
+        Err(problems) => assert!(!problems.is_empty()),
+        Ok(read) => {
+            let graphs = read.graphs.len();
+            let all = || (0..graphs).collect();
+            let dataset = read.into_dataset(|_| Splits { train: all(), valid: all(), test: all() });
+            dataset.check().expect("what was read is sound");
+            if let Ok(stream) = GraphStream::new(name, Cursor::new(bytes), &dataset.schema) {
+                assert_eq!(stream.filter(|graph| graph.is_ok()).count(), graphs);
+            }
+        }
+    }
+});

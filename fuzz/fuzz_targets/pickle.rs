@@ -1,0 +1,11 @@
+//! The pickles of splits, and the archives around them.
+#![no_main]
+
+use graph_diffuser_data::pickle::read_arrays;
+use graph_diffuser_data::torch_file::read_torch_arrays;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    drop(read_arrays(bytes));
+    drop(read_torch_arrays(bytes));
+});

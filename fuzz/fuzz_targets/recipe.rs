@@ -1,0 +1,17 @@
+//! A recipe, with an assignment after a line of its own.
+#![no_main]
+
+use graph_diffuser::recipe::Recipe;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let (text, assignment) = text.split_once("\n---\n").unwrap_or((text, ""));
+    let assignments = if assignment.is_empty() { vec![] } else { vec![assignment.to_owned()] };
+    match Recipe::parse(text, "fuzz", &assignments) {
+        Err(error) => drop((error.to_string(), error.hint())),
+        Ok(recipe) => {
+            let again = Recipe::parse(&recipe.to_toml(), "again", &[]).expect("what is written can be read");
+            assert_eq!(recipe, again);
+        }
+    }
+});

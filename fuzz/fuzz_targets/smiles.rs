@@ -1,0 +1,16 @@
+//! SMILES, and all that is asked of a molecule.
+#![no_main]
+
+use graph_diffuser_data::molecule::Molecule;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|smiles: &str| {
+    if let Ok(molecule) = Molecule::from_smiles(smiles) {
+        molecule.ogb_graph().check().expect("what was read is sound");
+        drop(molecule.zinc_graph());
+        drop(molecule.scaffold());
+    }
+    if let Ok(graph) = Molecule::from_cxsmiles_unsanitised(smiles).and_then(|molecule| molecule.contact_graph()) {
+        graph.check().expect("what was read is sound");
+    }
+});
