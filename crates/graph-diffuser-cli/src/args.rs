@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    BenchArgs, DataArgs, EvalArgs, ExplainArgs, ExportArgs, PredictArgs, RecipeArgs, ReportArgs, SweepArgs, TrainArgs,
+    BenchArgs, DataArgs, EvalArgs, ExplainArgs, ExploreArgs, ExportArgs, PredictArgs, RecipeArgs, ReportArgs,
+    SweepArgs, TrainArgs,
 };
 
 /// Graph Transformers whose attention is directed by learned diffusion
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     Predict(PredictArgs),
     Explain(ExplainArgs),
+    Explore(ExploreArgs),
     Export(ExportArgs),
     Recipe(RecipeArgs),
     Report(ReportArgs),
