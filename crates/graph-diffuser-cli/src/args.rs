@@ -1,6 +1,13 @@
 //! The command line.
 
-use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use graph_diffuser::pretrained::Pretrained;
+use graph_diffuser::recipe::Places;
+use graph_diffuser::run::{Run, RunError};
+use graph_diffuser_data::Split;
 
 use crate::commands::{
     BenchArgs, DataArgs, EvalArgs, ExplainArgs, ExploreArgs, ExportArgs, PredictArgs, RecipeArgs, ReportArgs,
@@ -10,6 +17,7 @@ use crate::commands::{
 /// Graph Transformers whose attention is directed by learned diffusion
 #[derive(Debug, Parser)]
 #[command(
+    name = "graph-diffuser",
     version,
     after_help = "Examples:\n  \
         graph-diffuser train grid-quick            solve the grid task in minutes\n  \
@@ -40,6 +48,52 @@ pub(crate) enum Command {
     Recipe(RecipeArgs),
     Report(ReportArgs),
     Bench(BenchArgs),
+}
+
+/// A trained model: a run, or one inside the program.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct RunArgs {
+    /// Directory written by `graph-diffuser train`
+    run: Option<PathBuf>,
+    /// A trained model inside the program, in place of RUN
+    #[arg(long, value_name = "NAME", value_parser = pretrained())]
+    pretrained: Option<Pretrained>,
+}
+
+fn pretrained() -> impl clap::builder::TypedValueParser<Value = Pretrained> {
+    let named = |name: String| Pretrained::ALL.into_iter().find(|model| model.name() == name);
+    PossibleValuesParser::new(Pretrained::ALL.map(Pretrained::name))
+        .map(move |name| named(name).expect("it is one of the possible values"))
+}
+
+impl RunArgs {
+    /// Opens it.
+    pub(crate) fn open(&self) -> Result<Run, RunError> {
+        match (&self.run, self.pretrained) {
+            (Some(directory), _) => Run::open(directory),
+            (None, Some(model)) => model.open(&Places::here().cache),
+            (None, None) => unreachable!("one of the two is required"),
+        }
+    }
+}
+
+/// A part of a dataset.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Part {
+    Train,
+    Valid,
+    Test,
+}
+
+impl From<Part> for Split {
+    fn from(part: Part) -> Self {
+        match part {
+            Part::Train => Self::Train,
+            Part::Valid => Self::Valid,
+            Part::Test => Self::Test,
+        }
+    }
 }
 
 /// Uses so many threads for everything that is computed.

@@ -27,6 +27,9 @@ pub(crate) struct Progress {
 /// Time between two lines where no bar can be drawn.
 const LINE_EVERY: Duration = Duration::from_secs(30);
 
+/// A bar over things that are counted.
+const COUNTING: &str = "{prefix} [{bar:24}] {pos}/{len}  {msg}";
+
 impl Progress {
     pub(crate) fn new(metric: Metric, epochs: usize) -> Self {
         let terminal = std::io::stderr().is_terminal();
@@ -80,7 +83,7 @@ impl Progress {
         if let Some(bar) = &self.bar {
             if bar.length() != Some(all as u64) {
                 bar.set_length(all as u64);
-                bar.set_style(style());
+                bar.set_style(style(COUNTING));
             }
             bar.set_prefix(prefix);
             bar.set_position(done as u64);
@@ -140,6 +143,7 @@ impl Progress {
 #[derive(Debug)]
 pub(crate) struct FileProgress {
     what: String,
+    style: &'static str,
     bar: Option<ProgressBar>,
     terminal: bool,
     start: Instant,
@@ -149,7 +153,14 @@ pub(crate) struct FileProgress {
 impl FileProgress {
     pub(crate) fn new(what: impl Into<String>) -> Self {
         let now = Instant::now();
-        Self { what: what.into(), bar: None, terminal: std::io::stderr().is_terminal(), start: now, last_line: now }
+        let terminal = std::io::stderr().is_terminal();
+        let style = "{prefix} [{bar:24}] {bytes}/{total_bytes}  {msg}";
+        Self { what: what.into(), style, bar: None, terminal, start: now, last_line: now }
+    }
+
+    /// The same over things that are counted.
+    pub(crate) fn counting(what: impl Into<String>) -> Self {
+        Self { style: COUNTING, ..Self::new(what) }
     }
 
     /// `done` of `total` bytes; a total of 0 is not known.
@@ -173,9 +184,7 @@ impl FileProgress {
         }
         let bar = self.bar.get_or_insert_with(|| {
             let bar = ProgressBar::with_draw_target(Some(total.max(1)), ProgressDrawTarget::stderr());
-            let template = "{prefix} [{bar:24}] {bytes}/{total_bytes}  {msg}";
-            let style = ProgressStyle::with_template(template).expect("the template is sound").progress_chars("=> ");
-            bar.set_style(style);
+            bar.set_style(style(self.style));
             bar.set_prefix(self.what.clone());
             bar
         });
@@ -209,8 +218,7 @@ pub(crate) fn read_dataset(recipe: &Recipe) -> Result<Dataset, RecipeError> {
     dataset
 }
 
-fn style() -> ProgressStyle {
-    let template = "{prefix} [{bar:24}] {pos}/{len}  {msg}";
+fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("the template is sound").progress_chars("=> ")
 }
 

@@ -881,6 +881,25 @@ fn a_grid_run_is_explained_as_picture_and_as_numbers() {
 }
 
 #[test]
+fn the_trained_grid_model_inside_the_program_scores_what_its_card_says_and_explains_itself() {
+    let work = Workplace::new();
+    let said = work.run(&["eval", "--pretrained", "grid", "--json"]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let said = json(&said.stdout);
+    let run = PathBuf::from(said["run"].as_str().expect("a path"));
+    let card: Value = serde_json::from_slice(&fs::read(run.join("result.json")).expect("a card")).expect("JSON");
+    // To the bit on the machine it was trained on; elsewhere another instruction set may round otherwise.
+    let [value, expected] = [&said["value"], &card["test"]["metric"]].map(|score| score.as_f64().expect("a number"));
+    assert!((value - expected).abs() < 1e-4 && value > 0.99, "{value} is not {expected}");
+    let said = work.run(&["explain", "--pretrained", "grid", "--node", "32", "-o", "picture.svg"]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(said.stdout.contains("Node 32: predicted 3, true 3 (right)"), "{}", said.stdout);
+    assert!(work.read("picture.svg").contains("what its label counts"));
+    let said = work.run(&["explain", "run", "--pretrained", "grid", "-o", "picture.svg"]);
+    assert_eq!(said.code, Some(2), "both a run and a model: {}", said.stderr);
+}
+
+#[test]
 fn any_graph_of_the_users_own_is_explained() {
     let work = Workplace::new();
     // Rings with a tail; the target is the number of nodes.

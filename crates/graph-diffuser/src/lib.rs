@@ -60,6 +60,8 @@ pub mod train;
 
 pub mod run;
 
+pub mod pretrained;
+
 pub mod predict;
 
 pub mod explain;

@@ -4,36 +4,30 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use graph_diffuser::Device;
-use graph_diffuser::run::Run;
 use graph_diffuser::task::Metric;
 use graph_diffuser_data::Split;
 use serde::Serialize;
 
-use crate::args::use_threads;
+use crate::args::{Part, RunArgs, use_threads};
 use crate::printer::Printer;
 use crate::progress::read_dataset;
 
 /// Score the best weights of a run on one split
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  graph-diffuser eval runs/grid-quick-s0 --split test")]
+#[command(after_help = "Examples:\n  \
+    graph-diffuser eval runs/grid-quick-s0 --split test\n  \
+    graph-diffuser eval --pretrained grid")]
 pub(crate) struct EvalArgs {
-    /// Directory written by `graph-diffuser train`
-    run: PathBuf,
+    #[command(flatten)]
+    run: RunArgs,
     /// Which part of the dataset to score
     #[arg(long, value_enum, default_value_t = Part::Test)]
     split: Part,
     /// Threads to compute with; results do not depend on it [default: all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Part {
-    Train,
-    Valid,
-    Test,
 }
 
 #[derive(Debug, Serialize)]
@@ -49,16 +43,12 @@ struct Evaluation {
 
 pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
     use_threads(args.threads);
-    let split = match args.split {
-        Part::Train => Split::Train,
-        Part::Valid => Split::Valid,
-        Part::Test => Split::Test,
-    };
-    let run = Run::open(&args.run)?;
+    let split = Split::from(args.split);
+    let run = args.run.open()?;
     let dataset = read_dataset(run.recipe())?;
     let (metric, scores) = run.evaluate(&dataset, &Device::flex(), split)?;
     let evaluation = Evaluation {
-        run: args.run,
+        run: run.directory().to_owned(),
         split,
         metric: metric.name(),
         value: scores.metric,

@@ -1,20 +1,22 @@
 //! `explain`: what a trained model looks at.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use graph_diffuser::Device;
 use graph_diffuser::explain::check::{CheckConfig, CheckReport, Measured, Shares};
 use graph_diffuser::explain::picture::{self, View};
 use graph_diffuser::explain::{AttentionTrace, Explainer};
+use graph_diffuser::predict::{NewFile, PredictError};
 use graph_diffuser::run::Run;
 use graph_diffuser_data::Split;
 use serde::Serialize;
 
-use crate::args::use_threads;
+use crate::args::{Part, RunArgs, use_threads};
 use crate::printer::Printer;
+use crate::progress::{FileProgress, read_dataset};
 
 /// Draw what a trained model looks at, or check what its attention is worth
 #[derive(Debug, Args)]
@@ -22,11 +24,12 @@ use crate::printer::Printer;
     graph-diffuser explain runs/grid-quick-s0 --graph 3 --node 23 -o attention.svg\n  \
     graph-diffuser explain runs/zinc-s0 --graph 17 -o molecule.png\n  \
     graph-diffuser explain runs/grid-quick-s0 --graph 3 -o trace.npz\n  \
-    graph-diffuser explain runs/grid-quick-s0 --check --graphs 200\n\n\
+    graph-diffuser explain runs/grid-quick-s0 --check --graphs 200\n  \
+    graph-diffuser explain --pretrained grid --node 32 -o attention.svg\n\n\
     Graphs, nodes, layers and heads are counted from 0. `docs/attention-trace.md` describes json and npz.")]
 pub(crate) struct ExplainArgs {
-    /// Directory written by `graph-diffuser train`
-    run: PathBuf,
+    #[command(flatten)]
+    run: RunArgs,
     /// Which graph of the split
     #[arg(long, value_name = "I", default_value_t = 0)]
     graph: usize,
@@ -57,13 +60,6 @@ pub(crate) struct ExplainArgs {
     /// Threads to compute with; results do not depend on it [default: all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Part {
-    Train,
-    Valid,
-    Test,
 }
 
 #[derive(Debug, Clone)]
@@ -107,30 +103,29 @@ struct Written<'a> {
 
 pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
     use_threads(args.threads);
-    let split = match args.split {
-        Part::Train => Split::Train,
-        Part::Valid => Split::Valid,
-        Part::Test => Split::Test,
-    };
-    let run = Run::open(&args.run)?;
-    let dataset = run.recipe().dataset()?;
+    let split = Split::from(args.split);
+    let run = args.run.open()?;
+    let dataset = read_dataset(run.recipe())?;
     let explainer = Explainer::open(&run, &dataset, &Device::flex())?;
     let number = explainer.graph(split, args.graph)?;
     explainer.check(number, args.node, args.layer, args.head)?;
     if args.check {
         let config =
             CheckConfig { split, graphs: args.graphs as usize, seed: args.seed, layer: args.layer, head: args.head };
-        let report = explainer.check_attention(&config);
+        let mut progress = FileProgress::counting("checking");
+        let report = explainer.check_attention(&config, &mut |done, total| progress.show(done, total, ""));
+        progress.finish();
         printer.data(&report, || table(&report));
     }
     if let Some(out) = &args.out {
-        write(&args, out, &explainer, number, printer)?;
+        write(&args, &run, out, &explainer, number, printer)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn write(
     args: &ExplainArgs,
+    run: &Run,
     out: &Output,
     explainer: &Explainer<'_>,
     number: usize,
@@ -149,10 +144,12 @@ fn write(
         Format::Json => trace.to_json().into_bytes(),
         Format::Npz => trace.to_npz(),
     };
-    std::fs::write(&out.path, content).with_context(|| format!("cannot write `{}`", out.path.display()))?;
+    let new = NewFile::create(&out.path, true)?;
+    new.file().write_all(&content).map_err(PredictError::Output)?;
+    new.keep()?;
     let outcome = picture::headline(&trace, shown);
     let written = Written {
-        run: &args.run,
+        run: run.directory(),
         graph: number,
         rows: &trace.rows,
         node,

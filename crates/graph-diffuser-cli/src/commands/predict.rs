@@ -8,11 +8,10 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use graph_diffuser::Device;
 use graph_diffuser::predict::{Counts, NewFile, OnInvalid, PredictError, Predictor, Reading, Told, predict_rows};
-use graph_diffuser::run::Run;
 use graph_diffuser_data::input::Input;
 use serde::Serialize;
 
-use crate::args::use_threads;
+use crate::args::{RunArgs, use_threads};
 use crate::interrupt::stop_flag;
 use crate::printer::{Misuse, Printer};
 use crate::progress::FileProgress;
@@ -36,8 +35,8 @@ pub(crate) struct PredictArgs {
 /// What goes through a model, and where to.
 #[derive(Debug, Args)]
 pub(super) struct RowArgs {
-    /// Directory written by `graph-diffuser train`
-    run: PathBuf,
+    #[command(flatten)]
+    run: RunArgs,
     /// Table with a column of SMILES, or graphs as JSON lines; gzip or not
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
@@ -119,7 +118,8 @@ impl RowArgs {
     ) -> anyhow::Result<ExitCode> {
         let threads = use_threads(self.threads);
         let stop = stop_flag();
-        let predictor = Predictor::open(&Run::open(&self.run)?, &Device::flex())?;
+        let run = self.run.open()?;
+        let predictor = Predictor::open(&run, &Device::flex())?;
         let smiles = self.smiles.as_deref().or(predictor.smiles_column());
         let input = Input::open(&self.input, predictor.input(), predictor.schema(), smiles);
         let on_invalid = match self.on_invalid {
@@ -171,7 +171,8 @@ impl RowArgs {
         if output == "-" {
             printer.note(&text());
         } else {
-            let Self { run, input, output, .. } = self;
+            let Self { input, output, .. } = self;
+            let run = run.directory().to_owned();
             printer.data(&Predicted { run, input, output, counts, seconds, graphs_per_second }, text);
         }
         Ok(ExitCode::SUCCESS)

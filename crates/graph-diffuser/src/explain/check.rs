@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use graph_diffuser_data::meter::Progress;
 use graph_diffuser_data::{Features, Graph, Seeds, Split, Stream, TargetSchema};
 use serde::Serialize;
 
@@ -133,13 +134,14 @@ fn in_line(node: usize, other: usize, columns: usize) -> bool {
 }
 
 impl Explainer<'_> {
-    /// Looks at the first graphs of a split.
-    pub fn check_attention(&self, config: &CheckConfig) -> CheckReport {
+    /// Looks at the first graphs of a split; `progress` is told how many are done, of how many.
+    pub fn check_attention(&self, config: &CheckConfig, progress: &mut Progress<'_>) -> CheckReport {
         let split = self.dataset().split(config.split);
         let numbers = &split[..config.graphs.min(split.len())];
         let mut deletions = Vec::new();
         let mut grids = Vec::new();
-        for &number in numbers {
+        for (done, &number) in numbers.iter().enumerate() {
+            progress(done as u64, numbers.len() as u64);
             deletions.extend(self.delete(number, config));
             if self.dataset().graphs.nodes(number) <= WHOLE_UP_TO {
                 let trace = self.trace(number, &self.usual_rows(number));
