@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use graph_diffuser::Device;
 use graph_diffuser::explain::Explainer;
 use graph_diffuser::predict::{NewFile, PredictError};
@@ -15,7 +15,7 @@ use graph_diffuser::run::Run;
 use graph_diffuser_data::Split;
 use serde::Serialize;
 
-use crate::args::use_threads;
+use crate::args::{Part, RunArgs, use_threads};
 use crate::explorer::{Explorer, export, server};
 use crate::interrupt::stop_flag;
 use crate::printer::{Misuse, Printer};
@@ -24,14 +24,14 @@ use crate::progress::read_dataset;
 /// Explore in a browser what a trained model looks at
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    graph-diffuser explore runs/grid-quick-s0                          then open the printed address\n  \
+    graph-diffuser explore --pretrained grid                           then open the printed address\n  \
     graph-diffuser explore runs/zinc-s0 --split valid --port 9000\n  \
     graph-diffuser explore runs/zinc-s0 --export zinc.html --graphs 50\n\n\
     The page is served to browsers on this machine alone, until Ctrl-C. Choose a graph and a node; type a SMILES, or \
     recolour a cell. The exported file needs neither the program nor a network, but can predict nothing new.")]
 pub(crate) struct ExploreArgs {
-    /// Directory written by `graph-diffuser train`
-    run: PathBuf,
+    #[command(flatten)]
+    run: RunArgs,
     /// Which part of the dataset
     #[arg(long, value_enum, default_value_t = Part::Test)]
     split: Part,
@@ -50,13 +50,6 @@ pub(crate) struct ExploreArgs {
     /// Threads to compute with; results do not depend on it [default: all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Part {
-    Train,
-    Valid,
-    Test,
 }
 
 /// Where the page is, for `--json`.
@@ -80,28 +73,24 @@ struct Exported<'a> {
 
 pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
     use_threads(args.threads);
-    let split = match args.split {
-        Part::Train => Split::Train,
-        Part::Valid => Split::Valid,
-        Part::Test => Split::Test,
-    };
-    let run = Run::open(&args.run)?;
+    let split = args.split.into();
+    let run = args.run.open()?;
     let dataset = read_dataset(run.recipe())?;
     let explainer = Explainer::open(&run, &dataset, &Device::flex())?;
-    let name = args.run.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let name = run.directory().file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     match &args.export {
         Some(file) => {
             let most = args.graphs.map_or(export::USUAL_GRAPHS, |graphs| graphs as usize);
-            write(&args, file, split, Explorer::new(&explainer, name, split, most), printer)
+            write(&args, &run, file, Explorer::new(&explainer, name, split, most), printer)
         }
-        None => serve(&args, split, Explorer::new(&explainer, name, split, usize::MAX), printer),
+        None => serve(&args, &run, Explorer::new(&explainer, name, split, usize::MAX), printer),
     }
 }
 
 fn write(
     args: &ExploreArgs,
+    run: &Run,
     file: &Path,
-    split: Split,
     mut explorer: Explorer<'_>,
     printer: &mut Printer,
 ) -> anyhow::Result<ExitCode> {
@@ -114,27 +103,21 @@ fn write(
     new.file().write_all(page.html.as_bytes()).map_err(PredictError::Output)?;
     new.keep()?;
     let (graphs, bytes) = (page.graphs, page.html.len());
-    printer.data(&Exported { run: &args.run, split, graphs, file, bytes }, || {
+    printer.data(&Exported { run: run.directory(), split: args.split.into(), graphs, file, bytes }, || {
         format!("wrote {}: {graphs} graphs, {:.1} MB", file.display(), bytes as f64 / 1e6)
     });
     Ok(ExitCode::SUCCESS)
 }
 
 /// Answers until Ctrl-C; between questions, graphs are scored for the list.
-fn serve(
-    args: &ExploreArgs,
-    split: Split,
-    mut explorer: Explorer<'_>,
-    printer: &mut Printer,
-) -> anyhow::Result<ExitCode> {
+fn serve(args: &ExploreArgs, run: &Run, mut explorer: Explorer<'_>, printer: &mut Printer) -> anyhow::Result<ExitCode> {
     let stop = stop_flag();
     let listener = server::listen(args.port)?;
     let address = format!("http://{}/", listener.local_addr()?);
     let questions = server::start(listener)?;
     let graphs = explorer.numbers().len();
-    printer.data(&Serving { run: &args.run, split, graphs, address: address.clone() }, || {
-        format!("{address}\n{graphs} graphs of {}; Ctrl-C ends it", args.run.display())
-    });
+    let serving = Serving { run: run.directory(), split: args.split.into(), graphs, address: address.clone() };
+    printer.data(&serving, || format!("{address}\n{graphs} graphs of {}; Ctrl-C ends it", run.directory().display()));
     let mut to_score = true;
     while !stop.load(Ordering::SeqCst) {
         let patience = Duration::from_millis(if to_score { 0 } else { 100 });

@@ -50,7 +50,7 @@ function verdict(known, node, tag) {
         const [predicted, target] = [outcome.predicted[node], outcome.targets[node]];
         compared(className(outcome, predicted), className(outcome, target), predicted === target);
       }
-      line.append(make("span", { className: "quiet", text: `${right} of ${known.nodes} nodes of the graph right` }));
+      if (tag !== "B") line.append(make("span", { className: "quiet", text: `${right} of ${known.nodes} nodes of the graph right` }));
       return line;
     }
     case "graph_values": {
@@ -83,6 +83,7 @@ function verdict(known, node, tag) {
       break;
     }
   }
+  about.textContent = `attention of node ${known.name(node)}`;
   line.append(about);
   return line;
 }

@@ -241,6 +241,7 @@ function render() {
     equations = letters.map(buildEquation);
   }
   document.body.classList.toggle("compared", pair.length > 1);
+  document.body.classList.toggle("of-grid", known.graph.structure.kind === "grid");
   const parts = pair.map((one) => known.parts(one, state.layer, state.head));
   equations.forEach((equation, place) => {
     for (const { part, picture, note } of equation.pictures) {
@@ -308,7 +309,7 @@ function renderWalk(node) {
   const scale = Math.max(1e-9, ...walk);
   walkPicture.heat(walk, scale);
   walkPicture.halo(node, "first");
-  $("walk-note").textContent = `a walk from the node is here; most ${percent(scale)}`;
+  $("walk-note").textContent = `where a walk is, at most ${percent(scale)}`;
   walkPicture.describe(`Where a walk from node ${known.name(node)} is after ${state.step} steps: most ${percent(scale)} at one node`);
 }
 
