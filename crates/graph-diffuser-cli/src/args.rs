@@ -10,7 +10,8 @@ use graph_diffuser::run::{Run, RunError};
 use graph_diffuser_data::Split;
 
 use crate::commands::{
-    BenchArgs, DataArgs, EvalArgs, ExplainArgs, ExportArgs, PredictArgs, RecipeArgs, ReportArgs, SweepArgs, TrainArgs,
+    BenchArgs, DataArgs, EvalArgs, ExplainArgs, ExploreArgs, ExportArgs, PredictArgs, RecipeArgs, ReportArgs,
+    SweepArgs, TrainArgs,
 };
 
 /// Graph Transformers whose attention is directed by learned diffusion
@@ -42,6 +43,7 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     Predict(PredictArgs),
     Explain(ExplainArgs),
+    Explore(ExploreArgs),
     Export(ExportArgs),
     Recipe(RecipeArgs),
     Report(ReportArgs),

@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod explorer;
 mod interrupt;
 mod printer;
 mod progress;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Predict(args) => commands::predict(args, &mut printer),
         Command::Export(args) => commands::export(args, &mut printer),
         Command::Explain(args) => commands::explain(args, &mut printer),
+        Command::Explore(args) => commands::explore(args, &mut printer),
         Command::Recipe(args) => commands::recipe(args, &mut printer),
         Command::Report(args) => commands::report(args, &mut printer),
         Command::Bench(args) => Ok(commands::bench(args, &mut printer)),

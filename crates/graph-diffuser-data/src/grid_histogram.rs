@@ -138,7 +138,7 @@ pub fn edges(rows: usize, columns: usize) -> Vec<[u32; 2]> {
 }
 
 /// For each node the number of other nodes of its row or column that share its colour.
-fn labels(colours: &[u32], columns: usize) -> Vec<u32> {
+pub fn labels(colours: &[u32], columns: usize) -> Vec<u32> {
     let rows = colours.len() / columns;
     let mut labels = Vec::with_capacity(colours.len());
     for (node, &colour) in colours.iter().enumerate() {

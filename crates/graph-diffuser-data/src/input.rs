@@ -20,7 +20,7 @@ use crate::json_lines::{GraphStream, JsonFault, StreamedGraph};
 use crate::molecule::{Molecule, MoleculeFault};
 use crate::number_rows::Counted;
 use crate::problem::{Fault, Problem};
-use crate::table::{columns::smiles_column, molecule_of};
+use crate::table::columns::smiles_column;
 
 /// Rows of a chunk: enough to keep many threads busy.
 const CHUNK_ROWS: usize = 2048;
@@ -40,6 +40,15 @@ pub enum InputKind {
 }
 
 impl InputKind {
+    /// The graph of a SMILES, with targets that say nothing.
+    ///
+    /// # Errors
+    /// Where it is no molecule, or has atoms or bonds that the features do not know.
+    pub fn molecule(self, smiles: &str, targets: TargetSchema) -> Result<Graph, MoleculeFault> {
+        let graph = self.of_molecule(&Molecule::from_smiles(smiles.trim())?)?;
+        Ok(Graph { targets: targets.unknown(graph.nodes), ..graph })
+    }
+
     /// The graph of a molecule; a kind that is not of molecules has none.
     fn of_molecule(self, molecule: &Molecule) -> Result<Graph, MoleculeFault> {
         match self {
@@ -243,12 +252,9 @@ fn molecule_row(
             return InputRow { text, ends_file: ends_file(&problem), graph: Err(problem) };
         }
     };
-    let graph = molecule_of(path, &record, smiles, names).and_then(|molecule| {
-        let graph = kind
-            .of_molecule(&molecule)
-            .map_err(|fault| Problem::new(path, fault).at_line(record.line).in_column(names[smiles].clone()))?;
-        Ok(Graph { targets: targets.unknown(graph.nodes), ..graph })
-    });
+    let graph = kind
+        .molecule(&record.fields[smiles], targets)
+        .map_err(|fault| Problem::new(path, fault).at_line(record.line).in_column(names[smiles].clone()));
     let Record { line, raw, mut fields } = record;
     let name = Some(std::mem::take(&mut fields[smiles]));
     InputRow { text: RowText { line, bytes: raw, name }, graph, ends_file: false }

@@ -2,7 +2,11 @@
 
 use burn::module::Module as _;
 use burn::tensor::{DType, Device, Tensor};
-use graph_diffuser_data::{Dataset, Features, Graph, Split, TargetSchema, Targets};
+use graph_diffuser_data::input::InputKind;
+use graph_diffuser_data::molecule::MoleculeFault;
+use graph_diffuser_data::{
+    Dataset, Fault as _, FeatureSchema, Features, Graph, Split, TargetSchema, Targets, grid_histogram,
+};
 
 use crate::batch::{Batcher, GraphBatch, RowBlocks};
 use crate::model::GraphDiffuser;
@@ -13,7 +17,7 @@ use crate::task::sub_tokens::predicted_words;
 use crate::transformer::Scores;
 
 use super::atoms;
-use super::trace::{AttentionTrace, HeadAttention, LayerAttention, Matrix, Outcome, TracedGraph};
+use super::trace::{AttentionTrace, HeadAttention, LayerAttention, Matrix, Outcome, Structure, TracedGraph};
 
 /// Graphs of up to so many nodes are traced whole; of larger ones only the asked rows. All rows of such a graph
 /// are some 10 MB of JSON a layer of four heads.
@@ -32,7 +36,7 @@ pub enum ExplainError {
     /// A number beyond what there is.
     #[error("there is no {what} {number}: {whose} has {what}s 0 to {last}")]
     OutOfRange {
-        /// `graph`, `node`, `layer` or `head`.
+        /// `graph`, `node`, `layer`, `head` or `colour`.
         what: &'static str,
         /// What was asked for.
         number: usize,
@@ -41,6 +45,21 @@ pub enum ExplainError {
         /// The last there is.
         last: usize,
     },
+    /// The nodes have no colours that could be changed.
+    #[error("graph {number} is no coloured grid, so nothing in it can be recoloured")]
+    NoColours {
+        /// Number of the graph.
+        number: usize,
+    },
+    /// The model knows no molecules.
+    #[error("`{recipe}` was not trained on molecules that a SMILES says all about")]
+    NoMolecules {
+        /// Name of the recipe.
+        recipe: String,
+    },
+    /// The molecule cannot be read, or the model does not know its atoms.
+    #[error(transparent)]
+    Molecule(#[from] MoleculeFault),
     /// The run cannot be used.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -52,6 +71,12 @@ impl ExplainError {
         match self {
             Self::NoAttention { .. } => Some("choose a run whose recipe has `model.layers` above 0".into()),
             Self::OutOfRange { what, last, .. } => Some(format!("give a {what} between 0 and {last}")),
+            Self::NoColours { .. } => Some("choose a graph of a run on grids".into()),
+            Self::NoMolecules { .. } => {
+                Some("choose a run on ZINC, ogbg-mol, peptides, or molecules of your own".into())
+            }
+            Self::Molecule(MoleculeFault::Empty | MoleculeFault::NoAtoms) => Some("write one such as `CCO`".into()),
+            Self::Molecule(fault) => fault.hint(),
             Self::Run(error) => error.hint(),
         }
     }
@@ -62,8 +87,8 @@ impl ExplainError {
 pub struct Explainer<'a> {
     recipe: &'a Recipe,
     dataset: &'a Dataset,
-    model: GraphDiffuser,
-    batcher: Batcher,
+    pub(super) model: GraphDiffuser,
+    pub(super) batcher: Batcher,
 }
 
 impl<'a> Explainer<'a> {
@@ -156,17 +181,84 @@ impl<'a> Explainer<'a> {
     /// The rows to trace when none are asked for: all, or the telling one of a large graph.
     pub fn usual_rows(&self, number: usize) -> Vec<usize> {
         let nodes = self.dataset.graphs.nodes(number);
-        if nodes <= WHOLE_UP_TO {
+        if self.is_traced_whole(nodes) {
             (0..nodes + usize::from(self.has_cls())).collect()
         } else {
             vec![self.telling_node(number)]
         }
     }
 
+    /// Whether a graph of so many nodes is small enough for all its rows.
+    pub fn is_traced_whole(&self, nodes: usize) -> bool {
+        nodes <= WHOLE_UP_TO
+    }
+
+    /// How many colours a cell of a grid can have; nothing where graphs are not coloured by one category a node.
+    pub fn colours(&self) -> Option<usize> {
+        match &self.dataset.schema.node_features {
+            FeatureSchema::Categorical(sizes) if sizes.len() == 1 => Some(sizes[0]),
+            _ => None,
+        }
+    }
+
+    /// A grid of the dataset with other colours on some cells; where labels count colours, they are counted anew.
+    ///
+    /// # Errors
+    /// Where it is no coloured grid, or there is no such cell or colour.
+    pub fn recoloured(&self, number: usize, cells: &[(usize, u32)]) -> Result<Graph, ExplainError> {
+        let mut graph = self.dataset.graphs.get(number).into_owned();
+        let nodes = graph.nodes;
+        let structure = atoms::structure(&graph, &self.dataset.schema);
+        let (Structure::Grid { columns, .. }, Some(colours)) = (structure, self.colours()) else {
+            return Err(ExplainError::NoColours { number });
+        };
+        let Features::Categorical { values, .. } = &mut graph.node_features else {
+            return Err(ExplainError::NoColours { number });
+        };
+        let counts = |values: &[u32], highest: u32| -> Vec<u32> {
+            grid_histogram::labels(values, columns).into_iter().map(|label| label.min(highest)).collect()
+        };
+        let highest = (self.dataset.schema.targets.outputs() as u32).saturating_sub(1);
+        let counted = matches!(&graph.targets, Targets::NodeClasses(classes) if *classes == counts(values, highest));
+        for &(cell, colour) in cells {
+            for (what, asked, count) in [("node", cell, nodes), ("colour", colour as usize, colours)] {
+                if asked >= count {
+                    let whose = format!("graph {number}");
+                    return Err(ExplainError::OutOfRange { what, number: asked, whose, last: count - 1 });
+                }
+            }
+            values[cell] = colour;
+        }
+        if counted {
+            graph.targets = Targets::NodeClasses(counts(values, highest));
+        }
+        Ok(graph)
+    }
+
+    /// Whether [`Explainer::molecule`] can be asked.
+    pub fn reads_molecules(&self) -> bool {
+        self.recipe.data.input_kind() != InputKind::Graphs
+    }
+
+    /// A molecule as the model is given it; its targets say nothing.
+    ///
+    /// # Errors
+    /// Where it is none, or the model knows no such atoms or no molecules at all.
+    pub fn molecule(&self, smiles: &str) -> Result<Graph, ExplainError> {
+        if !self.reads_molecules() {
+            return Err(ExplainError::NoMolecules { recipe: self.recipe.name.clone() });
+        }
+        Ok(self.recipe.data.input_kind().molecule(smiles, self.dataset.schema.targets)?)
+    }
+
     /// The node with most to tell: the CLS node, the one with the highest class where classes count
     /// something, else the one whose attention in the last layer is the least spread out.
     pub fn telling_node(&self, number: usize) -> usize {
-        let graph = self.dataset.graphs.get(number);
+        self.telling_node_of(&self.dataset.graphs.get(number))
+    }
+
+    /// The same of a graph that need not be of the dataset.
+    pub fn telling_node_of(&self, graph: &Graph) -> usize {
         if self.has_cls() {
             return graph.nodes;
         }
@@ -185,7 +277,7 @@ impl<'a> Explainer<'a> {
             graph.edges.iter().for_each(|edge| degrees[edge[0] as usize] += 1.0);
             return first_of_most(&mut degrees.into_iter());
         }
-        let trace = self.trace(number, &(0..graph.nodes).collect::<Vec<_>>());
+        let trace = self.trace_graph(graph, 0, &(0..graph.nodes).collect::<Vec<_>>());
         let last = &trace.layers[trace.layers.len() - 1].mean.attention;
         let plain = |weight: &f32| f64::from(*weight);
         let focus = |row: &Vec<f32>| row.iter().map(plain).map(|weight| weight * weight.max(1e-30).ln()).sum::<f64>();
@@ -197,7 +289,8 @@ impl<'a> Explainer<'a> {
         self.trace_graph(&self.dataset.graphs.get(number), number, rows)
     }
 
-    fn trace_graph(&self, graph: &Graph, number: usize, rows: &[usize]) -> AttentionTrace {
+    /// The same of a graph that need not be of the dataset; `number` is what the trace calls it.
+    pub fn trace_graph(&self, graph: &Graph, number: usize, rows: &[usize]) -> AttentionTrace {
         // The model takes the CLS node last, and wants a node beside it.
         let mut rows: Vec<usize> = rows.to_vec();
         rows.sort_unstable();
@@ -238,7 +331,10 @@ impl<'a> Explainer<'a> {
                 };
                 (0..own).map(from).collect()
             }),
-            outcome: self.outcome(graph, output, &rows[..own]),
+            outcome: {
+                let [_, columns] = output.dims();
+                self.outcome(graph, &host(output), columns, &rows[..own])
+            },
             rows,
         }
     }
@@ -265,9 +361,8 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    fn outcome(&self, graph: &Graph, output: Tensor<2>, rows: &[usize]) -> Outcome {
-        let [_, columns] = output.dims();
-        let values = host(output);
+    /// What the rows of the output mean; links are told from the nodes `rows`.
+    pub(super) fn outcome(&self, graph: &Graph, values: &[f32], columns: usize, rows: &[usize]) -> Outcome {
         let matrix: Matrix = values.chunks(columns).map(|row| self.readable(row)).collect();
         let (names, classes) = (self.dataset.schema.names.targets.clone(), self.dataset.schema.names.classes.clone());
         let known = |values: &[f32]| values.iter().map(|value| (!value.is_nan()).then_some(*value)).collect();
@@ -295,7 +390,7 @@ impl<'a> Explainer<'a> {
             }
             (Targets::SubTokens(words), _) => {
                 let positions = values.len() / columns;
-                let predicted = predicted_words(&values, columns, positions).concat();
+                let predicted = predicted_words(values, columns, positions).concat();
                 Outcome::Words { predicted, targets: words.clone(), names: classes }
             }
             (Targets::Links(pairs), _) => {
@@ -322,7 +417,7 @@ fn layer(parts: &AttentionParts) -> LayerAttention {
     LayerAttention::new(heads(&parts.attention).into_iter().enumerate().map(of_head).collect())
 }
 
-fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+pub(super) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().iter::<f32>().collect()
 }
 

@@ -13,8 +13,10 @@ mod letters;
 mod molecule_layout;
 pub mod picture;
 mod png;
+mod scores;
 mod trace;
 
 pub use canvas::Canvas;
 pub use explainer::{ExplainError, Explainer};
+pub use scores::GraphScore;
 pub use trace::{AttentionTrace, HeadAttention, LayerAttention, Matrix, Outcome, Structure, TracedGraph};

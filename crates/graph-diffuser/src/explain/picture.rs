@@ -23,7 +23,7 @@ const VERMILLION: Colour = [0xd5, 0x5e, 0x00];
 const MOST_NODES: usize = 500;
 
 /// From nothing to the most: lightness falls evenly.
-const RAMP: [Colour; 6] = [
+pub const RAMP: [[u8; 3]; 6] = [
     [0xf7, 0xfb, 0xff],
     [0xcf, 0xe1, 0xf2],
     [0x94, 0xc4, 0xdf],
@@ -117,23 +117,9 @@ struct Sheet<'a> {
 impl<'a> Sheet<'a> {
     fn new(trace: &'a AttentionTrace, view: View, attention: &[f32]) -> Self {
         let nodes = trace.graph.nodes;
-        let mut shown: Vec<usize> = (0..nodes).collect();
-        if nodes > MOST_NODES {
-            shown.sort_by(|&left, &right| {
-                (right == view.node)
-                    .cmp(&(left == view.node))
-                    .then(attention[right].total_cmp(&attention[left]))
-                    .then(left.cmp(&right))
-            });
-            shown.truncate(MOST_NODES);
-            shown.sort_unstable();
-        }
-        let mut places = laid_out(trace, &shown);
-        if trace.cls {
-            let (low, high) = layout::bounds(&places);
-            shown.push(nodes);
-            places.push([high[0] + 1.5, f64::midpoint(low[1], high[1])]);
-        }
+        let shown =
+            if nodes > MOST_NODES { most_attended(nodes, &[view.node], attention) } else { (0..nodes).collect() };
+        let Placed { nodes: shown, places } = placed(trace, shown);
         // As large as the panel allows, not larger than needed.
         let (low, high) = layout::bounds(&places);
         let (across, down) = (high[0] - low[0] + 1.0, high[1] - low[1] + 1.0);
@@ -262,7 +248,7 @@ impl<'a> Sheet<'a> {
             let others = weights.iter().enumerate().filter(|(node, _)| *node != self.view.node);
             others.map(|(_, weight)| *weight).fold(1e-9, f32::max)
         });
-        let categories = self.categories();
+        let categories = fills(self.trace);
         for (&node, &place) in self.shown.iter().zip(&places) {
             let fill = match (panel.weights, most) {
                 (Some(weights), Some(most)) => shade(f64::from(weights[node] / most)),
@@ -300,21 +286,6 @@ impl<'a> Sheet<'a> {
         canvas.text([place[0], place[1] + 0.36 * size], size, Anchor::Middle, ink, &label);
     }
 
-    /// A fill for each node that has a category.
-    fn categories(&self) -> Vec<Option<Colour>> {
-        let graph = &self.trace.graph;
-        let mut known: Vec<&String> = graph.labels.iter().collect();
-        known.sort();
-        known.dedup();
-        // Labels that are all different are numbers of nodes, and say nothing of their kind.
-        let by_category = !graph.node_features.is_empty() && known.len() < graph.nodes.max(2);
-        let fill = |label: &String| match &graph.structure {
-            Structure::Molecule { .. } => Some(atom_fill(label)),
-            _ => known.binary_search(&label).ok().filter(|_| by_category).map(|place| FILLS[place % FILLS.len()]),
-        };
-        graph.labels.iter().map(fill).collect()
-    }
-
     /// What the rings mean.
     fn marks(&self, canvas: &mut Canvas, [left, y]: Point) {
         canvas.disc([left + 10.0, y], 7.0, [0xf4, 0xf4, 0xf4]);
@@ -325,6 +296,77 @@ impl<'a> Sheet<'a> {
             canvas.text([left + 240.0, y + 5.0], 15.0, Anchor::Start, INK, "what its label counts");
         }
     }
+}
+
+/// Nodes that are drawn, and where they stand.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Placed {
+    /// From small to large; the number of nodes stands for the CLS node.
+    pub nodes: Vec<usize>,
+    /// Their places, neighbours about one apart.
+    pub places: Vec<Point>,
+}
+
+impl Placed {
+    /// Places of all nodes, or of a large graph of those that its rows attend to most.
+    pub fn of(trace: &AttentionTrace) -> Self {
+        let nodes = trace.graph.nodes;
+        if nodes <= MOST_NODES {
+            return placed(trace, (0..nodes).collect());
+        }
+        let mut most = vec![0.0_f32; nodes + usize::from(trace.cls)];
+        for layer in &trace.layers {
+            for row in &layer.mean.attention {
+                most.iter_mut().zip(row).for_each(|(most, weight)| *most = most.max(*weight));
+            }
+        }
+        placed(trace, most_attended(nodes, &trace.rows, &most))
+    }
+}
+
+/// As many nodes as are drawn of a large graph, `kept` among them, by how much they are attended to.
+fn most_attended(nodes: usize, kept: &[usize], attention: &[f32]) -> Vec<usize> {
+    let mut shown: Vec<usize> = (0..nodes).collect();
+    shown.sort_by(|left, right| {
+        (kept.contains(right))
+            .cmp(&kept.contains(left))
+            .then(attention[*right].total_cmp(&attention[*left]))
+            .then(left.cmp(right))
+    });
+    shown.truncate(MOST_NODES);
+    shown.sort_unstable();
+    shown
+}
+
+/// The CLS node stands beside the others.
+fn placed(trace: &AttentionTrace, shown: Vec<usize>) -> Placed {
+    let (mut nodes, mut places) = (shown, Vec::new());
+    places.extend(laid_out(trace, &nodes));
+    if trace.cls {
+        let (low, high) = layout::bounds(&places);
+        nodes.push(trace.graph.nodes);
+        places.push([high[0] + 1.5, f64::midpoint(low[1], high[1])]);
+    }
+    Placed { nodes, places }
+}
+
+/// A fill for each node that has a category; a letter says which it is.
+pub fn fills(trace: &AttentionTrace) -> Vec<Option<[u8; 3]>> {
+    let graph = &trace.graph;
+    let mut known: Vec<&String> = graph.labels.iter().collect();
+    known.sort();
+    known.dedup();
+    // Labels that are all different are numbers of nodes, and say nothing of their kind.
+    let by_category = !graph.node_features.is_empty() && known.len() < graph.nodes.max(2);
+    let fill = |(node, label): (usize, &String)| match (&graph.structure, graph.node_features.get(node)) {
+        (Structure::Molecule { .. }, _) => Some(atom_fill(label)),
+        // A colour looks the same in every grid, whichever others there are.
+        (Structure::Grid { .. }, Some(features)) if by_category && features.len() == 1 => {
+            Some(category_fill(features[0] as usize))
+        }
+        _ => known.binary_search(&label).ok().filter(|_| by_category).map(category_fill),
+    };
+    graph.labels.iter().enumerate().map(fill).collect()
 }
 
 /// Places of the nodes that are shown.
@@ -373,6 +415,11 @@ fn bond(canvas: &mut Canvas, from: Point, to: Point, lines: u8, width: f64, colo
         }
         _ => line(0.0, width),
     }
+}
+
+/// A tint for a category.
+pub fn category_fill(category: usize) -> [u8; 3] {
+    FILLS[category % FILLS.len()]
 }
 
 /// Usual tints of elements.
@@ -424,7 +471,7 @@ fn shade(share: f64) -> Colour {
 }
 
 /// Three digits that count, without a tail of zeros.
-fn number(value: f32) -> String {
+pub(super) fn number(value: f32) -> String {
     let value = f64::from(value);
     if value == 0.0 {
         return "0".into();
@@ -437,7 +484,7 @@ fn number(value: f32) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-fn short(text: &str, most: usize) -> String {
+pub(super) fn short(text: &str, most: usize) -> String {
     if text.chars().count() <= most { text.to_owned() } else { text.chars().take(most - 1).chain(['.']).collect() }
 }
 
