@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 /// Most graphs that are listed: more would only be slow to sort and to scroll.
 const LISTED: usize = 10_000;
 
+/// Most nodes of a graph that are drawn; beyond it, setting them in their places takes longer than people wait.
+const DRAWN: usize = 256;
+
 /// What the page can ask.
 #[derive(Debug)]
 pub(crate) enum Question {
@@ -176,7 +179,7 @@ impl<'a> Explorer<'a> {
         let counted = check::counted(&trace, 0)
             .map(|_| trace.rows.iter().map(|&row| check::counted(&trace, row).unwrap_or_default()).collect());
         let drawing = question.places.then(|| {
-            let Placed { nodes, places } = Placed::of(&trace);
+            let Placed { nodes, places } = Placed::of(&trace, DRAWN);
             let fills = picture::fills(&trace).into_iter().map(|fill| fill.map(hex)).collect();
             let round = |number: f64| (number * 1000.0).round() / 1000.0;
             Drawing { nodes, places: places.into_iter().map(|place| place.map(round)).collect(), fills }

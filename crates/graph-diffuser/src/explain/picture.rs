@@ -117,8 +117,11 @@ struct Sheet<'a> {
 impl<'a> Sheet<'a> {
     fn new(trace: &'a AttentionTrace, view: View, attention: &[f32]) -> Self {
         let nodes = trace.graph.nodes;
-        let shown =
-            if nodes > MOST_NODES { most_attended(nodes, &[view.node], attention) } else { (0..nodes).collect() };
+        let shown = if nodes > MOST_NODES {
+            most_attended(nodes, MOST_NODES, &[view.node], attention)
+        } else {
+            (0..nodes).collect()
+        };
         let Placed { nodes: shown, places } = placed(trace, shown);
         // As large as the panel allows, not larger than needed.
         let (low, high) = layout::bounds(&places);
@@ -308,10 +311,10 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// Places of all nodes, or of a large graph of those that its rows attend to most.
-    pub fn of(trace: &AttentionTrace) -> Self {
+    /// Places of all nodes, or of the `count` that the rows of the trace attend to most.
+    pub fn of(trace: &AttentionTrace, count: usize) -> Self {
         let nodes = trace.graph.nodes;
-        if nodes <= MOST_NODES {
+        if nodes <= count {
             return placed(trace, (0..nodes).collect());
         }
         let mut most = vec![0.0_f32; nodes + usize::from(trace.cls)];
@@ -320,12 +323,12 @@ impl Placed {
                 most.iter_mut().zip(row).for_each(|(most, weight)| *most = most.max(*weight));
             }
         }
-        placed(trace, most_attended(nodes, &trace.rows, &most))
+        placed(trace, most_attended(nodes, count, &trace.rows, &most))
     }
 }
 
-/// As many nodes as are drawn of a large graph, `kept` among them, by how much they are attended to.
-fn most_attended(nodes: usize, kept: &[usize], attention: &[f32]) -> Vec<usize> {
+/// The `count` nodes that are attended to most, and `kept` among them.
+fn most_attended(nodes: usize, count: usize, kept: &[usize], attention: &[f32]) -> Vec<usize> {
     let mut shown: Vec<usize> = (0..nodes).collect();
     shown.sort_by(|left, right| {
         (kept.contains(right))
@@ -333,7 +336,7 @@ fn most_attended(nodes: usize, kept: &[usize], attention: &[f32]) -> Vec<usize> 
             .then(attention[*right].total_cmp(&attention[*left]))
             .then(left.cmp(right))
     });
-    shown.truncate(MOST_NODES);
+    shown.truncate(count);
     shown.sort_unstable();
     shown
 }
