@@ -102,11 +102,12 @@ async function open(rows = []) {
 /** Makes sure that the rows of some nodes are here. */
 async function need(graph, nodes) {
   const wanted = [...new Set(nodes)].filter((node) => node !== null);
-  const missing = wanted.filter((node) => !graph.rows.has(node));
+  // Of a large graph only some nodes are drawn: those near the asked rows and those that they attend to.
+  const isPart = graph.drawing.nodes.length < graph.nodes;
+  const missing = wanted.filter((node) => !graph.rows.has(node) || (isPart && !graph.drawing.nodes.includes(node)));
   if (!missing.length) return;
-  // Of a large graph only some nodes are drawn: those that the asked rows attend to.
-  graph.add(await busily(() => source.trace(graph.what, graph.whole ? missing : wanted, !graph.whole)));
-  if (!graph.whole && graph === known) build();
+  graph.add(await busily(() => source.trace(graph.what, isPart ? wanted : missing, isPart)));
+  if (isPart && graph === known) build();
 }
 
 /** Fetches the other rows of a small graph, so that the pictures follow the pointer at once. */
@@ -287,7 +288,7 @@ function renderGraph(pair) {
   });
   const byWeight = state.weights && known.edgeWeights !== null;
   const [low, high] = graphPicture.thicken(byWeight);
-  const drawn = known.drawing.nodes.length < known.nodes ? `${known.drawing.nodes.length} of ${known.nodes} nodes, the most attended; ` : "";
+  const drawn = known.drawing.nodes.length < known.nodes ? `${known.drawing.nodes.length} of ${known.nodes} nodes; ` : "";
   const weights = known.edgeWeights === null || !Number.isFinite(low) ? "" : high - low > 1e-4 ? `edge weights ${short(low)} to ${short(high)}` : `all edges weigh ${short(high)}`;
   $("graph-note").textContent = state.colours.size
     ? `${state.colours.size} recoloured: ${changed.length} ${changed.length === 1 ? "prediction" : "predictions"} changed (dotted)`
