@@ -327,7 +327,7 @@ function renderWords(pair, parts) {
   const bonds = known.graph.structure.kind === "molecule";
   $("size").textContent = `${known.nodes} ${bonds ? "atoms" : "nodes"}, ${neighbours(known).length} ${bonds ? "bonds" : "edges"}`;
   $("verdicts").replaceChildren(...pair.map((node, place) => verdict(known, node, pair.length > 1 ? "AB"[place] : null)));
-  $("counted-key").hidden = !known.counted(pair[0]).length;
+  $("counted-key").hidden = !pair.some((node) => known.counted(node).length);
   $("outcome").replaceChildren(outcomeDetails(known, pair[0], choose));
   $("details-title").textContent = ["node_classes", "links"].includes(known.outcome.kind) ? `Prediction for node ${known.name(pair[0])}` : "Prediction";
   $("most").replaceChildren(...mostAttended(known, pair[0], parts[0].attention, choose));
