@@ -98,8 +98,12 @@ fn write(
         let what = format!("`{}` would be a page that no browser takes for one", file.display());
         return Err(Misuse { what, hint: "give the file a name that ends in .html" }.into());
     }
+    let stop = stop_flag();
     let new = NewFile::create(file, args.force)?;
-    let page = export::export(&mut explorer, args.graphs.is_none())?;
+    let Some(page) = export::export(&mut explorer, args.graphs.is_none(), &stop)? else {
+        printer.note("stopped: nothing was written");
+        return Ok(ExitCode::from(130));
+    };
     new.file().write_all(page.html.as_bytes()).map_err(PredictError::Output)?;
     new.keep()?;
     let (graphs, bytes) = (page.graphs, page.html.len());

@@ -1,5 +1,7 @@
 //! The explorer as one file that needs no server and no network.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use graph_diffuser::explain::ExplainError;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -20,12 +22,22 @@ pub(crate) struct Export {
     pub(crate) graphs: usize,
 }
 
-/// Writes the page with the listed graphs in it; where `as_fits`, with as many as make no file too large.
-pub(crate) fn export(explorer: &mut Explorer<'_>, as_fits: bool) -> Result<Export, ExplainError> {
-    while explorer.score_some() {}
+/// The page with the listed graphs in it; where `as_fits`, with as many as make no file too large.
+///
+/// Nothing where `stop` was set before it was done.
+pub(crate) fn export(
+    explorer: &mut Explorer<'_>,
+    as_fits: bool,
+    stop: &AtomicBool,
+) -> Result<Option<Export>, ExplainError> {
+    let stopped = || stop.load(Ordering::SeqCst);
+    while !stopped() && explorer.score_some() {}
     let mut traces = Vec::new();
     let mut bytes = 0;
     for &number in explorer.numbers() {
+        if stopped() {
+            return Ok(None);
+        }
         let trace = packed_graph(explorer, number)?;
         bytes += trace.len();
         if as_fits && bytes > USUAL_BYTES && !traces.is_empty() {
@@ -46,7 +58,7 @@ pub(crate) fn export(explorer: &mut Explorer<'_>, as_fits: bool) -> Result<Expor
     }
     scores["all"] = json!(kept.len());
     let data = format!("{{\"run\":{introduction},\"scores\":{scores},\"traces\":[{}]}}", traces.join(","));
-    Ok(Export { html: assemble(&data), graphs: kept.len() })
+    Ok(Some(Export { html: assemble(&data), graphs: kept.len() }))
 }
 
 fn packed_graph(explorer: &Explorer<'_>, number: usize) -> Result<String, ExplainError> {

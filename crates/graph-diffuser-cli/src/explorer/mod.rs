@@ -10,12 +10,17 @@ pub(crate) mod server;
 use std::collections::VecDeque;
 
 use graph_diffuser::explain::picture::{self, Placed};
-use graph_diffuser::explain::{AttentionTrace, ExplainError, Explainer, GraphScore, check};
+use graph_diffuser::explain::{AttentionTrace, ExplainError, Explainer, GraphScore, Structure, check};
 use graph_diffuser_data::{Graph, Split};
 use serde::{Deserialize, Serialize};
 
 /// Most graphs that are listed: more would only be slow to sort and to scroll.
 const LISTED: usize = 10_000;
+
+/// Most nodes of a graph that are drawn; beyond it, setting them in their places takes longer than people wait.
+const DRAWN: usize = 256;
+/// The same of a molecule, whose places are found faster.
+const DRAWN_ATOMS: usize = 500;
 
 /// What the page can ask.
 #[derive(Debug)]
@@ -176,7 +181,8 @@ impl<'a> Explorer<'a> {
         let counted = check::counted(&trace, 0)
             .map(|_| trace.rows.iter().map(|&row| check::counted(&trace, row).unwrap_or_default()).collect());
         let drawing = question.places.then(|| {
-            let Placed { nodes, places } = Placed::of(&trace);
+            let is_molecule = matches!(trace.graph.structure, Structure::Molecule { .. });
+            let Placed { nodes, places } = Placed::of(&trace, if is_molecule { DRAWN_ATOMS } else { DRAWN });
             let fills = picture::fills(&trace).into_iter().map(|fill| fill.map(hex)).collect();
             let round = |number: f64| (number * 1000.0).round() / 1000.0;
             Drawing { nodes, places: places.into_iter().map(|place| place.map(round)).collect(), fills }

@@ -3,6 +3,7 @@
 //! The server reads and writes no file. It answers requests whose `Host` is this machine and its port, so that a
 //! foreign page cannot reach it under a name of its own, and takes questions from its own page alone.
 
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::mpsc;
 
@@ -18,6 +19,8 @@ use axum::routing::{get, post};
 use graph_diffuser::explain::ExplainError;
 use serde::Serialize;
 use tokio::sync::oneshot;
+
+use crate::printer::Misuse;
 
 use super::{Question, page};
 
@@ -96,7 +99,13 @@ impl Desk {
 pub(crate) fn listen(port: Option<u16>) -> anyhow::Result<TcpListener> {
     let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
     let listener = match port {
-        Some(port) => bind(port).with_context(|| format!("cannot listen on port {port}"))?,
+        Some(port) => bind(port).map_err(|error| match error.kind() {
+            ErrorKind::AddrInUse => {
+                let what = format!("port {port} is taken");
+                anyhow::Error::new(Misuse { what, hint: "give another, or none: one that is free is found" })
+            }
+            _ => anyhow::Error::new(error).context(format!("cannot listen on port {port}")),
+        })?,
         None => bind(USUAL_PORT).or_else(|_| bind(0)).context("cannot listen on any port")?,
     };
     listener.set_nonblocking(true)?;

@@ -117,8 +117,11 @@ struct Sheet<'a> {
 impl<'a> Sheet<'a> {
     fn new(trace: &'a AttentionTrace, view: View, attention: &[f32]) -> Self {
         let nodes = trace.graph.nodes;
-        let shown =
-            if nodes > MOST_NODES { most_attended(nodes, &[view.node], attention) } else { (0..nodes).collect() };
+        let shown = if nodes > MOST_NODES {
+            most_attended(nodes, MOST_NODES, &[view.node], attention)
+        } else {
+            (0..nodes).collect()
+        };
         let Placed { nodes: shown, places } = placed(trace, shown);
         // As large as the panel allows, not larger than needed.
         let (low, high) = layout::bounds(&places);
@@ -308,32 +311,41 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// Places of all nodes, or of a large graph of those that its rows attend to most.
-    pub fn of(trace: &AttentionTrace) -> Self {
+    /// Places of all nodes; of more than `count`, those near the rows of the trace and those they attend to most.
+    pub fn of(trace: &AttentionTrace, count: usize) -> Self {
         let nodes = trace.graph.nodes;
-        if nodes <= MOST_NODES {
+        if nodes <= count {
             return placed(trace, (0..nodes).collect());
         }
+        let neighbours = layout::neighbours(nodes, &trace.graph.edges);
+        let mut distance = vec![usize::MAX; nodes];
+        for &row in trace.rows.iter().filter(|&&row| row < nodes) {
+            let from_row = layout::distances(row, &neighbours);
+            distance.iter_mut().zip(from_row).for_each(|(least, steps)| *least = steps.min(*least));
+        }
+        let mut near: Vec<usize> = (0..nodes).filter(|&node| distance[node] != usize::MAX).collect();
+        near.sort_by_key(|&node| (distance[node], node));
+        near.truncate(count / 2);
         let mut most = vec![0.0_f32; nodes + usize::from(trace.cls)];
         for layer in &trace.layers {
             for row in &layer.mean.attention {
                 most.iter_mut().zip(row).for_each(|(most, weight)| *most = most.max(*weight));
             }
         }
-        placed(trace, most_attended(nodes, &trace.rows, &most))
+        placed(trace, most_attended(nodes, count, &near, &most))
     }
 }
 
-/// As many nodes as are drawn of a large graph, `kept` among them, by how much they are attended to.
-fn most_attended(nodes: usize, kept: &[usize], attention: &[f32]) -> Vec<usize> {
+/// The `count` nodes that are attended to most, and `kept` among them.
+fn most_attended(nodes: usize, count: usize, kept: &[usize], attention: &[f32]) -> Vec<usize> {
+    let mut is_kept = vec![false; nodes];
+    kept.iter().filter(|&&node| node < nodes).for_each(|&node| is_kept[node] = true);
     let mut shown: Vec<usize> = (0..nodes).collect();
-    shown.sort_by(|left, right| {
-        (kept.contains(right))
-            .cmp(&kept.contains(left))
-            .then(attention[*right].total_cmp(&attention[*left]))
-            .then(left.cmp(right))
+    shown.sort_by(|&left, &right| {
+        let by_weight = || attention[right].total_cmp(&attention[left]);
+        is_kept[right].cmp(&is_kept[left]).then_with(by_weight).then(left.cmp(&right))
     });
-    shown.truncate(MOST_NODES);
+    shown.truncate(count);
     shown.sort_unstable();
     shown
 }
@@ -647,6 +659,29 @@ mod tests {
             assert_eq!(discs, 2 * nodes.min(MOST_NODES) + 1);
             assert!(canvas.to_png().starts_with(b"\x89PNG"));
         }
+    }
+
+    #[test]
+    fn of_a_large_graph_the_near_and_the_attended_have_places() {
+        // A path of 40 whose first node attends to node j by 1 + 2 j mod 5.
+        let graph = TracedGraph {
+            number: 0,
+            nodes: 40,
+            edges: (1..40).map(|node| [node - 1, node]).collect(),
+            node_features: vec![],
+            edge_features: vec![],
+            labels: (0..40).map(|node: usize| node.to_string()).collect(),
+            structure: Structure::Other {},
+        };
+        let outcome = Outcome::GraphClass { probabilities: vec![1.0], predicted: 0, target: 0, names: vec![] };
+        let mut trace = plain(graph, outcome, true);
+        trace.rows = vec![0];
+        trace.layers[0].mean.attention.truncate(1);
+        let found = Placed::of(&trace, 8);
+        // Four by distance; four of those with 2 j = 4 mod 5, of which 2 is near already; the CLS node last.
+        assert_eq!(found.nodes, [0, 1, 2, 3, 7, 12, 17, 22, 40]);
+        assert_eq!(found.places.len(), 9);
+        assert_eq!(Placed::of(&trace, 40).nodes.len(), 41);
     }
 
     #[test]

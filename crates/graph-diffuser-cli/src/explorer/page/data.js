@@ -85,7 +85,7 @@ class Known {
   get columns() { return this.graph.nodes + (this.cls ? 1 : 0); }
 
   add(drawn) {
-    if (drawn.drawing) this.drawing = drawn.drawing;
+    if (drawn.drawing) [this.drawing, this.nearest] = [drawn.drawing, undefined];
     const { rows, layers, walks, outcome } = drawn.trace;
     rows.forEach((node, place) => {
       const part = (matrix) => matrix && matrix[place];

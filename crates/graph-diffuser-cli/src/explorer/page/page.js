@@ -63,49 +63,56 @@ function complain(error) {
   $("fault").hidden = false;
 }
 
-/** Opens the graph that the state names; the picture before stays where that fails. */
-async function open() {
+/**
+ * Opens the graph that the state names, with the rows of some nodes. True once it is shown, false where that
+ * fails and the picture before stays, null where something else was asked for meanwhile.
+ */
+async function open(rows = []) {
   const mine = ++turn;
   stopPlaying();
   try {
     const what = asked();
-    const drawn = await busily(() => source.trace(what, [], true));
-    if (mine !== turn) return false;
-    known = new Known(what, drawn);
+    const next = new Known(what, await busily(() => source.trace(what, rows, true)));
+    const place = (node) => (node !== null && node < next.columns ? node : null);
+    const node = place(state.node) ?? next.telling ?? next.rows.keys().next().value;
+    const other = place(state.other);
+    await need(next, [node, other]);
+    if (mine !== turn) return null;
+    known = next;
     hovered = null;
     if (!what.colours.length) original = known;
     const clamp = (value, most, usual) => (value === null ? usual : Math.min(value, most));
-    state.node = state.node !== null && state.node < known.columns ? state.node : drawn.telling ?? known.rows.keys().next().value;
-    if (state.other !== null && state.other >= known.columns) state.other = null;
-    state.layer = clamp(state.layer, known.layers - 1, known.layers - 1);
-    state.head = state.head === null ? null : Math.min(state.head, known.heads - 1);
-    state.step = clamp(state.step, known.steps, Math.min(4, known.steps));
-    await need([state.node, state.other]);
-    if (mine !== turn) return false;
+    Object.assign(state, {
+      node, other,
+      layer: clamp(state.layer, known.layers - 1, known.layers - 1),
+      head: clamp(state.head, known.heads - 1, null),
+      step: clamp(state.step, known.steps, Math.min(4, known.steps)),
+    });
     $("fault").hidden = true;
     build();
     fetchAhead(mine);
     return true;
   } catch (error) {
-    if (mine === turn) complain(error);
+    if (mine !== turn) return null;
+    complain(error);
     return false;
   }
 }
 
 /** Makes sure that the rows of some nodes are here. */
-async function need(nodes) {
-  const graph = known;
+async function need(graph, nodes) {
   const wanted = [...new Set(nodes)].filter((node) => node !== null);
-  const missing = wanted.filter((node) => !graph.rows.has(node));
+  // Of a large graph only some nodes are drawn: those near the asked rows and those that they attend to.
+  const isPart = graph.drawing.nodes.length < graph.nodes;
+  const missing = wanted.filter((node) => !graph.rows.has(node) || (isPart && !graph.drawing.nodes.includes(node)));
   if (!missing.length) return;
-  // Of a large graph only some nodes are drawn: those that the asked rows attend to.
-  const drawn = await busily(() => source.trace(graph.what, graph.whole ? missing : wanted, !graph.whole));
-  graph.add(drawn);
-  if (!graph.whole && graph === known) build();
+  graph.add(await busily(() => source.trace(graph.what, isPart ? wanted : missing, isPart)));
+  if (isPart && graph === known) build();
 }
 
 /** Fetches the other rows of a small graph, so that the pictures follow the pointer at once. */
 async function fetchAhead(mine) {
+  delete document.body.dataset.rows;
   if (!source.canAsk || !known.whole) return;
   const perRow = known.columns * (3 * known.layers * (known.heads + 1) + known.steps + 1);
   const count = Math.max(1, Math.floor(AHEAD / perRow));
@@ -124,7 +131,7 @@ async function fetchAhead(mine) {
 async function choose(node, asSecond = false) {
   const mine = turn;
   try {
-    await need(asSecond ? [state.node, node] : [node, state.other]);
+    await need(known, asSecond ? [state.node, node] : [node, state.other]);
   } catch (error) {
     complain(error);
     return;
@@ -146,7 +153,7 @@ function openGraph(number) {
 async function openMolecule(smiles) {
   const before = { ...state };
   Object.assign(state, { smiles, node: null, other: null, colours: new Map() });
-  if (!(await open())) Object.assign(state, before);
+  if ((await open()) === false) Object.assign(state, before);
 }
 
 async function paint(node) {
@@ -154,7 +161,7 @@ async function paint(node) {
   const before = new Map(state.colours);
   if (original?.graph.node_features[node][0] === brush) state.colours.delete(node);
   else state.colours.set(node, brush);
-  if (!(await open())) state.colours = before;
+  if ((await open([state.node])) === false) state.colours = before;
 }
 
 // Pictures.
@@ -281,10 +288,10 @@ function renderGraph(pair) {
   });
   const byWeight = state.weights && known.edgeWeights !== null;
   const [low, high] = graphPicture.thicken(byWeight);
-  const drawn = known.drawing.nodes.length < known.nodes ? `${known.drawing.nodes.length} of ${known.nodes} nodes, the most attended; ` : "";
+  const drawn = known.drawing.nodes.length < known.nodes ? `${known.drawing.nodes.length} of ${known.nodes} nodes; ` : "";
   const weights = known.edgeWeights === null || !Number.isFinite(low) ? "" : high - low > 1e-4 ? `edge weights ${short(low)} to ${short(high)}` : `all edges weigh ${short(high)}`;
   $("graph-note").textContent = state.colours.size
-    ? `${state.colours.size} recoloured: ${changed.length} ${changed.length === 1 ? "prediction" : "predictions"} changed`
+    ? `${state.colours.size} recoloured: ${changed.length} ${changed.length === 1 ? "prediction" : "predictions"} changed (dotted)`
     : drawn + weights;
   graphPicture.describe(`The graph: ${known.nodes} nodes. Node ${known.name(pair[0])} is chosen. Arrow keys choose another.`);
 }
@@ -320,7 +327,7 @@ function renderWords(pair, parts) {
   const bonds = known.graph.structure.kind === "molecule";
   $("size").textContent = `${known.nodes} ${bonds ? "atoms" : "nodes"}, ${neighbours(known).length} ${bonds ? "bonds" : "edges"}`;
   $("verdicts").replaceChildren(...pair.map((node, place) => verdict(known, node, pair.length > 1 ? "AB"[place] : null)));
-  $("counted-key").hidden = !known.counted(pair[0]).length;
+  $("counted-key").hidden = !pair.some((node) => known.counted(node).length);
   $("outcome").replaceChildren(outcomeDetails(known, pair[0], choose));
   $("details-title").textContent = ["node_classes", "links"].includes(known.outcome.kind) ? `Prediction for node ${known.name(pair[0])}` : "Prediction";
   $("most").replaceChildren(...mostAttended(known, pair[0], parts[0].attention, choose));
@@ -572,7 +579,7 @@ function wire() {
   $("weights").addEventListener("change", (event) => { state.weights = event.target.checked; render(); });
   $("texts").addEventListener("change", (event) => { state.texts = event.target.checked; render(); });
   $("paint").addEventListener("change", (event) => { brush = event.target.checked ? 0 : null; buildPalette(); buildControls(); });
-  $("reset").addEventListener("click", () => { state.colours = new Map(); open(); });
+  $("reset").addEventListener("click", () => { state.colours = new Map(); open([state.node]); });
   $("step").addEventListener("input", (event) => { stopPlaying(); state.step = Number(event.target.value); render(); });
   $("play").addEventListener("click", play);
   $("smiles-form").addEventListener("submit", (event) => { event.preventDefault(); openMolecule($("smiles").value.trim()); });

@@ -71,7 +71,9 @@ class Picture {
     this.known = known;
     this.isGrid = known.graph.structure.kind === "grid";
     this.place = new Map(nodes.map((node, at) => [node, [places[at][0] * UNIT, places[at][1] * UNIT]]));
-    this.radius = Math.min(19, Math.max(3, 0.4 * UNIT * nearest(places)));
+    known.nearest ??= nearest(places);
+    this.radius = Math.min(19, Math.max(3, 0.4 * UNIT * known.nearest));
+    this.thick = null;
     this.root = svg("svg", { class: this.kind, role: "img", viewBox: this.box(places) });
     if (!(this.isGrid && this.kind === "heat")) this.drawEdges();
     this.bodies = new Map(nodes.map((node) => [node, this.drawNode(node)]));
@@ -173,6 +175,8 @@ class Picture {
     const mean = ({ pair }) => pair.weights.reduce((sum, { weight }) => sum + weight, 0) / pair.weights.length;
     const means = this.edges.map(mean);
     const [low, high] = [Math.min(...means), Math.max(...means)];
+    if (this.thick === byWeight) return [low, high];
+    this.thick = byWeight;
     this.edges.forEach((edge, place) => {
       const share = high - low > 1e-6 ? (means[place] - low) / (high - low) : 0.3;
       this.drawBond(edge, byWeight ? 1 + 6 * share : 1.8);
