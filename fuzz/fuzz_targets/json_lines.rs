@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
             let dataset = read.into_dataset(|_| Splits { train: all(), valid: all(), test: all() });
             dataset.check().expect("what was read is sound");
             if let Ok(stream) = GraphStream::new(name, Cursor::new(bytes), &dataset.schema) {
-                assert_eq!(stream.filter(|graph| graph.is_ok()).count(), graphs);
+                assert_eq!(stream.filter(|graph| graph.graph.is_ok()).count(), graphs);
             }
         }
     }
