@@ -61,9 +61,11 @@ impl Pretrained {
     pub fn open(self, cache: &Path) -> Result<Run, RunError> {
         let files = self.files();
         let mut hash = Sha256::new();
-        files.iter().for_each(|(_, content)| hash.update(content));
-        let mark: String = hash.finalize()[..6].iter().map(|byte| format!("{byte:02x}")).collect();
-        let directory = cache.join("pretrained").join(format!("{}-{mark}", self.name()));
+        for (_, content) in &files {
+            hash.update(content);
+        }
+        let mark = hash.finalize()[..6].iter().fold(0_u64, |mark, &byte| mark << 8 | u64::from(byte));
+        let directory = cache.join("pretrained").join(format!("{}-{mark:012x}", self.name()));
         for (name, content) in files {
             let path = directory.join(name);
             if fs::read(&path).is_ok_and(|found| found == content) {

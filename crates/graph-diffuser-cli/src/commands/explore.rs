@@ -98,6 +98,10 @@ fn write(
         let what = format!("`{}` would be a page that no browser takes for one", file.display());
         return Err(Misuse { what, hint: "give the file a name that ends in .html" }.into());
     }
+    if file.exists() && !args.force {
+        let what = format!("`{}` already exists", file.display());
+        return Err(Misuse { what, hint: "choose another name, or replace it with `--force`" }.into());
+    }
     let stop = stop_flag();
     let new = NewFile::create(file, args.force)?;
     let Some(page) = export::export(&mut explorer, args.graphs.is_none(), &stop)? else {

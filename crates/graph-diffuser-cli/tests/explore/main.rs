@@ -165,7 +165,7 @@ impl Explorer {
     }
 
     fn post(&self, body: &str, headers: &[(&str, &str)]) -> Answer {
-        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect::<Vec<_>>().concat();
         let (host, length) = (self.host(), body.len());
         self.send(&format!(
             "POST /api/trace HTTP/1.1\r\nHost: {host}\r\n{headers}Content-Length: {length}\r\n\
@@ -206,6 +206,6 @@ fn assert_text(name: &str, text: &str) {
     settings.add_filter(r"(/private)?/(tmp|var)/[\w/.+-]*", "[temporary]");
     settings.add_filter(r"\d+\.\d MB", "[size]");
     settings.add_filter(r#""bytes":\d+"#, r#""bytes":[number]"#);
-    settings.add_filter(r"port \d+", "port [number]");
+    settings.add_filter(r"port \d+ is", "port [number] is");
     settings.bind(|| insta::assert_snapshot!(name, text));
 }

@@ -77,7 +77,9 @@ fn by_component(
         if component[node] == usize::MAX {
             let found = distances(node, &neighbours);
             let reached: Vec<usize> = (0..nodes).filter(|&other| found[other] != usize::MAX).collect();
-            reached.iter().for_each(|&other| component[other] = members.len());
+            for &other in &reached {
+                component[other] = members.len();
+            }
             members.push(reached);
         }
     }

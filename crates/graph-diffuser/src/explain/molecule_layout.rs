@@ -27,7 +27,7 @@ pub(super) fn places(nodes: usize, edges: &[[u32; 2]], lines: &[u8]) -> Vec<Poin
     let mut drawing =
         Drawing { places: vec![None; nodes], neighbours: &neighbours, straight: straight(nodes, edges, lines) };
     drawing.draw(&systems);
-    let mut places: Vec<Point> = drawing.places.into_iter().map(|place| place.unwrap_or_default()).collect();
+    let mut places: Vec<Point> = drawing.places.into_iter().map(Option::unwrap_or_default).collect();
     turn_over(&mut places, &neighbours, &rings);
     let crowded = (0..nodes).any(|node| (0..node).any(|other| apart(places[node], places[other]) < TOO_CLOSE));
     if crowded { by_stress(nodes, edges, Some(nudged(&places))) } else { places }
@@ -277,15 +277,12 @@ impl Drawing<'_> {
             for (other, angle) in waiting.iter().zip(self.directions(node, waiting.len())) {
                 let here = self.places[node].unwrap_or_default();
                 let there = [here[0] + angle.cos(), here[1] + angle.sin()];
-                match frame_of[*other] {
-                    Some(frame) => {
-                        self.set_frame(&frames[frame], *other, there, angle + PI);
-                        queue.extend((0..nodes).filter(|&atom| frames[frame][atom].is_some()));
-                    }
-                    None => {
-                        self.places[*other] = Some(there);
-                        queue.push_back(*other);
-                    }
+                if let Some(frame) = frame_of[*other] {
+                    self.set_frame(&frames[frame], *other, there, angle + PI);
+                    queue.extend((0..nodes).filter(|&atom| frames[frame][atom].is_some()));
+                } else {
+                    self.places[*other] = Some(there);
+                    queue.push_back(*other);
                 }
             }
         }

@@ -92,7 +92,7 @@ pub fn draw(trace: &AttentionTrace, view: View) -> Canvas {
             panels.push(Panel { title: "× Content", note: itself(content), weights: Some(content) });
         }
         (Some(position), None) => {
-            panels.push(Panel { title: "Position", note: itself(position), weights: Some(position) })
+            panels.push(Panel { title: "Position", note: itself(position), weights: Some(position) });
         }
         (None, _) => {}
     }
