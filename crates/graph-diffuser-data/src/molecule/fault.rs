@@ -4,7 +4,7 @@ use std::error::Error;
 
 use cosmolkit::{SmilesError, SmilesParseError};
 
-use super::LONGEST_SMILES;
+use super::{LONGEST_SMILES, MOST_WILDCARDS};
 use crate::problem::Fault;
 
 /// Why a molecule cannot be read.
@@ -22,6 +22,12 @@ pub enum MoleculeFault {
     TooLong {
         /// Its length in bytes.
         length: usize,
+    },
+    /// It would take too long to find its double bonds.
+    #[error("the SMILES has {count} atoms `*`, and {MOST_WILDCARDS} are read at most")]
+    Wildcards {
+        /// How many.
+        count: usize,
     },
     /// It is not a SMILES.
     #[error("the SMILES breaks off at character {character}: {reason}")]
@@ -130,6 +136,7 @@ impl Fault for MoleculeFault {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Empty | Self::NoAtoms => Some("leave the row out".into()),
+            Self::Wildcards { .. } => Some("write the atoms that are meant".into()),
             Self::Chemistry { .. } => Some("check charges and explicit hydrogens; RDKit refuses it as well".into()),
             Self::Extension { .. } => Some("cut the text after the first blank".into()),
             _ => None,

@@ -28,6 +28,10 @@ pub use scaffold::scaffold_groups;
 /// model that looks at all pairs of atoms could not use a longer one.
 pub const LONGEST_SMILES: usize = 20_000;
 
+/// Most atoms `*` of a SMILES. In an aromatic ring each may or may not be part of a double bond, and all combinations
+/// are tried: thirty of them would take longer than anybody waits.
+pub const MOST_WILDCARDS: usize = 12;
+
 /// Atoms and bonds with what `RDKit` perceives in them.
 #[derive(Debug, Clone)]
 pub struct Molecule {
@@ -65,6 +69,11 @@ impl Molecule {
         }
         if smiles.len() > LONGEST_SMILES {
             return Err(MoleculeFault::TooLong { length: smiles.len() });
+        }
+        let written = smiles.split_whitespace().next().unwrap_or_default();
+        let wildcards = written.matches('*').count() + written.matches("[#0").count();
+        if params.sanitize && wildcards > MOST_WILDCARDS {
+            return Err(MoleculeFault::Wildcards { count: wildcards });
         }
         let read = guarded(smiles.len(), || cosmolkit::Molecule::from_smiles_with_params(smiles, params))?;
         let inner = read.map_err(|error| MoleculeFault::from_reader(&error))?;
@@ -124,6 +133,10 @@ mod tests {
         assert_eq!(refusal("cC"), "no such molecule: aromatic atom 0 is not in a ring");
         assert_eq!(refusal("C[Xx]C"), "the SMILES breaks off at character 2: `Xx` is no atom");
         assert!(refusal("C |foo|").starts_with("the extension after the SMILES is not understood"));
+        // Found by fuzzing: it was not over after minutes.
+        let ring = "CCOcc(*1O)#c**********************Occ(*1O)#c*********";
+        assert_eq!(refusal(ring), "the SMILES has 33 atoms `*`, and 12 are read at most");
+        assert!(Molecule::from_smiles(&format!("c1{}1", "*".repeat(11))).is_ok());
         assert_eq!(refusal(&"C".repeat(20_001)), "the SMILES has 20001 characters, and 20000 are read at most");
     }
 
