@@ -469,3 +469,17 @@ fn datasets_are_listed_and_fetched_or_it_is_said_what_to_do() {
     let said = work.run(&["data", "fetch", "MUTAG", "--into", "elsewhere", "--retries", "0"]);
     assert_text("mistake_data_fetch_offline", &transcript(&said));
 }
+
+#[test]
+fn the_trained_zinc_model_inside_the_program_predicts_molecules() {
+    let work = Workplace::new();
+    work.write("mine.csv", "name,smiles\naspirin,CC(=O)Oc1ccccc1C(=O)O\nnaphthalene,c1ccc2ccccc2c1\nnone,notasmiles\n");
+    let predict = ["predict", "--pretrained", "zinc", "--input", "mine.csv", "--output", "out.csv"];
+    work.done(&[&predict[..], &["--on-invalid", "blank"]].concat());
+    let out = work.read("out.csv");
+    let rows: Vec<Vec<&str>> = out.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(rows[0], ["name", "smiles", "constrained solubility_pred"]);
+    let value = |row: usize| rows[row][2].parse::<f64>().expect("a number");
+    assert!(value(1).abs() < 10.0 && value(2).abs() < 10.0 && value(1) != value(2), "{out}");
+    assert_eq!(rows[3], ["none", "notasmiles", ""]);
+}

@@ -16,6 +16,8 @@ use crate::train::checkpoint::write_synced;
 pub enum Pretrained {
     /// Grid Histogram Counting: the recipe `grid-diffuser`, of three seeds the one best in validation.
     Grid,
+    /// Constrained solubility of drug-like molecules: the recipe `zinc-short`.
+    Zinc,
 }
 
 /// The files of a run directory; the recipe comes last, it makes a directory a run.
@@ -39,18 +41,20 @@ macro_rules! run_files {
 
 impl Pretrained {
     /// All of them.
-    pub const ALL: [Self; 1] = [Self::Grid];
+    pub const ALL: [Self; 2] = [Self::Grid, Self::Zinc];
 
     /// What it is called.
     pub fn name(self) -> &'static str {
         match self {
             Self::Grid => "grid",
+            Self::Zinc => "zinc",
         }
     }
 
     fn files(self) -> [(&'static str, &'static [u8]); 8] {
         match self {
             Self::Grid => run_files!("grid"),
+            Self::Zinc => run_files!("zinc"),
         }
     }
 

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
-use graph_diffuser_data::{Dataset, Schema, Seeds, Split};
+use graph_diffuser_data::{Dataset, Graphs, Schema, Seeds, Split, Splits};
 use serde::{Deserialize, Serialize};
 
 use crate::model::GraphDiffuser;
@@ -265,6 +265,15 @@ impl Run {
             directory: self.directory.clone(),
             reason: format!("its `schema.json` is damaged: {error}"),
         })
+    }
+
+    /// Its dataset without graphs, where only what they mean is needed.
+    ///
+    /// # Errors
+    /// As those of [`Run::schema`].
+    pub fn empty_dataset(&self) -> Result<Dataset, RunError> {
+        let splits = Splits { train: vec![], valid: vec![], test: vec![] };
+        Ok(Dataset { graphs: Graphs::Listed(vec![]), schema: self.schema()?.schema, splits })
     }
 
     /// The epochs trained so far.

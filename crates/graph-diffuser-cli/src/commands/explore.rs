@@ -11,8 +11,10 @@ use clap::Args;
 use graph_diffuser::Device;
 use graph_diffuser::explain::Explainer;
 use graph_diffuser::predict::{NewFile, PredictError};
+use graph_diffuser::recipe::{DataError, RecipeError};
 use graph_diffuser::run::Run;
 use graph_diffuser_data::Split;
+use graph_diffuser_data::input::InputKind;
 use serde::Serialize;
 
 use crate::args::{Part, RunArgs, use_threads};
@@ -75,7 +77,16 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> anyhow::Resul
     use_threads(args.threads);
     let split = args.split.into();
     let run = args.run.open()?;
-    let dataset = read_dataset(run.recipe())?;
+    let dataset = match read_dataset(run.recipe()) {
+        // A molecule can be typed where there are none to choose from.
+        Err(RecipeError::Unread(missing @ DataError::Missing { .. }))
+            if args.export.is_none() && reads_molecules(&run) =>
+        {
+            printer.note(&format!("{missing}: there is no graph to choose, but any SMILES can be typed"));
+            run.empty_dataset()?
+        }
+        read => read?,
+    };
     let explainer = Explainer::open(&run, &dataset, &Device::flex())?;
     let name = run.directory().file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     match &args.export {
@@ -85,6 +96,10 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> anyhow::Resul
         }
         None => serve(&args, &run, Explorer::new(&explainer, name, split, usize::MAX), printer),
     }
+}
+
+fn reads_molecules(run: &Run) -> bool {
+    run.recipe().data.input_kind() != InputKind::Graphs
 }
 
 fn write(

@@ -198,7 +198,12 @@ impl<'a> Explorer<'a> {
         let number = question.graph.unwrap_or(0);
         if number >= graphs.len() {
             let whose = "the dataset".to_owned();
-            return Err(ExplainError::OutOfRange { what: "graph", number, whose, last: graphs.len() - 1 });
+            return Err(ExplainError::OutOfRange {
+                what: "graph",
+                number,
+                whose,
+                last: graphs.len().saturating_sub(1),
+            });
         }
         if question.colours.is_empty() {
             return Ok(graphs.get(number).into_owned());

@@ -111,7 +111,12 @@ impl Workplace {
 
     /// Serves `run` on any port that is free.
     fn explore(&self, arguments: &[&str]) -> Explorer {
-        let mut command = self.command(&[&["explore", "run", "--json"], arguments].concat());
+        self.explore_model(&[&["run"], arguments].concat())
+    }
+
+    /// The same of a model that `arguments` name.
+    fn explore_model(&self, arguments: &[&str]) -> Explorer {
+        let mut command = self.command(&[&["explore", "--json"], arguments].concat());
         let mut program = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().expect("the program starts");
         let mut line = String::new();
         let stdout = program.stdout.take().expect("it was asked for");

@@ -33,6 +33,18 @@ fn all_scores(explorer: &Explorer) -> Vec<Value> {
 }
 
 #[test]
+fn a_model_inside_the_program_answers_a_smiles_without_any_data() {
+    let work = Workplace::new();
+    let explorer = work.explore_model(&["--pretrained", "zinc"]);
+    let run = explorer.get("/api/run").json();
+    assert_eq!((length(&run["graphs"]), &run["molecules"]), (0, &json!(true)));
+    let drawn = explorer.ask("{\"smiles\": \"CC(=O)Oc1ccccc1C(=O)O\", \"places\": true}").json();
+    assert_eq!((&drawn["known"], length(&drawn["drawing"]["places"])), (&json!(false), 13));
+    assert!(drawn["trace"]["outcome"]["predicted"][0].is_f64());
+    assert_refused(&explorer.ask("{\"graph\": 0}"), 422, "there is no graph 0");
+}
+
+#[test]
 fn a_grid_is_listed_traced_and_recoloured() {
     let work = Workplace::new();
     work.train_grid();

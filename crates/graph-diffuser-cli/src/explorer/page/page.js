@@ -37,6 +37,7 @@ function recall() {
   const number = (key) => (/^\d+$/.test(parts.get(key) ?? "") ? Number(parts.get(key)) : null);
   state.smiles = source.canAsk && run.molecules ? parts.get("smiles") : null;
   state.graph = number("graph") ?? run.graphs[0]?.[0] ?? null;
+  if (state.graph === null && source.canAsk && run.molecules) state.smiles ??= "CC(=O)Oc1ccccc1C(=O)O";
   const pairs = (parts.get("colours") ?? "").split(",").map((pair) => pair.split(":").map(Number));
   state.colours = new Map(source.canAsk ? pairs.filter(([cell, colour]) => Number.isInteger(cell) && colour < run.colours.length) : []);
   for (const key of ["node", "other", "layer", "head", "step"]) state[key] = number(key);
