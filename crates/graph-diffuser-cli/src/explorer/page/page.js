@@ -491,7 +491,7 @@ function renderList() {
   }));
   $("more").hidden = graphs.length <= shownInList;
   const all = run.total > run.graphs.length ? `The first ${run.graphs.length} of ${run.total} graphs of the ${run.split} split.` : `${run.total} graphs of the ${run.split} split.`;
-  $("list-note").textContent = graphs.length ? `${all} Error: ${run.error}.` : "No graph is like that.";
+  $("list-note").textContent = graphs.length ? `${all} Error: ${run.error}.` : run.total ? "No graph is like that." : "No graphs are here. Type a SMILES.";
 }
 
 /** Scores come while they are computed; the list is drawn anew now and then. */
