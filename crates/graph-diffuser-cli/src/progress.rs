@@ -124,12 +124,7 @@ impl Progress {
 
     /// A line that stays, above the bar where there is one.
     pub(crate) fn line(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.println(text),
-            None => {
-                let _ = std::io::Write::write_fmt(&mut std::io::stderr().lock(), format_args!("{text}\n"));
-            }
-        }
+        say(self.bar.as_ref(), text);
     }
 
     pub(crate) fn finish(&self) {
@@ -195,12 +190,7 @@ impl FileProgress {
 
     /// A line that stays, above the bar where there is one.
     pub(crate) fn line(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.println(text),
-            None => {
-                let _ = std::io::Write::write_fmt(&mut std::io::stderr().lock(), format_args!("{text}\n"));
-            }
-        }
+        say(self.bar.as_ref(), text);
     }
 
     pub(crate) fn finish(&self) {
@@ -216,6 +206,16 @@ pub(crate) fn read_dataset(recipe: &Recipe) -> Result<Dataset, RecipeError> {
     let dataset = recipe.dataset_from(&Places::here(), &mut |done, total| progress.show(done, total, ""));
     progress.finish();
     dataset
+}
+
+/// A line on standard error, above the bar where there is one.
+fn say(bar: Option<&ProgressBar>, text: &str) {
+    match bar {
+        Some(bar) => bar.println(text),
+        None => {
+            let _ = std::io::Write::write_fmt(&mut std::io::stderr().lock(), format_args!("{text}\n"));
+        }
+    }
 }
 
 fn style(template: &str) -> ProgressStyle {
