@@ -3,14 +3,18 @@
 //! Texts are snapshots; after a wanted change, `INSTA_UPDATE=always cargo test --workspace --test cli`
 //! writes them anew.
 
+mod program;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use program::{Said, transcript};
 
 /// A model and a dataset so small that an epoch takes milliseconds.
 const TINY: [&str; 8] = [
@@ -32,13 +36,6 @@ const WEIGHTS: [&str; 2] = ["checkpoints/last/weights.safetensors", "checkpoints
 
 /// An empty directory to run the program in.
 struct Workplace(TempDir);
-
-/// What a finished program said.
-struct Said {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
 
 /// A program in the background; ended with the test, however that ends.
 struct Background(Child);
@@ -84,9 +81,7 @@ impl Workplace {
     }
 
     fn run(&self, arguments: &[&str]) -> Said {
-        let Output { status, stdout, stderr } = self.command(arguments).output().expect("the program starts");
-        let text = |bytes| String::from_utf8(bytes).expect("the program writes UTF-8");
-        Said { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+        Said::by(&mut self.command(arguments))
     }
 
     /// Trains to the end in `runs/NAME-sSEED` or where `arguments` say.
@@ -182,17 +177,6 @@ fn train<'a>(recipe: &'a str, settings: &[&'a str], arguments: &[&'a str]) -> Ve
 #[track_caller]
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
-}
-
-/// All that a program said, for a snapshot.
-fn transcript(said: &Said) -> String {
-    let mut text = format!("exit code: {}\n", said.code.map_or_else(|| "none".to_owned(), |code| code.to_string()));
-    for (name, stream) in [("stdout", &said.stdout), ("stderr", &said.stderr)] {
-        if !stream.is_empty() {
-            text.push_str(&format!("--- {name}\n{stream}"));
-        }
-    }
-    text
 }
 
 /// Compares with the snapshot `name`, without what differs from machine to machine.

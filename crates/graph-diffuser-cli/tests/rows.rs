@@ -3,14 +3,18 @@
 //! Texts are snapshots; after a wanted change, `INSTA_UPDATE=always cargo test --workspace --test rows`
 //! writes them anew.
 
+mod program;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use program::{Said, transcript};
 
 /// A model so small that an epoch takes milliseconds.
 const TINY: [&str; 8] = [
@@ -26,13 +30,6 @@ const TINY: [&str; 8] = [
 
 /// An empty directory to run the program in, with data and cache of its own.
 struct Workplace(TempDir);
-
-/// What a finished program said.
-struct Said {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
 
 impl Workplace {
     fn new() -> Self {
@@ -67,9 +64,7 @@ impl Workplace {
     }
 
     fn run(&self, arguments: &[&str]) -> Said {
-        let Output { status, stdout, stderr } = self.command(arguments).output().expect("the program starts");
-        let text = |bytes| String::from_utf8(bytes).expect("the program writes UTF-8");
-        Said { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+        Said::by(&mut self.command(arguments))
     }
 
     #[track_caller]
@@ -143,16 +138,6 @@ const SMILES: [&str; 30] = [
 #[track_caller]
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
-}
-
-fn transcript(said: &Said) -> String {
-    let mut text = format!("exit code: {}\n", said.code.map_or_else(|| "none".to_owned(), |code| code.to_string()));
-    for (name, stream) in [("stdout", &said.stdout), ("stderr", &said.stderr)] {
-        if !stream.is_empty() {
-            text.push_str(&format!("--- {name}\n{stream}"));
-        }
-    }
-    text
 }
 
 /// Compares with the snapshot `name`, without what differs from machine to machine.

@@ -5,27 +5,24 @@
 
 mod browser;
 mod pages;
+#[path = "../program/mod.rs"]
+mod program;
 mod requests;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
+use program::{Said, transcript};
+
 /// An empty directory to run the program in.
 struct Workplace(TempDir);
-
-/// What a finished program said.
-struct Said {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
 
 /// An explorer in the background; ended with the test, however that ends.
 struct Explorer {
@@ -60,9 +57,7 @@ impl Workplace {
     }
 
     fn run(&self, arguments: &[&str]) -> Said {
-        let Output { status, stdout, stderr } = self.command(arguments).output().expect("the program starts");
-        let text = |bytes| String::from_utf8(bytes).expect("the program writes UTF-8");
-        Said { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+        Said::by(&mut self.command(arguments))
     }
 
     /// Trains in `run`, in a moment.
@@ -188,17 +183,6 @@ impl Explorer {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-}
-
-/// All that a program said, for a snapshot.
-fn transcript(said: &Said) -> String {
-    let mut text = format!("exit code: {}\n", said.code.map_or_else(|| "none".to_owned(), |code| code.to_string()));
-    for (name, stream) in [("stdout", &said.stdout), ("stderr", &said.stderr)] {
-        if !stream.is_empty() {
-            text.push_str(&format!("--- {name}\n{stream}"));
-        }
-    }
-    text
 }
 
 /// Compares with the snapshot `name`, without what differs from machine to machine.
