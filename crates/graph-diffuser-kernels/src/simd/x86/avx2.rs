@@ -1,0 +1,177 @@
+//! AVX2 with fused multiply-add: eight lanes.
+
+#[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "intrinsics are named by the thousand"))]
+use std::arch::x86_64::*;
+
+use crate::simd::{Dropout, Kernel, Simd};
+
+#[target_feature(enable = "avx2,fma")]
+pub(in crate::simd) fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx2(()))
+}
+
+/// Only `run_avx2` makes one.
+#[derive(Debug, Clone, Copy)]
+struct Avx2(());
+
+/// All bits of the first `count` lanes.
+#[inline(always)]
+unsafe fn first_8(count: usize) -> __m256i {
+    const LADDER: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+    // SAFETY: eight numbers from 8 - min(count, 8) lie inside the ladder.
+    unsafe { _mm256_loadu_si256(LADDER.as_ptr().add(8 - count.min(8)).cast()) }
+}
+
+impl Simd for Avx2 {
+    const LANES: usize = 8;
+    type V = __m256;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Self::V {
+        with!(_mm256_set1_ps(value))
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> Self::V {
+        with!(_mm256_loadu_ps(from))
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, value: Self::V) {
+        with!(_mm256_storeu_ps(to, value));
+    }
+    #[inline(always)]
+    unsafe fn load_partial(self, from: *const f32, count: usize) -> Self::V {
+        with!(_mm256_maskload_ps(from, first_8(count)))
+    }
+    #[inline(always)]
+    unsafe fn store_partial(self, to: *mut f32, value: Self::V, count: usize) {
+        with!(_mm256_maskstore_ps(to, first_8(count), value));
+    }
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        with!(_mm256_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        with!(_mm256_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        with!(_mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        with!(_mm256_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        with!(_mm256_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn mul_sub(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        with!(_mm256_fmsub_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn min(self, a: Self::V, b: Self::V) -> Self::V {
+        with!(_mm256_min_ps(a, b))
+    }
+    #[inline(always)]
+    fn max(self, a: Self::V, b: Self::V) -> Self::V {
+        with!(_mm256_max_ps(a, b))
+    }
+    #[inline(always)]
+    fn sqrt(self, a: Self::V) -> Self::V {
+        with!(_mm256_sqrt_ps(a))
+    }
+    #[inline(always)]
+    fn select_positive(self, condition: Self::V, then: Self::V, otherwise: Self::V) -> Self::V {
+        with! {
+            let positive = _mm256_cmp_ps::<_CMP_GT_OQ>(condition, _mm256_setzero_ps());
+            _mm256_blendv_ps(otherwise, then, positive)
+        }
+    }
+    #[inline(always)]
+    fn keep_first(self, value: Self::V, count: usize, filler: f32) -> Self::V {
+        with!(_mm256_blendv_ps(_mm256_set1_ps(filler), value, _mm256_castsi256_ps(first_8(count))))
+    }
+    #[inline(always)]
+    fn round(self, a: Self::V) -> Self::V {
+        with!(_mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
+    }
+    #[inline(always)]
+    fn two_to_the(self, n: Self::V) -> Self::V {
+        with! {
+            let n = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(n))
+        }
+    }
+    #[inline(always)]
+    unsafe fn splat_pair(self, from: *const f32) -> Self::V {
+        with!(_mm256_castpd_ps(_mm256_set1_pd(from.cast::<f64>().read_unaligned())))
+    }
+    #[inline(always)]
+    fn interleave(self, a: Self::V, b: Self::V) -> Self::V {
+        with!(_mm256_permute2f128_ps::<0x20>(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)))
+    }
+    #[inline(always)]
+    fn add_pairs(self, a: Self::V) -> Self::V {
+        with! {
+            let sums = _mm256_hadd_ps(a, a);
+            _mm256_permutevar8x32_ps(sums, _mm256_setr_epi32(0, 1, 4, 5, 0, 1, 4, 5))
+        }
+    }
+    #[inline(always)]
+    fn mantissa_exponent(self, a: Self::V) -> (Self::V, Self::V) {
+        with! {
+            let bits = _mm256_castps_si256(a);
+            let mantissa = _mm256_or_si256(
+                _mm256_and_si256(bits, _mm256_set1_epi32(0x007f_ffff)),
+                _mm256_set1_epi32(0x3f80_0000),
+            );
+            let exponent = _mm256_sub_epi32(_mm256_srli_epi32::<23>(bits), _mm256_set1_epi32(127));
+            (_mm256_castsi256_ps(mantissa), _mm256_cvtepi32_ps(exponent))
+        }
+    }
+    #[inline(always)]
+    fn sum(self, a: Self::V) -> f32 {
+        with! {
+            let four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
+        }
+    }
+    #[inline(always)]
+    fn largest(self, a: Self::V) -> f32 {
+        with! {
+            let four = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps::<1>(two, two)))
+        }
+    }
+    #[inline(always)]
+    fn dropout_mask(self, dropout: Dropout, index: u64) -> Self::V {
+        if (index as u32).checked_add(7).is_none() {
+            // A vector that crosses a multiple of 2³² has two high words; it is rare.
+            let factors: [f32; 8] = std::array::from_fn(|lane| dropout.factor(index + lane as u64));
+            return with!(_mm256_loadu_ps(factors.as_ptr()));
+        }
+        with! {
+            let scramble = |bits: __m256i| {
+                let bits = _mm256_xor_si256(bits, _mm256_srli_epi32::<16>(bits));
+                let bits = _mm256_mullo_epi32(bits, _mm256_set1_epi32(0x7feb_352d));
+                let bits = _mm256_xor_si256(bits, _mm256_srli_epi32::<15>(bits));
+                let bits = _mm256_mullo_epi32(bits, _mm256_set1_epi32(0x846c_a68b_u32 as i32));
+                _mm256_xor_si256(bits, _mm256_srli_epi32::<16>(bits))
+            };
+            let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            let [low, high] = dropout.key;
+            let start = (index as u32).wrapping_add(low) as i32;
+            let first = scramble(_mm256_add_epi32(lanes, _mm256_set1_epi32(start)));
+            let high_word = _mm256_set1_epi32((high ^ (index >> 32) as u32) as i32);
+            let bits = scramble(_mm256_xor_si256(first, high_word));
+            // Unsigned `bits >= threshold` is `max(bits, threshold) == bits`.
+            let threshold = _mm256_set1_epi32(dropout.threshold as i32);
+            let kept = _mm256_cmpeq_epi32(_mm256_max_epu32(bits, threshold), bits);
+            _mm256_and_ps(_mm256_castsi256_ps(kept), _mm256_set1_ps(dropout.kept))
+        }
+    }
+}
