@@ -1,0 +1,109 @@
+//! The edges of a batch, and those at each node.
+
+/// The edges at each node, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incidence {
+    starts: Vec<usize>,
+    edges: Vec<u32>,
+}
+
+impl Incidence {
+    /// By the node that each edge has at one end.
+    pub fn new(nodes: usize, ends: &[u32]) -> Self {
+        let mut starts = vec![0; nodes + 1];
+        for end in ends {
+            assert!((*end as usize) < nodes, "an edge at node {end} of {nodes}");
+            starts[*end as usize + 1] += 1;
+        }
+        for node in 0..nodes {
+            starts[node + 1] += starts[node];
+        }
+        let mut edges = vec![0; ends.len()];
+        for (edge, end) in ends.iter().enumerate() {
+            edges[starts[*end as usize]] = edge as u32;
+            starts[*end as usize] += 1;
+        }
+        // Every start has moved to where the next began.
+        starts.rotate_right(1);
+        starts[0] = 0;
+        Self { starts, edges }
+    }
+
+    /// Number of nodes.
+    pub fn nodes(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// Number of edges.
+    pub fn edges(&self) -> usize {
+        self.edges.len()
+    }
+
+    /// The edges at a node.
+    #[inline(always)]
+    pub(super) fn at(&self, node: usize) -> &[u32] {
+        &self.edges[self.starts[node]..self.starts[node + 1]]
+    }
+}
+
+/// The edges of a batch by both ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edges {
+    pub(super) sources: Vec<u32>,
+    pub(super) targets: Vec<u32>,
+    pub(super) leaving: Incidence,
+    pub(super) entering: Incidence,
+}
+
+impl Edges {
+    /// Edge after edge; messages go from source to target.
+    pub fn new(nodes: usize, sources: &[u32], targets: &[u32]) -> Self {
+        assert_eq!(sources.len(), targets.len(), "an edge has two ends");
+        Self {
+            sources: sources.to_vec(),
+            targets: targets.to_vec(),
+            leaving: Incidence::new(nodes, sources),
+            entering: Incidence::new(nodes, targets),
+        }
+    }
+
+    /// Number of nodes.
+    pub fn nodes(&self) -> usize {
+        self.entering.nodes()
+    }
+
+    /// Number of edges.
+    pub fn count(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// The edges that leave each node.
+    pub fn leaving(&self) -> &Incidence {
+        &self.leaving
+    }
+
+    /// The edges that enter each node.
+    pub fn entering(&self) -> &Incidence {
+        &self.entering
+    }
+
+    /// Numbers that go over all edges and nodes.
+    pub(super) fn numbers(&self, width: usize) -> usize {
+        (self.count() + self.nodes()) * width
+    }
+
+    #[track_caller]
+    pub(super) fn check_nodes(&self, width: usize, buffers: &[&[f32]]) {
+        assert!(width > 0, "rows without numbers");
+        for buffer in buffers {
+            assert_eq!(buffer.len(), self.nodes() * width, "{} nodes of width {width}", self.nodes());
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn check_edges(&self, width: usize, buffers: &[&[f32]]) {
+        for buffer in buffers {
+            assert_eq!(buffer.len(), self.count() * width, "{} edges of width {width}", self.count());
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Messages of GINE: what a neighbour and the edge say, rectified and summed.
+
+use std::mem::MaybeUninit;
+
+use super::{Edges, ROWS};
+use crate::batch_norm::{Block, Blockwise, by_blocks, run_all};
+use crate::fresh::Fresh;
+use crate::simd::{Isa, Kernel, Simd};
+use crate::walk_stack::Shared;
+
+/// What each node hears: `x_i + Σ ReLU(x_j + e_ji)` over the edges j → i.
+///
+/// # Shapes
+/// - `x`: `[r, width]`
+/// - `e`: `[m, width]`, or nothing where edges have no features
+/// - returns `[r, width]`
+pub fn gine_forward(isa: Isa, edges: &Edges, x: &[f32], e: Option<&[f32]>, width: usize) -> Vec<f32> {
+    edges.check_nodes(width, &[x]);
+    edges.check_edges(width, e.as_slice());
+    let mut out = Fresh::new(x.len());
+    let tasks = out.room().chunks_mut(ROWS * width).enumerate().collect();
+    run_all(edges.numbers(width), tasks, |(task, out)| {
+        isa.run(GineForward { edges, x, e, width, start: task * ROWS, out });
+    });
+    // SAFETY: `GineForward` writes the rows of all its nodes.
+    unsafe { out.written() }
+}
+
+/// Derivatives of what [`gine_forward`] took: of `x`, and of `e` where there was one.
+///
+/// # Shapes
+/// - `x`, `d_out`: `[r, width]`
+/// - `e`: `[m, width]`
+pub fn gine_backward(
+    isa: Isa,
+    edges: &Edges,
+    x: &[f32],
+    e: Option<&[f32]>,
+    width: usize,
+    d_out: &[f32],
+) -> (Vec<f32>, Option<Vec<f32>>) {
+    edges.check_nodes(width, &[x, d_out]);
+    edges.check_edges(width, e.as_slice());
+    let (mut d_x, mut d_e) = (Fresh::new(x.len()), e.map(|e| Fresh::new(e.len())));
+    let to_edges = d_e.as_mut().map(|d_e| Shared::fresh(d_e.room()));
+    let tasks = d_x.room().chunks_mut(ROWS * width).enumerate().collect();
+    run_all(edges.numbers(width), tasks, |(task, d_x)| {
+        isa.run(GineBackward { edges, x, e, d_out, d_e: to_edges, width, start: task * ROWS, d_x });
+    });
+    // SAFETY: `GineBackward` writes the rows of all its nodes, and those of the edges that leave them.
+    unsafe { (d_x.written(), d_e.map(|d_e| d_e.written())) }
+}
+
+// SAFETY in all blocks below: the public functions have checked that every buffer has `width` numbers a
+// node or an edge; `Edges` names only nodes and edges that are there; a task's own buffers are the rows of
+// its nodes from `start`; and of shared ones it writes only the rows of edges that end at its nodes, each
+// of which ends at one.
+
+struct GineForward<'a> {
+    edges: &'a Edges,
+    x: &'a [f32],
+    e: Option<&'a [f32]>,
+    width: usize,
+    start: usize,
+    out: &'a mut [MaybeUninit<f32>],
+}
+
+impl Kernel for GineForward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        by_blocks(simd, self.width, self);
+    }
+}
+
+impl Blockwise for GineForward<'_> {
+    #[inline(always)]
+    unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
+        let width = self.width;
+        let x = self.x.as_ptr();
+        for (node, out) in (self.start..).zip(self.out.chunks_exact_mut(width)) {
+            // SAFETY: see above.
+            unsafe {
+                let mut sums = block.load_all::<S, W>(simd, x.add(node * width));
+                for edge in self.edges.entering.at(node) {
+                    let edge = *edge as usize;
+                    let said = x.add(*self.edges.sources.get_unchecked(edge) as usize * width);
+                    for (v, sum) in sums.iter_mut().enumerate() {
+                        let mut value = block.load::<S, W>(simd, said, v);
+                        if let Some(e) = self.e {
+                            value = simd.add(value, block.load::<S, W>(simd, e.as_ptr().add(edge * width), v));
+                        }
+                        // The value comes second: it is what `max` returns if it is not a number.
+                        *sum = simd.add(*sum, simd.max(simd.zero(), value));
+                    }
+                }
+                for (v, sum) in sums.into_iter().enumerate() {
+                    block.store::<S, W>(simd, out.as_mut_ptr().cast(), v, sum);
+                }
+            }
+        }
+    }
+}
+
+struct GineBackward<'a> {
+    edges: &'a Edges,
+    x: &'a [f32],
+    e: Option<&'a [f32]>,
+    d_out: &'a [f32],
+    d_e: Option<Shared>,
+    width: usize,
+    start: usize,
+    d_x: &'a mut [MaybeUninit<f32>],
+}
+
+impl Kernel for GineBackward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        by_blocks(simd, self.width, self);
+    }
+}
+
+impl Blockwise for GineBackward<'_> {
+    #[inline(always)]
+    unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
+        let width = self.width;
+        let d_out = self.d_out.as_ptr();
+        for (node, d_x) in (self.start..).zip(self.d_x.chunks_exact_mut(width)) {
+            // SAFETY: see above.
+            unsafe {
+                let x = block.load_all::<S, W>(simd, self.x.as_ptr().add(node * width));
+                let mut sums = block.load_all::<S, W>(simd, d_out.add(node * width));
+                for edge in self.edges.leaving.at(node) {
+                    let edge = *edge as usize;
+                    let d_heard = d_out.add(*self.edges.targets.get_unchecked(edge) as usize * width);
+                    for v in 0..W {
+                        let mut value = x[v];
+                        if let Some(e) = self.e {
+                            value = simd.add(value, block.load::<S, W>(simd, e.as_ptr().add(edge * width), v));
+                        }
+                        let d_value = simd.select_positive(value, block.load::<S, W>(simd, d_heard, v), simd.zero());
+                        sums[v] = simd.add(sums[v], d_value);
+                        if let Some(d_e) = self.d_e {
+                            block.store::<S, W>(simd, d_e.pointer().add(edge * width), v, d_value);
+                        }
+                    }
+                }
+                for (v, sum) in sums.into_iter().enumerate() {
+                    block.store::<S, W>(simd, d_x.as_mut_ptr().cast(), v, sum);
+                }
+            }
+        }
+    }
+}

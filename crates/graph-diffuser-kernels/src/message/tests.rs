@@ -1,0 +1,238 @@
+//! Messages by hand, and against straight loops in double precision.
+
+use super::gated::EPSILON;
+use super::*;
+use crate::scramble;
+
+const WIDTHS: [usize; 14] = [1, 2, 3, 7, 8, 9, 16, 17, 32, 33, 63, 64, 65, 100];
+
+fn random(at: usize, seed: u32) -> u32 {
+    scramble(scramble(at as u32) ^ (seed << 20))
+}
+
+fn numbers(count: usize, seed: u32) -> Vec<f32> {
+    (0..count).map(|at| random(at, seed) as f32 / u32::MAX as f32 * 4.0 - 2.0).collect()
+}
+
+fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|value| f64::from(*value)).collect()
+}
+
+/// Sources and targets: loops, one-way and double edges, isolated nodes; with few nodes, none.
+fn some_edges(nodes: usize) -> [Vec<u32>; 2] {
+    let mut ends = [Vec::new(), Vec::new()];
+    for edge in 0..if nodes == 2 { 0 } else { 3 * nodes } {
+        let [source, target] = [1, 2].map(|seed| random(edge, seed) % nodes as u32);
+        if source % 7 != 3 && target % 7 != 3 {
+            for _ in 0..=edge % 2 {
+                ends[0].push(source);
+                ends[1].push(target);
+            }
+        }
+    }
+    ends
+}
+
+/// All sizes with few widths and all widths with few sizes.
+fn sizes() -> Vec<(usize, usize)> {
+    let few_widths = [0, 1, 2, 15, 16, 17, 130, 300].into_iter().flat_map(|nodes| [(nodes, 5), (nodes, 64)]);
+    few_widths.chain(WIDTHS.into_iter().flat_map(|width| [(1, width), (17, width), (70, width)])).collect()
+}
+
+fn assert_close(ours: &[f32], exact: &[f64], what: &str) {
+    assert_eq!(ours.len(), exact.len(), "{what}");
+    let size = exact.iter().fold(1.0_f64, |size, value| size.max(value.abs()));
+    for (at, (ours, exact)) in ours.iter().zip(exact).enumerate() {
+        assert!((f64::from(*ours) - exact).abs() < 2e-6 * size, "{what} at {at}: {ours} is not {exact}");
+    }
+}
+
+#[test]
+fn a_path_of_three_by_hand() {
+    // 0 -> 1, 2 -> 1, 1 -> 1, with x = 1, -3, 2 and e = 0.5, -5, 4.
+    // Node 1 hears 1.5, nothing, and 1 from itself.
+    let edges = Edges::new(3, &[0, 2, 1], &[1, 1, 1]);
+    for isa in Isa::available() {
+        let (x, e) = ([1.0, -3.0, 2.0], [0.5, -5.0, 4.0]);
+        assert_eq!(gine_forward(isa, &edges, &x, Some(&e), 1), [1.0, -0.5, 2.0]);
+        let (d_x, d_e) = gine_backward(isa, &edges, &x, Some(&e), 1, &[1.0, 10.0, 100.0]);
+        assert_eq!(d_x, [11.0, 20.0, 100.0]);
+        assert_eq!(d_e, Some(vec![10.0, 0.0, 10.0]));
+
+        // Gates of zero are half open: a node hears the average of its neighbours.
+        let zeros = [0.0; 3];
+        let inputs = Gated { gate_target: &zeros, gate_source: &zeros, gate_edge: &zeros, neighbour: &x };
+        let (mut gates, mut total, mut out) = ([1.0; 3], [0.0; 3], [0.0; 3]);
+        gated_forward(isa, &edges, inputs, 1, &mut gates, &mut total, &mut out);
+        assert_eq!(gates, zeros);
+        assert!(out[0] == 0.0 && out[1].abs() < 1e-6 && out[2] == 0.0, "{out:?}");
+    }
+}
+
+#[test]
+fn ends_meet_at_edges_and_edges_are_summed_at_ends() {
+    for isa in Isa::available() {
+        for (nodes, width) in sizes() {
+            let [sources, targets] = some_edges(nodes);
+            let edges = Edges::new(nodes, &sources, &targets);
+            let [at_source, at_target] = [3, 4].map(|seed| numbers(nodes * width, seed));
+            let features = numbers(sources.len() * width, 5);
+            for e in [None, Some(features.as_slice())] {
+                let met = meet(isa, &edges, &at_source, &at_target, e, width);
+                assert_eq!(met.len(), sources.len() * width);
+                let mut exact = vec![0.0; nodes * width];
+                for (edge, row) in met.chunks(width).enumerate() {
+                    let [source, target] = [&sources, &targets].map(|ends| ends[edge] as usize * width);
+                    for (at, met) in row.iter().enumerate() {
+                        let ends = at_source[source + at] + at_target[target + at];
+                        assert_eq!(*met, e.map_or(ends, |e| ends + e[edge * width + at]));
+                        exact[source + at] += f64::from(*met);
+                    }
+                }
+                let sum = sum_by_row(isa, &met, width, edges.leaving());
+                assert_close(&sum, &exact, &format!("{isa:?} [{nodes}, {width}]"));
+            }
+        }
+    }
+}
+
+#[test]
+fn gine_is_that_of_double_precision() {
+    for (nodes, width) in sizes() {
+        let [sources, targets] = some_edges(nodes);
+        let count = sources.len();
+        let edges = Edges::new(nodes, &sources, &targets);
+        let (x, d_out) = (numbers(nodes * width, 3), numbers(nodes * width, 4));
+        let features = numbers(count * width, 5);
+        for e in [None, Some(features.as_slice())] {
+            let (mut exact, mut exact_d_x, mut exact_d_e) = (wide(&x), wide(&d_out), vec![0.0; count * width]);
+            for edge in 0..count {
+                for at in 0..width {
+                    let [j, i] = [&sources, &targets].map(|ends| ends[edge] as usize * width + at);
+                    let said = f64::from(x[j]) + e.map_or(0.0, |e| f64::from(e[edge * width + at]));
+                    if said > 0.0 {
+                        exact[i] += said;
+                        exact_d_x[j] += f64::from(d_out[i]);
+                        exact_d_e[edge * width + at] = f64::from(d_out[i]);
+                    }
+                }
+            }
+            for isa in Isa::available() {
+                let what = format!("{isa:?} [{nodes}, {width}]");
+                let out = gine_forward(isa, &edges, &x, e, width);
+                let (d_x, d_e) = gine_backward(isa, &edges, &x, e, width, &d_out);
+                assert_close(&out, &exact, &format!("{what} out"));
+                assert_close(&d_x, &exact_d_x, &format!("{what} d_x"));
+                assert_eq!(d_e.is_some(), e.is_some());
+                if let Some(d_e) = d_e {
+                    assert_close(&d_e, &exact_d_e, &format!("{what} d_e"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn gated_messages_are_those_of_double_precision() {
+    for (nodes, width) in sizes() {
+        let [sources, targets] = some_edges(nodes);
+        let count = sources.len();
+        let edges = Edges::new(nodes, &sources, &targets);
+        let [d, e, b, d_out] = [3, 4, 5, 6].map(|seed| numbers(nodes * width, seed));
+        let [c, d_gates] = [7, 8].map(|seed| numbers(count * width, seed));
+        let inputs = Gated { gate_target: &d, gate_source: &e, gate_edge: &c, neighbour: &b };
+        for d_gates in [None, Some(d_gates.as_slice())] {
+            let mut exact_gates = vec![0.0; count * width];
+            let (mut sum, mut total) = (vec![0.0; nodes * width], vec![f64::from(EPSILON); nodes * width]);
+            let ends = |edge: usize, at: usize| [&sources, &targets].map(|ends| ends[edge] as usize * width + at);
+            for edge in 0..count {
+                for at in 0..width {
+                    let ([j, i], place) = (ends(edge, at), edge * width + at);
+                    let gate = f64::from(d[i]) + f64::from(e[j]) + f64::from(c[place]);
+                    exact_gates[place] = gate;
+                    let open = 1.0 / (1.0 + (-gate).exp());
+                    sum[i] += open * f64::from(b[j]);
+                    total[i] += open;
+                }
+            }
+            let exact: Vec<f64> = sum.iter().zip(&total).map(|(sum, total)| sum / total).collect();
+            let [mut exact_d, mut exact_e, mut exact_b] = [(); 3].map(|()| vec![0.0; nodes * width]);
+            let mut exact_c = vec![0.0; count * width];
+            for edge in 0..count {
+                for at in 0..width {
+                    let ([j, i], place) = (ends(edge, at), edge * width + at);
+                    let open = 1.0 / (1.0 + (-exact_gates[place]).exp());
+                    let d_sum = f64::from(d_out[i]) / total[i];
+                    let d_total = -f64::from(d_out[i]) * sum[i] / (total[i] * total[i]);
+                    exact_b[j] += open * d_sum;
+                    let d_open = d_sum * f64::from(b[j]) + d_total;
+                    let d_gate = d_open * open * (1.0 - open) + d_gates.map_or(0.0, |g| f64::from(g[place]));
+                    exact_c[place] = d_gate;
+                    exact_d[i] += d_gate;
+                    exact_e[j] += d_gate;
+                }
+            }
+            for isa in Isa::available() {
+                let what = format!("{isa:?} [{nodes}, {width}]");
+                let [mut out, mut total, mut d_d, mut d_e, mut d_b] = [(); 5].map(|()| vec![f32::NAN; nodes * width]);
+                let [mut gates, mut d_c] = [(); 2].map(|()| vec![f32::NAN; count * width]);
+                gated_forward(isa, &edges, inputs, width, &mut gates, &mut total, &mut out);
+                let derivatives = GatedDerivatives {
+                    gate_target: &mut d_d,
+                    gate_source: &mut d_e,
+                    gate_edge: &mut d_c,
+                    neighbour: &mut d_b,
+                };
+                gated_backward(isa, &edges, &b, width, &gates, &total, &out, &d_out, d_gates, derivatives);
+                assert_close(&gates, &exact_gates, &format!("{what} gates"));
+                assert_close(&out, &exact, &format!("{what} out"));
+                assert_close(&d_b, &exact_b, &format!("{what} d_b"));
+                assert_close(&d_c, &exact_c, &format!("{what} d_c"));
+                assert_close(&d_d, &exact_d, &format!("{what} d_d"));
+                assert_close(&d_e, &exact_e, &format!("{what} d_e"));
+            }
+        }
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let (nodes, width) = (1500, 70);
+    let [sources, targets] = some_edges(nodes);
+    let count = sources.len();
+    let edges = Edges::new(nodes, &sources, &targets);
+    let [d, e, b, d_out] = [3, 4, 5, 6].map(|seed| numbers(nodes * width, seed));
+    let [c, d_gates] = [7, 8].map(|seed| numbers(count * width, seed));
+    let inputs = Gated { gate_target: &d, gate_source: &e, gate_edge: &c, neighbour: &b };
+    for isa in Isa::available() {
+        let results = [1, 2, 5].map(|threads| {
+            let pool = crate::Threads::new(threads);
+            pool.install(|| {
+                let [mut out, mut total, mut d_d, mut d_e, mut d_b] = [(); 5].map(|()| vec![f32::NAN; nodes * width]);
+                let [mut gates, mut d_c] = [(); 2].map(|()| vec![f32::NAN; count * width]);
+                let met = meet(isa, &edges, &d, &e, Some(&c), width);
+                let sum = sum_by_row(isa, &c, width, edges.entering());
+                let heard = gine_forward(isa, &edges, &d, Some(&c), width);
+                let (d_x, d_features) = gine_backward(isa, &edges, &d, Some(&c), width, &d_out);
+                let d_features = d_features.expect("edges have features");
+                gated_forward(isa, &edges, inputs, width, &mut gates, &mut total, &mut out);
+                let derivatives = GatedDerivatives {
+                    gate_target: &mut d_d,
+                    gate_source: &mut d_e,
+                    gate_edge: &mut d_c,
+                    neighbour: &mut d_b,
+                };
+                gated_backward(isa, &edges, &b, width, &gates, &total, &out, &d_out, Some(&d_gates), derivatives);
+                let all = [heard, d_x, sum, out, total, d_d, d_e, d_b, met, d_features, gates, d_c].concat();
+                all.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            })
+        });
+        assert!(results[0] == results[1] && results[0] == results[2], "{isa:?}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "an edge at node 3 of 3")]
+fn an_edge_to_no_node_is_refused() {
+    Edges::new(3, &[0], &[3]);
+}
