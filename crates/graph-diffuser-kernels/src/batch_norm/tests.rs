@@ -1,0 +1,228 @@
+//! Batch norm by hand, and against straight loops in double precision.
+
+use super::*;
+use crate::scramble;
+use crate::simd::{Dropout, Isa};
+
+fn numbers(count: usize, seed: u32) -> Vec<f32> {
+    (0..count as u32).map(|at| scramble(scramble(at) ^ (seed << 20)) as f32 / u32::MAX as f32 - 0.5).collect()
+}
+
+/// As [`numbers`], each channel with a mean and a size of its own.
+fn rows_of(rows: usize, channels: usize) -> Vec<f32> {
+    let mut x = numbers(rows * channels, 1);
+    for row in x.chunks_mut(channels) {
+        for (channel, value) in row.iter_mut().enumerate() {
+            *value = *value * (channel % 5 + 1) as f32 + channel as f32 - 3.0;
+        }
+    }
+    x
+}
+
+struct Exact {
+    y: Vec<f64>,
+    mean: Vec<f64>,
+    variance: Vec<f64>,
+    d_x: Vec<f64>,
+    d_gamma: Vec<f64>,
+    d_beta: Vec<f64>,
+}
+
+/// In double precision, channel after channel; the derivative goes through mean and variance one by one.
+fn exact(x: &[f32], channels: usize, gamma: &[f32], beta: &[f32], relu: bool, d_y: &[f32]) -> Exact {
+    let rows = x.len() / channels;
+    let empty = || vec![0.0; x.len()];
+    let none = || vec![0.0; channels];
+    let mut exact = Exact { y: empty(), mean: none(), variance: none(), d_x: empty(), d_gamma: none(), d_beta: none() };
+    for channel in 0..channels {
+        let (gamma, beta) = (f64::from(gamma[channel]), f64::from(beta[channel]));
+        let at = |row: usize| row * channels + channel;
+        let column: Vec<f64> = (0..rows).map(|row| f64::from(x[at(row)])).collect();
+        let count = rows.max(1) as f64;
+        let mean = column.iter().sum::<f64>() / count;
+        let variance = column.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+        let root = (variance + EPSILON).sqrt();
+        let (mut d_mean, mut d_variance) = (0.0, 0.0);
+        for (row, value) in column.iter().enumerate() {
+            let z = (value - mean) / root;
+            let y = gamma * z + beta;
+            exact.y[at(row)] = if relu { y.max(0.0) } else { y };
+            let d_y = if relu && y <= 0.0 { 0.0 } else { f64::from(d_y[at(row)]) };
+            exact.d_gamma[channel] += d_y * z;
+            exact.d_beta[channel] += d_y;
+            exact.d_x[at(row)] = d_y * gamma / root;
+            d_mean -= d_y * gamma / root;
+            d_variance -= d_y * gamma * (value - mean) / (2.0 * root.powi(3));
+        }
+        for (row, value) in column.iter().enumerate() {
+            exact.d_x[at(row)] += d_mean / count + d_variance * 2.0 * (value - mean) / count;
+        }
+        exact.mean[channel] = mean;
+        exact.variance[channel] = variance;
+    }
+    exact
+}
+
+/// `size` is that of the terms a number is made of, which may cancel.
+fn assert_close<T: Copy + Into<f64>>(
+    ours: &[T],
+    exact: &[f64],
+    size: impl Fn(usize) -> f64,
+    tolerance: f64,
+    what: &str,
+) {
+    assert_eq!(ours.len(), exact.len());
+    for (at, (ours, exact)) in ours.iter().zip(exact).enumerate() {
+        let ours: f64 = (*ours).into();
+        assert!((ours - exact).abs() <= tolerance * size(at), "{what} at {at}: {ours} is not {exact}");
+    }
+}
+
+/// Forward and backward beside the exact ones.
+fn compare(isa: Isa, x: &[f32], channels: usize, relu: bool, tolerance: f64) {
+    let (gamma, beta, d_y) = (numbers(channels, 3), numbers(channels, 4), numbers(x.len(), 2));
+    let exact = exact(x, channels, &gamma, &beta, relu, &d_y);
+    let what = format!("{isa:?} [{}, {channels}] {relu}", x.len() / channels);
+    let Normalised { y, statistics, .. } = forward(isa, x, None, &gamma, &beta, relu);
+    let mean_size = |at: usize| exact.mean[at].abs() + exact.variance[at].sqrt();
+    assert_close(&statistics.mean, &exact.mean, mean_size, 1e-6, &format!("{what} mean"));
+    let variance_size = |at: usize| exact.variance[at] + 1e-9;
+    assert_close(&statistics.variance, &exact.variance, variance_size, tolerance, &format!("{what} variance"));
+    assert_close(&y, &exact.y, |at| 1.0 + exact.y[at].abs(), tolerance, &format!("{what} y"));
+    let made = backward(isa, x, None, &gamma, &beta, &statistics, relu, &d_y);
+    // Where rounding decides whether a number passes the `ReLU`, its derivative is either.
+    if (0..y.len()).any(|at| (y[at] > 0.0) != (exact.y[at] > 0.0)) && relu {
+        return;
+    }
+    let scale = |at: usize| f64::from(gamma[at % channels].abs()) / (exact.variance[at % channels] + EPSILON).sqrt();
+    assert_close(&made.x, &exact.d_x, scale, tolerance, &format!("{what} d_x"));
+    let length = ((x.len() / channels) as f64).sqrt();
+    assert_close(&made.gamma, &exact.d_gamma, |_| length, tolerance, &format!("{what} d_gamma"));
+    assert_close(&made.beta, &exact.d_beta, |_| length, tolerance, &format!("{what} d_beta"));
+}
+
+#[test]
+fn four_rows_by_hand() {
+    // Channel 0: mean 2, biased variance 1. Channel 1: constant.
+    let x = [1.0, 5.0, 3.0, 5.0, 1.0, 5.0, 3.0, 5.0];
+    let one = (1.0 / (1.0 + EPSILON).sqrt()) as f32;
+    for isa in Isa::available() {
+        let Normalised { y, statistics, .. } = forward(isa, &x, None, &[1.0, 1.0], &[0.0, 2.0], false);
+        assert_eq!(statistics, Statistics { mean: vec![2.0, 5.0], variance: vec![1.0, 0.0] });
+        assert_eq!(y, [-one, 2.0, one, 2.0, -one, 2.0, one, 2.0]);
+        let y = forward(isa, &x, None, &[1.0, 1.0], &[0.0, -2.0], true).y;
+        assert_eq!(y, [0.0, 0.0, one, 0.0, 0.0, 0.0, one, 0.0]);
+    }
+}
+
+#[test]
+fn values_and_derivatives_are_those_of_double_precision() {
+    for isa in Isa::available() {
+        for channels in (1..=20).chain([31, 32, 33, 63, 64, 65, 100]) {
+            for rows in [0, 1, 2, 15, 16, 17, 63, 64, 65, 130, 300] {
+                for relu in [false, true] {
+                    compare(isa, &rows_of(rows, channels), channels, relu, 4e-6);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn large_batches_in_parallel_are_no_less_exact() {
+    for isa in Isa::available() {
+        compare(isa, &rows_of(5000, 60), 60, false, 4e-6);
+    }
+}
+
+#[test]
+fn badly_scaled_channels_lose_nothing() {
+    // Mean -13 and deviation 1e-3; the same with an outlier in front; a huge mean; a constant.
+    let rows = 1000;
+    let noise = numbers(rows * 4, 7);
+    let x: Vec<f32> = (0..rows)
+        .flat_map(|row| {
+            let noise = &noise[row * 4..];
+            let outlier = if row == 0 { 40.0 } else { -13.0 + 1e-3 * noise[1] };
+            [-13.0 + 3e-3 * noise[0], outlier, 1e4 + noise[2], 5.3]
+        })
+        .collect();
+    for isa in Isa::available() {
+        compare(isa, &x, 4, false, 1e-5);
+    }
+}
+
+const DROPOUT: Dropout = Dropout { key: [5, 6], threshold: 1 << 30, kept: 4.0 / 3.0 };
+
+#[test]
+fn a_branch_is_dropped_and_added_before() {
+    for isa in Isa::available() {
+        for (rows, channels) in [(1, 3), (70, 33), (130, 64), (5000, 60)] {
+            for dropout in [None, Some(DROPOUT)] {
+                let (x, values) = (rows_of(rows, channels), numbers(rows * channels, 5));
+                let (gamma, beta, d_y) = (numbers(channels, 3), numbers(channels, 4), numbers(rows * channels, 2));
+                let factor = |at: usize| dropout.map_or(1.0, |dropout| dropout.factor(at as u64));
+                let sum: Vec<f32> = (0..x.len()).map(|at| x[at] + values[at] * factor(at)).collect();
+                let ours = forward(isa, &x, Some(Branch { values: &values, dropout }), &gamma, &beta, true);
+                let plain = forward(isa, &sum, None, &gamma, &beta, true);
+                assert_eq!(ours.sum.as_ref(), Some(&sum));
+                assert_eq!((ours.y, &ours.statistics), (plain.y, &plain.statistics));
+                let made = backward(isa, &sum, dropout, &gamma, &beta, &plain.statistics, true, &d_y);
+                let expected = backward(isa, &sum, None, &gamma, &beta, &plain.statistics, true, &d_y);
+                assert_eq!(expected.branch, None);
+                let branch: Vec<f32> = (0..x.len()).map(|at| expected.x[at] * factor(at)).collect();
+                assert_eq!(made, Gradients { branch: dropout.map(|_| branch), ..expected });
+            }
+        }
+    }
+}
+
+#[test]
+fn evaluation_uses_the_statistics_it_is_given() {
+    for isa in Isa::available() {
+        let statistics = Statistics { mean: vec![1.0, -2.0], variance: vec![4.0, 1.0] };
+        let (x, branch) = ([2.0, -2.0, 1.0, 0.5], [1.0, 0.0, 0.0, -0.5]);
+        let y = evaluate(isa, &x, Some(&branch), &statistics, &[2.0, 1.0], &[0.5, -1.0], true);
+        assert_eq!(y, evaluate(isa, &[3.0, -2.0, 1.0, 0.0], None, &statistics, &[2.0, 1.0], &[0.5, -1.0], true));
+        assert_close(
+            &y,
+            &[2.0 / (1.0 + EPSILON / 4.0).sqrt() + 0.5, 0.0, 0.5, 2.0 / (1.0 + EPSILON).sqrt() - 1.0],
+            |_| 1.0,
+            1e-6,
+            "y",
+        );
+    }
+}
+
+#[test]
+fn what_is_not_a_number_stays_visible() {
+    for isa in Isa::available() {
+        for relu in [false, true] {
+            let y = forward(isa, &[f32::NAN, 1.0], None, &[1.0], &[0.0], relu).y;
+            assert!(y.iter().all(|y| y.is_nan()), "{isa:?} {y:?}");
+        }
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    for (rows, channels) in [(200, 33), (5000, 60)] {
+        let (x, residual, d_y) = (rows_of(rows, channels), numbers(rows * channels, 5), numbers(rows * channels, 2));
+        let (gamma, beta) = (numbers(channels, 3), numbers(channels, 4));
+        for isa in Isa::available() {
+            let results = [1, 2, 5].map(|threads| {
+                let pool = crate::Threads::new(threads);
+                pool.install(|| {
+                    let branch = Branch { values: &residual, dropout: Some(DROPOUT) };
+                    let Normalised { y, sum, statistics } = forward(isa, &x, Some(branch), &gamma, &beta, true);
+                    let sum = sum.expect("the sum with the branch");
+                    let made = backward(isa, &sum, Some(DROPOUT), &gamma, &beta, &statistics, true, &d_y);
+                    let d_branch = made.branch.expect("another one");
+                    let bits = [y, made.x, d_branch, made.gamma, made.beta].concat().into_iter().map(f32::to_bits);
+                    (statistics, bits.collect::<Vec<_>>())
+                })
+            });
+            assert!(results[0] == results[1] && results[0] == results[2], "{isa:?}");
+        }
+    }
+}
