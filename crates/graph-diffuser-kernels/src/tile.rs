@@ -64,26 +64,28 @@ impl Buffer {
         Self { start: NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout)), len, capacity: len }
     }
 
-    /// `len` numbers of any value, in the memory of an earlier buffer if there is one: pages that are
-    /// new cost as much as the work done on them.
+    /// `len` numbers of any value, in the memory of an earlier buffer where one is large enough: pages that
+    /// are new cost as much as the work done on them.
     pub(crate) fn reused(len: usize) -> Self {
         let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(at) = spare.iter().position(|buffer| (len..=4 * len).contains(&buffer.capacity)) else {
-            drop(spare);
-            return Self::zeros(len);
-        };
-        let mut buffer = spare.swap_remove(at);
-        buffer.len = len;
-        buffer
+        let large_enough = (0..spare.len()).filter(|&at| spare[at].capacity >= len);
+        if let Some(at) = large_enough.min_by_key(|&at| spare[at].capacity) {
+            let mut buffer = spare.swap_remove(at);
+            buffer.len = len;
+            return buffer;
+        }
+        // One that is too small goes: its successor will do for both.
+        drop(spare.pop());
+        drop(spare);
+        Self::zeros(len)
     }
 
     /// Keeps the memory for later, unless enough is kept.
     pub(crate) fn give_back(self) {
         let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() == MOST_SPARE {
-            spare.remove(0);
+        if spare.len() < MOST_SPARE {
+            spare.push(self);
         }
-        spare.push(self);
     }
 
     /// A tile of `rows` rows.
