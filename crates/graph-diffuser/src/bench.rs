@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use burn::module::Module;
-use burn::tensor::{DType, Device};
+use burn::tensor::{DType, Device, Tensor};
 use graph_diffuser_data::grid_histogram::GridHistogram;
 use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
 use graph_diffuser_data::{Dataset, Seeds, TargetSchema};
@@ -220,9 +220,9 @@ impl Bench {
         };
         let mut gradients = loss.backward();
         lap("backward");
-        let gradients = parameters::gradients(&self.model, &mut gradients);
-        let norm = global_norm(&gradients);
-        let model = self.optimiser.step(self.model.clone(), gradients, norm, self.optim.lr);
+        let gradient = Tensor::cat(parameters::gradients(&self.model, &mut gradients), 0);
+        let norm = global_norm(&gradient);
+        let model = self.optimiser.step(self.model.clone(), gradient, norm, self.optim.lr);
         let parts = pass.timings();
         self.model = parameters::update_statistics(model, &pass.into_statistics(), 0.1);
         lap("optimiser");

@@ -1,15 +1,17 @@
-//! One step of AdamW over all parameters as one vector.
+//! One step of AdamW over all parameters as one vector, and the length of a gradient.
 
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor, TensorData};
 use graph_diffuser_kernels::Isa;
 pub use graph_diffuser_kernels::adamw::Step as AdamWStep;
-use graph_diffuser_kernels::adamw::step as kernel;
+use graph_diffuser_kernels::adamw::{square_sum as square_sum_kernel, step as kernel};
 
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
 
 /// Weights and moments after one step, from weights, gradient, first and second moments.
+///
+/// What nobody else holds is changed where it is.
 ///
 /// # Shapes
 /// - all `[count]`
@@ -17,10 +19,14 @@ pub fn adamw(step: AdamWStep, state: [Tensor<1>; 4]) -> [Tensor<1>; 3] {
     if !fused::can_run(&state[0]) {
         return adamw_reference(step, state);
     }
-    let count = state[0].dims()[0];
-    let (outputs, _) = fused::apply(OneStep(step), state.into());
-    let outputs = <[Tensor<2>; 3]>::try_from(outputs).expect("weights and two moments");
-    outputs.map(|output| output.reshape([count]))
+    let device = state[0].device();
+    let numbers = |tensor: Tensor<1>| tensor.into_data().try_into_vec::<f32>().expect("single precision");
+    let [mut weights, gradient, mut first, mut second] = state.map(numbers);
+    kernel(Isa::best(), step, &mut weights, &gradient, &mut first, &mut second);
+    [weights, first, second].map(|values| {
+        let count = values.len();
+        Tensor::from_data(TensorData::new(values, [count]), (&device, DType::F32))
+    })
 }
 
 /// The same in plain tensor operations.
@@ -37,19 +43,73 @@ pub fn adamw_reference(step: AdamWStep, [weights, gradient, first, second]: [Ten
     [weights, first, second]
 }
 
+/// Sum of the squares of `[count]`, in double precision where kernels run.
+pub fn square_sum(values: Tensor<1>) -> f64 {
+    if !fused::can_run(&values) {
+        return values.square().sum().into_scalar::<f64>();
+    }
+    let (_, sum) = fused::apply(SquareSum, vec![values]);
+    *sum.downcast_ref::<f64>().expect("what `forward` saved")
+}
+
 /// The fused operation; nothing is differentiated through it.
 #[derive(Debug)]
-struct OneStep(AdamWStep);
+struct SquareSum;
 
-impl SliceOp for OneStep {
+impl SliceOp for SquareSum {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let [mut weights, mut first, mut second] = [inputs[0], inputs[2], inputs[3]].map(<[f32]>::to_vec);
-        kernel(Isa::best(), self.0, &mut weights, inputs[1], &mut first, &mut second);
-        let output = |values: Vec<f32>| Output { shape: vec![1, values.len()], values };
-        ([weights, first, second].map(output).into(), Arc::new(()))
+        let sum = square_sum_kernel(Isa::best(), inputs[0]);
+        (vec![Output { values: vec![sum as f32], shape: vec![1, 1] }], Arc::new(sum))
     }
 
     fn backward(&self, _: &[&[f32]], _: &[&[f32]], _: &Saved, _: Vec<Option<Gradient>>) -> Vec<Gradient> {
-        unreachable!("weights outside of training are not tracked")
+        unreachable!("gradients are not tracked")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+
+    fn tensor(seed: u32, count: u32) -> Tensor<1> {
+        let number = |at| graph_diffuser_kernels::scramble(seed ^ at) as f32 / u32::MAX as f32;
+        let values: Vec<f32> = (0..count).map(number).collect();
+        Tensor::from_data(TensorData::new(values, [count as usize]), (&Device::flex(), DType::F32))
+    }
+
+    fn numbers(tensor: &Tensor<1>) -> Vec<f32> {
+        tensor.to_data().iter::<f32>().collect()
+    }
+
+    #[test]
+    fn a_step_is_that_of_plain_operations_and_leaves_what_others_hold() {
+        let state = [1 << 20, 2 << 20, 3 << 20, 4 << 20].map(|seed| tensor(seed, 1000));
+        let before = state.each_ref().map(numbers);
+        let step = AdamWStep {
+            lr: 0.1,
+            beta_1: 0.9,
+            beta_2: 0.99,
+            epsilon: 1e-8,
+            weight_decay: 0.01,
+            gradient_scale: 0.5,
+            number: 2,
+        };
+        let ours = adamw(step, state.clone());
+        assert_eq!(state.each_ref().map(numbers), before);
+        for (ours, plain) in ours.iter().zip(&adamw_reference(step, state)) {
+            for (ours, plain) in numbers(ours).into_iter().zip(numbers(plain)) {
+                assert!((ours - plain).abs() <= 1e-6, "{ours} is not {plain}");
+            }
+        }
+    }
+
+    #[test]
+    fn squares_are_summed_in_double_precision() {
+        let values = tensor(5 << 20, 40_000);
+        let exact: f64 = numbers(&values).iter().map(|value| f64::from(*value).powi(2)).sum();
+        assert!((square_sum(values.clone()) - exact).abs() < 1e-9 * exact);
+        assert!((square_sum(values.cast(DType::F64)) - exact).abs() < 1e-9 * exact);
     }
 }

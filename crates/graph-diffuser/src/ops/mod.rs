@@ -14,7 +14,7 @@ mod normalise;
 mod walk_rows;
 mod walk_stack;
 
-pub use adamw::{AdamWStep, adamw, adamw_reference};
+pub use adamw::{AdamWStep, adamw, adamw_reference, square_sum};
 pub use attend::{AttentionParts, Combine, ScoreBlocks, ScoreRule, attend, attend_reference};
 pub(crate) use attend_rows::{RowsOf, attend_rows, split_heads};
 pub(crate) use edge_scores::EdgeScores;

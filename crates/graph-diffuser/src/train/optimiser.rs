@@ -43,10 +43,9 @@ impl Default for OptimConfig {
     }
 }
 
-/// Length of all gradients as one vector.
-pub fn global_norm(gradients: &[Tensor<1>]) -> f64 {
-    let squares = gradients.iter().map(|gradient| gradient.clone().square().sum()).collect();
-    Tensor::cat(squares, 0).into_data().iter::<f64>().sum::<f64>().sqrt()
+/// Length of the gradient of all parameters.
+pub fn global_norm(gradient: &Tensor<1>) -> f64 {
+    ops::square_sum(gradient.clone()).sqrt()
 }
 
 /// The optimiser and its moments.
@@ -79,10 +78,12 @@ impl AdamW {
         self.moments.as_ref().map(|moments| [&moments.first, &moments.second])
     }
 
-    /// The model after one step along `gradients`, whose length is `norm`.
-    pub fn step<M: Module>(&mut self, model: M, gradients: Vec<Tensor<1>>, norm: f64, lr: f64) -> M {
+    /// The model after one step along `gradient`, whose length is `norm`.
+    ///
+    /// # Shapes
+    /// - `gradient`: `[all parameters]`
+    pub fn step<M: Module>(&mut self, model: M, gradient: Tensor<1>, norm: f64, lr: f64) -> M {
         let OptimConfig { weight_decay, clip_norm, beta_1, beta_2, epsilon, .. } = self.config;
-        let gradient = Tensor::cat(gradients, 0); // [all parameters]
         let clips = clip_norm > 0.0 && norm + 1e-6 > clip_norm;
         let zeros = || gradient.zeros_like();
         let Moments { first, second } =

@@ -461,14 +461,15 @@ impl State {
         };
         check_loss(value, &self.model, batch, dropout_key).map_err(|tensor| not_finite("the loss", tensor))?;
         let gradients = parameters::gradients(&self.model, &mut loss.backward());
-        let norm = global_norm(&gradients);
+        let gradient = Tensor::cat(gradients.clone(), 0);
+        let norm = global_norm(&gradient);
         if !norm.is_finite() {
             let entries = parameters::entries(&self.model).into_iter().filter(|entry| entry.trainable);
             let first = entries.zip(&gradients).find(|(_, gradient)| !is_finite((*gradient).clone()));
             let name = first.map_or_else(|| "the sum of all gradients".to_owned(), |(entry, _)| entry.name);
             return Err(not_finite("the gradient", name));
         }
-        let model = self.optimiser.step(self.model.clone(), gradients, norm, lr);
+        let model = self.optimiser.step(self.model.clone(), gradient, norm, lr);
         self.model = parameters::update_statistics(model, &pass.into_statistics(), STATISTICS_RATE);
         if let (Some(average), Some(decay)) = (&mut self.average, average_decay) {
             average.inplace(|average| average * decay + parameters::flatten(&self.model) * (1.0 - decay));

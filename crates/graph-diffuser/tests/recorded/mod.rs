@@ -219,8 +219,9 @@ impl Recorded {
                     one_step.insert(format!("statistic.{}", recorded_name(&entry.name)), numbers(tensor));
                 }
             }
-            let norm = global_norm(&gradients);
-            model = optimiser.step(model, gradients, norm, optim.lr);
+            let gradient = Tensor::cat(gradients, 0);
+            let norm = global_norm(&gradient);
+            model = optimiser.step(model, gradient, norm, optim.lr);
         }
         Seen { one_step, losses }
     }
