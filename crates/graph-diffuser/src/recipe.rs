@@ -166,7 +166,7 @@ impl RecipeError {
 }
 
 /// Recipes inside the program, by name.
-pub const BUILT_IN: [(&str, &str); 31] = [
+pub const BUILT_IN: [(&str, &str); 32] = [
     ("graphs", include_str!("../../../recipes/graphs.toml")),
     ("grid-diffuser", include_str!("../../../recipes/grid-diffuser.toml")),
     ("grid-diffuser-authors", include_str!("../../../recipes/grid-diffuser-authors.toml")),
@@ -186,6 +186,7 @@ pub const BUILT_IN: [(&str, &str); 31] = [
     ("pcqm-contact", include_str!("../../../recipes/pcqm-contact.toml")),
     ("pcqm4mv2", include_str!("../../../recipes/pcqm4mv2.toml")),
     ("peptides-func", include_str!("../../../recipes/peptides-func.toml")),
+    ("peptides-func-short", include_str!("../../../recipes/peptides-func-short.toml")),
     ("peptides-struct", include_str!("../../../recipes/peptides-struct.toml")),
     ("zinc", include_str!("../../../recipes/zinc.toml")),
     (
