@@ -83,7 +83,12 @@ impl Printer {
                 || matches!(cause.downcast_ref(), Some(PredictError::Exists { .. } | PredictError::ColumnTaken { .. }))
                 || matches!(cause.downcast_ref(), Some(RunError::Exists { .. } | RunError::NotARun { .. }))
                 || cause.downcast_ref::<SweepError>().is_some_and(SweepError::is_misuse)
-                || matches!(cause.downcast_ref(), Some(ExplainError::OutOfRange { .. }))
+                || matches!(
+                    cause.downcast_ref(),
+                    Some(
+                        ExplainError::OutOfRange { .. } | ExplainError::NoMolecules { .. } | ExplainError::Molecule(_)
+                    )
+                )
         });
         ExitCode::from(if misused { 2 } else { 1 })
     }

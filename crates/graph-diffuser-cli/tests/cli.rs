@@ -884,6 +884,34 @@ fn the_trained_grid_model_inside_the_program_scores_what_its_card_says_and_expla
 }
 
 #[test]
+fn a_molecule_that_was_typed_is_explained_without_a_dataset() {
+    let work = Workplace::new();
+    let explain = |arguments: &[&str]| {
+        work.run(&[&["explain", "--pretrained", "zinc", "--smiles", "CC(=O)Nc1ccc(O)cc1"], arguments].concat())
+    };
+    let said = explain(&["-o", "trace.json", "--json"]);
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    let (said, trace) = (json(&said.stdout), work.json("trace.json"));
+    assert!(said["graph"].is_null() && trace["graph"]["number"].is_null(), "it is of no dataset: {said}");
+    assert_eq!((&trace["graph"]["nodes"], &trace["outcome"]["targets"]), (&11.into(), &serde_json::json!([null])));
+    let said = explain(&["-o", "picture.svg"]);
+    assert!(
+        said.stdout.starts_with("the molecule: constrained solubility: predicted ")
+            && said.stdout.contains("true not known"),
+        "{}",
+        said.stdout
+    );
+    assert!(work.read("picture.svg").contains("the molecule"));
+    assert_text("mistake_explain_node_of_a_molecule", &transcript(&explain(&["--node", "11", "-o", "x.svg"])));
+    for (name, model, smiles) in [("no_molecule", "zinc", "C1CC"), ("no_molecules", "grid", "CC")] {
+        let said = work.run(&["explain", "--pretrained", model, "--smiles", smiles, "-o", "x.svg"]);
+        assert_eq!(said.code, Some(2), "{name}: {}", said.stderr);
+        assert_text(&format!("mistake_explain_{name}"), &transcript(&said));
+    }
+    assert!(!work.path("x.svg").exists());
+}
+
+#[test]
 fn any_graph_of_the_users_own_is_explained() {
     let work = Workplace::new();
     // Rings with a tail; the target is the number of nodes.

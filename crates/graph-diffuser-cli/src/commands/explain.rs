@@ -11,7 +11,7 @@ use graph_diffuser::explain::picture::{self, View};
 use graph_diffuser::explain::{AttentionTrace, Explainer};
 use graph_diffuser::predict::{NewFile, PredictError};
 use graph_diffuser::run::Run;
-use graph_diffuser_data::Split;
+use graph_diffuser_data::{Graph, Split};
 use serde::Serialize;
 
 use crate::args::{Part, RunArgs, use_threads};
@@ -25,7 +25,8 @@ use crate::progress::{FileProgress, read_dataset};
     graph-diffuser explain runs/zinc-s0 --graph 17 -o molecule.png\n  \
     graph-diffuser explain runs/grid-quick-s0 --graph 3 -o trace.npz\n  \
     graph-diffuser explain runs/grid-quick-s0 --check --graphs 200\n  \
-    graph-diffuser explain --pretrained grid --node 32 -o attention.svg\n\n\
+    graph-diffuser explain --pretrained grid --node 32 -o attention.svg\n  \
+    graph-diffuser explain --pretrained zinc --smiles 'CC(=O)Nc1ccc(O)cc1' -o molecule.svg\n\n\
     Graphs, nodes, layers and heads are counted from 0. `docs/attention-trace.md` describes json and npz.")]
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
@@ -36,6 +37,9 @@ pub(crate) struct ExplainArgs {
     /// Which part of the dataset
     #[arg(long, value_enum, default_value_t = Part::Test)]
     split: Part,
+    /// A molecule of your own instead, for a model of molecules; needs no dataset
+    #[arg(long, value_name = "SMILES", conflicts_with_all = ["graph", "split", "check"])]
+    smiles: Option<String>,
     /// Whose attention; the number of nodes stands for a CLS node [default: the one with most to tell]
     #[arg(long, value_name = "J")]
     node: Option<usize>,
@@ -92,7 +96,7 @@ fn output(text: &str) -> Result<Output, String> {
 #[derive(Debug, Serialize)]
 struct Written<'a> {
     run: &'a Path,
-    graph: usize,
+    graph: Option<usize>,
     rows: &'a [usize],
     node: Option<usize>,
     layer: usize,
@@ -105,10 +109,16 @@ pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> anyhow::Resul
     use_threads(args.threads);
     let split = Split::from(args.split);
     let run = args.run.open()?;
-    let dataset = read_dataset(run.recipe())?;
+    let dataset = if args.smiles.is_some() { run.empty_dataset()? } else { read_dataset(run.recipe())? };
     let explainer = Explainer::open(&run, &dataset, &Device::flex())?;
-    let number = explainer.graph(split, args.graph)?;
-    explainer.check(number, args.node, args.layer, args.head)?;
+    let (number, graph) = if let Some(smiles) = &args.smiles {
+        (None, explainer.molecule(smiles)?)
+    } else {
+        let number = explainer.graph(split, args.graph)?;
+        (Some(number), dataset.graphs.get(number).into_owned())
+    };
+    let name = number.map_or("the molecule".to_owned(), |number| format!("graph {number}"));
+    explainer.check(&graph, &name, args.node, args.layer, args.head)?;
     if args.check {
         let config =
             CheckConfig { split, graphs: args.graphs as usize, seed: args.seed, layer: args.layer, head: args.head };
@@ -118,7 +128,7 @@ pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> anyhow::Resul
         printer.data(&report, || table(&report));
     }
     if let Some(out) = &args.out {
-        write(&args, &run, out, &explainer, number, printer)?;
+        write(&args, &run, out, &explainer, (number, &graph), printer)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -128,13 +138,13 @@ fn write(
     run: &Run,
     out: &Output,
     explainer: &Explainer<'_>,
-    number: usize,
+    (number, graph): (Option<usize>, &Graph),
     printer: &mut Printer,
 ) -> anyhow::Result<()> {
     let is_picture = matches!(out.format, Format::Svg | Format::Png);
-    let node = args.node.or_else(|| is_picture.then(|| explainer.telling_node(number)));
-    let rows = node.map_or_else(|| explainer.usual_rows(number), |node| vec![node]);
-    let trace: AttentionTrace = explainer.trace(number, &rows);
+    let node = args.node.or_else(|| is_picture.then(|| explainer.telling_node(graph)));
+    let rows = node.map_or_else(|| explainer.usual_rows(graph), |node| vec![node]);
+    let trace: AttentionTrace = explainer.trace(graph, number, &rows);
     let layer = args.layer.unwrap_or(trace.layers.len() - 1);
     let shown = node.unwrap_or(trace.rows[0]);
     let view = View { node: shown, layer, head: args.head };
@@ -161,7 +171,7 @@ fn write(
     printer.data(&written, || {
         let rows = trace.rows.len();
         let what = if is_picture { String::new() } else { format!(", attention of {rows} of its rows") };
-        format!("graph {number}{what}: {outcome}\nwrote {}", out.path.display())
+        format!("{}{what}: {outcome}\nwrote {}", trace.graph.name(), out.path.display())
     });
     Ok(())
 }

@@ -65,7 +65,7 @@ fn packed_graph(explorer: &Explorer<'_>, number: usize) -> Result<String, Explai
     let first = TraceQuestion { graph: Some(number), places: true, ..TraceQuestion::default() };
     let drawn = explorer.draw(&first)?;
     let telling = drawn.telling;
-    let rows = explorer.explainer.usual_rows(number);
+    let rows = explorer.explainer.usual_rows(&explorer.explainer.dataset().graphs.get(number));
     let drawn = if rows.len() > 1 { explorer.draw(&TraceQuestion { rows, ..first })? } else { drawn };
     let mut value = serde_json::to_value(drawn).expect("plain data serialises");
     value["telling"] = json!(telling);

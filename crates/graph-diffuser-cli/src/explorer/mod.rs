@@ -165,19 +165,19 @@ impl<'a> Explorer<'a> {
 
     /// Traces a graph and sets its nodes in their places.
     pub(crate) fn draw(&self, question: &TraceQuestion) -> Result<Drawn, ExplainError> {
-        let number = question.graph.unwrap_or(0);
         let graph = self.graph(question)?;
+        let number = question.smiles.is_none().then(|| question.graph.unwrap_or(0));
         let rows = graph.nodes + usize::from(self.explainer.has_cls());
         if let Some(&row) = question.rows.iter().find(|&&row| row >= rows) {
             let whose = "the graph".to_owned();
             return Err(ExplainError::OutOfRange { what: "node", number: row, whose, last: rows - 1 });
         }
-        let telling = question.rows.is_empty().then(|| self.explainer.telling_node_of(&graph));
+        let telling = question.rows.is_empty().then(|| self.explainer.telling_node(&graph));
         let whole = self.explainer.is_traced_whole(graph.nodes);
         // Rows of a large graph are asked for a few at a time; all of them would fit in no memory.
         let most = if whole { rows } else { 2 };
         let asked: Vec<usize> = question.rows.iter().copied().take(most).chain(telling).collect();
-        let trace = self.explainer.trace_graph(&graph, number, &asked);
+        let trace = self.explainer.trace(&graph, number, &asked);
         let counted = check::counted(&trace, 0)
             .map(|_| trace.rows.iter().map(|&row| check::counted(&trace, row).unwrap_or_default()).collect());
         let drawing = question.places.then(|| {

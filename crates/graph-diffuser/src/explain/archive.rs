@@ -85,11 +85,10 @@ fn arrays(trace: &AttentionTrace) -> Vec<Array> {
         Outcome::GraphLabels { probabilities, targets, .. } => {
             vec![values("probabilities", probabilities), known(targets)]
         }
-        Outcome::GraphClass { probabilities, predicted, target, .. } => vec![
-            values("probabilities", probabilities),
-            classes("predicted", &[*predicted]),
-            classes("targets", &[*target]),
-        ],
+        Outcome::GraphClass { probabilities, predicted, target, .. } => {
+            let said = [values("probabilities", probabilities), classes("predicted", &[*predicted])];
+            said.into_iter().chain(target.map(|target| classes("targets", &[target]))).collect()
+        }
         Outcome::Words { predicted, targets, .. } => vec![classes("predicted", predicted), classes("targets", targets)],
         Outcome::Links { probabilities, targets } => vec![
             Array::matrix("probabilities", probabilities),

@@ -144,7 +144,8 @@ impl Explainer<'_> {
             progress(done as u64, numbers.len() as u64);
             deletions.extend(self.delete(number, config));
             if self.dataset().graphs.nodes(number) <= WHOLE_UP_TO {
-                let trace = self.trace(number, &self.usual_rows(number));
+                let graph = self.dataset().graphs.get(number);
+                let trace = self.trace(&graph, Some(number), &self.usual_rows(&graph));
                 grids.extend(grid_shares(&trace));
             }
         }
@@ -183,9 +184,9 @@ impl Explainer<'_> {
         }
         // A node's own prediction goes by its own row, a graph's by all, or by that of the CLS node.
         let per_node = matches!(self.dataset().schema.targets, TargetSchema::NodeClasses(_) | TargetSchema::Links);
-        let node = (per_node || self.has_cls() || graph.nodes > WHOLE_UP_TO).then(|| self.telling_node(number));
-        let rows = node.map_or_else(|| self.usual_rows(number), |node| vec![node]);
-        let weights = attention_to(&self.trace(number, &rows), node, config);
+        let node = (per_node || self.has_cls() || graph.nodes > WHOLE_UP_TO).then(|| self.telling_node(&graph));
+        let rows = node.map_or_else(|| self.usual_rows(&graph), |node| vec![node]);
+        let weights = attention_to(&self.trace(&graph, Some(number), &rows), node, config);
         let mut others: Vec<usize> = (0..graph.nodes).filter(|&other| !per_node || Some(other) != node).collect();
         others.sort_by(|&left, &right| weights[right].total_cmp(&weights[left]).then(left.cmp(&right)));
         let count = (graph.nodes / ONE_IN).max(1);

@@ -148,21 +148,22 @@ impl<'a> Explainer<'a> {
         })
     }
 
-    /// Finds whether a node, layer and head exist.
+    /// Finds whether a node of a graph, a layer and a head exist; `name` is what the graph is called.
     ///
     /// # Errors
     /// The first that does not.
     pub fn check(
         &self,
-        number: usize,
+        graph: &Graph,
+        name: &str,
         node: Option<usize>,
         layer: Option<usize>,
         head: Option<usize>,
     ) -> Result<(), ExplainError> {
         let heads = self.recipe.model.attention.as_ref().map_or(1, |attention| attention.heads);
-        let nodes = self.dataset.graphs.nodes(number) + usize::from(self.has_cls());
+        let nodes = graph.nodes + usize::from(self.has_cls());
         for (what, asked, count, whose) in [
-            ("node", node, nodes, format!("graph {number}")),
+            ("node", node, nodes, name.to_owned()),
             ("layer", layer, self.recipe.model.layers, format!("`{}`", self.recipe.name)),
             ("head", head, heads, "each layer".to_owned()),
         ] {
@@ -179,12 +180,11 @@ impl<'a> Explainer<'a> {
     }
 
     /// The rows to trace when none are asked for: all, or the telling one of a large graph.
-    pub fn usual_rows(&self, number: usize) -> Vec<usize> {
-        let nodes = self.dataset.graphs.nodes(number);
-        if self.is_traced_whole(nodes) {
-            (0..nodes + usize::from(self.has_cls())).collect()
+    pub fn usual_rows(&self, graph: &Graph) -> Vec<usize> {
+        if self.is_traced_whole(graph.nodes) {
+            (0..graph.nodes + usize::from(self.has_cls())).collect()
         } else {
-            vec![self.telling_node(number)]
+            vec![self.telling_node(graph)]
         }
     }
 
@@ -253,12 +253,7 @@ impl<'a> Explainer<'a> {
 
     /// The node with most to tell: the CLS node, the one with the highest class where classes count
     /// something, else the one whose attention in the last layer is the least spread out.
-    pub fn telling_node(&self, number: usize) -> usize {
-        self.telling_node_of(&self.dataset.graphs.get(number))
-    }
-
-    /// The same of a graph that need not be of the dataset.
-    pub fn telling_node_of(&self, graph: &Graph) -> usize {
+    pub fn telling_node(&self, graph: &Graph) -> usize {
         if self.has_cls() {
             return graph.nodes;
         }
@@ -277,7 +272,7 @@ impl<'a> Explainer<'a> {
             graph.edges.iter().for_each(|edge| degrees[edge[0] as usize] += 1.0);
             return first_of_most(&mut degrees.into_iter());
         }
-        let trace = self.trace_graph(graph, 0, &(0..graph.nodes).collect::<Vec<_>>());
+        let trace = self.trace(graph, None, &(0..graph.nodes).collect::<Vec<_>>());
         let last = &trace.layers[trace.layers.len() - 1].mean.attention;
         let plain = |weight: &f32| f64::from(*weight);
         let focus = |row: &Vec<f32>| row.iter().map(plain).map(|weight| weight * weight.max(1e-30).ln()).sum::<f64>();
@@ -285,12 +280,8 @@ impl<'a> Explainer<'a> {
     }
 
     /// What the model looks at from the nodes `rows` of one graph; the number of nodes stands for the CLS node.
-    pub fn trace(&self, number: usize, rows: &[usize]) -> AttentionTrace {
-        self.trace_graph(&self.dataset.graphs.get(number), number, rows)
-    }
-
-    /// The same of a graph that need not be of the dataset; `number` is what the trace calls it.
-    pub fn trace_graph(&self, graph: &Graph, number: usize, rows: &[usize]) -> AttentionTrace {
+    /// One that is not of the dataset has no number, and nobody knows its targets.
+    pub fn trace(&self, graph: &Graph, number: Option<usize>, rows: &[usize]) -> AttentionTrace {
         // The model takes the CLS node last, and wants a node beside it.
         let mut rows: Vec<usize> = rows.to_vec();
         rows.sort_unstable();
@@ -298,7 +289,7 @@ impl<'a> Explainer<'a> {
         if rows.iter().all(|&row| row >= graph.nodes) {
             rows.insert(0, 0);
         }
-        let batch = self.pack(&[graph], number);
+        let batch = self.pack(&[graph], number.unwrap_or(0));
         let (output, inside) = self.model.forward_traced(&batch, &rows);
         let own = rows.iter().filter(|&&row| row < graph.nodes).count();
         let schema = &self.dataset.schema;
@@ -333,7 +324,11 @@ impl<'a> Explainer<'a> {
             }),
             outcome: {
                 let [_, columns] = output.dims();
-                self.outcome(graph, &host(output), columns, &rows[..own])
+                let mut outcome = self.outcome(graph, &host(output), columns, &rows[..own]);
+                if let (Outcome::GraphClass { target, .. }, None) = (&mut outcome, number) {
+                    *target = None;
+                }
+                outcome
             },
             rows,
         }
@@ -384,7 +379,7 @@ impl<'a> Explainer<'a> {
                 Outcome::GraphClass {
                     predicted: likeliest(&probabilities),
                     probabilities,
-                    target: *target,
+                    target: Some(*target),
                     names: classes,
                 }
             }

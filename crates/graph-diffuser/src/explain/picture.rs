@@ -214,14 +214,14 @@ impl<'a> Sheet<'a> {
         let mut canvas = Canvas {
             width: WIDTH,
             height: TOP + rows as f64 * row_height + 8.0,
-            title: format!("{}, graph {}, {headline}", trace.recipe, trace.graph.number),
+            title: format!("{}, {}, {headline}", trace.recipe, trace.graph.name()),
             shapes: vec![],
         };
         canvas.bold([MARGIN, 42.0], 27.0, Anchor::Start, INK, &headline);
         let below = format!(
-            "{}, graph {}, attention of node {}, layer {} (of 0-{}), {head}",
+            "{}, {}, attention of node {}, layer {} (of 0-{}), {head}",
             trace.recipe,
-            trace.graph.number,
+            trace.graph.name(),
             self.name(self.view.node),
             self.view.layer,
             trace.layers.len() - 1
@@ -541,11 +541,12 @@ pub fn headline(trace: &AttentionTrace, node: usize) -> String {
             if targets.len() > 1 { format!("{first} (and {} more)", targets.len() - 1) } else { first }
         }
         Outcome::GraphClass { probabilities, predicted, target, names } => format!(
-            "Predicted {} ({:.0}%), true {} ({})",
+            "Predicted {} ({:.0}%), true {}",
             class(names, *predicted),
             100.0 * probabilities[*predicted as usize],
-            class(names, *target),
-            verdict(predicted == target)
+            target.map_or("not known".to_owned(), |target| {
+                format!("{} ({})", class(names, target), verdict(*predicted == target))
+            })
         ),
         Outcome::Words { predicted, targets, names } => {
             let words = |words: &[u32]| {
@@ -609,7 +610,7 @@ mod tests {
             graph_diffuser_data::molecule::Molecule::from_smiles("C1=CC=CN1CC#N").unwrap().zinc_graph().unwrap();
         let schema = graph_diffuser_data::zinc::schema();
         let graph = TracedGraph {
-            number: 3,
+            number: Some(3),
             nodes: molecule.nodes,
             labels: super::super::atoms::labels(&molecule, &schema),
             structure: super::super::atoms::structure(&molecule, &schema),
@@ -643,7 +644,7 @@ mod tests {
         for nodes in [1_usize, 2, 40, 700] {
             let edges = (1..nodes as u32).flat_map(|node| [[node / 2, node], [node, node / 2]]).collect();
             let graph = TracedGraph {
-                number: 0,
+                number: Some(0),
                 nodes,
                 edges,
                 node_features: vec![],
@@ -651,7 +652,8 @@ mod tests {
                 labels: (0..nodes).map(|node| node.to_string()).collect(),
                 structure: Structure::Other {},
             };
-            let outcome = Outcome::GraphClass { probabilities: vec![0.3, 0.7], predicted: 1, target: 0, names: vec![] };
+            let outcome =
+                Outcome::GraphClass { probabilities: vec![0.3, 0.7], predicted: 1, target: Some(0), names: vec![] };
             let canvas = draw(&plain(graph, outcome, false), View { node: nodes - 1, layer: 0, head: None });
             let svg = canvas.to_svg();
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{nodes} nodes");
@@ -665,7 +667,7 @@ mod tests {
     fn of_a_large_graph_the_near_and_the_attended_have_places() {
         // A path of 40 whose first node attends to node j by 1 + 2 j mod 5.
         let graph = TracedGraph {
-            number: 0,
+            number: Some(0),
             nodes: 40,
             edges: (1..40).map(|node| [node - 1, node]).collect(),
             node_features: vec![],
@@ -673,7 +675,7 @@ mod tests {
             labels: (0..40).map(|node: usize| node.to_string()).collect(),
             structure: Structure::Other {},
         };
-        let outcome = Outcome::GraphClass { probabilities: vec![1.0], predicted: 0, target: 0, names: vec![] };
+        let outcome = Outcome::GraphClass { probabilities: vec![1.0], predicted: 0, target: Some(0), names: vec![] };
         let mut trace = plain(graph, outcome, true);
         trace.rows = vec![0];
         trace.layers[0].mean.attention.truncate(1);

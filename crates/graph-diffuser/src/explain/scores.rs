@@ -94,7 +94,9 @@ fn error(outcome: &Outcome, from: &[usize]) -> Option<f64> {
         }
         Outcome::GraphValues { predicted, targets, .. } => apart(predicted, targets),
         Outcome::GraphLabels { probabilities, targets, .. } => apart(probabilities, targets),
-        Outcome::GraphClass { probabilities, target, .. } => Some(1.0 - f64::from(probabilities[*target as usize])),
+        Outcome::GraphClass { probabilities, target, .. } => {
+            target.map(|target| 1.0 - f64::from(probabilities[target as usize]))
+        }
         Outcome::Words { predicted, targets, .. } => {
             let hit = predicted.iter().filter(|word| targets.contains(word)).count() as f64;
             let all = (predicted.len() + targets.len()) as f64;
@@ -128,7 +130,9 @@ fn in_short(outcome: &Outcome) -> (String, String) {
             let known = targets.iter().position(Option::is_some).unwrap_or(0);
             (first(&probabilities[known..]), first_known(&targets[known..]))
         }
-        Outcome::GraphClass { predicted, target, names, .. } => (class(names, *predicted), class(names, *target)),
+        Outcome::GraphClass { predicted, target, names, .. } => {
+            (class(names, *predicted), target.map_or_else(String::new, |target| class(names, target)))
+        }
         Outcome::Words { predicted, targets, names } => {
             let words = |words: &[u32]| {
                 let words: Vec<String> = words.iter().map(|&word| class(names, word)).collect();

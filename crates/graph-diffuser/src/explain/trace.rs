@@ -41,8 +41,8 @@ pub struct AttentionTrace {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TracedGraph {
-    /// Its number in the dataset.
-    pub number: usize,
+    /// Its number in the dataset; a molecule that somebody typed has none.
+    pub number: Option<usize>,
     /// How many nodes it has.
     pub nodes: usize,
     /// Edges as (source, target).
@@ -55,6 +55,13 @@ pub struct TracedGraph {
     pub labels: Vec<String>,
     /// What kind of structure it is.
     pub structure: Structure,
+}
+
+impl TracedGraph {
+    /// What a sentence calls it.
+    pub fn name(&self) -> String {
+        self.number.map_or("the molecule".to_owned(), |number| format!("graph {number}"))
+    }
 }
 
 /// What kind of structure a graph is, as far as drawing goes.
@@ -138,8 +145,8 @@ pub enum Outcome {
         probabilities: Vec<f32>,
         /// The likeliest.
         predicted: u32,
-        /// The true one.
-        target: u32,
+        /// The true one, where it is known.
+        target: Option<u32>,
         /// Names of the classes, where they have any.
         names: Vec<String>,
     },
@@ -243,7 +250,7 @@ pub(super) mod tests {
             format: AttentionTrace::FORMAT.to_owned(),
             recipe: "small".into(),
             graph: TracedGraph {
-                number: 7,
+                number: Some(7),
                 nodes,
                 node_features: colours.iter().map(|&colour| vec![colour as f32]).collect(),
                 edge_features: vec![],
