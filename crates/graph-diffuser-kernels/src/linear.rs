@@ -14,11 +14,15 @@ use crate::simd::{Dropout, Isa, Kernel, Simd};
 /// 12 of the 16 of AVX2.
 const TILE: usize = 6;
 
-/// Rows of a task, whole tiles. With the panel they are read against they stay in the fastest cache.
+/// Rows of a task, whole tiles.
 const ROWS: usize = 8 * TILE;
 
-/// Rows that a gradient of the weights is summed over before the next columns are turned to.
+/// Steps of a sum before the next tile is turned to: the part of the second factor that they read, as wide as
+/// a tile, stays in the fastest cache for all tiles.
 const DEPTH: usize = 128;
+
+/// Tasks that share a gradient of the weights; each reads all rows.
+const TASKS: usize = 8;
 
 /// Products below which one thread is done before it pays to share the work: some microseconds.
 const PARALLEL: usize = 1 << 18;
@@ -121,7 +125,7 @@ pub fn backward(isa: Isa, map: &Linear<'_>, x: &[f32], y: &[f32], d_y: &[f32]) -
     let d_x = multiply(isa, d_z, &panels, None, Then::Nothing);
     let mut d_bias = vec![0.0; outputs];
     let mut d_weight = Fresh::new(outputs * inputs);
-    let share = 2 * TILE;
+    let share = outputs.div_ceil(TASKS).next_multiple_of(TILE);
     let tasks = d_weight.room().chunks_mut(share * inputs).zip(d_bias.chunks_mut(share)).enumerate().collect();
     run_all(rows * inputs * outputs, tasks, |(task, (d_weight, d_bias))| {
         isa.run(Outer { x, inputs, d_z, outputs, first: task * share, d_weight, d_bias });
@@ -236,7 +240,7 @@ impl Rows<'_> {
     unsafe fn panel<S: Simd, const W: usize>(&mut self, simd: S, panel: &[f32], first: usize) {
         let Panels { depth, columns, .. } = *self.panels;
         let rows = self.x.len() / depth;
-        let last = (columns - first) - (W - 1) * S::LANES;
+        let last = (columns - first - (W - 1) * S::LANES).min(S::LANES);
         // SAFETY: the tile lies within both.
         unsafe {
             let mut bias = [simd.zero(); W];
@@ -246,18 +250,32 @@ impl Rows<'_> {
                     *bias = simd.load_up_to(values.as_ptr().add(first + v * S::LANES), count);
                 }
             }
-            for row in (0..rows).step_by(TILE) {
-                let left = First::Rows { from: self.x.as_ptr().add(row * depth), step: depth };
-                let second = Second { from: panel.as_ptr(), step: W * S::LANES, last: S::LANES };
-                let tile = products::<S, W>(simd, left, rows - row, second, depth, [bias; TILE]);
-                for (m, values) in tile.into_iter().enumerate().take(rows - row) {
-                    let at = (row + m) * columns + first;
-                    let to = self.y.as_mut_ptr().cast::<f32>().add(at);
-                    let place = (self.first * columns + at) as u64;
-                    for (v, value) in values.into_iter().enumerate() {
-                        let count = if v + 1 < W { S::LANES } else { last };
-                        let value = self.follow(simd, value, place + (v * S::LANES) as u64);
-                        simd.store_up_to(to.add(v * S::LANES), value, count);
+            for from in (0..depth).step_by(DEPTH) {
+                let steps = (depth - from).min(DEPTH);
+                let second =
+                    Second { from: panel.as_ptr().add(from * W * S::LANES), step: W * S::LANES, last: S::LANES };
+                for row in (0..rows).step_by(TILE) {
+                    let count = (rows - row).min(TILE);
+                    let to = self.y.as_mut_ptr().cast::<f32>().add(row * columns + first);
+                    let mut start = [bias; TILE];
+                    if from > 0 {
+                        for (m, row) in start.iter_mut().enumerate().take(count) {
+                            *row = Second { from: to, step: columns, last }.row::<S, W>(simd, m);
+                        }
+                    }
+                    let left = First::Rows { from: self.x.as_ptr().add(row * depth + from), step: depth };
+                    let tile = products::<S, W>(simd, left, count, second, steps, start);
+                    for (m, values) in tile.into_iter().enumerate().take(count) {
+                        let place = ((self.first + row + m) * columns + first) as u64;
+                        for (v, value) in values.into_iter().enumerate() {
+                            let count = if v + 1 < W { S::LANES } else { last };
+                            let value = if from + steps == depth {
+                                self.follow(simd, value, place + (v * S::LANES) as u64)
+                            } else {
+                                value
+                            };
+                            simd.store_up_to(to.add(m * columns + v * S::LANES), value, count);
+                        }
                     }
                 }
             }
@@ -402,15 +420,15 @@ impl Kernel for Outer<'_> {
         let (inputs, width) = (self.inputs, tile_width::<S>(self.inputs));
         assert_eq!(self.d_weight.len(), self.d_bias.len() * inputs, "weights of these outputs");
         assert_eq!(self.x.len() / inputs * self.outputs, self.d_z.len(), "rows of both");
-        for row in self.d_z.chunks(self.outputs) {
-            for (sum, d_z) in self.d_bias.iter_mut().zip(&row[self.first..]) {
-                *sum += d_z;
-            }
-        }
         let rows = self.x.len() / inputs;
         // Without rows there is still a gradient to write.
         for from in (0..rows.max(1)).step_by(DEPTH) {
             let depth = (rows - from).min(DEPTH);
+            for row in self.d_z[from * self.outputs..].chunks(self.outputs).take(depth) {
+                for (sum, d_z) in self.d_bias.iter_mut().zip(&row[self.first..]) {
+                    *sum += d_z;
+                }
+            }
             for column in (0..inputs).step_by(width) {
                 // SAFETY: as many vectors as the columns that are left need, and rows that both have.
                 unsafe {
@@ -547,7 +565,7 @@ mod tests {
     #[test]
     fn it_equals_straight_loops_with_what_follows() {
         for then in [Then::Relu(None), Then::Relu(Some(DROPOUT))] {
-            for (rows, inputs, outputs) in [(1, 4, 3), (50, 7, 20), (100, 64, 128), (131, 33, 112)] {
+            for (rows, inputs, outputs) in [(1, 4, 3), (50, 7, 20), (100, 64, 128), (131, 33, 112), (50, 300, 130)] {
                 check(&Case { rows, inputs, outputs, bias: true, then });
             }
         }
