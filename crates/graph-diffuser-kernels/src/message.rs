@@ -16,7 +16,7 @@ mod tests;
 
 use std::mem::MaybeUninit;
 
-pub use edges::{Edges, Incidence};
+pub use edges::{Edges, Incidence, Kinds};
 pub use gated::{Gated, GatedDerivatives, gated_backward, gated_forward};
 pub use gine::{gine_backward, gine_forward};
 
@@ -31,18 +31,21 @@ const ROWS: usize = 64;
 ///
 /// # Shapes
 /// - `at_source`, `at_target`: `[r, width]`
-/// - `e`: `[m, width]`, or nothing where edges have no features
+/// - `e`: `[kinds, width]` and the kinds of the edges, or nothing where edges have no features
 /// - returns `[m, width]`
 pub fn meet(
     isa: Isa,
     edges: &Edges,
     at_source: &[f32],
     at_target: &[f32],
-    e: Option<&[f32]>,
+    e: Option<(&[f32], &Kinds)>,
     width: usize,
 ) -> Vec<f32> {
     edges.check_nodes(width, &[at_source, at_target]);
-    edges.check_edges(width, e.as_slice());
+    if let Some((e, kinds)) = e {
+        assert_eq!(kinds.of_edge.len(), edges.count(), "every edge has a kind");
+        assert_eq!(e.len(), kinds.count() * width, "{} kinds of width {width}", kinds.count());
+    }
     let mut out = Fresh::new(edges.count() * width);
     let tasks = out.room().chunks_mut(ROWS * width).enumerate().collect();
     run_all(3 * edges.count() * width, tasks, |(task, out)| {
@@ -52,7 +55,7 @@ pub fn meet(
     unsafe { out.written() }
 }
 
-/// For each node, the sum over its edges.
+/// For each node, or each kind of edge, the sum over its edges.
 ///
 /// # Shapes
 /// - `values`: `[m, width]`
@@ -71,14 +74,14 @@ pub fn sum_by_row(isa: Isa, values: &[f32], width: usize, by: &Incidence) -> Vec
 }
 
 // SAFETY in all blocks below: the public functions have checked that every buffer has `width` numbers a
-// node or an edge; `Incidence` and `Edges` name only nodes and edges that are there; and a task's own
+// node, an edge or a kind; `Incidence`, `Edges` and `Kinds` name only what is there; and a task's own
 // buffer is the rows of its edges or nodes from `start`.
 
 struct Meet<'a> {
     edges: &'a Edges,
     at_source: &'a [f32],
     at_target: &'a [f32],
-    e: Option<&'a [f32]>,
+    e: Option<(&'a [f32], &'a Kinds)>,
     width: usize,
     start: usize,
     out: &'a mut [MaybeUninit<f32>],
@@ -102,12 +105,13 @@ impl Blockwise for Meet<'_> {
             unsafe {
                 let source = *self.edges.sources.get_unchecked(edge) as usize * width;
                 let target = *self.edges.targets.get_unchecked(edge) as usize * width;
+                let e = self.e.map(|(e, kinds)| e.as_ptr().add(*kinds.of_edge.get_unchecked(edge) as usize * width));
                 for v in 0..W {
                     let source = block.load::<S, W>(simd, self.at_source.as_ptr().add(source), v);
                     let target = block.load::<S, W>(simd, self.at_target.as_ptr().add(target), v);
                     let mut value = simd.add(source, target);
-                    if let Some(e) = self.e {
-                        value = simd.add(value, block.load::<S, W>(simd, e.as_ptr().add(edge * width), v));
+                    if let Some(e) = e {
+                        value = simd.add(value, block.load::<S, W>(simd, e, v));
                     }
                     block.store::<S, W>(simd, out.as_mut_ptr().cast(), v, value);
                 }

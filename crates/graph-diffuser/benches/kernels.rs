@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use criterion::Criterion;
-use graph_diffuser::batch::{Batcher, GraphBatch};
+use graph_diffuser::batch::{Batcher, EdgeStates, GraphBatch};
 use graph_diffuser::nn::{BatchNorm, Init, Linear, Pass};
 use graph_diffuser::ops::{self, AdamWStep, Combine, GateTerms, ScoreBlocks, ScoreRule, Then};
 use graph_diffuser::virtual_edges::{EdgeFfn, EdgeFfnConfig, Transform};
@@ -162,6 +162,8 @@ fn messages(criterion: &mut Criterion) {
         edge: case.draw([m, d]),
         message: case.draw([r, d]),
     };
+    let kinds = case.batch.edge_kinds.clone().expect("bonds have features");
+    let rows = case.draw([kinds.count(), d]);
     let topology = &case.batch.topology;
     let fused = || ops::hear(x.clone(), Some(e.clone()), topology);
     let reference = || ops::hear_reference(x.clone(), Some(e.clone()), topology);
@@ -169,8 +171,9 @@ fn messages(criterion: &mut Criterion) {
     let fused = || ops::hear_gated(terms.clone(), topology).0;
     let reference = || ops::hear_gated_reference(terms.clone(), topology).0;
     beside(criterion, "gated messages", case.name, fused, reference);
-    let fused = || ops::meet(x.clone(), terms.target.clone(), Some(e.clone()), topology);
-    let reference = || ops::meet_reference(x.clone(), terms.target.clone(), Some(e.clone()), topology);
+    let e = || Some(EdgeStates { rows: rows.clone(), kinds: kinds.clone() });
+    let fused = || ops::meet(x.clone(), terms.target.clone(), e(), topology);
+    let reference = || ops::meet_reference(x.clone(), terms.target.clone(), e(), topology);
     beside(criterion, "ends of edges", case.name, fused, reference);
 }
 

@@ -4,6 +4,7 @@
 //! tensors that operations need; a [`GraphBatch`] adds features and targets. The pairs of a graph
 //! are all ordered pairs (i, j), i = j included, row after row.
 
+mod edge_kinds;
 mod targets;
 
 use std::borrow::Cow;
@@ -17,6 +18,7 @@ use graph_diffuser_kernels::message::Edges;
 use crate::encode::StructureTables;
 use crate::nn::Weights;
 
+pub use edge_kinds::{EdgeKinds, EdgeStates};
 pub use targets::{GraphLinks, TargetTensor};
 
 /// Where the nodes and pairs of each graph of a batch begin.
@@ -238,8 +240,10 @@ pub struct GraphBatch {
     pub graph_of_node: Tensor<1, Int>,
     /// Features of the nodes.
     pub node_features: FeatureTensor,
-    /// Features of the edges.
+    /// Features of the edges, a row for all that are alike.
     pub edge_features: FeatureTensor,
+    /// Which are alike; absent where edges have no features.
+    pub edge_kinds: Option<EdgeKinds>,
     /// `[r, columns]` what the model's node encoding reads off the structure, where it has one.
     pub structure_table: Option<Tensor<2>>,
     /// What is to be predicted.
@@ -351,10 +355,12 @@ impl Batcher {
             let values: Vec<f64> = graphs.iter().flat_map(|graph| tables.of(graph).to_vec()).collect();
             self.floats(values, [layout.nodes(), tables.table().columns()])
         });
+        let (edge_features, edge_kinds) = self.edge_features(graphs, topology.edges());
         GraphBatch {
             graph_of_node: indices(graph_of_node, device),
             node_features: self.features(graphs, |graph| &graph.node_features, layout.nodes()),
-            edge_features: self.features(graphs, |graph| &graph.edge_features, topology.edges()),
+            edge_features,
+            edge_kinds,
             structure_table,
             targets: self.targets(graphs, schema, &numbers),
             numbers,
@@ -392,6 +398,21 @@ impl Batcher {
                 });
                 FeatureTensor::Float(self.floats(values.collect(), [rows, *columns]))
             }
+        }
+    }
+
+    /// Features of edges, a row for all that are alike, and which are.
+    fn edge_features(&self, graphs: &[&Graph], edges: usize) -> (FeatureTensor, Option<EdgeKinds>) {
+        match self.features(graphs, |graph| &graph.edge_features, edges) {
+            FeatureTensor::Categorical(columns) if edges > 0 => {
+                let (kinds, examples) = EdgeKinds::find(graphs, &self.device);
+                let examples = indices(examples, &self.device);
+                let columns = columns.into_iter().map(|column| column.select(0, examples.clone()));
+                (FeatureTensor::Categorical(columns.collect()), Some(kinds))
+            }
+            FeatureTensor::None(rows) => (FeatureTensor::None(rows), None),
+            // Numbers are hardly ever alike.
+            each => (each, Some(EdgeKinds::each(edges, &self.device))),
         }
     }
 

@@ -7,7 +7,7 @@ use burn::tensor::{DType, Device, Tensor};
 use graph_diffuser_data::{Dataset, FeatureSchema, Schema, TargetSchema};
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{Batcher, GraphBatch};
+use crate::batch::{Batcher, EdgeStates, GraphBatch};
 use crate::encode::{FeatureEncoder, NodeEncoding, NodeEncodingConfig, StructureTables};
 use crate::head::{Head, HeadConfig, Pooling};
 use crate::nn::{BatchNorm, Init, Linear, Pass};
@@ -478,12 +478,14 @@ impl GraphDiffuser {
         pass: &Pass,
         asked: Option<&[usize]>,
     ) -> (Tensor<2>, Option<ModelTrace>) {
-        let mut stream = self.encode(batch, pass);
+        let (mut stream, encoded) = self.encode(batch, pass);
         for branch in &self.message_passing {
             stream = branch.forward(stream, &batch.topology, pass);
         }
         let edges = self.virtual_edges.as_ref();
-        let (x, e) = (&stream.x, stream.e.as_ref());
+        // After messages no two edges are alike.
+        let e = if self.message_passing.is_empty() { encoded } else { stream.e.clone().map(EdgeStates::of_each) };
+        let (x, e) = (&stream.x, e.as_ref());
         // A large graph's virtual edges fit in no memory: its layers make them, some rows at a time.
         let rows = batch.row_blocks.map(|size| RowEdges::new(edges, x, e, (batch, size), pass));
         let positions: Vec<&Linear> = self.layers.iter().filter_map(Layer::position).collect();
@@ -529,9 +531,15 @@ impl GraphDiffuser {
         self.head.pooling()
     }
 
-    fn encode(&self, batch: &GraphBatch, pass: &Pass) -> Stream {
+    /// Nodes and, where messages read them, edges; beside them the edges again, those that are alike as one.
+    fn encode(&self, batch: &GraphBatch, pass: &Pass) -> (Stream, Option<EdgeStates>) {
         let x = self.node_encoder.forward(&batch.node_features);
-        let e = self.edge_encoder.as_ref().map(|encoder| encoder.forward(&batch.edge_features));
+        let encoded = self.edge_encoder.as_ref().map(|encoder| EdgeStates {
+            rows: encoder.forward(&batch.edge_features),
+            kinds: batch.edge_kinds.clone().expect("a model that reads edges is given graphs with features of edges"),
+        });
+        let passes_messages = !self.message_passing.is_empty() || self.layers.iter().any(Layer::passes_messages);
+        let e = encoded.as_ref().filter(|_| passes_messages).map(EdgeStates::spread);
         let x = match (&self.node_encoding, &batch.structure_table) {
             (Some(encoding), Some(table)) => encoding.join(x, table.clone(), batch, pass),
             _ => x,
@@ -541,6 +549,6 @@ impl GraphDiffuser {
             None => x,
         };
         pass.note(|| "encode".into(), &x);
-        Stream { x, e }
+        (Stream { x, e }, encoded)
     }
 }

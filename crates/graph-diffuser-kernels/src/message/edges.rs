@@ -46,6 +46,30 @@ impl Incidence {
     }
 }
 
+/// Edges that are alike share a row: whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kinds {
+    pub(super) of_edge: Vec<u32>,
+    edges: Incidence,
+}
+
+impl Kinds {
+    /// By the kind of each edge.
+    pub fn new(kinds: usize, of_edge: &[u32]) -> Self {
+        Self { of_edge: of_edge.to_vec(), edges: Incidence::new(kinds, of_edge) }
+    }
+
+    /// Number of kinds.
+    pub fn count(&self) -> usize {
+        self.edges.nodes()
+    }
+
+    /// The edges of each kind.
+    pub fn edges(&self) -> &Incidence {
+        &self.edges
+    }
+}
+
 /// The edges of a batch by both ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edges {

@@ -76,21 +76,27 @@ fn ends_meet_at_edges_and_edges_are_summed_at_ends() {
             let [sources, targets] = some_edges(nodes);
             let edges = Edges::new(nodes, &sources, &targets);
             let [at_source, at_target] = [3, 4].map(|seed| numbers(nodes * width, seed));
-            let features = numbers(sources.len() * width, 5);
-            for e in [None, Some(features.as_slice())] {
+            // One of five kinds has no edges, where there are any.
+            let of_edge: Vec<u32> = (0..sources.len()).map(|edge| random(edge, 6) % 4).collect();
+            let (kinds, features) = (Kinds::new(5, &of_edge), numbers(5 * width, 5));
+            for e in [None, Some((features.as_slice(), &kinds))] {
                 let met = meet(isa, &edges, &at_source, &at_target, e, width);
                 assert_eq!(met.len(), sources.len() * width);
-                let mut exact = vec![0.0; nodes * width];
+                let (mut exact, mut exact_by_kind) = (vec![0.0; nodes * width], vec![0.0; 5 * width]);
                 for (edge, row) in met.chunks(width).enumerate() {
                     let [source, target] = [&sources, &targets].map(|ends| ends[edge] as usize * width);
                     for (at, met) in row.iter().enumerate() {
                         let ends = at_source[source + at] + at_target[target + at];
-                        assert_eq!(*met, e.map_or(ends, |e| ends + e[edge * width + at]));
+                        let kind = of_edge[edge] as usize * width;
+                        assert_eq!(*met, e.map_or(ends, |(e, _)| ends + e[kind + at]));
                         exact[source + at] += f64::from(*met);
+                        exact_by_kind[kind + at] += f64::from(*met);
                     }
                 }
                 let sum = sum_by_row(isa, &met, width, edges.leaving());
                 assert_close(&sum, &exact, &format!("{isa:?} [{nodes}, {width}]"));
+                let sum = sum_by_row(isa, &met, width, kinds.edges());
+                assert_close(&sum, &exact_by_kind, &format!("{isa:?} [{nodes}, {width}] by kind"));
             }
         }
     }
@@ -204,13 +210,14 @@ fn results_do_not_depend_on_the_number_of_threads() {
     let [d, e, b, d_out] = [3, 4, 5, 6].map(|seed| numbers(nodes * width, seed));
     let [c, d_gates] = [7, 8].map(|seed| numbers(count * width, seed));
     let inputs = Gated { gate_target: &d, gate_source: &e, gate_edge: &c, neighbour: &b };
+    let kinds = Kinds::new(nodes, &sources);
     for isa in Isa::available() {
         let results = [1, 2, 5].map(|threads| {
             let pool = crate::Threads::new(threads);
             pool.install(|| {
                 let [mut out, mut total, mut d_d, mut d_e, mut d_b] = [(); 5].map(|()| vec![f32::NAN; nodes * width]);
                 let [mut gates, mut d_c] = [(); 2].map(|()| vec![f32::NAN; count * width]);
-                let met = meet(isa, &edges, &d, &e, Some(&c), width);
+                let met = meet(isa, &edges, &d, &e, Some((&b, &kinds)), width);
                 let sum = sum_by_row(isa, &c, width, edges.entering());
                 let heard = gine_forward(isa, &edges, &d, Some(&c), width);
                 let (d_x, d_features) = gine_backward(isa, &edges, &d, Some(&c), width, &d_out);

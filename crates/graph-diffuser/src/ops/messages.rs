@@ -6,9 +6,9 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use burn::tensor::activation::{relu, sigmoid};
 use graph_diffuser_kernels::Isa;
-use graph_diffuser_kernels::message::{self as kernel, Edges, Gated, GatedDerivatives};
+use graph_diffuser_kernels::message::{self as kernel, Edges, Gated, GatedDerivatives, Kinds};
 
-use crate::batch::Topology;
+use crate::batch::{EdgeStates, Topology};
 
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
 use super::{gather_rows, sum_by_row};
@@ -67,13 +67,14 @@ impl SliceOp for Hear {
 /// What both ends of each edge say, and the edge itself: `s_i + t_j + e_ij` for the edges i → j.
 ///
 /// # Shapes
-/// - `at_source`, `at_target`: `[r, d]`, `e`: `[m, d]`
+/// - `at_source`, `at_target`: `[r, d]`
 /// - returns `[m, d]`
-pub fn meet(at_source: Tensor<2>, at_target: Tensor<2>, e: Option<Tensor<2>>, topology: &Topology) -> Tensor<2> {
+pub fn meet(at_source: Tensor<2>, at_target: Tensor<2>, e: Option<EdgeStates>, topology: &Topology) -> Tensor<2> {
     if !fused::can_run(&at_source) {
         return meet_reference(at_source, at_target, e, topology);
     }
-    let op = Meet { edges: topology.messages.clone(), width: at_source.dims()[1] };
+    let (e, kinds) = e.map(|EdgeStates { rows, kinds }| (rows, kinds.kinds)).unzip();
+    let op = Meet { edges: topology.messages.clone(), kinds, width: at_source.dims()[1] };
     let (mut outputs, _) = fused::apply(op, [Some(at_source), Some(at_target), e].into_iter().flatten().collect());
     outputs.remove(0)
 }
@@ -82,26 +83,27 @@ pub fn meet(at_source: Tensor<2>, at_target: Tensor<2>, e: Option<Tensor<2>>, to
 pub fn meet_reference(
     at_source: Tensor<2>,
     at_target: Tensor<2>,
-    e: Option<Tensor<2>>,
+    e: Option<EdgeStates>,
     topology: &Topology,
 ) -> Tensor<2> {
     let ends = gather_rows(at_source, topology.sources.clone()) + gather_rows(at_target, topology.targets.clone());
     match e {
-        Some(e) => ends + e,
+        Some(e) => ends + e.spread(),
         None => ends,
     }
 }
 
-/// The fused operation: inputs `at_source`, `at_target` and, where there are any, `e`.
+/// The fused operation: inputs `at_source`, `at_target` and, where there are any, rows of the kinds of edges.
 #[derive(Debug)]
 struct Meet {
     edges: Arc<Edges>,
+    kinds: Option<Arc<Kinds>>,
     width: usize,
 }
 
 impl SliceOp for Meet {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let e = inputs.get(2).copied();
+        let e = self.kinds.as_deref().map(|kinds| (inputs[2], kinds));
         let values = kernel::meet(Isa::best(), &self.edges, inputs[0], inputs[1], e, self.width);
         (vec![Output { shape: vec![values.len() / self.width, self.width], values }], Arc::new(()))
     }
@@ -110,18 +112,11 @@ impl SliceOp for Meet {
         false
     }
 
-    fn backward(
-        &self,
-        inputs: &[&[f32]],
-        _: &[&[f32]],
-        _: &Saved,
-        mut gradients: Vec<Option<Gradient>>,
-    ) -> Vec<Gradient> {
-        let d_met = gradients.remove(0).expect("a single output has a gradient");
-        let at = |by| kernel::sum_by_row(Isa::best(), d_met.as_slice(), self.width, by);
-        let ends = [at(self.edges.leaving()), at(self.edges.entering())].map(Gradient::from);
-        let d_e = (inputs.len() == 3).then_some(d_met);
-        ends.into_iter().chain(d_e).collect()
+    fn backward(&self, _: &[&[f32]], _: &[&[f32]], _: &Saved, gradients: Vec<Option<Gradient>>) -> Vec<Gradient> {
+        let d_met = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
+        let ends = [self.edges.leaving(), self.edges.entering()];
+        let by = ends.into_iter().chain(self.kinds.as_deref().map(Kinds::edges));
+        by.map(|by| kernel::sum_by_row(Isa::best(), d_met, self.width, by).into()).collect()
     }
 }
 

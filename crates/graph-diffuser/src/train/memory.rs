@@ -85,7 +85,8 @@ pub fn step_bytes(config: &ModelConfig, parameters: usize, shape: &BatchShape, s
     let local = config.mpnn.map_or(0.0, |mpnn| mpnn.before as f64 + if mpnn.parallel { layers } else { 0.0 });
     let weighted = config.virtual_edges.is_some() && !shares(config);
     let of_nodes = d * nodes * (layers * a_node + local * local_node);
-    let of_edges = d * edges * (local * local_edge + if weighted { 8.0 } else { 1.0 });
+    let encoded = if config.mpnn.is_some() { 1.0 } else { 0.0 };
+    let of_edges = d * edges * (local * local_edge + encoded + if weighted { 5.0 } else { 0.0 });
 
     // The last thing differentiated are the virtual edges, when all of the layers is done with.
     let peak = (kept + of_nodes).max(while_backward) + of_edges;

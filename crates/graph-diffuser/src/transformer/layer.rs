@@ -56,7 +56,7 @@ struct FeedForward {
 pub struct Stream {
     /// `[r, d]`
     pub x: Tensor<2>,
-    /// `[m, d]`, where something reads edges.
+    /// `[m, d]`, where messages read edges.
     pub e: Option<Tensor<2>>,
 }
 
@@ -76,6 +76,11 @@ impl Layer {
     /// The projection of virtual edges to this layer's position scores.
     pub fn position(&self) -> Option<&Linear> {
         self.attention.position()
+    }
+
+    /// Whether messages pass beside attention.
+    pub fn passes_messages(&self) -> bool {
+        self.local.is_some()
     }
 
     /// `y = BN(x + Attn(x)) + BN(x + MPNN(x))`, then `BN(y + FFN(y))`.

@@ -12,7 +12,7 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{GraphBatch, SharedStructures, Topology};
+use crate::batch::{EdgeStates, GraphBatch, SharedStructures, Topology};
 use crate::nn::{Init, Linear, Pass};
 use crate::ops;
 
@@ -22,7 +22,8 @@ pub use transform::Transform;
 pub use weighted_adjacency::{AdjacencyConfig, Kernel, Projections, WeightedAdjacency};
 
 /// The fused network takes statistics from sums, which cancel where there are next to no pairs: with
-/// two, gradients of the stack were off by up to 1e-2. So few cost nothing in plain operations.
+/// two, gradients of the stack were off by up to 1e-2. So few cost nothing in plain operations. Given statistics
+/// do not cancel, and a small graph alone then has the scores that it has among others, to the bit.
 const FEWEST_FUSED_PAIRS: usize = 16;
 
 /// What [`VirtualEdges`] needs to exist.
@@ -134,11 +135,11 @@ impl VirtualEdges {
     /// Makes virtual edges and reads off them what `positions`, one a layer, ask for.
     ///
     /// # Shapes
-    /// - `x`: `[r, d]` nodes, `e`: `[m, d]` edges where they have features
+    /// - `x`: `[r, d]` nodes
     pub fn forward(
         &self,
         x: &Tensor<2>,
-        e: Option<&Tensor<2>>,
+        e: Option<&EdgeStates>,
         positions: &[&Linear],
         batch: &GraphBatch,
         pass: &Pass,
@@ -160,7 +161,7 @@ impl VirtualEdges {
     pub(crate) fn of_rows(
         &self,
         x: &Tensor<2>,
-        e: Option<&Tensor<2>>,
+        e: Option<&EdgeStates>,
         positions: &[&Linear],
         rows: &[usize],
         batch: &GraphBatch,
@@ -206,7 +207,8 @@ impl VirtualEdges {
     ) -> Relations {
         let nodes = nodes.filter(|_| self.self_edges != SelfEdges::Off);
         let own = |stack: &Tensor<2>| nodes.map(|nodes| stack.clone().select(1, nodes.self_pairs.clone()));
-        let enough = stack.dims()[1] >= FEWEST_FUSED_PAIRS;
+        let pairs = stack.dims()[1];
+        let enough = pairs > 0 && (pairs >= FEWEST_FUSED_PAIRS || !pass.uses_batch_statistics());
         let fused = self
             .ffn
             .as_ref()
@@ -238,7 +240,7 @@ impl VirtualEdges {
     ///
     /// # Shapes
     /// - returns `[m]`
-    pub fn edge_weights(&self, x: &Tensor<2>, e: Option<&Tensor<2>>, topology: &Topology, pass: &Pass) -> Tensor<1> {
+    pub fn edge_weights(&self, x: &Tensor<2>, e: Option<&EdgeStates>, topology: &Topology, pass: &Pass) -> Tensor<1> {
         let m = topology.edges();
         let options = (&x.device(), x.dtype());
         if m == 0 {

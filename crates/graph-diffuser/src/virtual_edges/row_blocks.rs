@@ -10,7 +10,7 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use graph_diffuser_kernels::walk_rows::RowGroup;
 
-use crate::batch::{GraphBatch, RowBlocks, Topology};
+use crate::batch::{EdgeStates, GraphBatch, RowBlocks, Topology};
 use crate::nn::{Linear, Pass};
 use crate::ops::{self, RowsOf, ScoreRule};
 
@@ -29,11 +29,11 @@ impl<'a> RowEdges<'a> {
     /// Weighs the edges of a batch that goes by rows.
     ///
     /// # Shapes
-    /// - `x`: `[r, d]` nodes, `e`: `[m, d]` edges where they have features
+    /// - `x`: `[r, d]` nodes
     pub(crate) fn new(
         edges: Option<&'a VirtualEdges>,
         x: &Tensor<2>,
-        e: Option<&Tensor<2>>,
+        e: Option<&EdgeStates>,
         (batch, size): (&'a GraphBatch, RowBlocks),
         pass: &Pass,
     ) -> Self {

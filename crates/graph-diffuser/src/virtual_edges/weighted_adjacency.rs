@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::Topology;
+use crate::batch::{EdgeStates, Topology};
 use crate::nn::{BatchNorm, Init, Linear, Pass};
 use crate::ops::{Then, linear, meet};
 
@@ -92,17 +92,19 @@ impl WeightedAdjacency {
     /// Positive weights, before rows are normalised.
     ///
     /// # Shapes
-    /// - `x`: `[r, d]`, `e`: `[m, d]`
+    /// - `x`: `[r, d]`
     /// - returns `[m, 1]`
-    pub fn forward(&self, x: &Tensor<2>, e: Option<&Tensor<2>>, topology: &Topology, pass: &Pass) -> Tensor<2> {
-        // Projecting nodes before gathering is the same sum, with one product a node, not an edge.
+    pub fn forward(&self, x: &Tensor<2>, e: Option<&EdgeStates>, topology: &Topology, pass: &Pass) -> Tensor<2> {
+        // Projecting nodes and kinds of edges before gathering is the same sum, with fewer products.
         let source = self.source.forward(x.clone());
         let target = match &self.target {
             Some(target) => target.forward(x.clone()),
             None => linear(x.clone(), self.source.weight.val(), None, Then::Nothing),
         };
         let edge = match (&self.edge, e) {
-            (Some(edge), Some(e)) => Some(edge.forward(e.clone())),
+            (Some(edge), Some(EdgeStates { rows, kinds })) => {
+                Some(EdgeStates { rows: edge.forward(rows.clone()), kinds: kinds.clone() })
+            }
             (None, _) => None,
             (Some(_), None) => panic!("edges lost the features that the model was built for"),
         };
