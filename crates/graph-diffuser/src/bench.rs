@@ -48,13 +48,15 @@ pub struct Bench {
 impl Case {
     /// A few batches of so many graphs.
     fn dataset(self, graphs: usize) -> Dataset {
-        let molecules = |nodes, targets, graphs| {
-            SyntheticMolecules { nodes, atoms: 28, bonds: 4, targets, graphs, seed: 0 }.generate()
+        let molecules = |nodes, targets, graphs, seed| {
+            SyntheticMolecules { nodes, atoms: 28, bonds: 4, targets, graphs, seed }.generate()
         };
         match self {
             Self::Grid => GridHistogram { train: 4 * graphs, valid: 1, test: 1, ..GridHistogram::default() }.generate(),
-            Self::Zinc => molecules(NodeCount::DRUG, TargetSchema::GraphValues(1), 8 * graphs),
-            Self::Peptides => molecules(NodeCount::PEPTIDE, TargetSchema::GraphLabels(10), 4 * graphs),
+            Self::Zinc => molecules(NodeCount::DRUG, TargetSchema::GraphValues(1), 8 * graphs, 0),
+            // With this seed the four batches of 16 have as many pairs, 598,840 in the mean, as those that other
+            // programs were measured on.
+            Self::Peptides => molecules(NodeCount::PEPTIDE, TargetSchema::GraphLabels(10), 4 * graphs, 3902),
         }
     }
 
