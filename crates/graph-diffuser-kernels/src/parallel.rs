@@ -4,15 +4,18 @@
 //! of them takes longer to wake than most pieces take to do, above all on a virtual machine. So threads
 //! spin for about a millisecond before they sleep, and a piece starts within a microsecond.
 //!
-//! Which thread takes which task is left to chance. Results are not: tasks are cut by size, write to places
-//! of their own, and whatever they return comes back in their order.
+//! Every thread begins with a share of its own, the same part of each piece of work, so that it finds in its
+//! cache what it wrote in the piece before; who is done takes from the end of others' shares. Results do not
+//! depend on who did what: tasks are cut by size, write to places of their own, and whatever they return
+//! comes back in their order.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
 use std::hint::spin_loop;
 use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 
@@ -28,6 +31,8 @@ pub struct Threads {
 
 #[derive(Debug)]
 struct Team {
+    /// Threads that take part, the one that asks included.
+    threads: usize,
     /// Held while a job runs; who finds it held works alone.
     busy: Mutex<()>,
     job: AtomicPtr<Job<'static>>,
@@ -43,18 +48,44 @@ struct Team {
 
 /// Tasks by number, and what every thread that takes part does with them.
 struct Job<'a> {
-    work: &'a (dyn Fn(&Job<'_>) + Sync),
-    next: AtomicUsize,
-    count: usize,
+    work: &'a (dyn Fn(&Job<'_>, usize) + Sync),
+    /// One for each thread.
+    shares: Vec<Share>,
     panicked: AtomicBool,
 }
 
 impl Job<'_> {
-    /// The next task that nobody has.
-    fn take(&self) -> Option<usize> {
-        let task = self.next.fetch_add(1, SeqCst);
-        (task < self.count).then_some(task)
+    /// The next task for this thread that nobody has.
+    fn take(&self, thread: usize) -> Option<usize> {
+        let others = (1..self.shares.len()).map(|step| &self.shares[(thread + step) % self.shares.len()]);
+        self.shares[thread].take_first().or_else(|| others.into_iter().find_map(Share::take_last))
     }
+}
+
+/// Tasks that are left of neighbouring ones: the first, and behind it in the lower half the end. No two shares
+/// are in one line of the cache.
+#[repr(align(128))]
+struct Share(AtomicU64);
+
+impl Share {
+    fn new(tasks: Range<usize>) -> Self {
+        assert!(u32::try_from(tasks.end).is_ok(), "{} tasks", tasks.end);
+        Self(AtomicU64::new((tasks.start as u64) << 32 | tasks.end as u64))
+    }
+
+    fn take_first(&self) -> Option<usize> {
+        let with_first = self.0.fetch_update(SeqCst, SeqCst, |left| (!is_empty(left)).then(|| left + (1 << 32)));
+        with_first.ok().map(|left| (left >> 32) as usize)
+    }
+
+    fn take_last(&self) -> Option<usize> {
+        let with_last = self.0.fetch_update(SeqCst, SeqCst, |left| (!is_empty(left)).then(|| left - 1));
+        with_last.ok().map(|left| (left as u32 - 1) as usize)
+    }
+}
+
+fn is_empty(left: u64) -> bool {
+    left >> 32 >= u64::from(left as u32)
 }
 
 static EVERYWHERE: OnceLock<Threads> = OnceLock::new();
@@ -74,6 +105,7 @@ impl Threads {
     /// Starts the helpers of the thread that will ask: one less than `count`.
     pub fn new(count: usize) -> Self {
         let team = Arc::new(Team {
+            threads: count.max(1),
             busy: Mutex::new(()),
             job: AtomicPtr::new(std::ptr::null_mut()),
             published: AtomicUsize::new(0),
@@ -87,7 +119,7 @@ impl Threads {
             let team = team.clone();
             let name = format!("compute-{number}");
             // Without a helper its work is done by the others.
-            thread::Builder::new().name(name).spawn(move || team.help()).ok()
+            thread::Builder::new().name(name).spawn(move || team.help(number)).ok()
         };
         let helpers = (1..count).filter_map(start).collect();
         Self { team, helpers }
@@ -123,8 +155,8 @@ impl Team {
         }
     }
 
-    /// A helper's life.
-    fn help(&self) {
+    /// A helper's life; the thread that asks has number 0.
+    fn help(&self, number: usize) {
         let mut seen = 0;
         loop {
             seen = self.wait(seen);
@@ -137,7 +169,7 @@ impl Team {
                 // SAFETY: a job is withdrawn before its owner counts who is inside, and its owner waits
                 // for them. This thread went inside before it read the job, so it is waited for.
                 let job = unsafe { &*job };
-                if catch_unwind(AssertUnwindSafe(|| (job.work)(job))).is_err() {
+                if catch_unwind(AssertUnwindSafe(|| (job.work)(job, number))).is_err() {
                     job.panicked.store(true, SeqCst);
                 }
             }
@@ -165,18 +197,20 @@ impl Team {
     }
 
     /// Lets all threads that are free take tasks until none is left.
-    fn run(&self, count: usize, work: &(dyn Fn(&Job<'_>) + Sync)) {
-        let job = Job { work, next: AtomicUsize::new(0), count, panicked: AtomicBool::new(false) };
+    fn run(&self, count: usize, work: &(dyn Fn(&Job<'_>, usize) + Sync)) {
+        let share = |thread: usize| Share::new(count * thread / self.threads..count * (thread + 1) / self.threads);
+        let shares = (0..self.threads).map(share).collect();
+        let job = Job { work, shares, panicked: AtomicBool::new(false) };
         let _busy = match self.busy.try_lock() {
             Ok(busy) => busy,
             // A job that panicked leaves nothing behind that the next could find broken.
             Err(TryLockError::Poisoned(busy)) => busy.into_inner(),
-            Err(TryLockError::WouldBlock) => return work(&job), // another thread's job, or this one's own
+            Err(TryLockError::WouldBlock) => return work(&job, 0), // another thread's job, or this one's own
         };
         let withdraw = Withdraw(self);
         self.job.store((&raw const job).cast_mut().cast(), SeqCst);
         self.publish();
-        work(&job);
+        work(&job, 0);
         drop(withdraw);
         assert!(!job.panicked.load(SeqCst), "a helper panicked");
     }
@@ -229,10 +263,10 @@ pub(crate) fn map_init<S, T: Send, R: Send>(
     let mut tasks = ManuallyDrop::new(tasks);
     let mut results: Vec<R> = Vec::with_capacity(count);
     let (from, to) = (Place(tasks.as_mut_ptr()), Place(results.spare_capacity_mut().as_mut_ptr()));
-    let work = |job: &Job<'_>| {
+    let work = |job: &Job<'_>, thread: usize| {
         let (from, to) = (from, to);
         let mut state = None;
-        while let Some(number) = job.take() {
+        while let Some(number) = job.take(thread) {
             // SAFETY: a number below `count` is taken once, so nobody else reads or writes these places.
             unsafe {
                 let task = from.at(number).read();
@@ -295,6 +329,15 @@ mod tests {
                 }
             });
         }
+    }
+
+    #[test]
+    fn a_thread_takes_its_own_tasks_from_the_front_and_those_of_others_from_the_end() {
+        let shares = [0..2, 2..5, 5..5].map(Share::new).into();
+        let job = Job { work: &|_, _| {}, shares, panicked: AtomicBool::new(false) };
+        let taken: Vec<usize> = [1, 0, 0, 0, 2].into_iter().filter_map(|thread| job.take(thread)).collect();
+        assert_eq!(taken, [2, 0, 1, 4, 3]);
+        assert_eq!([0, 1, 2].map(|thread| job.take(thread)), [None; 3]);
     }
 
     #[test]
