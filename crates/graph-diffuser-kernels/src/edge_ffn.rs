@@ -12,7 +12,7 @@
 //!   one pass for each layer but the last, which keeps its output; the last layer and the scores.
 //!   Backward: one pass for each layer, and one that ends in the gradient of the stack.
 //! - Between passes only the input of each layer is kept. The output of the last is never stored, and
-//!   the gradient on its way down lives where the gradient of the stack will be.
+//!   the gradient on its way down takes the place of the last input, tile by tile.
 //!
 //! A layer is `x + W₂ ReLU(BN(W₁ x + b₁)) + b₂`; before the first stands `x₀ = BN(transform(E))`, which
 //! is kept in normalised form, without γ and β: those are multiplied into the matrices around it.
@@ -25,13 +25,12 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-use std::mem::MaybeUninit;
+use std::sync::{Mutex, PoisonError};
 
 pub use crate::tile::Transform;
 
-use crate::fresh::Fresh;
 use crate::simd::Isa;
-use crate::tile::Buffer;
+use crate::tile::{Buffer, WIDTH};
 
 use algebra::{Correction, First, Moments, Normal, double, single};
 use network::Network;
@@ -143,8 +142,9 @@ pub struct Saved {
     moments: Vec<Moments>,
     /// What is taken off the input of each layer but the first, so that it is near zero.
     shifts: Vec<Vec<f64>>,
-    /// Input of each layer but the first, `[tile][c + 1][WIDTH]`; none if the statistics were given.
-    inputs: Vec<Buffer>,
+    /// Input of each layer but the first, `[tile][c + 1][WIDTH]`, which [`backward`] takes and makes again where
+    /// they are missing: none if the statistics were given.
+    inputs: Mutex<Vec<Buffer>>,
 }
 
 /// Gradients of a layer, each shaped as in [`Layer`].
@@ -194,7 +194,7 @@ pub fn forward(
     with_own: bool,
 ) -> Read {
     let (stack, self_pairs) = (Stack::new(isa, transform, weights.channels, pairs), pairs.self_pairs);
-    let mut saved = Saved::default();
+    let (mut saved, mut inputs) = (Saved::default(), vec![]);
     match normalise {
         Normalise::Running(statistics) => {
             assert_eq!(statistics.len(), weights.layers.len() + 1, "statistics of every batch norm");
@@ -210,10 +210,10 @@ pub fn forward(
             for index in 0..weights.layers.len() {
                 if index > 0 {
                     let network = Network::new(weights, &saved.normals, &saved.shifts);
-                    saved.shifts.push(network.sample_mean(&stack, &saved.inputs, index - 1));
+                    saved.shifts.push(network.sample_mean(&stack, &inputs, index - 1));
                     let network = Network::new(weights, &saved.normals, &saved.shifts);
-                    let (input, of_input) = network.apply_layer(&stack, &saved.inputs, index - 1);
-                    saved.inputs.push(input);
+                    let (input, of_input) = network.apply_layer(&stack, &inputs, index - 1);
+                    inputs.push(input);
                     moments = of_input;
                 }
                 let (mean, variance) = First::new(weights, index, &saved.shifts).statistics(&moments);
@@ -224,7 +224,8 @@ pub fn forward(
     }
     let mut own = with_own.then(|| vec![0.0; self_pairs.len() * weights.channels]);
     let network = Network::new(weights, &saved.normals, &saved.shifts);
-    let scores = network.read_scores(&stack, &saved.inputs, weights.position.len(), self_pairs, own.as_deref_mut());
+    let scores = network.read_scores(&stack, &inputs, weights.position.len(), self_pairs, own.as_deref_mut());
+    saved.inputs = Mutex::new(inputs);
     Read { scores, own, saved }
 }
 
@@ -235,41 +236,38 @@ pub fn forward(
 ///
 /// # Shapes
 /// - `pairs`: as they were
-/// - `d_scores`: for each of `weights.position` `[heads, p]`, or nothing for zeros
+/// - `d_scores`: for each of `weights.position` `[heads, p]`, or nothing for zeros; dropped as soon as may be
 /// - `d_own`: `[self_pairs, c]`
-pub fn backward(
+pub fn backward<D: AsRef<[f32]>>(
     isa: Isa,
     weights: &Weights<'_>,
     transform: Transform,
     saved: &Saved,
     pairs: Pairs<'_>,
-    d_scores: &[Option<&[f32]>],
+    d_scores: Vec<Option<D>>,
     d_own: Option<&[f32]>,
 ) -> Gradients {
     let (c, layers) = (weights.channels, weights.layers.len());
     let (stack, self_pairs) = (Stack::new(isa, transform, c, pairs), pairs.self_pairs);
     let pairs = pairs.counts.map_or(stack.plan.pairs as f64, |counts| double(counts).iter().sum()).max(1.0);
     let network = Network::new(weights, &saved.normals, &saved.shifts);
-    assert_eq!(d_scores.len(), weights.position.len(), "gradients of scores, or none, for each position");
-    let mut fresh = Fresh::new(c * stack.plan.pairs);
-    let d_stack = fresh.room();
-    // Statistics that were given leave nothing behind: their forward is one pass.
-    let rebuilt: Vec<Buffer> = (saved.inputs.len()..layers.saturating_sub(1)).fold(vec![], |mut inputs, index| {
+    let mut inputs = std::mem::take(&mut *saved.inputs.lock().unwrap_or_else(PoisonError::into_inner));
+    for index in inputs.len()..layers.saturating_sub(1) {
         inputs.push(network.apply_layer(&stack, &inputs, index).0);
-        inputs
-    });
-    let inputs = if rebuilt.is_empty() { &saved.inputs } else { &rebuilt };
-    let upper = Upper::new(weights, &network, self_pairs, d_scores, d_own);
+    }
+    let mut d = inputs.pop().unwrap_or_else(|| Buffer::reused(stack.plan.tiles * (c + 1) * WIDTH));
 
-    let mut gradients = Gradients { stack: vec![], gamma: vec![], beta: vec![], layers: vec![], position: vec![] };
     let mut correction = Correction::none(c);
-    let mut part = network.descend(&stack, inputs, layers.saturating_sub(1), &upper, &correction, d_stack);
-    gradients.position = upper.gradients(weights, &network.levels[layers], &part.position);
+    let upper = Upper::new(weights, &network, self_pairs, &d_scores, d_own);
+    let mut part = network.descend(&stack, &inputs, layers.saturating_sub(1), Some(&upper), &correction, &mut d);
+    let position = upper.gradients(weights, &network.levels[layers], &part.position);
     // Σ ∂x over pairs, of the output of the layer at hand.
     let mut sum = upper.sum(&part.position);
+    drop(d_scores);
+    let mut gradients = Gradients { stack: vec![], gamma: vec![], beta: vec![], layers: vec![], position };
     for index in (0..layers).rev() {
         if index + 1 < layers {
-            part = network.descend(&stack, inputs, index, &upper, &correction, d_stack);
+            part = network.descend(&stack, &inputs, index, None, &correction, &mut d);
         }
         let moments = saved.batch.then(|| &saved.moments[index]);
         let normal = &saved.normals[index + 1];
@@ -297,17 +295,15 @@ pub fn backward(
             correction.constant[i] += sum[i] / pairs;
         }
     }
-    if saved.batch && stack.plan.pairs == 1 {
+    gradients.stack = if saved.batch && stack.plan.pairs == 1 {
         // A pair alone is its own mean, whatever it is; rounding would be scaled up here, not small.
-        d_stack.fill(MaybeUninit::new(0.0));
+        vec![0.0; c]
     } else {
-        network.finish(&stack, &correction, d_stack);
-    }
-    // SAFETY: the first pass has written the gradient of every pair.
-    gradients.stack = unsafe { fresh.written() };
+        network.finish(&stack, &correction, &d)
+    };
     gradients.gamma = single(&d_gamma);
     gradients.beta = single(&sum);
-    rebuilt.into_iter().for_each(Buffer::give_back);
+    inputs.into_iter().chain([d]).for_each(Buffer::give_back);
     gradients
 }
 
@@ -321,6 +317,6 @@ impl Saved {
 
 impl Drop for Saved {
     fn drop(&mut self) {
-        self.inputs.drain(..).for_each(Buffer::give_back);
+        self.inputs.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..).for_each(Buffer::give_back);
     }
 }

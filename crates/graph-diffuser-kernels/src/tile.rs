@@ -10,7 +10,6 @@ mod rows;
 mod sums;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
@@ -272,6 +271,8 @@ impl Matrix {
 #[derive(Clone, Copy)]
 pub(crate) enum Start<'a> {
     Zero,
+    /// Another tile.
+    Tile(&'a [f32]),
     /// Another tile whose rows are scaled.
     Scaled(&'a [f32], &'a [f32]),
 }
@@ -296,109 +297,31 @@ pub(crate) fn product(
     out: &mut [f32],
 ) {
     let size = matrix.rows * WIDTH;
+    assert!(input.len() >= matrix.inner * WIDTH, "the input is smaller than the matrix");
     assert!(out.len() >= size, "the output is smaller than the matrix");
-    let start = match start {
-        Start::Zero => Base::Zero,
+    match start {
+        Start::Zero => {}
+        Start::Tile(tile) => assert!(tile.len() >= size, "the start is smaller than the output"),
         Start::Scaled(tile, scales) => {
             assert!(tile.len() >= size && scales.len() >= matrix.rows, "the start is smaller than the output");
-            Base::Scaled(tile, scales)
         }
-    };
+    }
     if let Finish::WherePositive(tile) = finish {
         assert!(tile.len() >= size, "the condition is smaller than the output");
     }
-    run_product(isa, ahead, matrix, input, start, finish, To::Tile(out));
-}
-
-/// `out = rows + matrix · input`, where the tile of `rows` begins at `start` and has `len` pairs.
-///
-/// # Safety
-/// The tile of `rows` has been written.
-pub(crate) unsafe fn product_onto_rows(
-    isa: Isa,
-    ahead: &mut Ahead,
-    matrix: &Matrix,
-    input: &[f32],
-    rows: &[&mut [MaybeUninit<f32>]],
-    (start, len): (usize, usize),
-    out: &mut [f32],
-) {
-    assert!(rows.len() == matrix.rows && out.len() >= matrix.rows * WIDTH, "the matrix has other rows");
-    if len < WIDTH {
-        for (row, out) in rows.iter().zip(out.chunks_exact_mut(WIDTH)) {
-            let from = &row[start..start + len];
-            // SAFETY: the caller says that these are numbers.
-            let from = unsafe { std::slice::from_raw_parts(from.as_ptr().cast::<f32>(), len) };
-            out[..len].copy_from_slice(from);
-            out[len..].fill(0.0);
-        }
-        return run_product(isa, ahead, matrix, input, Base::Output, Finish::Nothing, To::Tile(out));
-    }
-    assert!(rows.iter().all(|row| row.len() >= start + WIDTH), "the tile sticks out of its rows");
-    run_product(isa, ahead, matrix, input, Base::Rows(rows, start), Finish::Nothing, To::Tile(out));
-}
-
-/// `rows = tile + matrix · input`
-pub(crate) fn product_into_rows(
-    isa: Isa,
-    ahead: &mut Ahead,
-    matrix: &Matrix,
-    input: &[f32],
-    tile: &[f32],
-    rows: &mut [&mut [MaybeUninit<f32>]],
-    (start, len): (usize, usize),
-) {
-    assert!(rows.len() == matrix.rows && tile.len() >= matrix.rows * WIDTH, "the matrix has other rows");
-    if len < WIDTH {
-        let mut whole = Buffer::tile(matrix.rows); // only the last tile of all
-        run_product(isa, ahead, matrix, input, Base::Tile(tile), Finish::Nothing, To::Tile(&mut whole));
-        return store(isa, &whole, rows, start, len);
-    }
-    assert!(rows.iter().all(|row| row.len() >= start + WIDTH), "the tile sticks out of its rows");
-    run_product(isa, ahead, matrix, input, Base::Tile(tile), Finish::Nothing, To::Rows(rows, start));
-}
-
-/// As [`Start`], with what only products with rows start from.
-#[derive(Clone, Copy)]
-enum Base<'a, 'b> {
-    Zero,
-    Output,
-    Tile(&'a [f32]),
-    Scaled(&'a [f32], &'a [f32]),
-    /// Rows, and where the tile begins in them; it has been written.
-    Rows(&'a [&'b mut [MaybeUninit<f32>]], usize),
-}
-
-/// Where a product is written.
-enum To<'a, 'b> {
-    Tile(&'a mut [f32]),
-    /// Rows, and where the tile begins in them; nothing is done to the sum then.
-    Rows(&'a mut [&'b mut [MaybeUninit<f32>]], usize),
-}
-
-struct Product<'a, 'b> {
-    ahead: &'a mut Ahead,
-    matrix: &'a Matrix,
-    input: &'a [f32],
-    start: Base<'a, 'b>,
-    finish: Finish<'a>,
-    out: To<'a, 'b>,
-}
-
-fn run_product<'a, 'b>(
-    isa: Isa,
-    ahead: &'a mut Ahead,
-    matrix: &'a Matrix,
-    input: &'a [f32],
-    start: Base<'a, 'b>,
-    finish: Finish<'a>,
-    out: To<'a, 'b>,
-) {
-    assert!(input.len() >= matrix.inner * WIDTH, "the input is smaller than the matrix");
     isa.run(Product { ahead, matrix, input, start, finish, out });
 }
 
-impl Kernel for Product<'_, '_> {
+struct Product<'a> {
+    ahead: &'a mut Ahead,
+    matrix: &'a Matrix,
+    input: &'a [f32],
+    start: Start<'a>,
+    finish: Finish<'a>,
+    out: &'a mut [f32],
+}
+
+impl Kernel for Product<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
@@ -406,7 +329,7 @@ impl Kernel for Product<'_, '_> {
     }
 }
 
-impl Product<'_, '_> {
+impl Product<'_> {
     /// `VECTORS` vectors of columns at a time; `WIDTH` is a multiple of them.
     #[inline(always)]
     fn columns<S: Simd, const VECTORS: usize>(mut self, simd: S) {
@@ -423,41 +346,24 @@ impl Product<'_, '_> {
     #[inline(always)]
     fn block<S: Simd, const ROWS: usize, const VECTORS: usize>(&mut self, simd: S, row: usize, column: usize) {
         let place = |r: usize| (row + r) * WIDTH + column;
-        // SAFETY: the callers of `run_product` and itself have checked that all tiles reach `rows` or `inner`
-        // rows, and that rows reach the end of the tile; `column` and the vectors after it are inside a
-        // row of `WIDTH`; the block's weights begin at `row * inner`.
+        // SAFETY: `product` has checked that all tiles reach `rows` or `inner` rows; `column` and the vectors after
+        // it are inside a row of `WIDTH`; the block's weights begin at `row * inner`.
         unsafe {
             let mut sums = [[simd.zero(); VECTORS]; ROWS];
             match self.start {
-                Base::Zero => {}
-                Base::Output => {
-                    let To::Tile(tile) = &self.out else { unreachable!("rows start from a tile") };
+                Start::Zero => {}
+                Start::Tile(tile) => {
                     for r in 0..ROWS {
                         for v in 0..VECTORS {
                             sums[r][v] = simd.load(tile.as_ptr().add(place(r) + v * S::LANES));
                         }
                     }
                 }
-                Base::Tile(tile) => {
-                    for r in 0..ROWS {
-                        for v in 0..VECTORS {
-                            sums[r][v] = simd.load(tile.as_ptr().add(place(r) + v * S::LANES));
-                        }
-                    }
-                }
-                Base::Scaled(tile, scales) => {
+                Start::Scaled(tile, scales) => {
                     for r in 0..ROWS {
                         let scale = simd.splat(*scales.get_unchecked(row + r));
                         for v in 0..VECTORS {
                             sums[r][v] = simd.mul(simd.load(tile.as_ptr().add(place(r) + v * S::LANES)), scale);
-                        }
-                    }
-                }
-                Base::Rows(rows, start) => {
-                    for r in 0..ROWS {
-                        let from = rows.get_unchecked(row + r).as_ptr().cast::<f32>().add(start + column);
-                        for v in 0..VECTORS {
-                            sums[r][v] = simd.load(from.add(v * S::LANES));
                         }
                     }
                 }
@@ -477,29 +383,17 @@ impl Product<'_, '_> {
                 weight = weight.add(ROWS);
                 input = input.wrapping_add(WIDTH);
             }
-            match &mut self.out {
-                To::Rows(rows, start) => {
-                    for r in 0..ROWS {
-                        let to = rows.get_unchecked_mut(row + r).as_mut_ptr().cast::<f32>().add(*start + column);
-                        for v in 0..VECTORS {
-                            simd.store(to.add(v * S::LANES), sums[r][v]);
+            for r in 0..ROWS {
+                for v in 0..VECTORS {
+                    let value = match self.finish {
+                        Finish::Nothing => sums[r][v],
+                        Finish::Relu => simd.max(sums[r][v], simd.zero()),
+                        Finish::WherePositive(mask) => {
+                            let condition = simd.load(mask.as_ptr().add(place(r) + v * S::LANES));
+                            simd.select_positive(condition, sums[r][v], simd.zero())
                         }
-                    }
-                }
-                To::Tile(tile) => {
-                    for r in 0..ROWS {
-                        for v in 0..VECTORS {
-                            let value = match self.finish {
-                                Finish::Nothing => sums[r][v],
-                                Finish::Relu => simd.max(sums[r][v], simd.zero()),
-                                Finish::WherePositive(mask) => {
-                                    let condition = simd.load(mask.as_ptr().add(place(r) + v * S::LANES));
-                                    simd.select_positive(condition, sums[r][v], simd.zero())
-                                }
-                            };
-                            simd.store(tile.as_mut_ptr().add(place(r) + v * S::LANES), value);
-                        }
-                    }
+                    };
+                    simd.store(self.out.as_mut_ptr().add(place(r) + v * S::LANES), value);
                 }
             }
         }

@@ -222,4 +222,20 @@ impl Correction {
         let c = self.constant.len();
         Matrix::new(c, c + 1, |i, j| -if j < c { self.matrix[i * c + j] } else { self.constant[i] })
     }
+
+    /// Its negative, which applies to what `t` was made from, `scale ⊙ t' + weight · [r, 1]`: to `t'`, the row of
+    /// ones and `r`. `weight` is `[c, hidden + 1]`.
+    pub(super) fn negated_before(&self, scale: &[f64], weight: &[f64]) -> Matrix {
+        let c = self.constant.len();
+        let hidden = weight.len() / c - 1;
+        let through = |i: usize, h: usize| {
+            let row = &self.matrix[i * c..][..c];
+            row.iter().enumerate().map(|(j, entry)| entry * weight[j * (hidden + 1) + h]).sum::<f64>()
+        };
+        Matrix::new(c, c + 1 + hidden, |i, j| -match j {
+            _ if j < c => self.matrix[i * c + j] * scale[j],
+            _ if j == c => self.constant[i] + through(i, hidden),
+            _ => through(i, j - c - 1),
+        })
+    }
 }

@@ -1,16 +1,16 @@
 //! The network, ready to run, and its passes over all pairs.
 
-use std::mem::MaybeUninit;
-
 use crate::fresh::Fresh;
 use crate::simd::Isa;
-use crate::tile::{self, Affine, Ahead, Buffer, Finish, Matrix, RowSums, Slopes, Start, Sums, Tiles, WIDTH};
-use crate::tile::{product, product_into_rows, product_onto_rows};
+use crate::tile::{self, Affine, Ahead, Buffer, Finish, Matrix, RowSums, Slopes, Start, Sums, Tiles, WIDTH, product};
 
 use super::algebra::{Correction, First, Level, Moments, Normal, dot, double, single, total};
 use super::upper::{OwnTiles, Upper};
 use super::walk::{GROUP, Gather, Group, Place, Stack, own_of, row_means};
 use super::{Position, Weights};
+
+/// Numbers of the largest gradient that a cache may still hold when it is read.
+const MOST_CACHED: usize = 1 << 20;
 
 /// The matrices of a layer.
 pub(super) struct Prepared {
@@ -122,15 +122,6 @@ impl Network {
         }
     }
 
-    /// Tiles of the input of layer `index` from `first` on, where [`tile`](Self::tile) left them.
-    pub(super) fn tiles<'a>(&self, inputs: &'a [Buffer], index: usize, first: Place, scratch: &'a Group) -> Tiles<'a> {
-        if index == 0 {
-            return scratch.tiles();
-        }
-        let rows = self.channels + 1;
-        Tiles { rows, values: &inputs[index - 1][first.tile * rows * WIDTH..] }
-    }
-
     /// Says that the tiles of a chunk of the input of layer `index` will be needed.
     pub(super) fn announce(&self, stack: &Stack<'_>, inputs: &[Buffer], index: usize, chunk: usize, ahead: &mut Ahead) {
         if index == 0 {
@@ -191,13 +182,7 @@ impl Network {
         let (c, isa, plan) = (self.channels, stack.isa, stack.plan);
         let size = (c + 1) * WIDTH;
         let mut output = Buffer::reused(plan.tiles * size);
-        let mut rest = &mut output[..];
-        let mut pieces = Vec::new();
-        for chunk in 0..plan.chunks {
-            let (piece, later) = rest.split_at_mut(plan.tiles(chunk).len() * size);
-            pieces.push(piece);
-            rest = later;
-        }
+        let pieces = plan.cut_tiles(&mut output, size);
         let weighed = if stack.counts.is_some() { c + 1 } else { 0 };
         let scratch = || (Buffer::tile(c + 1), Buffer::tile(self.hidden + 1), Group::new(weighed), Gather::new(c));
         let parts = plan.run(pieces, scratch, |(scratch, relu, weighed, gather), chunk, piece| {
@@ -283,100 +268,118 @@ impl Network {
         fresh.into_iter().map(|fresh| unsafe { fresh.written() }).collect()
     }
 
-    /// One pass down, through layer `index`: from the gradient of its output to sums over pairs, and to
-    /// the gradient of its input, which `rows` of `d_stack` then hold but for the [`Correction`] that
-    /// follows from those sums. The gradient of its output comes from the scores if it is the last
-    /// layer, else from `d_stack` and the correction of the layer behind.
+    /// One pass down, through layer `index`: from the gradient of its output to sums over pairs, and to the
+    /// gradient of its input, which `d` then holds but for the [`Correction`] that follows from those sums.
+    ///
+    /// The last layer has the gradient of its output from `upper`; its input, where it is not the stack, is in
+    /// `d` and gives way. Any other layer has that gradient from `d` and the correction of the layer behind.
+    ///
+    /// # Shapes
+    /// - `d`: `[tile][c + 1][WIDTH]`
     pub(super) fn descend(
         &self,
         stack: &Stack<'_>,
         inputs: &[Buffer],
         index: usize,
-        upper: &Upper<'_>,
+        upper: Option<&Upper<'_>>,
         correction: &Correction,
-        d_stack: &mut [MaybeUninit<f32>],
+        d: &mut [f32],
     ) -> Part {
         let (c, hidden, isa, plan) = (self.channels, self.hidden, stack.isa, stack.plan);
-        let correction = correction.negated();
-        let layer = self.layers.get(index);
-        let is_last = index + 1 >= self.layers.len();
+        let (size, layer) = ((c + 1) * WIDTH, self.layers.get(index));
+        let correction = layer.filter(|_| upper.is_none()).map(|layer| {
+            let scale = &self.levels[index].scale;
+            correction.negated_before(scale, &layer.weight)
+        });
+        let scores = upper.map_or(0, |upper| upper.rows.len());
         // With few scores, sums of their products with the rectifier's output give ∂W_p and ∂W₂ at once; with
         // more than two for each channel it is less work to form the layer's output and its gradient.
-        let multiplied_out = is_last && layer.is_some() && upper.rows.len() < 2 * c;
+        let multiplied_out = upper.is_some() && layer.is_some() && scores < 2 * c;
+        let forms_output = upper.is_some() && layer.is_some() && !multiplied_out;
+        let joint = c + 1 + hidden + 1;
+        let other = if forms_output {
+            c + 1
+        } else if stack.counts.is_some() {
+            joint
+        } else {
+            0
+        };
         let scratch = || Descent {
-            groups: [c + 1, c + 1, c, hidden + 1, hidden, upper.rows.len()].map(Group::new),
-            position: Sums::new(if is_last { upper.rows.len() } else { 0 }, c + 1),
-            by_relu: Sums::new(if multiplied_out { upper.rows.len() } else { 0 }, hidden),
+            groups: [joint, other, c, hidden, scores].map(Group::new),
+            position: Sums::new(scores, c + 1),
+            by_relu: Sums::new(if multiplied_out { scores } else { 0 }, hidden),
             second: Sums::new(c, hidden),
             first: Sums::new(hidden, c + 1),
             dots: RowSums::new(c),
         };
-        let parts = plan.run(plan.cut_rows([d_stack]), scratch, |scratch, chunk, mut rows| {
-            let Descent { groups: [scratch, x, d_x, relu, g, d_scores], position, by_relu, second, first, dots } =
-                scratch;
+        let parts = plan.run(plan.cut_tiles(d, size), scratch, |scratch, chunk, piece| {
+            let Descent { groups: [joint, other, d_x, g, d_scores], position, by_relu, second, first, dots } = scratch;
             let mut own = OwnTiles { d: Buffer::tile(c), relu: Buffer::tile(hidden), len: 0 };
             let ahead = &mut Ahead::new();
-            self.announce(stack, inputs, index, chunk, ahead);
-            ahead.add_rows(rows.iter().map(|row| row.as_ptr().cast()), 0, GROUP * WIDTH);
-            if is_last {
+            ahead.add_groups(piece, GROUP * size);
+            if index == 0 || upper.is_none() {
+                self.announce(stack, inputs, index, chunk, ahead);
+            }
+            if let Some(upper) = upper {
                 ahead.add_rows(upper.rows.iter().map(|row| row.as_ptr()), plan.pairs(chunk).start, GROUP * WIDTH);
-            } else {
-                self.announce(stack, inputs, index + 1, chunk, ahead);
             }
             for group in plan.groups(chunk) {
                 ahead.turn();
                 for (slot, &place) in group.iter().enumerate() {
-                    let at = (place.offset, place.len);
-                    let t = self.tile(stack, inputs, index, place, scratch.tile_mut(slot));
-                    let (relu, d_x) = (relu.tile_mut(slot), d_x.tile_mut(slot));
+                    let kept = &mut piece[place.offset / WIDTH * size..][..size];
+                    let (t, relu) = joint.tile_mut(slot).split_at_mut(size);
+                    match index {
+                        0 => stack.load(&self.input, place, t),
+                        _ if upper.is_some() => t.copy_from_slice(kept),
+                        _ => t.copy_from_slice(&inputs[index - 1][place.tile * size..][..size]),
+                    }
                     if let Some(layer) = layer {
                         product(isa, ahead, &layer.first, t, Start::Zero, Finish::Relu, relu);
                         tile::fill_ones(&mut relu[hidden * WIDTH..], place.len);
                     }
-                    if is_last {
+                    let d_x = d_x.tile_mut(slot);
+                    if let Some(upper) = upper {
                         let d_scores = d_scores.tile_mut(slot);
                         tile::load(isa, &upper.rows, place.start, place.len, d_scores);
-                        if layer.is_some() && !multiplied_out {
-                            self.add_second(isa, ahead, index, t, place.len, relu, x.tile_mut(slot));
+                        if forms_output {
+                            self.add_second(isa, ahead, index, t, place.len, relu, other.tile_mut(slot));
                         }
                         product(isa, ahead, &upper.transposed, d_scores, Start::Zero, Finish::Nothing, d_x);
                         upper.add_own(place, d_x);
-                    } else {
-                        let size = (c + 1) * WIDTH;
-                        let mut output = &inputs[index][place.tile * size..][..size];
-                        if stack.counts.is_some() {
-                            let weighed = x.tile_mut(slot);
-                            weighed.copy_from_slice(output);
-                            stack.weigh(place, weighed);
-                            output = weighed;
+                        if multiplied_out {
+                            own.gather(upper, place, relu, |d, relu| second.add(isa, ahead, 1, d, relu));
                         }
-                        // SAFETY: the pass of the last layer, the first of all, has written every row.
-                        unsafe { product_onto_rows(isa, ahead, &correction, output, &rows, at, d_x) };
                     }
+                    if let Some(correction) = &correction {
+                        let mut made_from = joint.tile(slot);
+                        if stack.counts.is_some() {
+                            let weighed = other.tile_mut(slot);
+                            weighed.copy_from_slice(made_from);
+                            stack.weigh(place, weighed);
+                            made_from = weighed;
+                        }
+                        product(isa, ahead, correction, made_from, Start::Tile(kept), Finish::Nothing, d_x);
+                    }
+                    let (t, relu) = joint.tile(slot).split_at(size);
                     if index == 0 {
                         dots.add(isa, d_x, t);
                     }
-                    let Some(layer) = layer else {
-                        tile::store(isa, d_x, &mut rows, place.offset, place.len);
-                        continue;
-                    };
-                    if multiplied_out {
-                        own.gather(upper, place, relu, |d, relu| second.add(isa, ahead, 1, d, relu));
+                    if let Some(layer) = layer {
+                        let (g, finish) = (g.tile_mut(slot), Finish::WherePositive(relu));
+                        product(isa, ahead, &layer.second_transposed, d_x, Start::Zero, finish, g);
+                        product(isa, ahead, &layer.first_transposed, g, Start::Tile(d_x), Finish::Nothing, kept);
+                    } else {
+                        kept[..c * WIDTH].copy_from_slice(d_x);
                     }
-                    let g = g.tile_mut(slot);
-                    product(isa, ahead, &layer.second_transposed, d_x, Start::Zero, Finish::WherePositive(relu), g);
-                    product_into_rows(isa, ahead, &layer.first_transposed, g, d_x, &mut rows, at);
                 }
-                let t = self.tiles(inputs, index, group[0], scratch);
-                let count = group.len();
-                if is_last {
-                    let output = if layer.is_some() && !multiplied_out { x.tiles() } else { t };
-                    position.add(isa, ahead, count, d_scores.tiles(), output);
-                }
+                let (count, t) = (group.len(), joint.tiles());
+                let relu = Tiles { values: &joint.values[size..], ..t };
+                let output = if forms_output { other.tiles() } else { t };
+                position.add(isa, ahead, count, d_scores.tiles(), output);
                 if multiplied_out {
-                    by_relu.add(isa, ahead, count, d_scores.tiles(), relu.tiles());
+                    by_relu.add(isa, ahead, count, d_scores.tiles(), relu);
                 } else if layer.is_some() {
-                    second.add(isa, ahead, count, d_x.tiles(), relu.tiles());
+                    second.add(isa, ahead, count, d_x.tiles(), relu);
                 }
                 if layer.is_some() {
                     first.add(isa, ahead, count, g.tiles(), t);
@@ -392,7 +395,7 @@ impl Network {
                 *dot += (0..hidden).map(|i| layer.scaled[i * c + j] * first[i * (c + 1) + j]).sum::<f64>();
             }
         }
-        if multiplied_out {
+        if let Some(upper) = upper.filter(|_| multiplied_out) {
             self.multiply_out(index, upper, &by_relu, &mut position, &mut second);
         }
         Part { position, second, first, dots }
@@ -420,40 +423,49 @@ impl Network {
         }
     }
 
-    /// From the gradient of the normalised stack to that of the stack.
-    pub(super) fn finish(&self, stack: &Stack<'_>, correction: &Correction, d_stack: &mut [MaybeUninit<f32>]) {
+    /// From the gradient of the normalised stack, in tiles, to that of the stack, `[c, p]`.
+    pub(super) fn finish(&self, stack: &Stack<'_>, correction: &Correction, d: &[f32]) -> Vec<f32> {
         let (c, isa, plan) = (self.channels, stack.isa, stack.plan);
+        let size = (c + 1) * WIDTH;
         let correction = correction.negated();
+        let past_caches = c * plan.pairs > MOST_CACHED;
+        let mut fresh = Fresh::new(c * plan.pairs);
         let scratch = || [c + 1, c].map(Buffer::tile);
-        plan.run(plan.cut_rows([d_stack]), scratch, |[t, d_x], chunk, mut rows| {
+        plan.run(plan.cut_rows([fresh.room()]), scratch, |[t, d_x], chunk, mut rows| {
             let ahead = &mut Ahead::new();
             self.announce(stack, &[], 0, chunk, ahead);
-            ahead.add_rows(rows.iter().map(|row| row.as_ptr().cast()), 0, GROUP * WIDTH);
+            ahead.add_groups(&d[plan.tiles(chunk).start * size..], GROUP * size);
+            if !past_caches {
+                ahead.add_rows(rows.iter().map(|row| row.as_ptr().cast()), 0, GROUP * WIDTH);
+            }
             for place in plan.places(chunk) {
                 if place.offset.is_multiple_of(GROUP * WIDTH) {
                     ahead.turn();
                 }
                 stack.load(&self.input, place, t);
                 stack.weigh(place, t);
-                let at = (place.offset, place.len);
-                // SAFETY: the passes before have written every row.
-                unsafe { product_onto_rows(isa, ahead, &correction, t, &rows, at, d_x) };
+                let start = Start::Tile(&d[place.tile * size..][..size]);
+                product(isa, ahead, &correction, t, start, Finish::Nothing, d_x);
                 let slopes = Slopes {
                     transform: stack.transform,
                     scales: &self.input_scale,
                     values: &stack.rows,
                     start: place.start,
+                    past_caches,
                 };
                 tile::store_sloped(isa, d_x, &slopes, &mut rows, place.offset, place.len);
             }
         });
+        // SAFETY: every tile of every row has been stored.
+        unsafe { fresh.written() }
     }
 }
 
 /// What a thread needs for its part of [`Network::descend`].
 pub(super) struct Descent {
-    /// Input and output of the layer, gradient of the output, rectifier, its gradient, gradient of the scores.
-    pub(super) groups: [Group; 6],
+    /// Input of the layer and its rectifier, one below the other; its output, or both counted as often as their
+    /// pairs do; gradients of the output, of the rectifier and of the scores.
+    pub(super) groups: [Group; 5],
     pub(super) position: Sums,
     /// `Σ ∂scores ⊗ r`
     pub(super) by_relu: Sums,

@@ -181,7 +181,7 @@ fn ours(data: &Data, isa: Isa) -> Named {
     let Read { scores, own, saved } = forward(isa, &weights, transform, normalise, data.pairs(), true);
     let d_scores: Vec<Option<&[f32]>> = data.d_scores.iter().map(Option::as_deref).collect();
     let d_own = data.d_own.as_deref();
-    let gradients = backward(isa, &weights, transform, &saved, data.pairs(), &d_scores, d_own);
+    let gradients = backward(isa, &weights, transform, &saved, data.pairs(), d_scores, d_own);
     let mut all: Vec<(String, usize, Vec<f32>)> = Vec::new();
     for (group, scores) in scores.into_iter().enumerate() {
         all.push((format!("scores {group}"), 1, scores));
@@ -546,6 +546,6 @@ fn no_pairs_are_no_accident() {
     let pairs = Pairs { stack: &[], self_pairs: &[], counts: None };
     let saved = forward(isa, &weights, Transform::None, Normalise::Batch, pairs, true).saved;
     let d_scores: [Option<&[f32]>; 3] = [Some(&[]); 3];
-    let gradients = backward(isa, &weights, Transform::None, &saved, pairs, &d_scores, Some(&[]));
+    let gradients = backward(isa, &weights, Transform::None, &saved, pairs, d_scores.to_vec(), Some(&[]));
     assert!(gradients.gamma.iter().chain(&gradients.layers[0].first_weight).all(|value| *value == 0.0));
 }

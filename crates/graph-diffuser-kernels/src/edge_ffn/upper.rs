@@ -70,17 +70,18 @@ impl OwnTiles {
 }
 
 impl<'a> Upper<'a> {
-    pub(super) fn new(
+    pub(super) fn new<D: AsRef<[f32]>>(
         weights: &Weights<'_>,
         network: &Network,
         self_pairs: &'a [usize],
-        d_scores: &[Option<&'a [f32]>],
+        d_scores: &'a [Option<D>],
         own: Option<&'a [f32]>,
     ) -> Self {
         let (c, heads) = (network.channels, weights.heads);
         let groups: Vec<usize> = (0..d_scores.len()).filter(|&group| d_scores[group].is_some()).collect();
         let mut rows = Vec::new();
-        for scores in d_scores.iter().flatten() {
+        assert_eq!(d_scores.len(), weights.position.len(), "gradients of scores, or none, for each position");
+        for scores in d_scores.iter().flatten().map(AsRef::as_ref) {
             let pairs = scores.len() / heads;
             rows.extend((0..heads).map(|head| &scores[head * pairs..][..pairs]));
         }

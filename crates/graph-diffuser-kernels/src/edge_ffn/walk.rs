@@ -80,6 +80,12 @@ impl Plan {
         chunks
     }
 
+    /// Cuts tiles of `size` numbers at the ends of chunks.
+    pub(super) fn cut_tiles(self, mut tiles: &mut [f32], size: usize) -> Vec<&mut [f32]> {
+        let cut = |chunk| tiles.split_off_mut(..self.tiles(chunk).len() * size).expect("all tiles are there");
+        (0..self.chunks).map(cut).collect()
+    }
+
     /// Does `work` for every chunk, with a piece for each; results are in the order of chunks. What `scratch`
     /// makes is used for many chunks, and must not carry anything from one to the next.
     pub(super) fn run<S, T: Send, R: Send>(
@@ -177,6 +183,10 @@ pub(super) struct Group {
 impl Group {
     pub(super) fn new(rows: usize) -> Self {
         Self { rows, values: Buffer::zeros(GROUP * rows * WIDTH) }
+    }
+
+    pub(super) fn tile(&self, slot: usize) -> &[f32] {
+        &self.values[slot * self.rows * WIDTH..][..self.rows * WIDTH]
     }
 
     pub(super) fn tile_mut(&mut self, slot: usize) -> &mut [f32] {

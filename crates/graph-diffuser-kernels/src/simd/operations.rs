@@ -18,6 +18,14 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// # Safety
     /// `LANES` numbers can be written to `to`.
     unsafe fn store(self, to: *mut f32, value: Self::V);
+    /// Past the caches where there is a way to, for what is not read soon. [`settle`](Self::settle) must follow
+    /// before another thread may read it.
+    ///
+    /// # Safety
+    /// `LANES` numbers can be written to `to`, which is a multiple of their size.
+    unsafe fn stream(self, to: *mut f32, value: Self::V);
+    /// What was streamed before is written before all that follows.
+    fn settle(self);
     /// The first `count < LANES` numbers, zeros behind them.
     ///
     /// # Safety

@@ -32,6 +32,13 @@ impl Simd for Portable {
         unsafe { to.cast::<[f32; 8]>().write_unaligned(value) }
     }
     #[inline(always)]
+    unsafe fn stream(self, to: *mut f32, value: Self::V) {
+        // SAFETY: passed on.
+        unsafe { self.store(to, value) }
+    }
+    #[inline(always)]
+    fn settle(self) {}
+    #[inline(always)]
     unsafe fn load_partial(self, from: *const f32, count: usize) -> Self::V {
         // SAFETY: only the first `count` lanes are read, which the caller says are there.
         std::array::from_fn(|lane| if lane < count { unsafe { *from.add(lane) } } else { 0.0 })

@@ -210,6 +210,8 @@ pub(crate) struct Slopes<'a> {
     pub(crate) values: &'a [&'a [f32]],
     /// First pair in those rows.
     pub(crate) start: usize,
+    /// Whether the gradient is too large to stay in a cache until it is read.
+    pub(crate) past_caches: bool,
 }
 
 /// [`store`] of a tile that is multiplied by the factor of its row and the slope of the transform.
@@ -241,23 +243,30 @@ impl Kernel for StoreSloped<'_, '_> {
             let to = row[self.start..self.start + self.len].as_mut_ptr().cast::<f32>();
             let values = self.slopes.values[index][self.slopes.start..self.slopes.start + self.len].as_ptr();
             let scale = simd.splat(self.slopes.scales[index]);
-            if self.len == WIDTH && self.slopes.transform == Transform::None {
-                for place in (0..WIDTH).step_by(S::LANES) {
-                    // SAFETY: both have `WIDTH` numbers.
-                    unsafe { simd.store(to.add(place), simd.mul(simd.load(tile.as_ptr().add(place)), scale)) };
-                }
-                continue;
-            }
-            for place in (0..self.len).step_by(S::LANES) {
-                let count = (self.len - place).min(S::LANES);
-                // SAFETY: from `place` on both rows have `count` numbers, and the tile a vector.
+            // The first vector is cut so that those after it begin where a stream of them may.
+            let size = S::LANES * size_of::<f32>();
+            let mut count = (size - to as usize % size) / size_of::<f32>();
+            let mut place = 0;
+            while place < self.len {
+                count = count.min(self.len - place);
+                // SAFETY: from `place` on both rows and the tile have `count` numbers; a whole vector is streamed
+                // only behind the first, which ended where one may begin.
                 unsafe {
-                    let gradient = simd.mul(simd.load(tile.as_ptr().add(place)), scale);
+                    let gradient = simd.mul(simd.load_up_to(tile.as_ptr().add(place), count), scale);
                     let value = simd.load_up_to(values.add(place), count);
                     let gradient = self.slopes.transform.times_slope(simd, gradient, value);
-                    simd.store_up_to(to.add(place), gradient, count);
+                    if count == S::LANES && self.slopes.past_caches {
+                        simd.stream(to.add(place), gradient);
+                    } else {
+                        simd.store_up_to(to.add(place), gradient, count);
+                    }
                 }
+                place += count;
+                count = S::LANES;
             }
+        }
+        if self.slopes.past_caches {
+            simd.settle();
         }
     }
 }

@@ -38,7 +38,7 @@ fn full_blocks(rows: Range<usize>, columns: Range<usize>, most: (usize, usize)) 
     by_row.map(|(rows, part)| Block::Full(rows, shift(part, columns.start))).collect()
 }
 
-/// Tiles that follow one another, each of `rows` rows.
+/// Tiles that follow one another, `rows` rows from one to the next.
 #[derive(Clone, Copy)]
 pub(crate) struct Tiles<'a> {
     pub(crate) rows: usize,
@@ -85,9 +85,10 @@ impl Sums {
 
     /// Adds the products of the first rows of some tiles of `a` and `b`.
     pub(crate) fn add(&mut self, isa: Isa, ahead: &mut Ahead, count: usize, a: Tiles<'_>, b: Tiles<'_>) {
-        let reaches = |tiles: Tiles<'_>, rows: usize| tiles.rows >= rows && tiles.values.len() >= count * rows * WIDTH;
-        assert!(reaches(a, self.rows) && reaches(b, self.columns), "tiles are smaller than the sums");
-        assert!(a.values.len() >= count * a.rows * WIDTH && b.values.len() >= count * b.rows * WIDTH, "too few tiles");
+        let reaches = |tiles: Tiles<'_>, rows: usize| {
+            tiles.rows >= rows && tiles.values.len() >= (count.saturating_sub(1) * tiles.rows + rows) * WIDTH
+        };
+        assert!(reaches(a, self.rows) && reaches(b, self.columns), "tiles are smaller than the sums, or too few");
         isa.run(Outer { ahead, sums: self, count, a, b });
         self.tiles += count;
         if self.tiles >= TILES_PER_FOLD {

@@ -116,20 +116,18 @@ impl SliceOp for EdgeScores {
         inputs: &[&[f32]],
         _: &[&[f32]],
         saved: &Saved,
-        gradients: Vec<Option<Gradient>>,
+        mut gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
         let saved = saved.downcast_ref::<kernel::Saved>().expect("what `forward` saved");
-        let slices: Vec<Option<&[f32]>> =
-            gradients.iter().map(|gradient| gradient.as_ref().map(Gradient::as_slice)).collect();
-        let (d_scores, d_own) = slices.split_at(self.readers);
+        let d_own = gradients.split_off(self.readers).pop().flatten();
         let made = kernel::backward(
             Isa::best(),
             &self.weights(inputs[1]),
             self.transform,
             saved,
             self.pairs(inputs[0]),
-            d_scores,
-            d_own.first().copied().flatten(),
+            gradients,
+            d_own.as_ref().map(Gradient::as_slice),
         );
         let mut d_parameters = Vec::with_capacity(inputs[1].len());
         d_parameters.extend(made.gamma.iter().chain(&made.beta));

@@ -38,6 +38,12 @@ impl From<Vec<f32>> for Gradient {
     }
 }
 
+impl AsRef<[f32]> for Gradient {
+    fn as_ref(&self) -> &[f32] {
+        self.as_slice()
+    }
+}
+
 impl Gradient {
     pub(crate) fn as_slice(&self) -> &[f32] {
         slice(&self.0)

@@ -100,21 +100,21 @@ fn pair_numbers(config: &ModelConfig, distinct: f64, sizes_differ: bool) -> (f64
     let heads = attention.map_or(0.0, |attention| attention.heads as f64);
     let scores = config.layers as f64 * heads;
     let (c, out) = (edges.stack_channels() as f64, edges.channels() as f64);
-    // Of the network: what it keeps, and what its backward adds.
+    // Of the network: what it keeps, and what its backward adds, the gradients of the scores included.
     let (network, backward) = match edges.ffn {
-        EdgeFfnConfig::None {} => (c, 2.0 * c),
+        EdgeFfnConfig::None {} => (c, 2.0 * c + scores),
         // The inputs of its layers are in memory that is kept for the next batch; one that needs more takes other.
+        // The gradient on its way down takes the place of the last of them, and that of the stack is made when those
+        // of the scores are gone.
         EdgeFfnConfig::Residual { layers, .. } => {
-            let buffers = if sizes_differ { 2.0 } else { 1.0 };
-            (c + buffers * layers.saturating_sub(1) as f64 * (c + 1.0), c)
+            let (inputs, buffers) = (layers.saturating_sub(1) as f64, if sizes_differ { 2.0 } else { 1.0 });
+            (c + buffers * inputs * (c + 1.0), scores.max(c) + if inputs > 0.0 { 0.0 } else { c + 1.0 })
         }
-        EdgeFfnConfig::Code { layers, .. } => (3.0 * c + 3.0 * c * layers as f64 + out, 2.5 * out),
-        EdgeFfnConfig::Script { layers, .. } => (3.0 * c + (layers as f64 + 2.0) * out, 2.5 * out),
+        EdgeFfnConfig::Code { layers, .. } => (3.0 * c + 3.0 * c * layers as f64 + out, 2.5 * out + scores),
+        EdgeFfnConfig::Script { layers, .. } => (3.0 * c + (layers as f64 + 2.0) * out, 2.5 * out + scores),
     };
     // Layers read scores where they are, and one layer's gradient is there while that layer is differentiated.
-    let kept = distinct * (network + scores + heads);
-    let while_backward = distinct * (network + backward + scores);
-    (kept, while_backward)
+    (distinct * (network + scores + heads), distinct * (network + backward))
 }
 
 /// The batch that takes most, and what it takes.

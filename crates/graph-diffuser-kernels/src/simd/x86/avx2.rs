@@ -39,6 +39,14 @@ impl Simd for Avx2 {
         with!(_mm256_storeu_ps(to, value));
     }
     #[inline(always)]
+    unsafe fn stream(self, to: *mut f32, value: Self::V) {
+        with!(_mm256_stream_ps(to, value));
+    }
+    #[inline(always)]
+    fn settle(self) {
+        with!(_mm_sfence());
+    }
+    #[inline(always)]
     unsafe fn load_partial(self, from: *const f32, count: usize) -> Self::V {
         with!(_mm256_maskload_ps(from, first_8(count)))
     }

@@ -36,6 +36,14 @@ impl Simd for Avx512 {
         with!(_mm512_storeu_ps(to, value));
     }
     #[inline(always)]
+    unsafe fn stream(self, to: *mut f32, value: Self::V) {
+        with!(_mm512_stream_ps(to, value));
+    }
+    #[inline(always)]
+    fn settle(self) {
+        with!(_mm_sfence());
+    }
+    #[inline(always)]
     unsafe fn load_partial(self, from: *const f32, count: usize) -> Self::V {
         with!(_mm512_maskz_loadu_ps(first_16(count), from))
     }
