@@ -10,6 +10,7 @@
 mod affine;
 mod blocks;
 mod derivatives;
+mod dot;
 mod normalise;
 mod statistics;
 
@@ -17,7 +18,8 @@ mod statistics;
 mod tests;
 
 pub(crate) use blocks::{Block, Blockwise, by_blocks};
-pub use derivatives::{Gradients, backward};
+pub use derivatives::{Gradients, backward, backward_dot};
+pub use dot::{evaluate_dot, forward_dot};
 pub use normalise::{Branch, Normalised, evaluate, forward};
 pub use statistics::Statistics;
 

@@ -7,7 +7,7 @@ use crate::simd::Simd;
 pub(super) struct Affine {
     pub(super) centre: Vec<f32>,
     pub(super) scale: Vec<f32>,
-    constant: Vec<f32>,
+    pub(super) constant: Vec<f32>,
 }
 
 impl Affine {
@@ -30,7 +30,7 @@ impl Affine {
 /// [`Affine`] of a block of channels.
 pub(super) struct Channels<S: Simd, const W: usize> {
     centre: [S::V; W],
-    pub(super) scale: [S::V; W],
+    scale: [S::V; W],
     constant: [S::V; W],
 }
 

@@ -178,6 +178,42 @@ fn a_branch_is_dropped_and_added_before() {
 }
 
 #[test]
+fn a_dot_with_the_rows_is_that_of_rows_that_were_written() {
+    for (rows, channels) in [(1, 3), (2, 1), (63, 17), (64, 64), (200, 224), (700, 33)] {
+        let x = rows_of(rows, channels);
+        let [gamma, beta] =
+            [5, 6].map(|seed| numbers(channels, seed).iter().map(|value| value + 0.6).collect::<Vec<_>>());
+        let (mut weight, d) = (numbers(channels, 7), numbers(rows, 8));
+        weight[0] = 0.0;
+        for isa in Isa::available() {
+            let (dots, statistics) = forward_dot(isa, &x, &gamma, &beta, &weight);
+            let written = forward(isa, &x, None, &gamma, &beta, true);
+            assert_eq!(statistics, written.statistics);
+            assert_eq!(dots, evaluate_dot(isa, &x, &statistics, &gamma, &beta, &weight));
+            let dot = |row: &[f32]| row.iter().zip(&weight).map(|(y, w)| f64::from(*y) * f64::from(*w)).sum::<f64>();
+            let expected: Vec<f64> = written.y.chunks(channels).map(dot).collect();
+            assert_close(&dots, &expected, |_| channels as f64, 1e-6, "dots");
+
+            let d_y: Vec<f32> = d.iter().flat_map(|d| weight.iter().map(move |weight| d * weight)).collect();
+            let expected = exact(&x, channels, &gamma, &beta, true, &d_y);
+            let (made, d_weight) = backward_dot(isa, &x, &gamma, &beta, &weight, &statistics, &d);
+            let size =
+                |at: usize| f64::from(gamma[at % channels]) / (expected.variance[at % channels] + EPSILON).sqrt();
+            assert_close(&made.x, &expected.d_x, size, 1e-6, "x");
+            let of_channels = |_| (rows as f64).sqrt();
+            assert_close(&made.gamma, &expected.d_gamma, of_channels, 1e-5, "gamma");
+            assert_close(&made.beta, &expected.d_beta, of_channels, 1e-5, "beta");
+            let sum = |channel: usize| -> f64 {
+                let column = written.y.iter().skip(channel).step_by(channels);
+                column.zip(&d).map(|(y, d)| f64::from(*y) * f64::from(*d)).sum()
+            };
+            let expected: Vec<f64> = (0..channels).map(sum).collect();
+            assert_close(&d_weight, &expected, |_| (rows as f64).sqrt() * 4.0, 1e-5, "weight");
+        }
+    }
+}
+
+#[test]
 fn evaluation_uses_the_statistics_it_is_given() {
     for isa in Isa::available() {
         let statistics = Statistics { mean: vec![1.0, -2.0], variance: vec![4.0, 1.0] };

@@ -2,12 +2,12 @@
 
 use burn::module::{Module, Param, ParamId};
 use burn::tensor::activation::relu;
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use graph_diffuser_kernels::batch_norm::Statistics;
 
-use crate::ops::{self, NormaliseRows, Rows};
+use crate::ops::{self, NormaliseDot, NormaliseRows, Rows};
 
-use super::{DropoutSite, Init, Pass};
+use super::{DropoutSite, Init, Linear, Pass};
 
 /// Added to the variance before the root.
 const EPSILON: f64 = 1e-5;
@@ -71,6 +71,23 @@ impl BatchNorm {
         self.fused(&rows, None, true, pass).unwrap_or_else(|| relu(self.normalise(rows.x, 0, None, pass)))
     }
 
+    /// The same, followed by a linear map to one number a row.
+    pub fn forward_relu_dot(&self, x: Tensor<2>, output: &Linear, pass: &Pass) -> Tensor<2> {
+        assert_eq!(output.weight.dims()[0], 1, "one number a row");
+        if !self.can_fuse(&x, pass) {
+            return output.forward(self.forward_relu(x, pass));
+        }
+        let (device, count) = (x.device(), x.dims()[0]);
+        let [gamma, beta] = self.scale_and_shift();
+        let op = NormaliseDot { running: self.running_unless_batch(pass) };
+        let (dots, statistics) = op.apply(x, gamma, beta, output.weight.val());
+        self.collect(&statistics, &device, count, pass);
+        match &output.bias {
+            Some(bias) => dots + bias.val().unsqueeze_dim(0),
+            None => dots,
+        }
+    }
+
     /// `BN(x + dropout(branch))`: how a residual branch joins its stream.
     pub fn forward_join(&self, x: Tensor<2>, branch: Tensor<2>, dropout: f64, pass: &Pass) -> Tensor<2> {
         let site = pass.dropout_site(dropout);
@@ -79,27 +96,37 @@ impl BatchNorm {
         self.fused(&rows, site, false, pass).unwrap_or_else(plain)
     }
 
-    /// By the kernel, where it can run. With running statistics it has no gradients.
+    /// By the kernel, where it can run.
     fn fused(&self, rows: &Rows, dropout: Option<DropoutSite>, relu: bool, pass: &Pass) -> Option<Tensor<2>> {
-        let [count, _] = rows.x.dims();
-        let by_batch = pass.uses_batch_statistics();
-        if count == 0 || !ops::can_run(&rows.x) || (!by_batch && rows.x.is_autodiff()) {
+        if !self.can_fuse(&rows.x, pass) {
             return None;
         }
-        let running = (!by_batch).then(|| {
+        let (joins, running) = (rows.branch.is_some(), self.running_unless_batch(pass));
+        let op = NormaliseRows { relu, joins, dropout: dropout.map(|site| site.0), running };
+        let (y, kept) = op.apply(rows.clone(), self.gamma.val(), self.beta.val());
+        self.collect(&kept.statistics, &rows.x.device(), rows.x.dims()[0], pass);
+        Some(y)
+    }
+
+    /// Whether kernels can run: with running statistics they have no gradients.
+    fn can_fuse(&self, x: &Tensor<2>, pass: &Pass) -> bool {
+        x.dims()[0] > 0 && ops::can_run(x) && (pass.uses_batch_statistics() || !x.is_autodiff())
+    }
+
+    fn running_unless_batch(&self, pass: &Pass) -> Option<Statistics> {
+        (!pass.uses_batch_statistics()).then(|| {
             let [mean, variance] = self.running().map(|values| values.into_data().iter::<f64>().collect());
             Statistics { mean, variance }
-        });
-        let op = NormaliseRows { relu, joins: rows.branch.is_some(), dropout: dropout.map(|site| site.0), running };
-        let (y, kept) = op.apply(rows.clone(), self.gamma.val(), self.beta.val());
-        if by_batch {
-            let device = rows.x.device();
+        })
+    }
+
+    /// Notes the statistics of `count` rows, where they are those of the batch.
+    fn collect(&self, statistics: &Statistics, device: &Device, count: usize, pass: &Pass) {
+        if pass.uses_batch_statistics() {
             let tensor =
-                |values: &Vec<f64>| Tensor::from_data(TensorData::from(values.as_slice()), (&device, DType::F32));
-            let statistics = [&kept.statistics.mean, &kept.statistics.variance].map(tensor);
-            pass.collect(self.running_ids(), statistics, count);
+                |values: &Vec<f64>| Tensor::from_data(TensorData::from(values.as_slice()), (device, DType::F32));
+            pass.collect(self.running_ids(), [&statistics.mean, &statistics.variance].map(tensor), count);
         }
-        Some(y)
     }
 
     /// Normalises the rows of `[channels, p]`.
@@ -145,7 +172,6 @@ impl BatchNorm {
 #[cfg(test)]
 mod tests {
     use burn::module::Module;
-    use burn::tensor::Device;
     use graph_diffuser_data::Seeds;
 
     use crate::parameters;

@@ -23,6 +23,6 @@ pub(crate) use fused::can_run;
 pub use linear::{Then, linear, linear_reference};
 pub use messages::{GateTerms, hear, hear_gated, hear_gated_reference, hear_reference, meet, meet_reference};
 pub use neighbours::{gather_rows, sum_by_row};
-pub(crate) use normalise::{NormaliseRows, Rows};
+pub(crate) use normalise::{NormaliseDot, NormaliseRows, Rows};
 pub(crate) use walk_rows::{row_blocks, walk_rows};
 pub use walk_stack::{walk_stack, walk_stack_reference};

@@ -1,4 +1,4 @@
-//! Batch norm over rows, with the residual branch before it and the ReLU behind it.
+//! Batch norm over rows, with the residual branch before it and the ReLU or the dot product behind it.
 //!
 //! The reference is in [`BatchNorm`](crate::nn::BatchNorm), which calls this where kernels can run.
 
@@ -86,5 +86,59 @@ impl SliceOp for NormaliseRows {
         // Where nothing was dropped the branch gets what the rows get.
         let d_branch = self.joins.then(|| made.branch.map_or_else(|| d_x.clone(), Gradient::from));
         [Some(made.gamma.into()), Some(made.beta.into()), Some(d_x), d_branch].into_iter().flatten().collect()
+    }
+}
+
+/// Normalises `[rows, channels]`, and gives `weight · ReLU` of each row.
+#[derive(Debug)]
+pub(crate) struct NormaliseDot {
+    /// Statistics of other batches, in evaluation.
+    pub(crate) running: Option<Statistics>,
+}
+
+impl NormaliseDot {
+    /// One number a row, and mean and biased variance of each channel.
+    ///
+    /// # Shapes
+    /// - `x`: `[rows, channels]`
+    /// - `weight`: `[1, channels]`
+    /// - returns `[rows, 1]`
+    pub(crate) fn apply(
+        self,
+        x: Tensor<2>,
+        gamma: Tensor<1>,
+        beta: Tensor<1>,
+        weight: Tensor<2>,
+    ) -> (Tensor<2>, Arc<Statistics>) {
+        let inputs = vec![gamma.unsqueeze_dim(0), beta.unsqueeze_dim(0), weight, x];
+        let (mut outputs, saved) = fused::apply(self, inputs);
+        (outputs.remove(0), saved.downcast().expect("what `forward` saved"))
+    }
+}
+
+impl SliceOp for NormaliseDot {
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
+        let [gamma, beta, weight, x] = *inputs.first_chunk().expect("scale, shift, weights and rows");
+        let (values, statistics) = if let Some(statistics) = &self.running {
+            (kernel::evaluate_dot(Isa::best(), x, statistics, gamma, beta, weight), statistics.clone())
+        } else {
+            kernel::forward_dot(Isa::best(), x, gamma, beta, weight)
+        };
+        (vec![Output { shape: vec![values.len(), 1], values }], Arc::new(statistics))
+    }
+
+    fn backward(
+        &self,
+        inputs: &[&[f32]],
+        _: &[&[f32]],
+        saved: &Saved,
+        gradients: Vec<Option<Gradient>>,
+    ) -> Vec<Gradient> {
+        assert!(self.running.is_none(), "evaluation keeps no gradients");
+        let [gamma, beta, weight, x] = *inputs.first_chunk().expect("scale, shift, weights and rows");
+        let statistics = saved.downcast_ref().expect("what `forward` saved");
+        let d = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
+        let (made, d_weight) = kernel::backward_dot(Isa::best(), x, gamma, beta, weight, statistics, d);
+        [made.gamma, made.beta, d_weight, made.x].into_iter().map(Gradient::from).collect()
     }
 }

@@ -86,7 +86,7 @@ pub fn step_bytes(config: &ModelConfig, parameters: usize, shape: &BatchShape, s
     let weighted = config.virtual_edges.is_some() && !shares(config);
     let of_nodes = d * nodes * (layers * a_node + local * local_node);
     let encoded = if config.mpnn.is_some() { 1.0 } else { 0.0 };
-    let of_edges = d * edges * (local * local_edge + encoded + if weighted { 5.0 } else { 0.0 });
+    let of_edges = d * edges * (local * local_edge + encoded + if weighted { 3.0 } else { 0.0 });
 
     // The last thing differentiated are the virtual edges, when all of the layers is done with.
     let peak = (kept + of_nodes).max(while_backward) + of_edges;

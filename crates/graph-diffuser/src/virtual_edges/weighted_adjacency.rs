@@ -109,7 +109,7 @@ impl WeightedAdjacency {
             (Some(_), None) => panic!("edges lost the features that the model was built for"),
         };
         let hidden = meet(source, target, edge, topology);
-        let scores = self.output.forward(self.norm.forward_relu(hidden, pass)); // Eq. 4, [m, 1]
+        let scores = self.norm.forward_relu_dot(hidden, &self.output, pass); // Eq. 4, [m, 1]
         match self.kernel {
             Kernel::Sigmoid => sigmoid(scores), // Eq. 5
             Kernel::Exp => {
