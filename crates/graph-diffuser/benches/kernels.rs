@@ -10,6 +10,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
 use criterion::Criterion;
 use graph_diffuser::batch::{Batcher, EdgeStates, GraphBatch};
 use graph_diffuser::nn::{BatchNorm, Init, Linear, Pass};
@@ -152,6 +153,20 @@ fn batch_norm(criterion: &mut Criterion) {
     }
 }
 
+fn edge_weights(criterion: &mut Criterion) {
+    for mut case in [Case::grid(), Case::zinc()] {
+        let (m, d) = (case.edges(), 2 * case.width);
+        let hidden = case.draw([m, d]);
+        let (norm, output) = (BatchNorm::new(d, &mut case.init), Linear::new(d, 1, &mut case.init));
+        let fused = || norm.forward_relu_dot(hidden.clone(), &output, &Pass::train(0));
+        let reference = || {
+            let seen = relu(norm.forward_pairs(hidden.clone().transpose(), None, &Pass::train(0)));
+            seen.transpose().matmul(output.weight.val().transpose())
+        };
+        beside(criterion, "scores of edges", case.name, fused, reference);
+    }
+}
+
 fn messages(criterion: &mut Criterion) {
     let mut case = Case::zinc();
     let (r, m, d) = (case.nodes(), case.edges(), case.width);
@@ -198,7 +213,7 @@ fn optimiser(criterion: &mut Criterion) {
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
-    for measure in [diffusion, edge_network, attention, linear, batch_norm, messages, optimiser] {
+    for measure in [diffusion, edge_network, attention, linear, batch_norm, edge_weights, messages, optimiser] {
         measure(&mut criterion);
     }
     criterion.final_summary();
