@@ -52,7 +52,7 @@ impl Case {
     }
 
     /// Normal numbers that want a gradient.
-    fn draw(&mut self, shape: [usize; 2]) -> Tensor<2> {
+    fn draw<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<D> {
         self.init.normal(shape).val().detach().require_grad()
     }
 
@@ -87,7 +87,7 @@ fn beside(
 fn diffusion(criterion: &mut Criterion) {
     for mut case in [Case::grid(), Case::zinc()] {
         let m = case.edges();
-        let weights = case.draw([m, 1]).squeeze_dim::<1>(1);
+        let weights = case.draw([m]);
         let topology = &case.batch.topology;
         let fused = || ops::walk_stack(weights.clone(), topology, STEPS);
         let reference = || ops::walk_stack_reference(weights.clone(), topology, STEPS);
@@ -135,7 +135,7 @@ fn linear(criterion: &mut Criterion) {
     for mut case in [Case::grid(), Case::zinc()] {
         let (r, d) = (case.nodes(), case.width);
         let (x, weight) = (case.draw([r, d]), case.draw([2 * d, d]));
-        let bias = case.draw([1, 2 * d]).squeeze_dim::<1>(0);
+        let bias = case.draw([2 * d]);
         let fused = || ops::linear(x.clone(), weight.clone(), Some(bias.clone()), Then::Relu(None));
         let reference = || ops::linear_reference(x.clone(), weight.clone(), Some(bias.clone()), Then::Relu(None));
         beside(criterion, "linear and ReLU", case.name, fused, reference);
