@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
 pub use rows::Transform;
-pub(crate) use rows::{Affine, Slopes, load, load_mapped, store, store_sloped, weigh};
+pub(crate) use rows::{Affine, Slopes, load, load_mapped, settle, store, store_sloped, weigh};
 pub(crate) use sums::{RowSums, Sums, Tiles};
 
 use crate::simd::{Isa, Kernel, Simd};

@@ -455,6 +455,7 @@ impl Network {
                 };
                 tile::store_sloped(isa, d_x, &slopes, &mut rows, place.offset, place.len);
             }
+            tile::settle(isa);
         });
         // SAFETY: every tile of every row has been stored.
         unsafe { fresh.written() }

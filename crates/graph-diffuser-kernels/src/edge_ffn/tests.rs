@@ -539,6 +539,21 @@ fn results_do_not_depend_on_threads() {
 }
 
 #[test]
+fn a_second_backward_makes_again_what_the_first_took() {
+    for layers in [1, 2, 3] {
+        let data = Data::new(Case { layers, ..PLAIN }, 0);
+        let (isa, weights) = (Isa::best(), data.weights());
+        let saved = forward(isa, &weights, Transform::None, Normalise::Batch, data.pairs(), true).saved;
+        let made = [(); 2].map(|()| {
+            let d_scores = data.d_scores.iter().map(Option::as_deref).collect();
+            backward::<&[f32]>(isa, &weights, Transform::None, &saved, data.pairs(), d_scores, data.d_own.as_deref())
+                .stack
+        });
+        assert_eq!(made[0], made[1]);
+    }
+}
+
+#[test]
 fn no_pairs_are_no_accident() {
     let data = Data::new(Case { pairs: 1, ..PLAIN }, 0);
     let weights = data.weights();

@@ -214,7 +214,8 @@ pub(crate) struct Slopes<'a> {
     pub(crate) past_caches: bool,
 }
 
-/// [`store`] of a tile that is multiplied by the factor of its row and the slope of the transform.
+/// [`store`] of a tile that is multiplied by the factor of its row and the slope of the transform; past the caches
+/// it must be followed by [`settle`].
 pub(crate) fn store_sloped(
     isa: Isa,
     tile: &[f32],
@@ -249,8 +250,8 @@ impl Kernel for StoreSloped<'_, '_> {
             let mut place = 0;
             while place < self.len {
                 count = count.min(self.len - place);
-                // SAFETY: from `place` on both rows and the tile have `count` numbers; a whole vector is streamed
-                // only behind the first, which ended where one may begin.
+                // SAFETY: from `place` on both rows and the tile have `count` numbers; a vector that is not cut
+                // begins where a stream of them may.
                 unsafe {
                     let gradient = simd.mul(simd.load_up_to(tile.as_ptr().add(place), count), scale);
                     let value = simd.load_up_to(values.add(place), count);
@@ -265,8 +266,56 @@ impl Kernel for StoreSloped<'_, '_> {
                 count = S::LANES;
             }
         }
-        if self.slopes.past_caches {
-            simd.settle();
+    }
+}
+
+/// What was stored past the caches may then be read by other threads.
+pub(crate) fn settle(isa: Isa) {
+    isa.run(Settle);
+}
+
+struct Settle;
+
+impl Kernel for Settle {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        simd.settle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gradient_past_the_caches_is_the_same_wherever_its_rows_begin() {
+        let (rows, pairs) = (3, 400);
+        let number = |at: usize| crate::scramble(at as u32) as f32 / u32::MAX as f32 + 0.1;
+        let tile: Vec<f32> = (0..rows * WIDTH).map(number).collect();
+        let values: Vec<f32> = (0..rows * pairs).map(|at| number(at + 7000)).collect();
+        let values: Vec<&[f32]> = values.chunks(pairs).collect();
+        for isa in Isa::available() {
+            for transform in [Transform::None, Transform::Log { epsilon: 1e-3 }, Transform::SignedSquareRoot] {
+                for (shift, len) in (0..17).flat_map(|shift| [1, 15, 16, 33, 127, WIDTH].map(|len| (shift, len))) {
+                    let made = [false, true].map(|past_caches| {
+                        let slopes =
+                            Slopes { transform, scales: &[1.5, -2.0, 0.5], values: &values, start: 9, past_caches };
+                        let mut out = vec![MaybeUninit::new(-7.0_f32); rows * pairs];
+                        let mut cut: Vec<&mut [MaybeUninit<f32>]> = out.chunks_mut(pairs).collect();
+                        store_sloped(isa, &tile, &slopes, &mut cut, shift, len);
+                        settle(isa);
+                        // SAFETY: all were numbers from the start.
+                        out.into_iter().map(|value| unsafe { value.assume_init() }).collect::<Vec<f32>>()
+                    });
+                    assert_eq!(made[0], made[1], "{isa:?} {transform:?} {shift} {len}");
+                    let written = made[1].iter().filter(|value| **value != -7.0).count();
+                    assert_eq!(written, rows * len);
+                    if transform == Transform::None {
+                        assert_eq!(made[1][pairs + shift], tile[WIDTH] * -2.0);
+                    }
+                }
+            }
         }
     }
 }
