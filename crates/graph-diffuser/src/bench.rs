@@ -98,7 +98,12 @@ impl Case {
             ffn_multiplier: 2,
             input_mlp: false,
             node_encoding: None,
-            mpnn: (self == Self::Zinc).then_some(MpnnConfig { kind: MpnnKind::Gine, before: 0, parallel: true }),
+            mpnn: (self == Self::Zinc).then_some(MpnnConfig {
+                kind: MpnnKind::Gine,
+                before: 0,
+                parallel: true,
+                dropout: 0.0,
+            }),
             virtual_edges: Some(VirtualEdgesConfig {
                 steps: 16,
                 adjacency: AdjacencyConfig::default(),
@@ -112,10 +117,10 @@ impl Case {
                 scores: Scores::PositionAndContent { combine: Combine::Gate, clamp: Some(10.0) },
             }),
             head: match self {
-                Self::Grid => HeadConfig::Node { mlp: MlpShape::Plain { hidden_layers: 0 } },
-                Self::Zinc => HeadConfig::Graph { pooling: Pooling::Sum, mlp: MlpShape::Halving {} },
+                Self::Grid => HeadConfig::Node { mlp: MlpShape::Plain { hidden_layers: 0 }, dropout: 0.0 },
+                Self::Zinc => HeadConfig::Graph { pooling: Pooling::Sum, mlp: MlpShape::Halving {}, dropout: 0.0 },
                 Self::Peptides => {
-                    HeadConfig::Graph { pooling: Pooling::Cls, mlp: MlpShape::Plain { hidden_layers: 0 } }
+                    HeadConfig::Graph { pooling: Pooling::Cls, mlp: MlpShape::Plain { hidden_layers: 0 }, dropout: 0.0 }
                 }
             },
         }

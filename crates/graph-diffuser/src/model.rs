@@ -27,7 +27,7 @@ pub struct ModelConfig {
     pub width: usize,
     /// Number of Transformer layers.
     pub layers: usize,
-    /// Dropout on branches and inside feed-forward networks.
+    /// Dropout on the output of attention and of the feed-forward networks, and inside the latter.
     #[serde(default)]
     pub dropout: f64,
     /// Hidden width of the feed-forward networks, in widths.
@@ -192,6 +192,8 @@ impl ModelConfig {
         positive("width", self.width)?;
         positive("ffn_multiplier", self.ffn_multiplier)?;
         probability("dropout", self.dropout)?;
+        probability("mpnn.dropout", self.mpnn.map_or(0.0, |mpnn| mpnn.dropout))?;
+        probability("head.dropout", self.head.dropout())?;
         if let Some(encoding) = self.node_encoding {
             for (field, value) in encoding.sizes() {
                 positive(field, value)?;
@@ -225,6 +227,9 @@ impl ModelConfig {
         probability: impl Fn(&'static str, f64) -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
         let unread = |part, reason| Err(ModelError::Unread { part, reason });
+        if self.layers == 0 && self.dropout > 0.0 {
+            return unread("model.dropout", "there are no Transformer layers");
+        }
         match self.mpnn {
             Some(MpnnConfig { before: 0, parallel: false, .. }) => {
                 return unread("model.mpnn", "it stands neither before the layers nor in parallel");
@@ -271,7 +276,7 @@ impl ModelConfig {
 
     fn check_head(&self) -> Result<(), ModelError> {
         use crate::nn::MlpShape;
-        if let HeadConfig::Node { mlp } | HeadConfig::Graph { mlp, .. } | HeadConfig::Link { mlp } = self.head
+        if let HeadConfig::Node { mlp, .. } | HeadConfig::Graph { mlp, .. } | HeadConfig::Link { mlp, .. } = self.head
             && mlp == (MlpShape::Halving {})
             && self.width < 4
         {
@@ -355,9 +360,9 @@ impl ModelConfig {
             edge_encoder: reads_edges.then(|| FeatureEncoder::new(edge_features, width, init)),
             node_encoding: self.node_encoding.map(|encoding| encoding.init(width, init)),
             input_mlp: self.input_mlp.then(|| InputMlp::new(width, init)),
-            message_passing: self.mpnn.map_or_else(Vec::new, |mpnn| {
-                (0..mpnn.before).map(|_| LocalBranch::new(mpnn.kind, width, self.dropout, init)).collect()
-            }),
+            message_passing: self
+                .mpnn
+                .map_or_else(Vec::new, |mpnn| (0..mpnn.before).map(|_| LocalBranch::new(mpnn, width, init)).collect()),
             virtual_edges: self.virtual_edges.as_ref().map(|edges| edges.init(width, edge_width, init)),
             self_edge_encoding: self.virtual_edges.as_ref().and_then(|edges| SelfEdgeEncoding::new(edges, width, init)),
             cls: self.head.uses_cls().then(|| {
@@ -371,7 +376,7 @@ impl ModelConfig {
                         ffn_multiplier: self.ffn_multiplier,
                         dropout: self.dropout,
                         attention: self.attention.as_ref().expect("the config was checked: layers have attention"),
-                        mpnn: self.mpnn.filter(|mpnn| mpnn.parallel).map(|mpnn| mpnn.kind),
+                        mpnn: self.mpnn.filter(|mpnn| mpnn.parallel),
                         channels,
                     }
                     .init(init)
@@ -439,7 +444,7 @@ pub struct ModelTrace {
 impl GraphDiffuser {
     /// Predictions for a batch: rows as its [`Head`] makes them.
     pub fn forward(&self, batch: &GraphBatch, pass: &Pass) -> Tensor<2> {
-        let output = self.head.read(self.represent(batch, pass));
+        let output = self.head.read(self.represent(batch, pass), pass);
         pass.note(|| "head".into(), &output);
         output
     }
@@ -452,8 +457,9 @@ impl GraphDiffuser {
         assert_eq!(layout.graphs(), 1, "one graph is traced at a time");
         assert!(rows.iter().all(|&row| row < layout.nodes()), "rows {rows:?} of {} nodes", layout.nodes());
         assert!(rows.iter().any(|&row| row < batch.topology.layout.nodes()), "no node of the graph is asked for");
-        let (x, trace) = self.represent_asked(batch, &Pass::evaluate(), Some(rows));
-        (self.head.read(self.head.pool(x, batch)), trace.expect("it was asked for"))
+        let pass = Pass::evaluate();
+        let (x, trace) = self.represent_asked(batch, &pass, Some(rows));
+        (self.head.read(self.head.pool(x, batch), &pass), trace.expect("it was asked for"))
     }
 
     /// What predictions are read off, one vector a graph; one a node where nodes are predicted or paired.

@@ -166,7 +166,7 @@ impl RecipeError {
 }
 
 /// Recipes inside the program, by name.
-pub const BUILT_IN: [(&str, &str); 32] = [
+pub const BUILT_IN: [(&str, &str); 33] = [
     ("graphs", include_str!("../../../recipes/graphs.toml")),
     ("grid-diffuser", include_str!("../../../recipes/grid-diffuser.toml")),
     ("grid-diffuser-authors", include_str!("../../../recipes/grid-diffuser-authors.toml")),
@@ -207,6 +207,7 @@ pub const BUILT_IN: [(&str, &str); 32] = [
     ("zinc-ablation-transformer-fixed", include_str!("../../../recipes/zinc-ablation-transformer-fixed.toml")),
     ("zinc-ablation-transformer-plain", include_str!("../../../recipes/zinc-ablation-transformer-plain.toml")),
     ("zinc-ablation-transformer-weighted", include_str!("../../../recipes/zinc-ablation-transformer-weighted.toml")),
+    ("zinc-dev", include_str!("../../../recipes/zinc-dev.toml")),
     ("zinc-short", include_str!("../../../recipes/zinc-short.toml")),
 ];
 
@@ -329,7 +330,7 @@ impl Recipe {
                 return wrong(field, value.to_string(), "at least 0 and below 1");
             }
         }
-        let TrainConfig { epochs, batch, evaluate_every, statistics_batches, average_decay, patience } = self.train;
+        let TrainConfig { epochs, batch, evaluate_every, statistics_batches, average_decay, patience, .. } = self.train;
         let (BatchSize::Graphs(size) | BatchSize::Pairs(size)) = batch;
         let counts = [("train.epochs", epochs), ("train.batch", size), ("train.evaluate_every", evaluate_every)];
         for (field, value) in counts {

@@ -7,6 +7,7 @@
 //!   schema.json        what the model is given and what it predicts
 //!   metrics.jsonl      one line an epoch
 //!   checkpoints/       last, best, and the one before each
+//!   predictions.safetensors   of the best epoch for the validation and test graphs
 //!   result.json        when training is done
 //!   report.md          the same for people
 //!   lock               held while a process trains
@@ -27,7 +28,8 @@ use crate::model::GraphDiffuser;
 use crate::nn::Init;
 use crate::recipe::{Recipe, RecipeError};
 use crate::report::Report;
-use crate::task::{Metric, Scores};
+use crate::task::predictions::{from_safetensors, to_safetensors};
+use crate::task::{Metric, Predictions, Scores};
 use crate::train::checkpoint::{sync_directory, write_synced};
 use crate::train::{
     Best, CheckpointError, Checkpoints, EpochRecord, Evaluator, Event, Outcome, TrainError, Trainer, load_model,
@@ -85,6 +87,8 @@ pub struct FinishedRun {
     pub history: Vec<EpochRecord>,
     /// Where it was made, if that is known.
     pub environment: Option<Environment>,
+    /// Predictions for the test graphs, where they were kept.
+    pub test_predictions: Option<Predictions>,
 }
 
 /// Where and with what a run was made.
@@ -282,6 +286,16 @@ impl Run {
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
+    /// Predictions of the best epoch for the graphs of one split, where training is done and they were kept.
+    pub fn predictions(&self, split: Split) -> Option<Predictions> {
+        let name = match split {
+            Split::Train => "train",
+            Split::Valid => "valid",
+            Split::Test => "test",
+        };
+        from_safetensors(&fs::read(self.directory.join("predictions.safetensors")).ok()?, name)
+    }
+
     /// All that a report needs, where training is done.
     ///
     /// # Errors
@@ -289,8 +303,13 @@ impl Run {
     pub fn finished(&self) -> Result<Option<FinishedRun>, RunError> {
         let environment = fs::read(self.directory.join("environment.json"));
         let environment = environment.ok().and_then(|text| serde_json::from_slice(&text).ok());
-        let finished =
-            |result| FinishedRun { recipe: self.recipe.clone(), result, history: self.history(), environment };
+        let finished = |result| FinishedRun {
+            recipe: self.recipe.clone(),
+            result,
+            history: self.history(),
+            environment,
+            test_predictions: self.predictions(Split::Test),
+        };
         Ok(self.result()?.map(finished))
     }
 
@@ -320,7 +339,7 @@ impl Run {
         if let Some(error) = failed {
             return Err(error);
         }
-        if let Outcome::Finished { best, test } = &outcome {
+        if let Outcome::Finished { best, test, predictions } = &outcome {
             let history = &trainer.progress().history;
             let result = RunResult {
                 seed: self.recipe.seed,
@@ -333,7 +352,10 @@ impl Run {
             };
             let json = serde_json::to_vec_pretty(&result).expect("plain data serialises");
             let (recipe, history) = (self.recipe.clone(), history.clone());
-            let report = Report::new(&[FinishedRun { recipe, result, history, environment: None }]);
+            let report =
+                Report::new(&[FinishedRun { recipe, result, history, environment: None, test_predictions: None }]);
+            let [valid, tested] = &**predictions;
+            self.write("predictions.safetensors", &to_safetensors(&[("valid", valid), ("test", tested)]))?;
             self.write("report.md", report.to_markdown().as_bytes())?;
             self.write("result.json", &json)?; // last: makes the run a finished one
         }

@@ -225,7 +225,7 @@ fn scores_do_not_depend_on_how_graphs_are_batched() {
                 let batch = batcher.pack_graphs(&graphs, case.targets, places);
                 let output = model.forward(&batch, &Pass::evaluate());
                 let loss = numbers(task.loss(output.clone(), &batch.targets))[0];
-                sheet.add(output, &batch.targets, loss);
+                sheet.add(output, &batch, loss);
             }
             sheet.scores()
         };

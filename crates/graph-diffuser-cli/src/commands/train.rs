@@ -152,7 +152,7 @@ fn train_one(
     });
     progress.finish();
     match outcome? {
-        Outcome::Finished { best, test } => {
+        Outcome::Finished { best, test, .. } => {
             let result = run.result()?.expect("a finished run has its result");
             printer.data(&result, || {
                 format!(

@@ -5,7 +5,7 @@ use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::batch::GraphBatch;
-use crate::nn::{Init, Mlp, MlpShape};
+use crate::nn::{Init, Mlp, MlpShape, Pass};
 use crate::ops::sum_by_row;
 
 /// How nodes become one vector.
@@ -53,8 +53,8 @@ pub struct GraphHead {
 
 impl GraphHead {
     /// Draws the parameters.
-    pub fn new(width: usize, outputs: usize, pooling: Pooling, shape: MlpShape, init: &mut Init) -> Self {
-        Self { mlp: Mlp::new(width, outputs, shape, init), pooling }
+    pub fn new(width: usize, outputs: usize, pooling: Pooling, shape: MlpShape, dropout: f64, init: &mut Init) -> Self {
+        Self { mlp: Mlp::new(width, outputs, shape, dropout, init), pooling }
     }
 
     /// How nodes become one vector.
@@ -65,7 +65,7 @@ impl GraphHead {
     /// # Shapes
     /// - `pooled`: `[b, d]`
     /// - returns `[b, outputs]`
-    pub fn read(&self, pooled: Tensor<2>) -> Tensor<2> {
-        self.mlp.forward(pooled)
+    pub fn read(&self, pooled: Tensor<2>, pass: &Pass) -> Tensor<2> {
+        self.mlp.forward(pooled, pass)
     }
 }

@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::{Int, Tensor};
 
-use crate::nn::{Init, Mlp, MlpShape};
+use crate::nn::{Init, Mlp, MlpShape, Pass};
 
 /// An MLP on each node.
 #[derive(Module, Debug)]
@@ -13,14 +13,14 @@ pub struct LinkHead {
 
 impl LinkHead {
     /// Draws the parameters.
-    pub fn new(width: usize, shape: MlpShape, init: &mut Init) -> Self {
-        Self { mlp: Mlp::new(width, width, shape, init) }
+    pub fn new(width: usize, shape: MlpShape, dropout: f64, init: &mut Init) -> Self {
+        Self { mlp: Mlp::new(width, width, shape, dropout, init) }
     }
 
     /// # Shapes
     /// - `x`: `[r, d]`, returned in the same
-    pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        self.mlp.forward(x)
+    pub fn forward(&self, x: Tensor<2>, pass: &Pass) -> Tensor<2> {
+        self.mlp.forward(x, pass)
     }
 
     /// Scores of pairs of nodes.

@@ -10,7 +10,7 @@ use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::GraphBatch;
-use crate::nn::{Init, MlpShape};
+use crate::nn::{Init, MlpShape, Pass};
 
 pub use graph::{GraphHead, Pooling};
 pub use link::LinkHead;
@@ -18,13 +18,16 @@ pub use node::NodeHead;
 pub use sub_tokens::SubTokenHead;
 
 /// What is read off the nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum HeadConfig {
     /// A prediction for every node.
     Node {
         /// Hidden layers.
         mlp: MlpShape,
+        /// Dropout after each hidden layer.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        dropout: f64,
     },
     /// A prediction for every graph.
     Graph {
@@ -32,6 +35,9 @@ pub enum HeadConfig {
         pooling: Pooling,
         /// Hidden layers.
         mlp: MlpShape,
+        /// Dropout after each hidden layer.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        dropout: f64,
     },
     /// A word of a vocabulary for each of several positions of a name.
     SubTokens {
@@ -44,10 +50,25 @@ pub enum HeadConfig {
     Link {
         /// Hidden layers.
         mlp: MlpShape,
+        /// Dropout after each hidden layer.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        dropout: f64,
     },
 }
 
+fn is_zero(dropout: &f64) -> bool {
+    *dropout == 0.0
+}
+
 impl HeadConfig {
+    /// Dropout after each hidden layer.
+    pub fn dropout(self) -> f64 {
+        match self {
+            Self::Node { dropout, .. } | Self::Graph { dropout, .. } | Self::Link { dropout, .. } => dropout,
+            Self::SubTokens { .. } => 0.0,
+        }
+    }
+
     /// Whether the model needs a CLS node in each graph.
     pub fn uses_cls(self) -> bool {
         match self {
@@ -68,14 +89,14 @@ impl HeadConfig {
     pub fn init(self, width: usize, outputs: usize, init: &mut Init) -> Head {
         let mut head = Head { node: None, graph: None, sub_tokens: None, link: None };
         match self {
-            Self::Node { mlp } => head.node = Some(NodeHead::new(width, outputs, mlp, init)),
-            Self::Graph { pooling, mlp } => {
-                head.graph = Some(GraphHead::new(width, outputs, pooling, mlp, init));
+            Self::Node { mlp, dropout } => head.node = Some(NodeHead::new(width, outputs, mlp, dropout, init)),
+            Self::Graph { pooling, mlp, dropout } => {
+                head.graph = Some(GraphHead::new(width, outputs, pooling, mlp, dropout, init));
             }
             Self::SubTokens { pooling, positions } => {
                 head.sub_tokens = Some(SubTokenHead::new(width, outputs, pooling, positions, init));
             }
-            Self::Link { mlp } => head.link = Some(LinkHead::new(width, mlp, init)),
+            Self::Link { mlp, dropout } => head.link = Some(LinkHead::new(width, mlp, dropout, init)),
         }
         head
     }
@@ -113,12 +134,12 @@ impl Head {
     ///
     /// # Shapes
     /// - `vectors`: what [`Head::pool`] returns
-    pub fn read(&self, vectors: Tensor<2>) -> Tensor<2> {
+    pub fn read(&self, vectors: Tensor<2>, pass: &Pass) -> Tensor<2> {
         match self {
-            Self { node: Some(node), .. } => node.forward(vectors),
-            Self { graph: Some(graph), .. } => graph.read(vectors),
+            Self { node: Some(node), .. } => node.forward(vectors, pass),
+            Self { graph: Some(graph), .. } => graph.read(vectors, pass),
             Self { sub_tokens: Some(sub_tokens), .. } => sub_tokens.read(vectors),
-            Self { link: Some(link), .. } => link.forward(vectors),
+            Self { link: Some(link), .. } => link.forward(vectors, pass),
             _ => unreachable!("one of the four is built"),
         }
     }

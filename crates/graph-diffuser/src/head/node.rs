@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use crate::nn::{Init, Mlp, MlpShape};
+use crate::nn::{Init, Mlp, MlpShape, Pass};
 
 /// An MLP on each node.
 #[derive(Module, Debug)]
@@ -13,14 +13,14 @@ pub struct NodeHead {
 
 impl NodeHead {
     /// Draws the parameters.
-    pub fn new(width: usize, outputs: usize, shape: MlpShape, init: &mut Init) -> Self {
-        Self { mlp: Mlp::new(width, outputs, shape, init) }
+    pub fn new(width: usize, outputs: usize, shape: MlpShape, dropout: f64, init: &mut Init) -> Self {
+        Self { mlp: Mlp::new(width, outputs, shape, dropout, init) }
     }
 
     /// # Shapes
     /// - `x`: `[r, d]`
     /// - returns `[r, outputs]`
-    pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        self.mlp.forward(x)
+    pub fn forward(&self, x: Tensor<2>, pass: &Pass) -> Tensor<2> {
+        self.mlp.forward(x, pass)
     }
 }

@@ -1,10 +1,10 @@
-//! A stack of linear layers with `ReLU` between them.
+//! A stack of linear layers with `ReLU` and dropout between them.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{Init, Linear};
+use super::{Init, Linear, Pass};
 
 /// The hidden widths of an [`Mlp`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,28 +19,31 @@ pub enum MlpShape {
     Halving {},
 }
 
-/// Linear layers with `ReLU` between them.
+/// Linear layers with `ReLU` and dropout between them.
 #[derive(Module, Debug)]
 pub struct Mlp {
     layers: Vec<Linear>,
+    #[module(skip)]
+    dropout: f64,
 }
 
 impl Mlp {
-    /// From `width` to `outputs` through hidden layers of `shape`.
-    pub fn new(width: usize, outputs: usize, shape: MlpShape, init: &mut Init) -> Self {
+    /// From `width` to `outputs` through hidden layers of `shape`, each followed by `dropout`.
+    pub fn new(width: usize, outputs: usize, shape: MlpShape, dropout: f64, init: &mut Init) -> Self {
         let mut widths = match shape {
             MlpShape::Plain { hidden_layers } => vec![width; hidden_layers + 1],
             MlpShape::Halving {} => vec![width, width / 2, width / 4],
         };
         widths.push(outputs);
-        Self { layers: widths.windows(2).map(|pair| Linear::new(pair[0], pair[1], init)).collect() }
+        let layers = widths.windows(2).map(|pair| Linear::new(pair[0], pair[1], init)).collect();
+        Self { layers, dropout }
     }
 
     /// # Shapes
     /// - `x`: `[rows, width]`
     /// - returns `[rows, outputs]`
-    pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+    pub fn forward(&self, x: Tensor<2>, pass: &Pass) -> Tensor<2> {
         let (last, hidden) = self.layers.split_last().expect("an MLP has at least its output layer");
-        last.forward(hidden.iter().fold(x, |x, layer| layer.forward_relu(x, None)))
+        last.forward(hidden.iter().fold(x, |x, layer| layer.forward_relu(x, pass.dropout_site(self.dropout))))
     }
 }

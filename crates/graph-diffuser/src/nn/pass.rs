@@ -34,6 +34,7 @@ enum Probe {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Train,
+    Recalibrate,
     Evaluate,
 }
 
@@ -51,6 +52,14 @@ impl Pass {
     /// Batch statistics and dropout; `dropout_key` names the masks of this step.
     pub fn train(dropout_key: u64) -> Self {
         Self::new(Mode::Train, dropout_key)
+    }
+
+    /// Batch statistics without dropout: what re-estimated running statistics are averaged from.
+    ///
+    /// Dropout raises the variance of activations. Statistics taken with it differ systematically from
+    /// those that evaluation, which has none, needs.
+    pub fn recalibrate() -> Self {
+        Self::new(Mode::Recalibrate, 0)
     }
 
     /// Running statistics, no dropout.
@@ -82,7 +91,7 @@ impl Pass {
 
     /// Whether batch norm normalises by the batch.
     pub fn uses_batch_statistics(&self) -> bool {
-        self.mode == Mode::Train
+        self.mode != Mode::Evaluate
     }
 
     /// Keeps mean and variance of a batch of `rows` for the running statistics `ids`.
@@ -101,7 +110,7 @@ impl Pass {
 
     /// A key for the next dropout mask of this pass, if any is to be drawn.
     pub(crate) fn dropout_site(&self, probability: f64) -> Option<DropoutSite> {
-        if self.mode == Mode::Evaluate || probability == 0.0 {
+        if self.mode != Mode::Train || probability == 0.0 {
             return None;
         }
         let site = self.dropout_sites.get();
@@ -237,7 +246,9 @@ mod tests {
     }
 
     #[test]
-    fn evaluation_drops_nothing() {
+    fn only_training_applies_dropout() {
         assert!(Pass::evaluate().dropout_site(0.5).is_none());
+        assert!(Pass::recalibrate().dropout_site(0.5).is_none());
+        assert!(Pass::recalibrate().uses_batch_statistics());
     }
 }

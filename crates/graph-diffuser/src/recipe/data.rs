@@ -25,6 +25,8 @@ pub enum DataConfig {
     GridHistogram(GridHistogram),
     /// ZINC-12k.
     Zinc(Stored),
+    /// ZINC-12k's training graphs with 10,000 further molecules as test set, for choosing between configurations.
+    ZincDev(Stored),
     /// ogbg-molhiv, or any other set of labelled molecules in its layout.
     OgbgMolhiv(Stored),
     /// ogbg-molpcba.
@@ -267,6 +269,9 @@ impl DataError {
     /// What the user can do about it, when we know.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
+            Self::Missing { name: name @ "zinc-dev", .. } => format!(
+                "build `{name}` with `scripts/zinc_labels.py dev`, or give its path with `--set data.directory=DIR`"
+            ),
             Self::Missing { name, .. } => format!(
                 "fetch it with `graph-diffuser data fetch {name}`, or say where it is with `--set data.directory=DIR`"
             ),
@@ -296,6 +301,7 @@ impl DataConfig {
     fn folder(&self) -> &'static str {
         match self {
             Self::Zinc(_) => "zinc",
+            Self::ZincDev(_) => "zinc-dev",
             Self::OgbgMolhiv(_) => "ogbg-molhiv",
             Self::OgbgMolpcba(_) => "ogbg-molpcba",
             Self::OgbgPpa(_) => "ogbg-ppa",
@@ -317,7 +323,7 @@ impl DataConfig {
             | Self::Pcqm4mv2(_)
             | Self::PeptidesFunc(_)
             | Self::PeptidesStruct(_) => InputKind::Ogb,
-            Self::Zinc(_) => InputKind::Zinc,
+            Self::Zinc(_) | Self::ZincDev(_) => InputKind::Zinc,
             // Hydrogens are nodes there, and nothing is perceived: a plain SMILES would be another graph.
             Self::PcqmContact(_)
             | Self::GridHistogram(_)
@@ -341,7 +347,7 @@ impl DataConfig {
     pub fn schema(&self) -> Option<Schema> {
         Some(match self {
             Self::GridHistogram(grid) => grid.schema(),
-            Self::Zinc(_) => zinc::schema(),
+            Self::Zinc(_) | Self::ZincDev(_) => zinc::schema(),
             Self::OgbgMolhiv(_) => ogbg_mol::schema(ogbg_mol::HIV),
             Self::OgbgMolpcba(_) => ogbg_mol::schema(ogbg_mol::PCBA),
             Self::OgbgPpa(_) => ogbg_ppa::schema(),
@@ -372,6 +378,7 @@ impl DataConfig {
                 Ok(reader.read(&own(&code.directory)?, &cache, progress)?)
             }
             Self::Zinc(stored)
+            | Self::ZincDev(stored)
             | Self::OgbgMolhiv(stored)
             | Self::OgbgMolpcba(stored)
             | Self::OgbgPpa(stored)
@@ -418,8 +425,10 @@ impl DataConfig {
         let split = || published(&["splits_random_stratified_peptide.pickle"]);
         let targets = self.schema().map(|schema| schema.targets);
         let mut dataset = match self {
-            Self::Zinc(_) if layout => zinc::read(directory, cache, progress)?,
-            Self::Zinc(_) => graph_diffuser_data::zinc_smiles::read(&published(&["smiles.csv.gz", "smiles.csv"])?)?,
+            Self::Zinc(_) | Self::ZincDev(_) if layout => zinc::read(directory, cache, progress)?,
+            Self::Zinc(_) | Self::ZincDev(_) => {
+                graph_diffuser_data::zinc_smiles::read(&published(&["smiles.csv.gz", "smiles.csv"])?)?
+            }
             Self::OgbgPpa(_) => ogbg_ppa::read(directory, cache, progress)?,
             Self::PcqmContact(_) if layout => ogbg_mol::read_contacts(directory, cache, progress)?,
             Self::PcqmContact(_) => pcqm_contact::read(&published(&["pcqm4m-contact.tsv.gz"])?, cache, progress)?,

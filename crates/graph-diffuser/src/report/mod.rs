@@ -4,6 +4,7 @@
 
 mod curves;
 mod page;
+mod paired;
 mod sweep;
 mod table;
 
@@ -18,6 +19,7 @@ use crate::task::Metric;
 
 pub use curves::Curves;
 pub(crate) use page::escape;
+pub use paired::PairedDifference;
 pub use sweep::{ConfigurationRow, Maker, Problem, RunCounts, SweepSummary, Tuning};
 
 /// Runs grouped by recipe.
@@ -25,6 +27,9 @@ pub use sweep::{ConfigurationRow, Maker, Problem, RunCounts, SweepSummary, Tunin
 pub struct Report {
     /// In the order in which recipes first appear.
     pub rows: Vec<Row>,
+    /// Differences to the first row, where both kept their predictions for the same test graphs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub differences: Vec<PairedDifference>,
     /// How the rows were found, where they come from a sweep.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sweep: Option<SweepSummary>,
@@ -107,7 +112,9 @@ impl Report {
         let rows = groups.iter().enumerate().map(|(place, (recipe, group))| Row::new(label(place), recipe, group));
         let rows: Vec<Row> = rows.collect();
         let curves = rows.iter().zip(&groups).map(|(row, (_, group))| Curves::new(row, group)).collect();
-        Self { rows, sweep: None, curves }
+        let labelled = rows.iter().zip(&groups).map(|(row, (_, group))| (row.recipe.as_str(), group.clone()));
+        let differences = PairedDifference::to_first(&labelled.collect::<Vec<_>>());
+        Self { rows, differences, sweep: None, curves }
     }
 
     /// Writes the report in every format, with its curves, and returns the files.
@@ -194,7 +201,7 @@ mod tests {
             epochs: 1,
             seconds: 60.0,
         };
-        FinishedRun { recipe, result, history: Vec::new(), environment: None }
+        FinishedRun { recipe, result, history: Vec::new(), environment: None, test_predictions: None }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The report as one HTML page that needs nothing else: no script, no font, no other file.
 
-use super::table::{Align, Table};
+use super::table::{Align, DIFFERENCES, Table};
 use super::{Report, SweepSummary};
 
 const STYLE: &str = include_str!("page.css");
@@ -67,6 +67,9 @@ impl Report {
             }
         }
         text.push_str(&format!("<h2>Results</h2>\n{}", self.table().to_html()));
+        if let Some(differences) = self.differences_table() {
+            text.push_str(&format!("<p>{DIFFERENCES}</p>\n{}", differences.to_html()));
+        }
         if let Some(sweep) = &self.sweep {
             text.push_str(&list(sweep.notes.iter().map(|note| prose(note))));
         }

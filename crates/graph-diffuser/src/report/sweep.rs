@@ -8,7 +8,7 @@ use crate::run::{Environment, FinishedRun};
 use crate::sweep::{Axis, Configuration, PlannedRun, RunState, Selection, Sweep, ValidationScores, select};
 use crate::task::Metric;
 
-use super::{Curves, Report, Row, Spread};
+use super::{Curves, PairedDifference, Report, Row, Spread};
 
 /// How a row's configuration was chosen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -120,18 +120,27 @@ impl Report {
             problems.extend(problem(&run, &state));
             searched[run.configuration].add(state);
         }
-        let mut report = Self { rows: Vec::new(), sweep: None, curves: Vec::new() };
+        let mut report = Self { rows: Vec::new(), differences: Vec::new(), sweep: None, curves: Vec::new() };
+        let mut groups = Vec::new();
         let mut summary = SweepSummary::new(sweep, problems, makers(&searched));
         for (place, planned) in sweep.plan().recipes.iter().enumerate() {
             let of_recipe: Vec<&Searched<'_>> =
                 searched.iter().filter(|searched| searched.configuration.recipe == place).collect();
-            report.add_recipe(&planned.recipe.name, &of_recipe, &mut summary);
+            let shown = report.add_recipe(&planned.recipe.name, &of_recipe, &mut summary);
+            groups.push((planned.recipe.name.as_str(), shown));
         }
+        report.differences = PairedDifference::to_first(&groups);
         report.sweep = Some(summary);
         report
     }
 
-    fn add_recipe(&mut self, name: &str, searched: &[&Searched<'_>], summary: &mut SweepSummary) {
+    /// Adds the row of one recipe and returns the runs that it shows.
+    fn add_recipe<'a>(
+        &mut self,
+        name: &str,
+        searched: &[&'a Searched<'_>],
+        summary: &mut SweepSummary,
+    ) -> Vec<&'a FinishedRun> {
         let (selection, metric) = choose(searched);
         let Selection { chosen, compared_over } = selection;
         let counts = searched.iter().fold(RunCounts::default(), |sum, searched| sum.plus(searched.counts));
@@ -164,6 +173,7 @@ impl Report {
                 seconds: (count > 0).then(|| finished().map(|result| result.seconds).sum::<f64>() / count as f64),
             });
         }
+        group
     }
 }
 

@@ -34,6 +34,10 @@ impl Table {
     }
 }
 
+/// Caption of the paired differences.
+pub(super) const DIFFERENCES: &str =
+    "Paired differences on the same test graphs, with a bootstrap interval over graphs and seeds:";
+
 const NONE: &str = "–";
 
 fn or_none(text: Option<String>) -> String {
@@ -70,9 +74,37 @@ impl Report {
         Table { columns, rows: self.rows.iter().map(Row::cells).collect() }
     }
 
+    /// Paired differences to the first row, where there are any.
+    pub(super) fn differences_table(&self) -> Option<Table> {
+        let columns = vec![
+            ("recipe", Align::Left),
+            ("compared with", Align::Left),
+            ("metric", Align::Left),
+            ("runs", Align::Right),
+            ("test graphs", Align::Right),
+            ("difference", Align::Right),
+            ("95 % interval", Align::Right),
+        ];
+        let rows = self.differences.iter().map(|paired| {
+            vec![
+                paired.recipe.clone(),
+                paired.baseline.clone(),
+                paired.metric.name().to_owned(),
+                format!("{} and {}", paired.runs[1], paired.runs[0]),
+                paired.graphs.to_string(),
+                format!("{:+.4}", paired.difference),
+                format!("{:+.4} to {:+.4}", paired.interval[0], paired.interval[1]),
+            ]
+        });
+        (!self.differences.is_empty()).then(|| Table { columns, rows: rows.collect() })
+    }
+
     /// For people: the table, and for a sweep how it was tuned and every configuration.
     pub fn to_markdown(&self) -> String {
-        let table = self.table().to_markdown();
+        let mut table = self.table().to_markdown();
+        if let Some(differences) = self.differences_table() {
+            table.push_str(&format!("\n{DIFFERENCES}\n\n{}", differences.to_markdown()));
+        }
         match &self.sweep {
             None => table,
             Some(sweep) => sweep.to_markdown(&table, &self.rows),

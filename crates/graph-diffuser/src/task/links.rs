@@ -12,7 +12,6 @@ use graph_diffuser_data::Stream;
 
 use crate::head::LinkHead;
 
-use super::Metric;
 use super::graph_labels::logistic;
 
 /// Pairs drawn for each pair that belongs together.
@@ -102,27 +101,11 @@ impl LinkScores {
         (!positives.is_empty()).then_some(Self { raw, filtered, filtered_no_self })
     }
 
-    /// Mean over graphs, by metric.
-    pub(super) fn mean(graphs: &[Self]) -> [(Metric, f64); 12] {
-        use Metric::{
-            FilteredHitsAt1, FilteredHitsAt3, FilteredHitsAt10, FilteredMrr, FilteredNoSelfHitsAt1,
-            FilteredNoSelfHitsAt3, FilteredNoSelfHitsAt10, FilteredNoSelfMrr, HitsAt1, HitsAt3, HitsAt10, Mrr,
-        };
-        let mean = |of: &dyn Fn(&Self) -> f64| graphs.iter().map(of).sum::<f64>() / graphs.len() as f64;
-        [
-            (Mrr, mean(&|graph| graph.raw.mrr)),
-            (HitsAt1, mean(&|graph| graph.raw.hits[0])),
-            (HitsAt3, mean(&|graph| graph.raw.hits[1])),
-            (HitsAt10, mean(&|graph| graph.raw.hits[2])),
-            (FilteredMrr, mean(&|graph| graph.filtered.mrr)),
-            (FilteredHitsAt1, mean(&|graph| graph.filtered.hits[0])),
-            (FilteredHitsAt3, mean(&|graph| graph.filtered.hits[1])),
-            (FilteredHitsAt10, mean(&|graph| graph.filtered.hits[2])),
-            (FilteredNoSelfMrr, mean(&|graph| graph.filtered_no_self.mrr)),
-            (FilteredNoSelfHitsAt1, mean(&|graph| graph.filtered_no_self.hits[0])),
-            (FilteredNoSelfHitsAt3, mean(&|graph| graph.filtered_no_self.hits[1])),
-            (FilteredNoSelfHitsAt10, mean(&|graph| graph.filtered_no_self.hits[2])),
-        ]
+    /// Its metrics in the order of [`TaskKind::metrics`](super::TaskKind::metrics).
+    pub(super) fn row(self) -> [f64; 12] {
+        let of = |ranks: RankScores| [ranks.mrr, ranks.hits[0], ranks.hits[1], ranks.hits[2]];
+        let [raw, filtered, no_self] = [self.raw, self.filtered, self.filtered_no_self].map(of);
+        std::array::from_fn(|column| [raw, filtered, no_self][column / 4][column % 4])
     }
 }
 

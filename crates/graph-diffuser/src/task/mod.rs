@@ -6,6 +6,7 @@ pub mod graph_labels;
 pub mod graph_regression;
 pub mod links;
 mod metric;
+pub mod predictions;
 mod score_sheet;
 pub mod sub_tokens;
 
@@ -18,6 +19,7 @@ pub use config::{TaskConfig, TaskError};
 pub use graph_regression::RegressionLoss;
 pub(crate) use metric::null_as_nan;
 pub use metric::{Metric, Scores};
+pub use predictions::Predictions;
 pub use score_sheet::ScoreSheet;
 pub(crate) use sub_tokens::predicted_words;
 

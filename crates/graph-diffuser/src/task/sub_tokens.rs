@@ -30,6 +30,11 @@ impl SetScores {
         let f1 = if both > 0.0 { 2.0 * precision * recall / (precision + recall) } else { 0.0 };
         Self { precision, recall, f1 }
     }
+
+    /// Its metrics in the order of [`TaskKind::metrics`](super::TaskKind::metrics).
+    pub(super) fn row(self) -> [f64; 3] {
+        [self.f1, self.precision, self.recall]
+    }
 }
 
 /// The words predicted for each graph: rows of `vocabulary` outputs, so many positions a graph.

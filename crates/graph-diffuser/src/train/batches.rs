@@ -61,6 +61,15 @@ pub fn training_batches(dataset: &Dataset, size: BatchSize, seeds: Seeds, epoch:
     size.group(dataset, &numbers)
 }
 
+/// The first `count` batches of a fixed shuffle of the training graphs, for batch-norm statistics.
+pub fn recalibration_batches(dataset: &Dataset, size: BatchSize, seeds: Seeds, count: usize) -> Vec<Vec<usize>> {
+    let mut numbers = dataset.splits.train.clone();
+    seeds.stream("recalibration").shuffle(&mut numbers);
+    let mut batches = size.group(dataset, &numbers);
+    batches.truncate(count);
+    batches
+}
+
 /// All of `numbers`, sorted by size so that graphs of one size meet; a graph that goes by rows is alone.
 pub fn evaluation_batches(
     dataset: &Dataset,

@@ -2,14 +2,14 @@
 
 use burn::module::Module;
 use burn::tensor::{DType, Device};
-use graph_diffuser_data::{Dataset, Seeds};
+use graph_diffuser_data::Dataset;
 
 use crate::batch::{Batcher, RowBlocks};
 use crate::model::GraphDiffuser;
 use crate::nn::{Pass, Statistic};
 use crate::parameters;
 use crate::recipe::Recipe;
-use crate::task::{Scores, Task};
+use crate::task::{ScoreSheet, Scores, Task};
 
 use super::BatchSize;
 use super::batches::{evaluation_batches, for_each_packed};
@@ -43,32 +43,29 @@ impl<'a> Evaluator<'a> {
 
     /// Scores `model` on the graphs with these numbers.
     pub fn scores(&self, model: &GraphDiffuser, numbers: &[usize]) -> Scores {
+        self.score_sheet(model, numbers).scores()
+    }
+
+    /// Predictions of `model` for the graphs with these numbers, and its scores on them.
+    pub fn score_sheet(&self, model: &GraphDiffuser, numbers: &[usize]) -> ScoreSheet {
         let model = model.valid();
         let mut sheet = self.task.score_sheet();
         let batches = evaluation_batches(self.dataset, self.batch, self.batcher.row_blocks, numbers);
         for_each_packed(&self.batcher, self.dataset, &batches, |batch| {
             let output = model.forward(&batch, &Pass::evaluate());
             let loss = self.task.loss(output.clone(), &batch.targets).into_scalar::<f64>();
-            sheet.add(output, &batch.targets, loss);
+            sheet.add(output, &batch, loss);
             None::<()>
         });
-        sheet.scores()
+        sheet
     }
 
-    /// `model` with batch-norm statistics re-estimated over the first `count` of `batches`.
-    pub fn recalibrated(
-        &self,
-        model: &GraphDiffuser,
-        batches: &[Vec<usize>],
-        count: usize,
-        seeds: Seeds,
-    ) -> GraphDiffuser {
-        let batches = &batches[..count.min(batches.len())];
+    /// `model` with batch-norm statistics re-estimated over `batches`, without dropout.
+    pub fn recalibrated(&self, model: &GraphDiffuser, batches: &[Vec<usize>]) -> GraphDiffuser {
         let model = model.valid();
         let mut passes = Vec::with_capacity(batches.len());
         for_each_packed(&self.whole, self.dataset, batches, |batch| {
-            let key = seeds.stream_at("statistics", passes.len() as u64).key();
-            let pass = Pass::train(key);
+            let pass = Pass::recalibrate();
             model.forward(&batch, &pass);
             passes.push(pass.into_statistics());
             None::<()>

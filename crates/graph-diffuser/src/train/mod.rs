@@ -11,7 +11,7 @@ mod trainer;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use batches::for_each_packed;
-pub use batches::{BatchSize, evaluation_batches, training_batches};
+pub use batches::{BatchSize, evaluation_batches, recalibration_batches, training_batches};
 pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, Found};
 pub use evaluate::{Evaluator, recalibrate};
 pub use memory::{BatchShape, available_bytes, check_memory, largest_step, step_bytes};
@@ -31,10 +31,16 @@ pub struct TrainConfig {
     /// Epochs between two evaluations; the last epoch is always evaluated.
     #[serde(default = "one")]
     pub evaluate_every: usize,
-    /// So many training batches re-estimate the batch-norm statistics before each evaluation; 0
-    /// keeps the running ones, which lag behind at high learning rates.
-    #[serde(default)]
+    /// Number of training batches from which batch-norm statistics are re-estimated, without dropout,
+    /// before each evaluation; 0 evaluates with the running averages collected during training.
+    ///
+    /// The batches are the same for every evaluation of a run, so that scores of two epochs differ
+    /// only by their weights.
+    #[serde(default = "default_statistics_batches")]
     pub statistics_batches: usize,
+    /// Criterion by which the best epoch is selected.
+    #[serde(default, skip_serializing_if = "Selection::is_default")]
+    pub select_by: Selection,
     /// Decay of an exponential moving average of the weights, which is then what is evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average_decay: Option<f64>,
@@ -43,6 +49,27 @@ pub struct TrainConfig {
     pub patience: Option<usize>,
 }
 
+/// Criterion by which the best epoch is selected.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Selection {
+    /// The task's metric on the validation split.
+    #[default]
+    Metric,
+    /// The loss on the validation split: less noisy than ranking metrics on few positives.
+    Loss,
+}
+
+impl Selection {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 fn one() -> usize {
     1
+}
+
+fn default_statistics_batches() -> usize {
+    50
 }

@@ -14,12 +14,13 @@ use crate::model::GraphDiffuser;
 use crate::nn::{Init, Pass, is_finite};
 use crate::parameters;
 use crate::recipe::Recipe;
-use crate::task::{Metric, Scores, Task, null_as_nan};
+use crate::task::{Metric, Predictions, Scores, Task, null_as_nan};
 
 use super::batches::for_each_packed;
 use super::memory::readable;
 use super::{
-    AdamW, BatchSize, Checkpoint, CheckpointError, Checkpoints, Evaluator, Found, global_norm, training_batches,
+    AdamW, BatchSize, Checkpoint, CheckpointError, Checkpoints, Evaluator, Found, Selection, global_norm,
+    recalibration_batches, training_batches,
 };
 
 /// Share by which running statistics move towards those of a batch.
@@ -119,6 +120,8 @@ pub enum Outcome {
         best: Best,
         /// Scores of the best epoch's weights on the test graphs.
         test: Scores,
+        /// Their predictions for the validation and the test graphs.
+        predictions: Box<[Predictions; 2]>,
     },
     /// Asked to stop; a checkpoint was saved.
     Stopped {
@@ -228,6 +231,8 @@ pub struct Trainer<'a> {
     evaluator: Evaluator<'a>,
     last: Checkpoints,
     best: Checkpoints,
+    /// Training batches from which batch-norm statistics are re-estimated.
+    recalibration: Vec<Vec<usize>>,
     state: State,
 }
 
@@ -288,6 +293,7 @@ impl<'a> Trainer<'a> {
             device,
             last,
             best: Checkpoints::new(directory, "best"),
+            recalibration: recalibration_batches(dataset, recipe.train.batch, seeds, recipe.train.statistics_batches),
             state,
         })
     }
@@ -321,8 +327,11 @@ impl<'a> Trainer<'a> {
         let best = self.state.progress.best.clone().ok_or(TrainError::NoScore)?;
         let model = self.best_model()?;
         tell(Event::Evaluating);
-        let test = self.evaluator.scores(&model, self.dataset.split(Split::Test));
-        Ok(Outcome::Finished { best, test })
+        // The weights come with the statistics that they were selected with, so `eval` repeats these scores.
+        let [valid, test] =
+            [Split::Valid, Split::Test].map(|split| self.evaluator.score_sheet(&model, self.dataset.split(split)));
+        let predictions = Box::new([valid.predictions(), test.predictions()]);
+        Ok(Outcome::Finished { best, test: test.scores(), predictions })
     }
 
     fn is_out_of_patience(&self) -> bool {
@@ -364,28 +373,21 @@ impl<'a> Trainer<'a> {
         if let Some(interrupted) = interrupted {
             return interrupted.map(|()| true);
         }
-        self.finish_epoch(&batches, lr, start, tell)?;
+        self.finish_epoch(lr, start, tell)?;
         Ok(stop.load(Ordering::Relaxed) && self.state.progress.epoch < self.recipe.train.epochs)
     }
 
     /// Judges the epoch and saves.
-    fn finish_epoch(
-        &mut self,
-        batches: &[Vec<usize>],
-        lr: f64,
-        start: Instant,
-        tell: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), TrainError> {
+    fn finish_epoch(&mut self, lr: f64, start: Instant, tell: &mut impl FnMut(Event<'_>)) -> Result<(), TrainError> {
         let train = &self.recipe.train;
         let epoch = self.state.progress.epoch + 1;
         let due = epoch.is_multiple_of(train.evaluate_every) || epoch == train.epochs;
         let mut improved = None;
         let valid = due.then(|| {
             tell(Event::Evaluating);
-            let model = self.judged_model(batches);
+            let model = self.judged_model();
             let scores = self.evaluator.scores(&model, self.dataset.split(Split::Valid));
-            let best = self.state.progress.best.as_ref().map_or(f64::NAN, |best| best.valid.metric);
-            if self.metric().is_better(scores.metric, best) {
+            if self.is_better(&scores) {
                 improved = Some(model);
             }
             scores
@@ -415,15 +417,24 @@ impl<'a> Trainer<'a> {
     }
 
     /// The model that is evaluated: averaged and with re-estimated statistics, where asked.
-    fn judged_model(&self, batches: &[Vec<usize>]) -> GraphDiffuser {
+    fn judged_model(&self) -> GraphDiffuser {
         let State { model, average, .. } = &self.state;
         let model = match average {
             Some(average) => parameters::assign(model.clone(), average),
             None => model.clone(),
         };
-        match self.recipe.train.statistics_batches {
-            0 => model,
-            count => self.evaluator.recalibrated(&model, batches, count, self.seeds),
+        match self.recalibration.as_slice() {
+            [] => model,
+            batches => self.evaluator.recalibrated(&model, batches),
+        }
+    }
+
+    /// Whether an epoch with these validation scores is better than the best so far.
+    fn is_better(&self, scores: &Scores) -> bool {
+        let best = self.state.progress.best.as_ref().map(|best| &best.valid);
+        match self.recipe.train.select_by {
+            Selection::Metric => self.metric().is_better(scores.metric, best.map_or(f64::NAN, |best| best.metric)),
+            Selection::Loss => !scores.loss.is_nan() && best.is_none_or(|best| scores.loss < best.loss),
         }
     }
 

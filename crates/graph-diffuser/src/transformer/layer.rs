@@ -8,7 +8,7 @@ use crate::nn::{BatchNorm, Init, Linear, Pass};
 use crate::ops::AttentionParts;
 use crate::virtual_edges::PositionScores;
 
-use super::{AskedRows, AttentionConfig, ClsToken, DiffuserAttention, LocalBranch, MpnnKind};
+use super::{AskedRows, AttentionConfig, ClsToken, DiffuserAttention, LocalBranch, MpnnConfig};
 
 /// What [`Layer`] needs to exist.
 #[derive(Debug, Clone, Copy)]
@@ -17,12 +17,12 @@ pub struct LayerConfig<'a> {
     pub width: usize,
     /// Hidden width of the feed-forward network, in widths.
     pub ffn_multiplier: usize,
-    /// Dropout on both branches and inside the feed-forward network.
+    /// Dropout on the output of attention and of the feed-forward network, and inside the latter.
     pub dropout: f64,
     /// The attention branch.
     pub attention: &'a AttentionConfig,
     /// The local branch, where there is one.
-    pub mpnn: Option<MpnnKind>,
+    pub mpnn: Option<MpnnConfig>,
     /// Channels of a virtual edge, where there are any.
     pub channels: Option<usize>,
 }
@@ -32,7 +32,7 @@ impl LayerConfig<'_> {
     pub fn init(&self, init: &mut Init) -> Layer {
         let hidden = self.ffn_multiplier * self.width;
         Layer {
-            local: self.mpnn.map(|kind| LocalBranch::new(kind, self.width, self.dropout, init)),
+            local: self.mpnn.map(|mpnn| LocalBranch::new(mpnn, self.width, init)),
             attention: self.attention.init(self.width, self.channels, init),
             attention_norm: BatchNorm::new(self.width, init),
             ffn: FeedForward {

@@ -14,7 +14,7 @@ use gated_gcn::GatedGcn;
 use gine::Gine;
 
 /// Which message passing, and where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MpnnConfig {
     /// Which kind.
@@ -25,6 +25,9 @@ pub struct MpnnConfig {
     /// Whether each Transformer layer has it beside attention.
     #[serde(default)]
     pub parallel: bool,
+    /// Dropout on the messages' branch, and on the update of edges where they are updated.
+    #[serde(default)]
+    pub dropout: f64,
 }
 
 /// Which message passing.
@@ -49,7 +52,7 @@ pub struct LocalBranch {
 
 impl LocalBranch {
     /// Draws the parameters.
-    pub fn new(kind: MpnnKind, width: usize, dropout: f64, init: &mut Init) -> Self {
+    pub fn new(MpnnConfig { kind, dropout, .. }: MpnnConfig, width: usize, init: &mut Init) -> Self {
         let (gine, gated_gcn) = match kind {
             MpnnKind::Gine => (Some(Gine::new(width, init)), None),
             MpnnKind::GatedGcn => (None, Some(GatedGcn::new(width, dropout, init))),

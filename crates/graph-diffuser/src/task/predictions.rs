@@ -1,0 +1,432 @@
+//! Predictions beside their targets, graph by graph: what metrics are computed from and runs are compared by.
+
+use std::collections::BTreeMap;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use super::{Metric, TaskKind, classification, graph_labels, graph_regression};
+
+/// Stored class of a prediction that is not a number.
+const NO_CLASS: u16 = u16::MAX;
+
+/// Predictions and targets of the graphs of one split.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Predictions {
+    /// Index of each graph in its dataset.
+    pub graphs: Vec<u32>,
+    /// Number of samples of each graph: its nodes where nodes are predicted, otherwise one.
+    pub samples: Vec<u32>,
+    /// One row per sample.
+    pub values: PredictedValues,
+}
+
+/// Predictions of each sample.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PredictedValues {
+    /// Real-valued targets.
+    Regression {
+        /// Number of targets.
+        columns: usize,
+        /// `[samples, columns]`
+        outputs: Vec<f32>,
+        /// `[samples, columns]`, NaN where missing.
+        targets: Vec<f32>,
+    },
+    /// Binary targets.
+    Labels {
+        /// Number of labels.
+        columns: usize,
+        /// `[samples, columns]` logits.
+        outputs: Vec<f32>,
+        /// `[samples, columns]`, NaN where missing.
+        targets: Vec<f32>,
+    },
+    /// One of several classes.
+    Classes {
+        /// The class with the largest logit; none where a logit is NaN.
+        predicted: Vec<Option<u32>>,
+        /// The right class.
+        targets: Vec<u32>,
+        /// `[samples, classes]` logits where graphs are classified; nodes are too many to keep them.
+        logits: Vec<f32>,
+    },
+    /// Metrics of each graph, for tasks whose metric is a mean over graphs.
+    PerGraph {
+        /// `[samples, metrics]` in the order of [`TaskKind::metrics`].
+        metrics: &'static [Metric],
+        /// Row by row.
+        values: Vec<f64>,
+    },
+}
+
+impl PredictedValues {
+    pub(super) fn empty(kind: &TaskKind) -> Self {
+        match kind {
+            TaskKind::NodeClassification { .. } | TaskKind::GraphClassification { .. } => {
+                Self::Classes { predicted: vec![], targets: vec![], logits: vec![] }
+            }
+            TaskKind::GraphRegression { .. } => Self::Regression { columns: 1, outputs: vec![], targets: vec![] },
+            TaskKind::GraphLabels => Self::Labels { columns: 1, outputs: vec![], targets: vec![] },
+            TaskKind::SubTokens | TaskKind::Links => Self::PerGraph { metrics: kind.metrics(), values: vec![] },
+        }
+    }
+
+    /// The rows at `range` appended to `other`, which is of the same kind.
+    fn append_to(&self, other: &mut Self, range: std::ops::Range<usize>) {
+        let rows = |width: usize| range.start * width..range.end * width;
+        match (self, other) {
+            (
+                Self::Regression { columns, outputs, targets },
+                Self::Regression { outputs: to, targets: to_targets, .. },
+            )
+            | (Self::Labels { columns, outputs, targets }, Self::Labels { outputs: to, targets: to_targets, .. }) => {
+                to.extend_from_slice(&outputs[rows(*columns)]);
+                to_targets.extend_from_slice(&targets[rows(*columns)]);
+            }
+            (
+                Self::Classes { predicted, targets, logits },
+                Self::Classes { predicted: to, targets: to_targets, logits: to_logits },
+            ) => {
+                to.extend_from_slice(&predicted[range.clone()]);
+                to_targets.extend_from_slice(&targets[range.clone()]);
+                to_logits.extend_from_slice(&logits[rows(logits.len() / targets.len().max(1))]);
+            }
+            (Self::PerGraph { metrics, values }, Self::PerGraph { values: to, .. }) => {
+                to.extend_from_slice(&values[rows(metrics.len())]);
+            }
+            _ => unreachable!("both are made by `Predictions::gather`"),
+        }
+    }
+
+    fn cleared(&self) -> Self {
+        match self {
+            Self::Regression { columns, .. } => {
+                Self::Regression { columns: *columns, outputs: vec![], targets: vec![] }
+            }
+            Self::Labels { columns, .. } => Self::Labels { columns: *columns, outputs: vec![], targets: vec![] },
+            Self::Classes { .. } => Self::Classes { predicted: vec![], targets: vec![], logits: vec![] },
+            Self::PerGraph { metrics, .. } => Self::PerGraph { metrics, values: vec![] },
+        }
+    }
+}
+
+impl Predictions {
+    /// Number of samples.
+    pub fn len(&self) -> usize {
+        self.samples.iter().map(|&count| count as usize).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.samples.iter().all(|&count| count == 0)
+    }
+
+    /// Metrics that can be computed from them.
+    pub fn metrics(&self) -> &'static [Metric] {
+        match &self.values {
+            PredictedValues::Regression { .. } => &[Metric::Mae, Metric::Rmse, Metric::R2, Metric::Spearman],
+            PredictedValues::Labels { .. } => &[Metric::AveragePrecision, Metric::RocAuc],
+            PredictedValues::Classes { .. } => &[Metric::Accuracy, Metric::MacroF1],
+            PredictedValues::PerGraph { metrics, .. } => metrics,
+        }
+    }
+
+    /// One metric over all samples; NaN where it is undefined or belongs to another task.
+    pub fn metric(&self, metric: Metric) -> f64 {
+        match (&self.values, metric) {
+            (PredictedValues::Regression { outputs, targets, .. }, Metric::Mae) => {
+                graph_regression::mean_absolute_error(outputs, targets)
+            }
+            (PredictedValues::Regression { columns, outputs, targets }, Metric::Rmse) => {
+                graph_regression::root_mean_square_error(outputs, targets, *columns)
+            }
+            (PredictedValues::Regression { columns, outputs, targets }, Metric::R2) => {
+                graph_regression::r2(outputs, targets, *columns)
+            }
+            (PredictedValues::Regression { columns, outputs, targets }, Metric::Spearman) => {
+                graph_regression::spearman(outputs, targets, *columns)
+            }
+            (PredictedValues::Labels { columns, outputs, targets }, Metric::AveragePrecision) => {
+                graph_labels::average_precision(outputs, targets, *columns)
+            }
+            (PredictedValues::Labels { columns, outputs, targets }, Metric::RocAuc) => {
+                graph_labels::roc_auc(outputs, targets, *columns)
+            }
+            (PredictedValues::Classes { predicted, targets, .. }, Metric::Accuracy) => {
+                classification::accuracy(predicted, targets)
+            }
+            (PredictedValues::Classes { predicted, targets, .. }, Metric::MacroF1) => {
+                classification::macro_f1(predicted, targets)
+            }
+            (PredictedValues::PerGraph { metrics, values }, metric) => {
+                match metrics.iter().position(|known| *known == metric) {
+                    Some(column) => {
+                        let rows = values.chunks(metrics.len());
+                        let count = rows.len();
+                        rows.map(|row| row[column]).sum::<f64>() / count as f64
+                    }
+                    None => f64::NAN,
+                }
+            }
+            _ => f64::NAN,
+        }
+    }
+
+    /// Every metric of the task.
+    pub fn all_metrics(&self) -> BTreeMap<Metric, f64> {
+        self.metrics().iter().map(|&metric| (metric, self.metric(metric))).collect()
+    }
+
+    /// The graphs at these positions, which may repeat: a bootstrap sample, or another order.
+    pub fn gather(&self, positions: &[usize]) -> Self {
+        let starts = self.starts();
+        let mut values = self.values.cleared();
+        for &position in positions {
+            self.values.append_to(&mut values, starts[position]..starts[position + 1]);
+        }
+        Self {
+            graphs: positions.iter().map(|&position| self.graphs[position]).collect(),
+            samples: positions.iter().map(|&position| self.samples[position]).collect(),
+            values,
+        }
+    }
+
+    /// The same predictions by ascending graph index.
+    pub fn sorted(&self) -> Self {
+        let mut positions: Vec<usize> = (0..self.graphs.len()).collect();
+        positions.sort_by_key(|&position| self.graphs[position]);
+        self.gather(&positions)
+    }
+
+    /// Whether both are of the same graphs with the same targets, so that they can be compared pair by pair.
+    pub fn is_paired_with(&self, other: &Self) -> bool {
+        let same = |left: &[f32], right: &[f32]| {
+            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| left.to_bits() == right.to_bits())
+        };
+        self.graphs == other.graphs
+            && self.samples == other.samples
+            && match (&self.values, &other.values) {
+                (
+                    PredictedValues::Regression { targets, .. } | PredictedValues::Labels { targets, .. },
+                    PredictedValues::Regression { targets: others, .. }
+                    | PredictedValues::Labels { targets: others, .. },
+                ) => same(targets, others),
+                (PredictedValues::Classes { targets, .. }, PredictedValues::Classes { targets: others, .. }) => {
+                    targets == others
+                }
+                (PredictedValues::PerGraph { metrics, .. }, PredictedValues::PerGraph { metrics: others, .. }) => {
+                    metrics == others
+                }
+                _ => false,
+            }
+    }
+
+    /// Where the samples of each graph begin, and where the last end.
+    fn starts(&self) -> Vec<usize> {
+        let mut starts = vec![0];
+        for &count in &self.samples {
+            starts.push(starts.last().expect("it begins with one") + count as usize);
+        }
+        starts
+    }
+}
+
+/// A tensor of a predictions file, with its bytes.
+struct Stored {
+    name: String,
+    dtype: Dtype,
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+/// Writes the predictions of several splits as one safetensors file.
+///
+/// Per split: `graph` and `samples` for each graph, and for each sample `output` and `target` (regression,
+/// labels), `predicted`, `target` and, for graphs, `logits` (classes), or one column per metric.
+pub fn to_safetensors(splits: &[(&str, &Predictions)]) -> Vec<u8> {
+    let mut tensors: Vec<Stored> = Vec::new();
+    for (split, predictions) in splits {
+        let mut add = |name: &str, dtype, shape: Vec<usize>, bytes: Vec<u8>| {
+            tensors.push(Stored { name: format!("{split}.{name}"), dtype, shape, bytes });
+        };
+        let graphs = predictions.graphs.len();
+        let samples = predictions.len();
+        let words = |values: &[u32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let floats = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        add("graph", Dtype::U32, vec![graphs], words(&predictions.graphs));
+        add("samples", Dtype::U32, vec![graphs], words(&predictions.samples));
+        match &predictions.values {
+            PredictedValues::Regression { columns, outputs, targets } => {
+                add("output", Dtype::F32, vec![samples, *columns], floats(outputs));
+                add("target", Dtype::F32, vec![samples, *columns], floats(targets));
+            }
+            PredictedValues::Labels { columns, outputs, targets } => {
+                add("logit", Dtype::F32, vec![samples, *columns], floats(outputs));
+                add("label", Dtype::F32, vec![samples, *columns], floats(targets));
+            }
+            PredictedValues::Classes { predicted, targets, logits } => {
+                let narrow = |class: u32| u16::try_from(class).unwrap_or(NO_CLASS).to_le_bytes();
+                let classes = predicted.iter().flat_map(|class| class.map_or(NO_CLASS.to_le_bytes(), narrow));
+                add("predicted_class", Dtype::U16, vec![samples], classes.collect());
+                add("class", Dtype::U16, vec![samples], targets.iter().flat_map(|&class| narrow(class)).collect());
+                if !logits.is_empty() {
+                    add("class_logit", Dtype::F32, vec![samples, logits.len() / samples], floats(logits));
+                }
+            }
+            PredictedValues::PerGraph { metrics, values } => {
+                for (column, metric) in metrics.iter().enumerate() {
+                    let values = values.chunks(metrics.len()).flat_map(|row| row[column].to_le_bytes());
+                    add(metric.name(), Dtype::F64, vec![samples], values.collect());
+                }
+            }
+        }
+    }
+    let views = tensors.iter().map(|stored| {
+        let view = TensorView::new(stored.dtype, stored.shape.clone(), &stored.bytes);
+        (stored.name.as_str(), view.expect("the shape fits the bytes"))
+    });
+    safetensors::serialize(views, None).expect("names are distinct and shapes fit")
+}
+
+/// Reads one split of a file written by [`to_safetensors`]; `None` where it does not hold that split.
+pub fn from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
+    let file = SafeTensors::deserialize(bytes).ok()?;
+    let tensor = |name: &str, dtype: Dtype| {
+        let view = file.tensor(&format!("{split}.{name}")).ok().filter(|view| view.dtype() == dtype)?;
+        Some((view.shape().to_vec(), view.data().to_vec()))
+    };
+    fn numbers<const N: usize, T>(bytes: &[u8], read: fn([u8; N]) -> T) -> Vec<T> {
+        bytes.chunks_exact(N).map(|word| read(word.try_into().expect("the length of a chunk"))).collect()
+    }
+    let words = |name: &str| Some(numbers(&tensor(name, Dtype::U32)?.1, u32::from_le_bytes));
+    let classes = |name: &str| Some(numbers(&tensor(name, Dtype::U16)?.1, u16::from_le_bytes));
+    let floats = |name: &str| {
+        let (shape, bytes) = tensor(name, Dtype::F32)?;
+        Some((*shape.get(1)?, numbers(&bytes, f32::from_le_bytes)))
+    };
+    let (graphs, samples) = (words("graph")?, words("samples")?);
+    let values = if let Some((columns, outputs)) = floats("output") {
+        PredictedValues::Regression { columns, outputs, targets: floats("target")?.1 }
+    } else if let Some((columns, outputs)) = floats("logit") {
+        PredictedValues::Labels { columns, outputs, targets: floats("label")?.1 }
+    } else if let Some(predicted) = classes("predicted_class") {
+        PredictedValues::Classes {
+            predicted: predicted.into_iter().map(|class| (class != NO_CLASS).then_some(u32::from(class))).collect(),
+            targets: classes("class")?.into_iter().map(u32::from).collect(),
+            logits: floats("class_logit").map(|(_, logits)| logits).unwrap_or_default(),
+        }
+    } else {
+        let kinds = [TaskKind::SubTokens, TaskKind::Links].map(|kind| kind.metrics());
+        let metrics = kinds.into_iter().find(|metrics| tensor(metrics[0].name(), Dtype::F64).is_some())?;
+        let column = |metric: &Metric| Some(numbers(&tensor(metric.name(), Dtype::F64)?.1, f64::from_le_bytes));
+        let columns: Vec<Vec<f64>> = metrics.iter().map(column).collect::<Option<_>>()?;
+        let values = (0..columns[0].len()).flat_map(|row| columns.iter().map(move |column| column[row])).collect();
+        PredictedValues::PerGraph { metrics, values }
+    };
+    let predictions = Predictions { graphs, samples, values };
+    predictions.is_consistent().then_some(predictions)
+}
+
+impl Predictions {
+    /// Whether all parts have the lengths that the samples imply.
+    fn is_consistent(&self) -> bool {
+        let samples = self.samples.iter().map(|&count| u64::from(count)).sum::<u64>();
+        let has = |length: usize, width: usize| length as u64 == samples * width as u64;
+        self.graphs.len() == self.samples.len()
+            && match &self.values {
+                PredictedValues::Regression { columns, outputs, targets }
+                | PredictedValues::Labels { columns, outputs, targets } => {
+                    *columns > 0 && has(outputs.len(), *columns) && has(targets.len(), *columns)
+                }
+                PredictedValues::Classes { predicted, targets, logits } => {
+                    let rows = has(predicted.len(), 1) && has(targets.len(), 1);
+                    rows && (logits.is_empty() || logits.len().is_multiple_of(targets.len().max(1)))
+                }
+                PredictedValues::PerGraph { metrics, values } => has(values.len(), metrics.len()),
+            }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cases() -> Vec<Predictions> {
+        let metrics = TaskKind::SubTokens.metrics();
+        vec![
+            Predictions {
+                graphs: vec![7, 3],
+                samples: vec![1, 1],
+                values: PredictedValues::Regression {
+                    columns: 2,
+                    outputs: vec![1.0, 2.0, 3.0, 4.0],
+                    targets: vec![1.5, 2.0, 3.0, 5.0],
+                },
+            },
+            Predictions {
+                graphs: vec![7, 3],
+                samples: vec![1, 1],
+                values: PredictedValues::Labels { columns: 1, outputs: vec![-1.0, 2.0], targets: vec![0.0, 1.0] },
+            },
+            Predictions {
+                graphs: vec![5, 2, 4],
+                samples: vec![2, 1, 0],
+                values: PredictedValues::Classes {
+                    predicted: vec![Some(0), None, Some(300)],
+                    targets: vec![0, 1, 300],
+                    logits: vec![],
+                },
+            },
+            Predictions {
+                graphs: vec![1, 0],
+                samples: vec![1, 1],
+                values: PredictedValues::PerGraph { metrics, values: vec![0.1, 0.2, 0.3, 0.4, 0.5, 0.6] },
+            },
+        ]
+    }
+
+    #[test]
+    fn a_file_is_read_back_exactly() {
+        for predictions in cases() {
+            let bytes = to_safetensors(&[("valid", &predictions), ("test", &predictions.sorted())]);
+            assert_eq!(from_safetensors(&bytes, "valid"), Some(predictions.clone()));
+            assert_eq!(from_safetensors(&bytes, "test"), Some(predictions.sorted()));
+            assert_eq!(from_safetensors(&bytes, "train"), None);
+            assert_eq!(from_safetensors(&bytes[..bytes.len() - 1], "valid"), None);
+        }
+    }
+
+    #[test]
+    fn gathering_moves_the_samples_of_a_graph_together() {
+        let classes = &cases()[2];
+        let gathered = classes.gather(&[1, 0, 1]);
+        assert_eq!((gathered.graphs, gathered.samples), (vec![2, 5, 2], vec![1, 2, 1]));
+        let PredictedValues::Classes { targets, .. } = gathered.values else { panic!("classes stay classes") };
+        assert_eq!(targets, [300, 0, 1, 300]);
+        assert_eq!(classes.metric(Metric::Accuracy), 2.0 / 3.0);
+        assert_eq!(classes.gather(&[1]).metric(Metric::Accuracy), 1.0);
+    }
+
+    #[test]
+    fn metrics_do_not_depend_on_the_order_of_graphs() {
+        for predictions in cases() {
+            assert_eq!(predictions.all_metrics().len(), predictions.metrics().len());
+            for &metric in predictions.metrics() {
+                let (metric, sorted) = (predictions.metric(metric), predictions.sorted().metric(metric));
+                assert!(metric == sorted || metric.is_nan() && sorted.is_nan() || (metric - sorted).abs() < 1e-12);
+            }
+        }
+    }
+
+    #[test]
+    fn only_predictions_of_the_same_targets_are_paired() {
+        let [regression, labels, ..] = &cases()[..] else { panic!("there are several") };
+        assert!(regression.is_paired_with(regression) && !regression.is_paired_with(labels));
+        assert!(!regression.is_paired_with(&regression.sorted()));
+        let mut other = regression.clone();
+        if let PredictedValues::Regression { targets, .. } = &mut other.values {
+            targets[0] += 1.0;
+        }
+        assert!(!regression.is_paired_with(&other));
+    }
+}
