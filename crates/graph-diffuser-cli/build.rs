@@ -8,6 +8,9 @@ fn main() {
     }
     let commit = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
     if let Some(commit) = commit.ok().filter(|output| output.status.success()) {
-        println!("cargo:rustc-env=GRAPH_DIFFUSER_COMMIT={}", String::from_utf8_lossy(&commit.stdout).trim());
+        println!(
+            "cargo:rustc-env=GRAPH_DIFFUSER_COMMIT={}",
+            String::from_utf8_lossy(&commit.stdout).trim()
+        );
     }
 }

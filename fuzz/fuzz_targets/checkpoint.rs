@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     let directory = tempfile::tempdir().expect("a directory");
     let (manifest, weights) = bytes.split_at(bytes.iter().position(|&byte| byte == b'|').unwrap_or(bytes.len()));
     let weights = weights.get(1..).unwrap_or_default();
-    let recipe = Recipe::find("grid-transformer", &["model.width=4".into(), "model.layers=1".into()]).expect("a recipe");
+    let recipe = Recipe::find("grid-transformer", &["model.hidden_dim=4".into(), "model.layers=1".into()]).expect("a recipe");
     let run = Run::create(&directory.path().join("run"), recipe, &Environment::here(1, None)).expect("a run");
     let checkpoints = run.directory().join("checkpoints");
     // The manifest as it stands.

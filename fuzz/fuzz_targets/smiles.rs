@@ -10,7 +10,7 @@ fuzz_target!(|smiles: &str| {
         drop(molecule.zinc_graph());
         drop(molecule.scaffold());
     }
-    if let Ok(graph) = Molecule::from_cxsmiles_unsanitised(smiles).and_then(|molecule| molecule.contact_graph()) {
+    if let Ok(graph) = Molecule::from_cxsmiles_unsanitized(smiles).and_then(|molecule| molecule.contact_graph()) {
         graph.check().expect("what was read is sound");
     }
 });

@@ -21,19 +21,26 @@ pub(crate) fn ci(root: &Path) -> anyhow::Result<()> {
         }
     };
     check("format", cargo(root, &["fmt", "--all", "--check"]));
-    check("clippy", cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
-    if is_installed("nextest") {
+    check(
+        "clippy",
+        cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    );
+    if is_prepared("nextest") {
         check("tests", cargo(root, &["nextest", "run", "--workspace"]));
         check("doctests", cargo(root, &["test", "--workspace", "--doc"]));
     } else {
-        eprintln!("\n`cargo install cargo-nextest --locked` makes tests faster; `cargo test` does without");
+        eprintln!(
+            "\n`cargo install cargo-nextest --locked` makes tests faster; `cargo test` does without"
+        );
         check("tests", cargo(root, &["test", "--workspace"]));
     }
     check("docs", cargo(root, &["doc", "--workspace", "--no-deps"]));
-    if is_installed("deny") {
+    if is_prepared("deny") {
         check("deny", cargo(root, &["deny", "check"]));
     } else {
-        eprintln!("\nskipped: licences, advisories and sources; `cargo install cargo-deny --locked` adds them");
+        eprintln!(
+            "\nskipped: licences, advisories and sources; `cargo install cargo-deny --locked` adds them"
+        );
     }
     eprintln!("\n== tidy");
     check("tidy", tidy(root));
@@ -47,15 +54,17 @@ fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     let line = format!("cargo {}", arguments.join(" "));
     eprintln!("\n== {line}");
     let mut command = Command::new(program());
-    let status = command.args(arguments).current_dir(root).env("RUSTDOCFLAGS", "-D warnings").status();
+    let status =
+        command.args(arguments).current_dir(root).env("RUSTDOCFLAGS", "-D warnings").status();
     let status = status.with_context(|| format!("cannot start `{line}`"))?;
     ensure!(status.success(), "`{line}` ended with {status}");
     Ok(())
 }
 
-fn is_installed(subcommand: &str) -> bool {
+fn is_prepared(subcommand: &str) -> bool {
     let mut command = Command::new(program());
-    let silent = command.args([subcommand, "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let silent =
+        command.args([subcommand, "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
     silent.status().is_ok_and(|status| status.success())
 }
 

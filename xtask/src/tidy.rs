@@ -34,19 +34,19 @@ struct TextFile {
 
 /// Something to put right.
 #[derive(Debug, PartialEq, Eq)]
-struct Fault {
+struct Diagnostic {
     path: String,
     line: usize,
     message: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}:{}: {}", self.path, self.line, self.message)
     }
 }
 
-impl Fault {
+impl Diagnostic {
     fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
         Self { path: path.to_owned(), line, message: message.into() }
     }
@@ -70,41 +70,57 @@ pub(crate) fn tidy(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn faults(files: &[TextFile]) -> Vec<Fault> {
-    let rules = [modules_open_with_their_idea, names_say_something, no_paths_of_one_machine, nothing_unfinished];
-    let mut faults: Vec<Fault> = files.iter().flat_map(|file| rules.iter().flat_map(|rule| rule(file))).collect();
+fn faults(files: &[TextFile]) -> Vec<Diagnostic> {
+    let rules = [
+        modules_open_with_their_idea,
+        names_say_something,
+        no_paths_of_one_machine,
+        nothing_unfinished,
+    ];
+    let mut faults: Vec<Diagnostic> =
+        files.iter().flat_map(|file| rules.iter().flat_map(|rule| rule(file))).collect();
     faults.extend(equations_are_cited(files));
     faults.extend(recipes_are_listed(files));
     faults
 }
 
-fn modules_open_with_their_idea(file: &TextFile) -> Vec<Fault> {
+fn modules_open_with_their_idea(file: &TextFile) -> Vec<Diagnostic> {
     let opens = !is_rust(file) || file.text.starts_with("//!");
-    if opens { Vec::new() } else { vec![Fault::new(&file.path, 1, "opens without `//!`: say what the file is")] }
+    if opens {
+        Vec::new()
+    } else {
+        vec![Diagnostic::new(&file.path, 1, "opens without `//!`: say what the file is")]
+    }
 }
 
-fn names_say_something(file: &TextFile) -> Vec<Fault> {
+fn names_say_something(file: &TextFile) -> Vec<Diagnostic> {
     let parts = file.path.split('/').map(|part| part.split('.').next().unwrap_or(part));
     let empty = parts.filter(|part| EMPTY_NAMES.contains(part));
-    empty.map(|part| Fault::new(&file.path, 1, format!("`{part}` says nothing: name the idea"))).collect()
+    empty
+        .map(|part| Diagnostic::new(&file.path, 1, format!("`{part}` says nothing: name the idea")))
+        .collect()
 }
 
-fn no_paths_of_one_machine(file: &TextFile) -> Vec<Fault> {
+fn no_paths_of_one_machine(file: &TextFile) -> Vec<Diagnostic> {
     // In other people's text of a lock file such a path would be theirs.
     if file.path == "Cargo.lock" {
         return Vec::new();
     }
     // After a letter or a dot it is the middle of a relative path or of an address.
-    let stands_alone = |before: &str| !before.ends_with(|last: char| last.is_alphanumeric() || "._-~".contains(last));
+    let stands_alone = |before: &str| {
+        !before.ends_with(|last: char| last.is_alphanumeric() || "._-~".contains(last))
+    };
     let finds = |line: &str| {
-        let found =
-            HOMES.iter().copied().find(|home| line.match_indices(home).any(|(at, _)| stands_alone(&line[..at])));
+        let found = HOMES
+            .iter()
+            .copied()
+            .find(|home| line.match_indices(home).any(|(at, _)| stands_alone(&line[..at])));
         found.map(|home| format!("a path below `{home}` exists on one machine only"))
     };
     on_lines(file, finds)
 }
 
-fn nothing_unfinished(file: &TextFile) -> Vec<Fault> {
+fn nothing_unfinished(file: &TextFile) -> Vec<Diagnostic> {
     if !is_rust(file) {
         return Vec::new();
     }
@@ -114,21 +130,28 @@ fn nothing_unfinished(file: &TextFile) -> Vec<Fault> {
     };
     on_lines(file, |line| {
         let mut words = UNFINISHED.iter();
-        let (word, why) = words.find(|(word, _)| line.match_indices(word).any(|(at, _)| is_word(line, at, word)))?;
+        let (word, why) = words
+            .find(|(word, _)| line.match_indices(word).any(|(at, _)| is_word(line, at, word)))?;
         Some(format!("`{word}` {why}"))
     })
 }
 
-fn equations_are_cited(files: &[TextFile]) -> Vec<Fault> {
-    let missing = |path: &str, cited: &BTreeSet<u32>| -> Vec<Fault> {
+fn equations_are_cited(files: &[TextFile]) -> Vec<Diagnostic> {
+    let missing = |path: &str, cited: &BTreeSet<u32>| -> Vec<Diagnostic> {
         let missing = EQUATIONS.filter(|equation| !cited.contains(equation));
-        missing.map(|equation| Fault::new(path, 1, format!("no `Eq. {equation}` is cited"))).collect()
+        missing
+            .map(|equation| Diagnostic::new(path, 1, format!("no `Eq. {equation}` is cited")))
+            .collect()
     };
     let sources = files.iter().filter(|file| is_rust(file) && is_below_crate_source(&file.path));
     let mut faults = missing("crates/*/src", &sources.flat_map(|file| cited(&file.text)).collect());
     match find(files, PAPER_MAP) {
         Some(map) => faults.extend(missing(PAPER_MAP, &cited(&map.text))),
-        None => faults.push(Fault::new(PAPER_MAP, 1, "is missing: one row for every equation and table")),
+        None => faults.push(Diagnostic::new(
+            PAPER_MAP,
+            1,
+            "is missing: one row for every equation and table",
+        )),
     }
     faults
 }
@@ -149,21 +172,31 @@ fn cited(text: &str) -> BTreeSet<u32> {
     cited
 }
 
-fn recipes_are_listed(files: &[TextFile]) -> Vec<Fault> {
+fn recipes_are_listed(files: &[TextFile]) -> Vec<Diagnostic> {
     let text = |path: &str| find(files, path).map_or("", |file| file.text.as_str());
     let built_in = text(RECIPE_SOURCE).split_once("BUILT_IN").map_or("", |(_, after)| after);
     let built_in = built_in.split_once("];").map_or("", |(list, _)| list);
     let mut faults = Vec::new();
     for file in files {
-        let Some(name) = file.path.strip_prefix("recipes/").and_then(|name| name.strip_suffix(".toml")) else {
+        let Some(name) =
+            file.path.strip_prefix("recipes/").and_then(|name| name.strip_suffix(".toml"))
+        else {
             continue;
         };
         if !names(text(README), name) {
-            faults.push(Fault::new(&file.path, 1, format!("`{name}` is not listed in {README}")));
+            faults.push(Diagnostic::new(
+                &file.path,
+                1,
+                format!("`{name}` is not listed in {README}"),
+            ));
         }
         let entry = [format!("\"{name}\","), format!("recipes/{name}.toml\"")];
         if !entry.iter().all(|part| built_in.contains(part)) {
-            faults.push(Fault::new(&file.path, 1, format!("`{name}` is not in `BUILT_IN` of {RECIPE_SOURCE}")));
+            faults.push(Diagnostic::new(
+                &file.path,
+                1,
+                format!("`{name}` is not in `BUILT_IN` of {RECIPE_SOURCE}"),
+            ));
         }
     }
     faults
@@ -173,13 +206,17 @@ fn recipes_are_listed(files: &[TextFile]) -> Vec<Fault> {
 fn names(text: &str, name: &str) -> bool {
     let part_of_name = |letter: char| letter.is_alphanumeric() || "-_".contains(letter);
     let mut places = text.match_indices(name);
-    places.any(|(at, _)| !text[..at].ends_with(part_of_name) && !text[at + name.len()..].starts_with(part_of_name))
+    places.any(|(at, _)| {
+        !text[..at].ends_with(part_of_name) && !text[at + name.len()..].starts_with(part_of_name)
+    })
 }
 
 /// A fault for every line of which `finds` has something to say.
-fn on_lines(file: &TextFile, finds: impl Fn(&str) -> Option<String>) -> Vec<Fault> {
+fn on_lines(file: &TextFile, finds: impl Fn(&str) -> Option<String>) -> Vec<Diagnostic> {
     let lines = file.text.lines().enumerate();
-    lines.filter_map(|(place, line)| Some(Fault::new(&file.path, place + 1, finds(line)?))).collect()
+    lines
+        .filter_map(|(place, line)| Some(Diagnostic::new(&file.path, place + 1, finds(line)?)))
+        .collect()
 }
 
 fn find<'a>(files: &'a [TextFile], path: &str) -> Option<&'a TextFile> {
@@ -198,15 +235,21 @@ fn is_below_crate_source(path: &str) -> bool {
 /// All text files below `root`, sorted, without what `.gitignore` names.
 fn read_all(root: &Path) -> anyhow::Result<Vec<TextFile>> {
     let ignored = fs::read_to_string(root.join(".gitignore")).unwrap_or_default();
-    let ignored: Vec<&str> = ignored.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let ignored: Vec<&str> =
+        ignored.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let mut files = Vec::new();
     let mut directories = vec![String::new()];
     while let Some(directory) = directories.pop() {
         let path = root.join(&directory);
-        for entry in fs::read_dir(&path).with_context(|| format!("cannot list `{}`", path.display()))? {
+        for entry in
+            fs::read_dir(&path).with_context(|| format!("cannot list `{}`", path.display()))?
+        {
             let entry = entry?;
-            let Ok(name) = entry.file_name().into_string() else { bail!("{} is not UTF-8", entry.path().display()) };
-            let path = if directory.is_empty() { name.clone() } else { format!("{directory}/{name}") };
+            let Ok(name) = entry.file_name().into_string() else {
+                bail!("{} is not UTF-8", entry.path().display())
+            };
+            let path =
+                if directory.is_empty() { name.clone() } else { format!("{directory}/{name}") };
             if name == ".git" || ignored.iter().any(|pattern| is_ignored(&path, &name, pattern)) {
                 continue;
             }
@@ -288,9 +331,14 @@ mod tests {
     fn a_path_of_one_machine_is_a_fault_with_its_line() {
         for home in HOMES {
             let found = faults_with(file("docs/x.md", &format!("one\nsee `{home}me/x`\nthree")));
-            assert_eq!(found, [format!("docs/x.md:2: a path below `{home}` exists on one machine only")]);
+            assert_eq!(
+                found,
+                [format!("docs/x.md:2: a path below `{home}` exists on one machine only")]
+            );
             assert_eq!(faults_with(file("a.toml", &format!("{home}x"))).len(), 1);
-            for harmless in [format!("https://example.org{home}x"), format!("..{home}x"), format!("~{home}x")] {
+            for harmless in
+                [format!("https://example.org{home}x"), format!("..{home}x"), format!("~{home}x")]
+            {
                 assert!(faults_with(file("docs/x.md", &harmless)).is_empty(), "{harmless}");
             }
             assert!(faults_with(file("Cargo.lock", home)).is_empty());
@@ -312,7 +360,13 @@ mod tests {
     #[test]
     fn an_equation_that_is_cited_nowhere_is_a_fault() {
         let found = faults_with(file(PAPER_MAP, "Eq. 1–3 and Eq. 5–8, Eq. 10, Eq. x"));
-        assert_eq!(found, ["docs/paper-map.md:1: no `Eq. 4` is cited", "docs/paper-map.md:1: no `Eq. 9` is cited"]);
+        assert_eq!(
+            found,
+            [
+                "docs/paper-map.md:1: no `Eq. 4` is cited",
+                "docs/paper-map.md:1: no `Eq. 9` is cited"
+            ]
+        );
         let found = faults_with(file(RECIPE_SOURCE, &tidy_files()[3].text.replace("1–9", "1–6")));
         assert_eq!(found.len(), 3, "{found:?}");
         assert_eq!(found[0], "crates/*/src:1: no `Eq. 7` is cited");

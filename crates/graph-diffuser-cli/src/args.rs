@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use graph_diffuser::pretrained::Pretrained;
-use graph_diffuser::recipe::Places;
+use graph_diffuser::recipe::DataDirs;
 use graph_diffuser::run::{Run, RunError};
 use graph_diffuser_data::Split;
 
 use crate::commands::{
-    BenchArgs, DataArgs, EvalArgs, ExplainArgs, ExploreArgs, ExportArgs, PredictArgs, RecipeArgs, ReportArgs,
-    SweepArgs, TrainArgs,
+    BenchArgs, DataArgs, EvalArgs, ExplainArgs, ExploreArgs, ExportArgs, PredictArgs, RecipeArgs,
+    ReportArgs, SweepArgs, TrainArgs,
 };
 
 /// Graph Transformers whose attention is directed by learned diffusion
@@ -72,7 +72,7 @@ impl RunArgs {
     pub(crate) fn open(&self) -> Result<Run, RunError> {
         match (&self.run, self.pretrained) {
             (Some(directory), _) => Run::open(directory),
-            (None, Some(model)) => model.open(&Places::here().cache),
+            (None, Some(model)) => model.open(&DataDirs::here().cache),
             (None, None) => unreachable!("one of the two is required"),
         }
     }

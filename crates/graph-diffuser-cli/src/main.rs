@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Arguments, Command};
-use graph_diffuser::recipe::Places;
+use graph_diffuser::recipe::DataDirs;
 use printer::Printer;
 
 #[global_allocator]
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     keep_freed_memory();
     let arguments = Arguments::parse();
     let mut printer = Printer::new(arguments.json);
-    graph_diffuser::encode::keep_tables_in(Places::here().cache.join("structures"));
+    graph_diffuser::encode::set_encoding_cache_dir(DataDirs::here().cache.join("structures"));
     let done = match arguments.command {
         Command::Data(args) => commands::data(args, &mut printer),
         Command::Train(args) => commands::train(args, &mut printer),

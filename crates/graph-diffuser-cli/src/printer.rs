@@ -8,9 +8,9 @@ use graph_diffuser::predict::PredictError;
 use graph_diffuser::recipe::RecipeError;
 use graph_diffuser::run::RunError;
 use graph_diffuser::sweep::SweepError;
-use graph_diffuser_data::Problem;
-use graph_diffuser_data::catalogue::UnknownSource;
-use graph_diffuser_data::install::InstallError;
+use graph_diffuser_data::LocatedError;
+use graph_diffuser_data::catalog::UnknownSource;
+use graph_diffuser_data::prepare::PrepareError;
 use serde::Serialize;
 
 /// What no library can know to be wrong: options that do not go together.
@@ -45,7 +45,11 @@ impl Printer {
 
     /// Prints `value` as one line of JSON, or `text` for people.
     pub(crate) fn data(&mut self, value: &impl Serialize, text: impl FnOnce() -> String) {
-        let text = if self.json { serde_json::to_string(value).expect("plain data serialises") } else { text() };
+        let text = if self.json {
+            serde_json::to_string(value).expect("plain data serialises")
+        } else {
+            text()
+        };
         self.raw(text.trim_end());
     }
 
@@ -80,13 +84,21 @@ impl Printer {
             cause.is::<RecipeError>()
                 || cause.is::<Misuse>()
                 || cause.is::<UnknownSource>()
-                || matches!(cause.downcast_ref(), Some(PredictError::Exists { .. } | PredictError::ColumnTaken { .. }))
-                || matches!(cause.downcast_ref(), Some(RunError::Exists { .. } | RunError::NotARun { .. }))
+                || matches!(
+                    cause.downcast_ref(),
+                    Some(PredictError::Exists { .. } | PredictError::ColumnTaken { .. })
+                )
+                || matches!(
+                    cause.downcast_ref(),
+                    Some(RunError::Exists { .. } | RunError::NotARun { .. })
+                )
                 || cause.downcast_ref::<SweepError>().is_some_and(SweepError::is_misuse)
                 || matches!(
                     cause.downcast_ref(),
                     Some(
-                        ExplainError::OutOfRange { .. } | ExplainError::NoMolecules { .. } | ExplainError::Molecule(_)
+                        ExplainError::OutOfRange { .. }
+                            | ExplainError::NoMolecules { .. }
+                            | ExplainError::Molecule(_)
                     )
                 )
         });
@@ -105,10 +117,10 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         if let Some(error) = cause.downcast_ref::<PredictError>() {
             return error.hint();
         }
-        if let Some(error) = cause.downcast_ref::<InstallError>() {
+        if let Some(error) = cause.downcast_ref::<PrepareError>() {
             return error.hint();
         }
-        if let Some(problem) = cause.downcast_ref::<Problem>() {
+        if let Some(problem) = cause.downcast_ref::<LocatedError>() {
             return problem.hint();
         }
         if let Some(error) = cause.downcast_ref::<UnknownSource>() {

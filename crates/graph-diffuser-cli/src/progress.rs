@@ -3,9 +3,9 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use graph_diffuser::recipe::{Places, Recipe, RecipeError};
+use graph_diffuser::recipe::{DataDirs, Recipe, RecipeError};
 use graph_diffuser::task::Metric;
-use graph_diffuser::train::{EpochRecord, Event};
+use graph_diffuser::train::{EpochRecord, TrainEvent};
 use graph_diffuser_data::Dataset;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -35,7 +35,8 @@ impl Progress {
         let terminal = std::io::stderr().is_terminal();
         let now = Instant::now();
         Self {
-            bar: terminal.then(|| ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr())),
+            bar: terminal
+                .then(|| ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr())),
             metric,
             epochs,
             epochs_before: 0,
@@ -48,25 +49,25 @@ impl Progress {
         }
     }
 
-    pub(crate) fn show(&mut self, event: &Event<'_>) {
+    pub(crate) fn show(&mut self, event: &TrainEvent<'_>) {
         match event {
-            Event::Resumed { epoch, batch, passed_over } => {
-                for fault in *passed_over {
+            TrainEvent::Resumed { epoch, batch, skipped } => {
+                for fault in *skipped {
                     self.line(&format!("warning: {fault}; using the checkpoint before it"));
                 }
                 self.line(&format!("resuming after {epoch} epochs and {batch} batches"));
                 self.epochs_before = *epoch;
             }
-            Event::Step { epoch, batches: (done, all), graphs, loss } => {
+            TrainEvent::Step { epoch, batches: (done, all), graphs, loss } => {
                 self.graphs += graphs;
                 self.step(*epoch, *done, *all, *loss);
             }
-            Event::Evaluating => {
+            TrainEvent::Evaluating => {
                 if let Some(bar) = &self.bar {
                     bar.set_message("evaluating");
                 }
             }
-            Event::Epoch(record) => self.epoch(record),
+            TrainEvent::Epoch(record) => self.epoch(record),
             _ => {}
         }
     }
@@ -76,7 +77,9 @@ impl Progress {
             return;
         }
         let speed = self.graphs as f64 / self.epoch_start.elapsed().as_secs_f64().max(1e-9);
-        let valid = self.valid.map_or(String::new(), |value| format!("  valid {} {value:.4}", self.metric.name()));
+        let valid = self
+            .valid
+            .map_or(String::new(), |value| format!("  valid {} {value:.4}", self.metric.name()));
         let left = self.left(epoch, done as f64 / all as f64);
         let prefix = format!("epoch {epoch}/{}", self.epochs);
         let message = format!("{speed:.0} graphs/s  loss {loss:.4}{valid}{left}");
@@ -103,10 +106,19 @@ impl Progress {
         if let Some(valid) = &record.valid {
             self.valid = Some(valid.metric);
             let mark = if record.best { " (best)" } else { "" };
-            line.push_str(&format!("  valid loss {:.4} {} {:.4}{mark}", valid.loss, self.metric.name(), valid.metric));
+            line.push_str(&format!(
+                "  valid loss {:.4} {} {:.4}{mark}",
+                valid.loss,
+                self.metric.name(),
+                valid.metric
+            ));
         }
         let speed = self.graphs as f64 / record.seconds.max(1e-9);
-        line.push_str(&format!("  {:.1} s  {speed:.0} graphs/s{}", record.seconds, self.left(record.epoch + 1, 0.0)));
+        line.push_str(&format!(
+            "  {:.1} s  {speed:.0} graphs/s{}",
+            record.seconds,
+            self.left(record.epoch + 1, 0.0)
+        ));
         self.line(&line);
         (self.graphs, self.epoch_start, self.last_line) = (0, Instant::now(), Instant::now());
     }
@@ -167,7 +179,10 @@ impl FileProgress {
         let left = match total.saturating_sub(done) {
             0 => String::new(),
             left if done > 0 => {
-                format!("  {} left", in_words(self.start.elapsed().mul_f64((left as f64 / done as f64).min(1e9))))
+                format!(
+                    "  {} left",
+                    in_words(self.start.elapsed().mul_f64((left as f64 / done as f64).min(1e9)))
+                )
             }
             _ => String::new(),
         };
@@ -178,7 +193,8 @@ impl FileProgress {
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {
-            let bar = ProgressBar::with_draw_target(Some(total.max(1)), ProgressDrawTarget::stderr());
+            let bar =
+                ProgressBar::with_draw_target(Some(total.max(1)), ProgressDrawTarget::stderr());
             bar.set_style(style(self.style));
             bar.set_prefix(self.what.clone());
             bar
@@ -203,7 +219,8 @@ impl FileProgress {
 /// The dataset of a recipe, with a bar where reading it takes long.
 pub(crate) fn read_dataset(recipe: &Recipe) -> Result<Dataset, RecipeError> {
     let mut progress = FileProgress::new("reading");
-    let dataset = recipe.dataset_from(&Places::here(), &mut |done, total| progress.show(done, total, ""));
+    let dataset =
+        recipe.dataset_from(&DataDirs::here(), &mut |done, total| progress.show(done, total, ""));
     progress.finish();
     dataset
 }
@@ -213,7 +230,8 @@ fn say(bar: Option<&ProgressBar>, text: &str) {
     match bar {
         Some(bar) => bar.println(text),
         None => {
-            let _ = std::io::Write::write_fmt(&mut std::io::stderr().lock(), format_args!("{text}\n"));
+            let _ =
+                std::io::Write::write_fmt(&mut std::io::stderr().lock(), format_args!("{text}\n"));
         }
     }
 }

@@ -23,16 +23,21 @@ const TINY: [&str; 8] = [
     "data.train=8",
     "data.valid=4",
     "data.test=4",
-    "train.batch.graphs=4",
-    "model.width=8",
-    "model.virtual_edges.steps=3",
+    "train.batch_size=4",
+    "model.hidden_dim=8",
+    "model.virtual_edges.num_steps=3",
 ];
 
 /// Recipes with all that a checkpoint must hold: dropout, averaged weights, learned edge weights.
-const EVERYTHING: [&str; 4] =
-    ["model.dropout=0.1", "train.average_decay=0.9", "train.statistics_batches=2", "data.train=24"];
+const EVERYTHING: [&str; 4] = [
+    "model.dropout=0.1",
+    "train.ema_decay=0.9",
+    "train.bn_recalibration_batches=2",
+    "data.train=24",
+];
 
-const WEIGHTS: [&str; 2] = ["checkpoints/last/weights.safetensors", "checkpoints/best/weights.safetensors"];
+const WEIGHTS: [&str; 2] =
+    ["checkpoints/last/weights.safetensors", "checkpoints/best/weights.safetensors"];
 
 /// An empty directory to run the program in.
 struct Workplace(TempDir);
@@ -76,7 +81,9 @@ impl Workplace {
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
         // Help is wrapped to the width of the terminal, if there is one.
         command.env("COLUMNS", "100").env("RUST_BACKTRACE", "0").env("NO_COLOR", "1");
-        command.env("GRAPH_DIFFUSER_CACHE", self.path("cache")).env("GRAPH_DIFFUSER_DATA", self.path("data"));
+        command
+            .env("GRAPH_DIFFUSER_CACHE", self.path("cache"))
+            .env("GRAPH_DIFFUSER_DATA", self.path("data"));
         command
     }
 
@@ -130,7 +137,9 @@ impl Workplace {
     #[track_caller]
     fn assert_same_weights(&self, left: &str, right: &str) {
         for name in WEIGHTS {
-            let read = |run: &str| fs::read(self.path(run).join(name)).expect("a finished run has weights");
+            let read = |run: &str| {
+                fs::read(self.path(run).join(name)).expect("a finished run has weights")
+            };
             assert!(read(left) == read(right), "`{name}` of {left} and of {right} differ");
         }
     }
@@ -140,7 +149,8 @@ impl Background {
     /// Asks the program to stop, as Ctrl-C does.
     fn interrupt(&self) {
         let id = self.0.id().to_string();
-        let sent = Command::new("kill").args(["-INT", &id]).status().expect("`kill` is on every Unix");
+        let sent =
+            Command::new("kill").args(["-INT", &id]).status().expect("`kill` is on every Unix");
         assert!(sent.success(), "the program had ended before it was interrupted");
     }
 
@@ -166,7 +176,11 @@ impl Background {
 /// A sweep of the tiny `grid-quick` into `out`.
 fn sweep<'a>(out: &'a str, settings: &[&'a str], arguments: &[&'a str]) -> Vec<&'a str> {
     let settings = TINY.iter().chain(settings).flat_map(|setting| ["--set", setting]);
-    ["sweep", "grid-quick", "--out", out].into_iter().chain(settings).chain(arguments.iter().copied()).collect()
+    ["sweep", "grid-quick", "--out", out]
+        .into_iter()
+        .chain(settings)
+        .chain(arguments.iter().copied())
+        .collect()
 }
 
 fn train<'a>(recipe: &'a str, settings: &[&'a str], arguments: &[&'a str]) -> Vec<&'a str> {
@@ -243,8 +257,14 @@ fn recipes_are_listed_and_shown_whole() {
 fn every_mistake_is_answered_with_a_hint() {
     let work = Workplace::new();
     work.write("plain/notes.txt", "no run");
-    work.write("broken.toml", "name = \"broken\"\n\n[data]\nkind = \"grid_histogram\"\nrows = = 3\n");
-    work.write("unknown.toml", &work.run(&["recipe", "show", "grid-quick"]).stdout.replace("heads =", "haeds ="));
+    work.write(
+        "broken.toml",
+        "name = \"broken\"\n\n[data]\nkind = \"grid_histogram\"\nrows = = 3\n",
+    );
+    work.write(
+        "unknown.toml",
+        &work.run(&["recipe", "show", "grid-quick"]).stdout.replace("heads =", "haeds ="),
+    );
     // A run whose training never began.
     let settings: Vec<&str> = TINY.iter().flat_map(|setting| ["--set", setting]).collect();
     let recipe = work.run(&[&["recipe", "show", "grid-quick"], &settings[..]].concat()).stdout;
@@ -256,7 +276,7 @@ fn every_mistake_is_answered_with_a_hint() {
         ("unknown_recipe", &["train", "grid-quik"]),
         ("missing_recipe_file", &["train", "mine.toml"]),
         ("misspelt_key", &["train", "grid-quick", "--set", "model.widht=32"]),
-        ("heads_do_not_divide_width", &["train", "grid-quick", "--set", "model.width=66"]),
+        ("heads_do_not_divide_width", &["train", "grid-quick", "--set", "model.hidden_dim=66"]),
         ("malformed_set", &["train", "grid-quick", "--set", "optim.lr"]),
         ("malformed_seeds", &["train", "grid-quick", "--seeds", "0-3"]),
         ("no_seeds", &["train", "grid-quick", "--seeds", "3..3"]),
@@ -281,14 +301,18 @@ fn every_mistake_is_answered_with_a_hint() {
 #[test]
 fn training_that_does_not_fit_into_memory_is_refused_before_it_starts() {
     let work = Workplace::new();
-    let large = ["data.rows=30", "data.columns=[30]", "train.batch.graphs=8"];
+    let large = ["data.rows=30", "data.columns=[30]", "train.batch_size=8"];
     let told = |name: &str, memory: &str, settings: &[&str]| {
-        let said = work.run(&train("grid-diffuser", &[&large[..], settings].concat(), &["--memory", memory]));
+        let said = work.run(&train(
+            "grid-diffuser",
+            &[&large[..], settings].concat(),
+            &["--memory", memory],
+        ));
         assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
         assert_text(name, &transcript(&said));
     };
     told("memory_smaller_batch", "600", &[]);
-    told("memory_fewer_pairs", "600", &["train.batch={pairs=8000000}"]);
+    told("memory_fewer_pairs", "600", &["train.batch_size={pairs=8000000}"]);
     told("memory_one_graph", "60", &[]);
     assert!(!work.path("runs").exists(), "a run was begun");
 }
@@ -298,7 +322,8 @@ fn memory_of_a_large_graph_in_evaluation_grows_with_its_nodes_not_their_square()
     // All virtual edges of 5,000 nodes would take 1.7 GB, those of 2,500 a quarter.
     let work = Workplace::new();
     let peak = |nodes: &str| {
-        let said = work.run(&["bench", "grid", "--forward", "--nodes", nodes, "--steps", "1", "--json"]);
+        let said =
+            work.run(&["bench", "grid", "--forward", "--nodes", nodes, "--steps", "1", "--json"]);
         assert_eq!(said.code, Some(0), "{}", said.stderr);
         json(&said.stdout)["peak_rss_mb"].as_u64()
     };
@@ -350,12 +375,18 @@ fn training_writes_a_directory_that_explains_itself() {
     );
     let name = |file: &str| format!("{run}/{file}");
     let recipe = work.read(&name("recipe.toml"));
-    assert!(recipe.contains("seed = 7") && recipe.contains("beta_2 = "), "a default is not written out: {recipe}");
+    assert!(
+        recipe.contains("seed = 7") && recipe.contains("beta_2 = "),
+        "a default is not written out: {recipe}"
+    );
     assert!(work.run(&["recipe", "check", &name("recipe.toml")]).code == Some(0));
     let environment = work.json(&name("environment.json"));
     assert_eq!(environment["command"][1], "train");
     let epochs: Vec<Value> = work.read(&name("metrics.jsonl")).lines().map(json).collect();
-    assert_eq!(epochs.iter().map(|epoch| epoch["epoch"].as_u64()).collect::<Vec<_>>(), [Some(1), Some(2)]);
+    assert_eq!(
+        epochs.iter().map(|epoch| epoch["epoch"].as_u64()).collect::<Vec<_>>(),
+        [Some(1), Some(2)]
+    );
     assert_eq!(epochs[1]["step"], 4); // 8 graphs, 4 a batch, twice
     let result = work.json(&name("result.json"));
     assert_eq!((&result["seed"], &result["epochs"]), (&7.into(), &2.into()));
@@ -372,7 +403,8 @@ fn weights_are_safetensors_that_any_reader_takes() {
         let (length, rest) = file.split_at(8);
         let length = u64::from_le_bytes(length.try_into().expect("eight bytes")) as usize;
         let (header, data) = rest.split_at(length);
-        let header: BTreeMap<String, Value> = serde_json::from_slice(header).expect("a JSON object");
+        let header: BTreeMap<String, Value> =
+            serde_json::from_slice(header).expect("a JSON object");
         let mut spans = Vec::new();
         for (tensor, entry) in header.iter().filter(|(tensor, _)| *tensor != "__metadata__") {
             assert_eq!(entry["dtype"], "F32", "{tensor}");
@@ -391,7 +423,9 @@ fn weights_are_safetensors_that_any_reader_takes() {
         });
         assert_eq!(end, data.len() as u64);
         assert!(end / 4 >= trainable, "{} numbers for {trainable} parameters", end / 4);
-        let numbers = data.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().expect("four bytes")));
+        let numbers = data
+            .chunks_exact(4)
+            .map(|word| f32::from_le_bytes(word.try_into().expect("four bytes")));
         assert!(numbers.into_iter().all(f32::is_finite));
     }
 }
@@ -425,17 +459,39 @@ fn json_is_one_object_a_line_and_nothing_else_on_stdout() {
         assert!(values.iter().all(Value::is_object), "{}", said.stdout);
         values
     };
-    let trained = lines(&work.train("grid-quick", &["train.epochs=2"], &["--json", "--out", "run"]));
+    let trained =
+        lines(&work.train("grid-quick", &["train.epochs=2"], &["--json", "--out", "run"]));
     assert_eq!(trained.len(), 3, "two epochs and the result");
     assert_eq!(trained[0]["epoch"], 1);
     assert_eq!(trained[2], work.json("run/result.json"));
     assert_eq!(trained[..2], work.read("run/metrics.jsonl").lines().map(json).collect::<Vec<_>>());
     let shown = lines(&work.run(&["--json", "recipe", "show", "grid-diffuser-authors"]));
     assert_eq!(shown[0]["total"], 43_000);
-    assert_eq!(lines(&work.run(&["recipe", "list", "--json"])).len(), graph_diffuser::recipe::BUILT_IN.len());
+    assert_eq!(
+        lines(&work.run(&["recipe", "list", "--json"])).len(),
+        graph_diffuser::recipe::BUILT_IN.len()
+    );
     assert_eq!(lines(&work.run(&["recipe", "check", "grid-quick", "--json"]))[0]["sound"], true);
-    let measured = lines(&work.run(&["bench", "zinc", "--steps", "1", "--threads", "2", "--forward", "--json"]));
-    for key in ["case", "threads", "pairs", "params", "train_ms", "forward_ms", "peak_rss_mb", "graphs_per_s"] {
+    let measured = lines(&work.run(&[
+        "bench",
+        "zinc",
+        "--steps",
+        "1",
+        "--threads",
+        "2",
+        "--forward",
+        "--json",
+    ]));
+    for key in [
+        "case",
+        "threads",
+        "pairs",
+        "params",
+        "train_ms",
+        "forward_ms",
+        "peak_rss_mb",
+        "graphs_per_s",
+    ] {
         assert!(measured[0].get(key).is_some(), "no `{key}`");
     }
 }
@@ -468,10 +524,13 @@ fn a_report_sums_up_seeds_in_three_formats() {
     let runs = ["runs/grid-quick-s0", "runs/grid-quick-s1"];
     let scores: Vec<f64> = runs
         .iter()
-        .map(|run| work.json(&format!("{run}/result.json"))["test"]["metric"].as_f64().expect("a score"))
+        .map(|run| {
+            work.json(&format!("{run}/result.json"))["test"]["metric"].as_f64().expect("a score")
+        })
         .collect();
     let (mean, half) = (f64::midpoint(scores[0], scores[1]), (scores[0] - scores[1]).abs() / 2.0);
-    let close = |value: &Value, expected: f64| (value.as_f64().expect("a number") - expected).abs() < 1e-12;
+    let close =
+        |value: &Value, expected: f64| (value.as_f64().expect("a number") - expected).abs() < 1e-12;
     let report = |arguments: &[&str]| {
         let said = work.run(&[&["report"], &runs[..], arguments].concat());
         assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
@@ -488,7 +547,10 @@ fn a_report_sums_up_seeds_in_three_formats() {
     let csv = report(&["--format", "csv"]);
     let cells: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!((cells.len(), cells[0].len(), cells[1].len()), (2, 11, 11), "{csv}");
-    assert_eq!((cells[0][3], cells[1][3].parse()), ("mean", Ok(row["mean"].as_f64().expect("a number"))));
+    assert_eq!(
+        (cells[0][3], cells[1][3].parse()),
+        ("mean", Ok(row["mean"].as_f64().expect("a number")))
+    );
     // A run that is not finished is left out, and said so.
     work.write("runs/begun/recipe.toml", &work.read("runs/grid-quick-s0/recipe.toml"));
     let said = work.run(&["report", runs[0], "runs/begun", "--json"]);
@@ -502,23 +564,30 @@ fn a_report_sums_up_seeds_in_three_formats() {
 #[test]
 fn a_loss_that_is_not_finite_stops_training_and_names_the_step() {
     let work = Workplace::new();
-    let said = work.run(&train("grid-quick", &["train.epochs=3", "optim.lr=1e38"], &["--out", "run"]));
+    let said =
+        work.run(&train("grid-quick", &["train.epochs=3", "optim.lr=1e38"], &["--out", "run"]));
     assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
-    assert!(said.stderr.contains("error: step ") && said.stderr.contains("is not finite"), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("error: step ") && said.stderr.contains("is not finite"),
+        "{}",
+        said.stderr
+    );
     assert!(said.stderr.contains("hint: "), "{}", said.stderr);
 }
 
 #[test]
 fn ctrl_c_saves_and_says_how_to_go_on() {
     let work = Workplace::new();
-    let mut training = work.start(&train("grid-quick", &["train.epochs=100000"], &["--out", "run"]));
+    let mut training =
+        work.start(&train("grid-quick", &["train.epochs=100000"], &["--out", "run"]));
     work.wait_for_epochs("run", 2);
     training.interrupt();
     assert_eq!(training.exit_code(Duration::from_secs(20)), Some(130));
     let stderr = work.read("stderr");
     assert!(stderr.contains("go on with\n  graph-diffuser train --resume run\n"), "{stderr}");
     assert_eq!(work.read("stdout"), "");
-    let epochs = work.json("run/checkpoints/last/progress.json")["epoch"].as_u64().expect("a count");
+    let epochs =
+        work.json("run/checkpoints/last/progress.json")["epoch"].as_u64().expect("a count");
     assert!(epochs >= 2 && !work.path("run/result.json").exists());
     // It does go on, and the weights so far can be scored.
     assert_eq!(work.run(&["eval", "run"]).code, Some(0));
@@ -545,7 +614,8 @@ fn a_run_stopped_at_any_moment_ends_in_the_same_bits() {
     let settings = [&EVERYTHING[..], &["train.epochs=40"]].concat();
     work.train("grid-diffuser", &settings, &["--out", "whole", "--threads", "1"]);
     let resume = ["train", "--resume", "stopped"];
-    let mut training = work.start(&train("grid-diffuser", &settings, &["--out", "stopped", "--threads", "2"]));
+    let mut training =
+        work.start(&train("grid-diffuser", &settings, &["--out", "stopped", "--threads", "2"]));
     // The delays reach from the middle of a save to the middle of an epoch.
     for (epochs, delay_ms, kill) in [(2, 0, true), (5, 3, true), (9, 7, false), (13, 12, true)] {
         work.wait_for_epochs("stopped", epochs);
@@ -576,8 +646,14 @@ fn a_run_stopped_at_any_moment_ends_in_the_same_bits() {
 fn any_number_of_threads_gives_the_same_bits() {
     let work = Workplace::new();
     // Large enough that the work is in fact shared out.
-    let settings =
-        ["data.rows=8", "data.columns=[8,9]", "data.train=16", "model.width=32", "model.dropout=0.1", "train.epochs=2"];
+    let settings = [
+        "data.rows=8",
+        "data.columns=[8,9]",
+        "data.train=16",
+        "model.hidden_dim=32",
+        "model.dropout=0.1",
+        "train.epochs=2",
+    ];
     for threads in ["1", "2", "3"] {
         work.train("grid-diffuser", &settings, &["--threads", threads, "--out", threads]);
     }
@@ -648,7 +724,10 @@ fn table(work: &Workplace, sweep: &str) -> Value {
 
 /// Processes that `parent` started.
 fn children(parent: u32) -> Vec<String> {
-    let listed = Command::new("ps").args(["-A", "-o", "pid=,ppid="]).output().expect("`ps` is on every Unix");
+    let listed = Command::new("ps")
+        .args(["-A", "-o", "pid=,ppid="])
+        .output()
+        .expect("`ps` is on every Unix");
     let listed = String::from_utf8(listed.stdout).expect("numbers");
     let pairs = listed.lines().filter_map(|line| line.trim().split_once(' '));
     let parent = parent.to_string();
@@ -659,7 +738,8 @@ fn children(parent: u32) -> Vec<String> {
 fn a_sweep_killed_in_the_middle_and_started_again_gives_the_same_table() {
     let work = Workplace::new();
     let epochs = ["train.epochs=60"];
-    let search = ["--over", "optim.lr=5e-3,1e-3", "--seeds", "0..2", "--jobs", "2", "--threads", "2"];
+    let search =
+        ["--over", "optim.lr=5e-3,1e-3", "--seeds", "0..2", "--jobs", "2", "--threads", "2"];
     let whole = work.run(&sweep("whole", &epochs, &search));
     assert_eq!(whole.code, Some(0), "{}", whole.stderr);
     assert!(whole.stdout.contains("| grid-quick | optim.lr="), "{}", whole.stdout);
@@ -676,7 +756,12 @@ fn a_sweep_killed_in_the_middle_and_started_again_gives_the_same_table() {
     sweeping.kill();
     if !runs.is_empty() {
         // Some may have ended by themselves in the meantime.
-        let _ = Command::new("kill").arg("-KILL").args(&runs).stderr(Stdio::null()).status().expect("`kill`");
+        let _ = Command::new("kill")
+            .arg("-KILL")
+            .args(&runs)
+            .stderr(Stdio::null())
+            .status()
+            .expect("`kill`");
     }
     let report = work.run(&["report", "stopped", "--json"]);
     assert_eq!(report.code, Some(0), "{}", report.stderr);
@@ -696,12 +781,23 @@ fn a_sweep_killed_in_the_middle_and_started_again_gives_the_same_table() {
 #[test]
 fn a_run_that_fails_does_not_end_the_sweep() {
     let work = Workplace::new();
-    let arguments = sweep("sweep", &["train.epochs=2"], &["--over", "optim.lr=1e38,5e-3", "--seeds", "0..1", "--json"]);
+    let arguments = sweep(
+        "sweep",
+        &["train.epochs=2"],
+        &["--over", "optim.lr=1e38,5e-3", "--seeds", "0..1", "--json"],
+    );
     for session in 1..=2 {
         let said = work.run(&arguments);
         assert_eq!(said.code, Some(1), "{}", said.stderr);
-        assert!(said.stderr.contains("grid-quick--optim.lr=1e38-s0: failed\n  error: step "), "{}", said.stderr);
-        assert!(said.stderr.contains("1 run failed; try again with\n  graph-diffuser sweep --resume sweep"));
+        assert!(
+            said.stderr.contains("grid-quick--optim.lr=1e38-s0: failed\n  error: step "),
+            "{}",
+            said.stderr
+        );
+        assert!(
+            said.stderr
+                .contains("1 run failed; try again with\n  graph-diffuser sweep --resume sweep")
+        );
         // The second session tries again what failed, and nothing else.
         let lines: Vec<Value> = said.stdout.lines().map(json).collect();
         assert_eq!(lines.len(), if session == 1 { 2 } else { 1 }, "{}", said.stdout);
@@ -721,7 +817,8 @@ fn a_run_that_fails_does_not_end_the_sweep() {
 #[test]
 fn ctrl_c_stops_a_sweep_and_its_runs_save() {
     let work = Workplace::new();
-    let mut sweeping = work.start(&sweep("sweep", &["train.epochs=100000"], &["--seeds", "0..3", "--jobs", "2"]));
+    let mut sweeping =
+        work.start(&sweep("sweep", &["train.epochs=100000"], &["--seeds", "0..3", "--jobs", "2"]));
     for seed in [0, 1] {
         work.wait_for_epochs(&format!("sweep/runs/grid-quick-s{seed}"), 2);
     }
@@ -733,7 +830,9 @@ fn ctrl_c_stops_a_sweep_and_its_runs_save() {
     assert_eq!(sweeping.exit_code(Duration::from_secs(30)), Some(130));
     let stderr = work.read("stderr");
     assert!(
-        stderr.contains("stopped with 3 runs to go; go on with\n  graph-diffuser sweep --resume sweep\n"),
+        stderr.contains(
+            "stopped with 3 runs to go; go on with\n  graph-diffuser sweep --resume sweep\n"
+        ),
         "{stderr}"
     );
     for seed in [0, 1] {
@@ -765,7 +864,10 @@ fn a_report_of_a_sweep_comes_in_four_formats_and_with_curves() {
     let run = "sweep/runs/grid-quick-s0";
     let written = work.run(&["report", run, "--out", "elsewhere"]);
     assert_eq!(written.code, Some(0), "{}", written.stderr);
-    assert!(work.path("elsewhere/curves/grid-quick.svg").exists() && work.path("elsewhere/report.html").exists());
+    assert!(
+        work.path("elsewhere/curves/grid-quick.svg").exists()
+            && work.path("elsewhere/report.html").exists()
+    );
     assert_eq!(work.run(&["report", run, "--out", run]).code, Some(2));
     // What a user deleted is missing, is said to be, and is run again.
     fs::rename(work.path(run), work.path("moved")).expect("moved");
@@ -794,8 +896,14 @@ fn every_mistake_with_a_sweep_is_answered_with_a_hint() {
         ("unknown_recipe", &["sweep", "grid-quick", "grid-difuser", "--seeds", "0..2"]),
         ("twice", &["sweep", "grid-quick", "grid-quick", "--seeds", "0..2"]),
         ("malformed_over", &["sweep", "grid-quick", "--over", "optim.lr=[1", "--seeds", "0..2"]),
-        ("misspelt_key", &["sweep", "grid-quick", "--over", "optim.rl=1e-3,1e-4", "--seeds", "0..2"]),
-        ("unsound_value", &["sweep", "grid-quick", "--over", "optim.lr=1e-3,-1", "--seeds", "0..2"]),
+        (
+            "misspelt_key",
+            &["sweep", "grid-quick", "--over", "optim.rl=1e-3,1e-4", "--seeds", "0..2"],
+        ),
+        (
+            "unsound_value",
+            &["sweep", "grid-quick", "--over", "optim.lr=1e-3,-1", "--seeds", "0..2"],
+        ),
         ("over_seeds", &["sweep", "grid-quick", "--over", "seed=1,2", "--seeds", "0..2"]),
         ("taken", &["sweep", "grid-quick", "--seeds", "0..2", "--out", "plain"]),
         ("other_plan", &["sweep", "grid-quick", "--seeds", "0..2", "--out", "made"]),
@@ -827,7 +935,14 @@ fn a_grid_run_is_explained_as_picture_and_as_numbers() {
     let said = explain(&["--graph", "1", "--node", "2", "-o", "picture.svg"]);
     assert!(said.ends_with("wrote picture.svg\n"), "{said}");
     let svg = work.read("picture.svg");
-    for text in ["Graph", "Position", "× Content", "= Attention", "Node 2: predicted", "the node that attends"] {
+    for text in [
+        "Graph",
+        "Position",
+        "× Content",
+        "= Attention",
+        "Node 2: predicted",
+        "the node that attends",
+    ] {
         assert!(svg.contains(text), "{text} is not in the picture");
     }
     explain(&["--graph", "1", "--node", "2", "--layer", "0", "--head", "1", "-o", "picture.png"]);
@@ -840,7 +955,10 @@ fn a_grid_run_is_explained_as_picture_and_as_numbers() {
     assert_eq!((&said["graph"], &said["rows"]), (&trace["graph"]["number"], &trace["rows"]));
     let nodes = trace["graph"]["nodes"].as_u64().expect("a number") as usize;
     let rows = |value: &Value| value.as_array().expect("rows").len();
-    assert_eq!((rows(&trace["rows"]), rows(&trace["walks"]), rows(&trace["layers"])), (nodes, nodes, 3));
+    assert_eq!(
+        (rows(&trace["rows"]), rows(&trace["walks"]), rows(&trace["layers"])),
+        (nodes, nodes, 3)
+    );
     for layer in trace["layers"].as_array().expect("layers") {
         for row in layer["mean"]["attention"].as_array().expect("rows") {
             let sum: f64 = row.as_array().expect("weights").iter().filter_map(Value::as_f64).sum();
@@ -855,11 +973,16 @@ fn a_grid_run_is_explained_as_picture_and_as_numbers() {
     assert_eq!(checked, explain(&["--check", "--graphs", "3", "--json", "--threads", "1"]));
     let checked = json(&checked);
     assert_eq!(checked["graphs"], 3);
-    assert!(checked["deletion"]["attended"]["mean"].as_f64().is_some_and(f64::is_finite), "{checked}");
+    assert!(
+        checked["deletion"]["attended"]["mean"].as_f64().is_some_and(f64::is_finite),
+        "{checked}"
+    );
     assert_eq!(rows(&checked["grid"]["layers"]), 3 * 5);
     let table = explain(&["--check", "--graphs", "3"]);
     assert!(
-        table.contains("as many at random") && table.contains("layer 2 mean") && table.contains("chance"),
+        table.contains("as many at random")
+            && table.contains("layer 2 mean")
+            && table.contains("chance"),
         "{table}"
     );
 }
@@ -871,9 +994,11 @@ fn the_trained_grid_model_inside_the_program_scores_what_its_card_says_and_expla
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     let said = json(&said.stdout);
     let run = PathBuf::from(said["run"].as_str().expect("a path"));
-    let card: Value = serde_json::from_slice(&fs::read(run.join("result.json")).expect("a card")).expect("JSON");
+    let card: Value =
+        serde_json::from_slice(&fs::read(run.join("result.json")).expect("a card")).expect("JSON");
     // To the bit on the machine it was trained on; elsewhere another instruction set may round otherwise.
-    let [value, expected] = [&said["value"], &card["test"]["metric"]].map(|score| score.as_f64().expect("a number"));
+    let [value, expected] =
+        [&said["value"], &card["test"]["metric"]].map(|score| score.as_f64().expect("a number"));
     assert!((value - expected).abs() < 1e-4 && value > 0.99, "{value} is not {expected}");
     let said = work.run(&["explain", "--pretrained", "grid", "--node", "32", "-o", "picture.svg"]);
     assert_eq!(said.code, Some(0), "{}", said.stderr);
@@ -887,13 +1012,22 @@ fn the_trained_grid_model_inside_the_program_scores_what_its_card_says_and_expla
 fn a_molecule_that_was_typed_is_explained_without_a_dataset() {
     let work = Workplace::new();
     let explain = |arguments: &[&str]| {
-        work.run(&[&["explain", "--pretrained", "zinc", "--smiles", "CC(=O)Nc1ccc(O)cc1"], arguments].concat())
+        work.run(
+            &[&["explain", "--pretrained", "zinc", "--smiles", "CC(=O)Nc1ccc(O)cc1"], arguments]
+                .concat(),
+        )
     };
     let said = explain(&["-o", "trace.json", "--json"]);
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
     let (said, trace) = (json(&said.stdout), work.json("trace.json"));
-    assert!(said["graph"].is_null() && trace["graph"]["number"].is_null(), "it is of no dataset: {said}");
-    assert_eq!((&trace["graph"]["nodes"], &trace["outcome"]["targets"]), (&11.into(), &serde_json::json!([null])));
+    assert!(
+        said["graph"].is_null() && trace["graph"]["number"].is_null(),
+        "it is of no dataset: {said}"
+    );
+    assert_eq!(
+        (&trace["graph"]["nodes"], &trace["outcome"]["targets"]),
+        (&11.into(), &serde_json::json!([null]))
+    );
     let said = explain(&["-o", "picture.svg"]);
     assert!(
         said.stdout.starts_with("the molecule: constrained solubility: predicted ")
@@ -902,7 +1036,10 @@ fn a_molecule_that_was_typed_is_explained_without_a_dataset() {
         said.stdout
     );
     assert!(work.read("picture.svg").contains("the molecule"));
-    assert_text("mistake_explain_node_of_a_molecule", &transcript(&explain(&["--node", "11", "-o", "x.svg"])));
+    assert_text(
+        "mistake_explain_node_of_a_molecule",
+        &transcript(&explain(&["--node", "11", "-o", "x.svg"])),
+    );
     for (name, model, smiles) in [("no_molecule", "zinc", "C1CC"), ("no_molecules", "grid", "CC")] {
         let said = work.run(&["explain", "--pretrained", model, "--smiles", smiles, "-o", "x.svg"]);
         assert_eq!(said.code, Some(2), "{name}: {}", said.stderr);
@@ -918,11 +1055,21 @@ fn any_graph_of_the_users_own_is_explained() {
     let graph = |ring: usize| {
         let mut edges: Vec<[usize; 2]> = (0..ring).map(|node| [node, (node + 1) % ring]).collect();
         edges.push([0, ring]);
-        let kinds: Vec<&str> = (0..=ring).map(|node| if node == ring { "\"tail\"" } else { "\"ring\"" }).collect();
-        format!("{{\"edges\": {edges:?}, \"node_features\": [{}], \"target\": {}.5}}\n", kinds.join(", "), ring + 1)
+        let kinds: Vec<&str> =
+            (0..=ring).map(|node| if node == ring { "\"tail\"" } else { "\"ring\"" }).collect();
+        format!(
+            "{{\"edges\": {edges:?}, \"node_features\": [{}], \"target\": {}.5}}\n",
+            kinds.join(", "),
+            ring + 1
+        )
     };
     work.write("graphs.jsonl", &(0..20).map(|number| graph(4 + number % 5)).collect::<String>());
-    let settings = ["data.path=graphs.jsonl", "train.epochs=2", "model.width=8", "optim.schedule.warmup_epochs=0"];
+    let settings = [
+        "data.path=graphs.jsonl",
+        "train.epochs=2",
+        "model.hidden_dim=8",
+        "optim.schedule.warmup_epochs=0",
+    ];
     let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
     let trained = work.run(&[&["train", "graphs", "--out", "run"], &settings[..]].concat());
     assert_eq!(trained.code, Some(0), "{}", trained.stderr);

@@ -18,14 +18,14 @@ use program::{Said, transcript};
 
 /// A model so small that an epoch takes milliseconds.
 const TINY: [&str; 8] = [
-    "model.width=8",
+    "model.hidden_dim=8",
     "model.layers=1",
-    "model.virtual_edges.steps=3",
+    "model.virtual_edges.num_steps=3",
     "model.dropout=0.0",
     "optim.schedule.kind=constant",
     "train.epochs=2",
-    "train.batch.graphs=8",
-    "train.statistics_batches=2",
+    "train.batch_size=8",
+    "train.bn_recalibration_batches=2",
 ];
 
 /// An empty directory to run the program in, with data and cache of its own.
@@ -56,7 +56,9 @@ impl Workplace {
         command.env("COLUMNS", "100").env("RUST_BACKTRACE", "0").env("NO_COLOR", "1");
         command.env("GRAPH_DIFFUSER_CACHE", self.path("cache")).env_remove("GRAPH_DIFFUSER_DATA");
         // Nothing listens there: no test reaches the network.
-        for proxy in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"] {
+        for proxy in
+            ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"]
+        {
             command.env(proxy, "http://127.0.0.1:9");
         }
         command.env_remove("NO_PROXY").env_remove("no_proxy");
@@ -78,8 +80,12 @@ impl Workplace {
     #[track_caller]
     fn train(&self, recipe: &str, path: &str, settings: &[&str]) {
         let path = format!("data.path={path}");
-        let settings: Vec<&str> =
-            TINY.iter().chain(settings).chain([&path.as_str()]).flat_map(|setting| ["--set", *setting]).collect();
+        let settings: Vec<&str> = TINY
+            .iter()
+            .chain(settings)
+            .chain([&path.as_str()])
+            .flat_map(|setting| ["--set", *setting])
+            .collect();
         self.done(&[&["train", recipe, "--out", "run"], &settings[..]].concat());
     }
 
@@ -95,8 +101,9 @@ impl Workplace {
 
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.0.path()).expect("a directory");
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort_unstable();
         names
     }
@@ -186,9 +193,13 @@ fn rows_come_back_as_they_are_with_a_prediction_behind_each() {
     let said = work.done(&["predict", "run", "--input", "new.csv", "--output", "out.csv"]);
     assert_text("predict", &transcript(&said));
     let out = work.read("out.csv");
-    let mut rest = out.strip_prefix("note,SMILES,x,size_pred\r\n").unwrap_or_else(|| panic!("{out}"));
+    let mut rest =
+        out.strip_prefix("note,SMILES,x,size_pred\r\n").unwrap_or_else(|| panic!("{out}"));
     for row in rows {
-        rest = rest.strip_prefix(row).and_then(|rest| rest.strip_prefix(',')).unwrap_or_else(|| panic!("{row}: {out}"));
+        rest = rest
+            .strip_prefix(row)
+            .and_then(|rest| rest.strip_prefix(','))
+            .unwrap_or_else(|| panic!("{row}: {out}"));
         let (cell, others) = rest.split_once("\r\n").expect("a line ends");
         assert!(cell.parse::<f32>().is_ok_and(f32::is_finite), "{cell}");
         rest = others;
@@ -208,18 +219,27 @@ fn a_file_of_many_chunks_keeps_its_order_and_says_what_eval_says() {
         let _ = writeln!(table, "{number},{}", SMILES[number % SMILES.len()]);
     }
     work.write("new.csv", &table);
-    let said = work.done(&["predict", "run", "--input", "new.csv", "--output", "out.csv", "--json"]);
+    let said =
+        work.done(&["predict", "run", "--input", "new.csv", "--output", "out.csv", "--json"]);
     let summary = json(&said.stdout);
-    assert_eq!((&summary["rows"], &summary["predicted"], &summary["invalid"]), (&5000.into(), &5000.into(), &0.into()));
+    assert_eq!(
+        (&summary["rows"], &summary["predicted"], &summary["invalid"]),
+        (&5000.into(), &5000.into(), &0.into())
+    );
     let out = work.read("out.csv");
     let rows: Vec<Vec<&str>> = out.lines().skip(1).map(|line| line.split(',').collect()).collect();
     assert_eq!(rows.len(), 5000);
     for (number, row) in rows.iter().enumerate() {
         assert_eq!(row[..2], [number.to_string().as_str(), SMILES[number % SMILES.len()]]);
-        assert_eq!(row[2], rows[number % SMILES.len()][2], "a molecule has one prediction, wherever it stands");
+        assert_eq!(
+            row[2],
+            rows[number % SMILES.len()][2],
+            "a molecule has one prediction, wherever it stands"
+        );
     }
     // The error over the rows that evaluation looks at, by hand.
-    let predicted = |smiles: &str| rows[SMILES.iter().position(|other| *other == smiles).expect("known")][2];
+    let predicted =
+        |smiles: &str| rows[SMILES.iter().position(|other| *other == smiles).expect("known")][2];
     let mut tested = String::from("smiles,size,split\n");
     for (number, smiles) in SMILES.iter().enumerate() {
         let part = ["train", "valid", "test"][number % 3];
@@ -230,7 +250,9 @@ fn a_file_of_many_chunks_keeps_its_order_and_says_what_eval_says() {
         .iter()
         .skip(2)
         .step_by(3)
-        .map(|smiles| (predicted(smiles).parse::<f64>().expect("a number") - smiles.len() as f64 / 4.0).abs())
+        .map(|smiles| {
+            (predicted(smiles).parse::<f64>().expect("a number") - smiles.len() as f64 / 4.0).abs()
+        })
         .collect();
     let evaluated = json(&work.done(&["eval", "run", "--json"]).stdout);
     let mae = errors.iter().sum::<f64>() / errors.len() as f64;
@@ -244,7 +266,9 @@ fn bad_rows_fail_are_skipped_or_left_blank() {
     work.molecules();
     work.write("new.csv", "smiles,x\nCCO,1\nC1CC,2\nCCN,3\nCCC\nCCCC,5\n");
     let predict = |arguments: &[&str]| {
-        work.run(&[&["predict", "run", "--input", "new.csv", "--output", "out.csv"], arguments].concat())
+        work.run(
+            &[&["predict", "run", "--input", "new.csv", "--output", "out.csv"], arguments].concat(),
+        )
     };
     let before = work.names();
     assert_text("mistake_predict_invalid", &transcript(&predict(&[])));
@@ -255,15 +279,26 @@ fn bad_rows_fail_are_skipped_or_left_blank() {
     };
     let row = |row: &str, blank| (row.to_owned(), blank);
     assert_text("predict_skip", &transcript(&predict(&["--on-invalid", "skip"])));
-    assert_eq!(kept(&work.read("out.csv")), [row("CCO,1", false), row("CCN,3", false), row("CCCC,5", false)]);
+    assert_eq!(
+        kept(&work.read("out.csv")),
+        [row("CCO,1", false), row("CCN,3", false), row("CCCC,5", false)]
+    );
     assert_text("mistake_predict_output_exists", &transcript(&predict(&["--on-invalid", "blank"])));
     assert_text("predict_blank", &transcript(&predict(&["--on-invalid", "blank", "--force"])));
-    let expected =
-        [row("CCO,1", false), row("C1CC,2", true), row("CCN,3", false), row(",", true), row("CCCC,5", false)];
+    let expected = [
+        row("CCO,1", false),
+        row("C1CC,2", true),
+        row("CCN,3", false),
+        row(",", true),
+        row("CCCC,5", false),
+    ];
     assert_eq!(kept(&work.read("out.csv")), expected);
     // A quote that never closes has swallowed the rest: no row to skip.
     work.write("new.csv", "smiles,x\nCCO,1\n\"CCN,2\nCCC,3\n");
-    assert_text("mistake_predict_open_quote", &transcript(&predict(&["--on-invalid", "skip", "--force"])));
+    assert_text(
+        "mistake_predict_open_quote",
+        &transcript(&predict(&["--on-invalid", "skip", "--force"])),
+    );
 }
 
 #[test]
@@ -276,8 +311,10 @@ fn graphs_come_back_with_class_names() {
         } else {
             (r#"["a", "b", "b"]"#, "[[0, 1], [1, 2], [2, 0]]", "ring")
         };
-        let _ =
-            writeln!(lines, r#"{{"id": {number}, "node_features": {nodes}, "edges": {edges}, "target": "{class}"}}"#);
+        let _ = writeln!(
+            lines,
+            r#"{{"id": {number}, "node_features": {nodes}, "edges": {edges}, "target": "{class}"}}"#
+        );
     }
     work.write("mine.jsonl", &lines);
     assert_text("data_check_graphs", &transcript(&work.done(&["data", "check", "mine.jsonl"])));
@@ -295,7 +332,8 @@ fn graphs_come_back_with_class_names() {
         let class = line["prediction"]["class"].as_str().expect("a name");
         let shares = &line["prediction"]["probabilities"];
         assert_eq!(line["prediction"]["class_prob"], shares[class]);
-        let sum = shares["path"].as_f64().expect("a share") + shares["ring"].as_f64().expect("a share");
+        let sum =
+            shares["path"].as_f64().expect("a share") + shares["ring"].as_f64().expect("a share");
         assert!((sum - 1.0).abs() < 1e-5);
     }
     // A category that was never met, an edge into nothing and a line that is no JSON.
@@ -303,10 +341,22 @@ fn graphs_come_back_with_class_names() {
     work.write("bad.jsonl", &format!("{first}\n{bad}\n{{oops\n"));
     let said = work.run(&["predict", "run", "--input", "bad.jsonl", "--output", "bad.out"]);
     assert_text("mistake_predict_unknown_category", &transcript(&said));
-    work.done(&["predict", "run", "--input", "bad.jsonl", "--output", "bad.out", "--on-invalid", "blank"]);
+    work.done(&[
+        "predict",
+        "run",
+        "--input",
+        "bad.jsonl",
+        "--output",
+        "bad.out",
+        "--on-invalid",
+        "blank",
+    ]);
     let out = work.read("bad.out");
     let out: Vec<&str> = out.lines().collect();
-    assert_eq!(out[1..], [r#"{"node_features": ["a", "c"], "prediction": null}"#, r#"{"line":3,"prediction":null}"#]);
+    assert_eq!(
+        out[1..],
+        [r#"{"node_features": ["a", "c"], "prediction": null}"#, r#"{"line":3,"prediction":null}"#]
+    );
 }
 
 #[test]
@@ -317,14 +367,26 @@ fn every_mistake_is_answered_with_a_hint() {
     work.write("columns.csv", "structure,x\nCCO,1\n");
     work.write("headless.csv", "CCO,1\nCCN,2\n");
     let mistakes: [(&str, &[&str]); 11] = [
-        ("predict_graphs_of_molecules", &["predict", "run", "--input", "graphs.jsonl", "--output", "out"]),
+        (
+            "predict_graphs_of_molecules",
+            &["predict", "run", "--input", "graphs.jsonl", "--output", "out"],
+        ),
         ("predict_wrong_column", &["predict", "run", "--input", "columns.csv", "--output", "out"]),
-        ("predict_no_column", &["predict", "run", "--input", "columns.csv", "--output", "out", "--smiles", "smile"]),
+        (
+            "predict_no_column",
+            &["predict", "run", "--input", "columns.csv", "--output", "out", "--smiles", "smile"],
+        ),
         ("predict_no_header", &["predict", "run", "--input", "headless.csv", "--output", "out"]),
         ("predict_no_input", &["predict", "run", "--input", "none.csv", "--output", "out"]),
         ("predict_no_run", &["predict", "runs/none", "--input", "mine.csv", "--output", "out"]),
-        ("predict_json_twice", &["predict", "run", "--input", "mine.csv", "--output", "-", "--json"]),
-        ("predict_compressed", &["predict", "run", "--input", "mine.csv", "--output", "out.csv.gz"]),
+        (
+            "predict_json_twice",
+            &["predict", "run", "--input", "mine.csv", "--output", "-", "--json"],
+        ),
+        (
+            "predict_compressed",
+            &["predict", "run", "--input", "mine.csv", "--output", "out.csv.gz"],
+        ),
         ("export_format", &["export", "run", "--input", "mine.csv", "--output", "out.txt"]),
         ("data_show_no_graph", &["data", "show", "mine.csv", "--graph", "30"]),
         ("data_fetch_unknown", &["data", "fetch", "peptide-func"]),
@@ -337,7 +399,17 @@ fn every_mistake_is_answered_with_a_hint() {
     }
     assert!(!work.path("out").exists(), "a mistake wrote something");
     assert!(
-        work.done(&["predict", "run", "--input", "columns.csv", "--output", "out.csv", "--smiles", "structure"]).code
+        work.done(&[
+            "predict",
+            "run",
+            "--input",
+            "columns.csv",
+            "--output",
+            "out.csv",
+            "--smiles",
+            "structure"
+        ])
+        .code
             == Some(0)
     );
     fs::remove_file(work.path("run/schema.json")).expect("a run has a schema");
@@ -353,10 +425,12 @@ fn a_prediction_that_is_killed_leaves_no_output() {
     work.molecules();
     let table: Vec<&str> = (0..200_000).map(|row| SMILES[row % SMILES.len()]).collect();
     work.write("new.csv", &format!("smiles\n{}\n", table.join("\n")));
-    let mut command = work.command(&["predict", "run", "--input", "new.csv", "--output", "out.csv"]);
+    let mut command =
+        work.command(&["predict", "run", "--input", "new.csv", "--output", "out.csv"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    let begun =
-        |name: &String| name.starts_with(".out.csv.") && fs::metadata(work.path(name)).is_ok_and(|m| m.len() > 0);
+    let begun = |name: &String| {
+        name.starts_with(".out.csv.") && fs::metadata(work.path(name)).is_ok_and(|m| m.len() > 0)
+    };
     let start = Instant::now();
     while !work.names().iter().any(begun) {
         assert!(start.elapsed() < Duration::from_mins(1), "nothing was ever written");
@@ -374,14 +448,21 @@ fn vectors_go_to_npy_and_to_tables() {
     let work = Workplace::new();
     work.molecules();
     work.write("new.csv", "smiles\nCCO\nnope\nCC\n");
-    let export = |arguments: &[&str]| work.run(&[&["export", "run", "--input", "new.csv"], arguments].concat());
+    let export = |arguments: &[&str]| {
+        work.run(&[&["export", "run", "--input", "new.csv"], arguments].concat())
+    };
     assert_text("export", &transcript(&export(&["--output", "v.npy", "--on-invalid", "blank"])));
     let bytes = fs::read(work.path("v.npy")).expect("written");
     assert!(bytes.starts_with(b"\x93NUMPY\x01\x00"));
     let start = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
-    assert!(start.is_multiple_of(64) && String::from_utf8_lossy(&bytes[10..start]).contains("'shape': (3, 8)"));
-    let numbers: Vec<f32> =
-        bytes[start..].chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().expect("four bytes"))).collect();
+    assert!(
+        start.is_multiple_of(64)
+            && String::from_utf8_lossy(&bytes[10..start]).contains("'shape': (3, 8)")
+    );
+    let numbers: Vec<f32> = bytes[start..]
+        .chunks_exact(4)
+        .map(|word| f32::from_le_bytes(word.try_into().expect("four bytes")))
+        .collect();
     assert_eq!(numbers.len(), 24);
     assert!(numbers[8..16].iter().all(|number| number.is_nan()));
     assert_eq!(export(&["--output", "v.csv", "--on-invalid", "skip"]).code, Some(0));
@@ -403,7 +484,10 @@ fn vectors_go_to_npy_and_to_tables() {
 #[test]
 fn check_finds_every_problem_of_a_table() {
     let work = Workplace::new();
-    work.write("mine.csv", "smiles,y,split\nCCO,1.5,train\nC1CC,2,train\nCC,abc,valid\nCCC,1,tset\nCCN,2\n");
+    work.write(
+        "mine.csv",
+        "smiles,y,split\nCCO,1.5,train\nC1CC,2,train\nCC,abc,valid\nCCC,1,tset\nCCN,2\n",
+    );
     let said = work.run(&["data", "check", "mine.csv", "--target", "y"]);
     assert_text("data_check_table", &transcript(&said));
     let said = work.run(&["data", "check", "mine.csv", "--target", "y", "--json"]);
@@ -431,7 +515,10 @@ fn show_sums_up_a_dataset_and_draws_a_graph() {
     let said = work.done(&["data", "show", "mine.jsonl", "--graph", "0", "-o", "graph.svg"]);
     assert_text("data_show_graph", &transcript(&said));
     let svg = work.read("graph.svg");
-    assert!(svg.starts_with("<svg") && svg.matches("<circle").count() == 2 && svg.contains(">O<"), "{svg}");
+    assert!(
+        svg.starts_with("<svg") && svg.matches("<circle").count() == 2 && svg.contains(">O<"),
+        "{svg}"
+    );
     let shown = json(&work.done(&["data", "show", "mine.jsonl", "--graph", "0", "--json"]).stdout);
     assert_eq!(shown["node_features"], json(r#"[["C"], ["O"]]"#));
     let set = ["data.rows=2", "data.columns=[2]", "data.train=4", "data.valid=1", "data.test=1"];
@@ -458,7 +545,10 @@ fn datasets_are_listed_and_fetched_or_it_is_said_what_to_do() {
 #[test]
 fn the_trained_zinc_model_inside_the_program_predicts_molecules() {
     let work = Workplace::new();
-    work.write("mine.csv", "name,smiles\naspirin,CC(=O)Oc1ccccc1C(=O)O\nnaphthalene,c1ccc2ccccc2c1\nnone,notasmiles\n");
+    work.write(
+        "mine.csv",
+        "name,smiles\naspirin,CC(=O)Oc1ccccc1C(=O)O\nnaphthalene,c1ccc2ccccc2c1\nnone,notasmiles\n",
+    );
     let predict = ["predict", "--pretrained", "zinc", "--input", "mine.csv", "--output", "out.csv"];
     work.done(&[&predict[..], &["--on-invalid", "blank"]].concat());
     let out = work.read("out.csv");

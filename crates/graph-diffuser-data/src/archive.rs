@@ -113,7 +113,9 @@ impl ArchiveError {
             | Self::Encrypted { .. }
             | Self::Duplicate { .. }
             | Self::TooManyEntries { .. }
-            | Self::TooLarge { .. } => Some("this is not the published archive; do not trust its source".into()),
+            | Self::TooLarge { .. } => {
+                Some("this is not the published archive; do not trust its source".into())
+            }
             Self::Io { .. } => None,
         }
     }
@@ -134,14 +136,19 @@ pub fn unpack(archive: &Path, target: &Path, limits: &Limits) -> Result<(), Arch
     }
 }
 
-fn into_new(target: &Path, fill: impl FnOnce(&Path) -> Result<(), ArchiveError>) -> Result<(), ArchiveError> {
+fn into_new(
+    target: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), ArchiveError>,
+) -> Result<(), ArchiveError> {
     if target.symlink_metadata().is_ok() {
         return Err(ArchiveError::TargetExists { path: target.into() });
     }
     let failed = |source| ArchiveError::Io { path: target.into(), source };
-    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent =
+        target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(failed)?;
-    let beside = tempfile::Builder::new().prefix(".unpacking-").tempdir_in(parent).map_err(failed)?;
+    let beside =
+        tempfile::Builder::new().prefix(".unpacking-").tempdir_in(parent).map_err(failed)?;
     // A directory inside, because the temporary one itself can be read by its owner alone.
     let directory = beside.path().join("content");
     fs::create_dir(&directory).map_err(failed)?;
@@ -150,8 +157,10 @@ fn into_new(target: &Path, fill: impl FnOnce(&Path) -> Result<(), ArchiveError>)
 }
 
 fn unzip(path: &Path, directory: &Path, limits: &Limits) -> Result<(), ArchiveError> {
-    let damaged =
-        |error: zip::result::ZipError| ArchiveError::Damaged { path: path.into(), message: error.to_string() };
+    let damaged = |error: zip::result::ZipError| ArchiveError::Damaged {
+        path: path.into(),
+        message: error.to_string(),
+    };
     let io = |source| ArchiveError::Io { path: path.into(), source };
     let mut file = File::open(path).map_err(io)?;
     let announced = announced_entries(&mut file).map_err(io)?;
@@ -168,13 +177,16 @@ fn unzip(path: &Path, directory: &Path, limits: &Limits) -> Result<(), ArchiveEr
         let name = archive.name_for_index(number).unwrap_or_default().to_owned();
         let mut entry = match archive.by_index(number) {
             Ok(entry) => entry,
-            Err(zip::result::ZipError::UnsupportedArchive(zip::result::ZipError::PASSWORD_REQUIRED)) => {
+            Err(zip::result::ZipError::UnsupportedArchive(
+                zip::result::ZipError::PASSWORD_REQUIRED,
+            )) => {
                 return Err(ArchiveError::Encrypted { name });
             }
             Err(error) => return Err(damaged(error)),
         };
         const KIND: u32 = 0o170_000;
-        let plain = entry.unix_mode().is_none_or(|mode| matches!(mode & KIND, 0 | 0o100_000 | 0o040_000));
+        let plain =
+            entry.unix_mode().is_none_or(|mode| matches!(mode & KIND, 0 | 0o100_000 | 0o040_000));
         if !plain || entry.is_symlink() {
             return Err(ArchiveError::NotAFile { name });
         }
@@ -194,11 +206,14 @@ fn announced_entries(file: &mut File) -> io::Result<Option<usize>> {
     file.seek(SeekFrom::Start(0))?;
     let place = tail.windows(4).rposition(|window| window == b"PK\x05\x06");
     let count = place.and_then(|place| tail.get(place + 10..place + 12));
-    Ok(count.map(|bytes| usize::from(u16::from_le_bytes([bytes[0], bytes[1]]))).filter(|&count| count != 0xffff))
+    Ok(count
+        .map(|bytes| usize::from(u16::from_le_bytes([bytes[0], bytes[1]])))
+        .filter(|&count| count != 0xffff))
 }
 
 fn untar(path: &Path, directory: &Path, limits: &Limits) -> Result<(), ArchiveError> {
-    let damaged = |error: io::Error| ArchiveError::Damaged { path: path.into(), message: error.to_string() };
+    let damaged =
+        |error: io::Error| ArchiveError::Damaged { path: path.into(), message: error.to_string() };
     let io = |source| ArchiveError::Io { path: path.into(), source };
     let file = File::open(path).map_err(io)?;
     let mut unpacked = Unpacked::new(path, directory, limits, file.metadata().map_err(io)?.len());
@@ -211,8 +226,10 @@ fn untar(path: &Path, directory: &Path, limits: &Limits) -> Result<(), ArchiveEr
         if number >= limits.entries {
             return Err(ArchiveError::TooManyEntries { limit: limits.entries });
         }
-        let name = String::from_utf8(entry.path_bytes().into_owned()).map_err(|error| ArchiveError::UnsafeName {
-            name: String::from_utf8_lossy(error.as_bytes()).into_owned(),
+        let name = String::from_utf8(entry.path_bytes().into_owned()).map_err(|error| {
+            ArchiveError::UnsafeName {
+                name: String::from_utf8_lossy(error.as_bytes()).into_owned(),
+            }
         })?;
         match entry.header().entry_type() {
             tar::EntryType::Regular => unpacked.add(&name, Kind::File, &mut entry)?,
@@ -224,7 +241,11 @@ fn untar(path: &Path, directory: &Path, limits: &Limits) -> Result<(), ArchiveEr
     // To the end of the stream, where its checksum is.
     let mut content = archive.into_inner();
     io::copy(&mut content, &mut io::sink()).map_err(damaged)?;
-    if content.limit() == 0 { Err(ArchiveError::TooLarge { limit: unpacked.most() }) } else { Ok(()) }
+    if content.limit() == 0 {
+        Err(ArchiveError::TooLarge { limit: unpacked.most() })
+    } else {
+        Ok(())
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -244,7 +265,8 @@ struct Unpacked<'a> {
 
 impl<'a> Unpacked<'a> {
     fn new(archive: &'a Path, directory: &'a Path, limits: &Limits, archive_bytes: u64) -> Self {
-        let most = limits.bytes.min(archive_bytes.saturating_mul(limits.ratio).saturating_add(1 << 20));
+        let most =
+            limits.bytes.min(archive_bytes.saturating_mul(limits.ratio).saturating_add(1 << 20));
         Self { archive, directory, names: HashSet::new(), written: 0, most }
     }
 
@@ -253,13 +275,14 @@ impl<'a> Unpacked<'a> {
     }
 
     fn add(&mut self, name: &str, kind: Kind, content: &mut impl Read) -> Result<(), ArchiveError> {
-        let inside = safe_path(name).ok_or_else(|| ArchiveError::UnsafeName { name: name.into() })?;
+        let inside =
+            safe_path(name).ok_or_else(|| ArchiveError::UnsafeName { name: name.into() })?;
         let path = self.directory.join(&inside);
         let failed = |source: io::Error| match source.kind() {
             // A file where another entry needs a directory, or the other way round.
-            io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
-                ArchiveError::Duplicate { name: name.into() }
-            }
+            io::ErrorKind::AlreadyExists
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory => ArchiveError::Duplicate { name: name.into() },
             _ => ArchiveError::Io { path: path.clone(), source },
         };
         if kind == Kind::Directory {
@@ -274,7 +297,8 @@ impl<'a> Unpacked<'a> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(failed)?;
         }
-        let mut file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(failed)?;
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).open(&path).map_err(failed)?;
         let mut buffer = vec![0; 1 << 16];
         loop {
             let read = content.read(&mut buffer).map_err(|error| ArchiveError::Damaged {

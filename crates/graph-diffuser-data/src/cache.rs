@@ -9,7 +9,7 @@
 //!
 //! A file is written under another name and takes its own only when it is complete and on disk. Opening checks all
 //! of it, records too, so a graph that is asked for later is there. Whatever is not exactly right is a
-//! [`CacheFault`], and [`open_or_build`] then makes the file anew.
+//! [`CacheError`], and [`open_or_build`] then makes the file anew.
 
 mod key;
 pub(crate) mod record;
@@ -28,9 +28,9 @@ pub use key::CacheKey;
 pub use writer::CacheWriter;
 
 use crate::dataset::Schema;
+use crate::error::{Diagnostic, LocatedError};
 use crate::graph::Graph;
-use crate::meter::{Meter, Progress};
-use crate::problem::{Fault, Problem};
+use crate::progress::{ProgressFn, ProgressMeter};
 
 const MAGIC: [u8; 8] = *b"GDGRAPHS";
 const VERSION: u32 = 1;
@@ -43,7 +43,7 @@ const ENTRY: usize = 8 + 4 + 4;
 /// What can be wrong with a cached file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CacheFault {
+pub enum CacheError {
     /// The file cannot be read.
     #[error("the cached graphs cannot be read")]
     Read(#[source] io::Error),
@@ -90,10 +90,12 @@ pub enum CacheFault {
     },
 }
 
-impl Fault for CacheFault {
+impl Diagnostic for CacheError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Write(_) => Some("choose a cache directory that can be written and has room".into()),
+            Self::Write(_) => {
+                Some("choose a cache directory that can be written and has room".into())
+            }
             Self::TooLarge { .. } => None,
             _ => Some("remove the file: it is made anew from its sources".into()),
         }
@@ -116,43 +118,48 @@ impl CachedGraphs {
     /// and that every graph is sound and fits the schema.
     ///
     /// # Errors
-    /// The first [`CacheFault`] found.
-    pub fn open(path: &Path, key: &CacheKey) -> Result<Self, Problem> {
-        Self::open_checked(path, key).map_err(|fault| Problem::new(path, fault))
+    /// The first [`CacheError`] found.
+    pub fn open(path: &Path, key: &CacheKey) -> Result<Self, LocatedError> {
+        Self::open_checked(path, key).map_err(|fault| LocatedError::new(path, fault))
     }
 
-    fn open_checked(path: &Path, key: &CacheKey) -> Result<Self, CacheFault> {
-        let file = File::open(path).map_err(CacheFault::Read)?;
-        let found = file.metadata().map_err(CacheFault::Read)?.len();
+    fn open_checked(path: &Path, key: &CacheKey) -> Result<Self, CacheError> {
+        let file = File::open(path).map_err(CacheError::Read)?;
+        let found = file.metadata().map_err(CacheError::Read)?.len();
         if found < HEADER as u64 {
-            return Err(CacheFault::Foreign);
+            return Err(CacheError::Foreign);
         }
-        let map = map(&file).map_err(CacheFault::Read)?;
+        let map = map(&file).map_err(CacheError::Read)?;
         if map.len() < HEADER || map[..8] != MAGIC {
-            return Err(CacheFault::Foreign);
+            return Err(CacheError::Foreign);
         }
         let version = u32_at(&map, 8);
         if version != VERSION {
-            return Err(CacheFault::Version { found: version });
+            return Err(CacheError::Version { found: version });
         }
         if map[16..48] != key.0 {
-            return Err(CacheFault::OtherSources);
+            return Err(CacheError::OtherSources);
         }
-        let [graphs, schema_offset, table_offset, expected] = [48, 56, 64, 72].map(|place| u64_at(&map, place));
+        let [graphs, schema_offset, table_offset, expected] =
+            [48, 56, 64, 72].map(|place| u64_at(&map, place));
         if expected != map.len() as u64 {
-            return Err(CacheFault::Length { expected, found });
+            return Err(CacheError::Length { expected, found });
         }
-        let in_order = HEADER as u64 <= schema_offset && schema_offset <= table_offset && table_offset <= expected;
+        let in_order = HEADER as u64 <= schema_offset
+            && schema_offset <= table_offset
+            && table_offset <= expected;
         let table_length = graphs.checked_mul(ENTRY as u64);
         if !in_order || table_length != Some(expected - table_offset) {
-            return Err(CacheFault::Checksum);
+            return Err(CacheError::Checksum);
         }
         // All three are at most the length of the mapping, so they fit.
-        let (graphs, schema_offset, table_offset) = (graphs as usize, schema_offset as usize, table_offset as usize);
+        let (graphs, schema_offset, table_offset) =
+            (graphs as usize, schema_offset as usize, table_offset as usize);
         if u32_at(&map, CHECKSUM.start) != checksum(&map[..HEADER], &map[schema_offset..]) {
-            return Err(CacheFault::Checksum);
+            return Err(CacheError::Checksum);
         }
-        let schema = serde_json::from_slice(&map[schema_offset..table_offset]).map_err(CacheFault::Schema)?;
+        let schema = serde_json::from_slice(&map[schema_offset..table_offset])
+            .map_err(CacheError::Schema)?;
         let opened = Self {
             map: Arc::new(map),
             path: path.to_owned(),
@@ -191,7 +198,8 @@ impl CachedGraphs {
     /// When there is no such graph, or when the file was changed in place after it was opened and checked.
     pub fn get(&self, number: usize) -> Graph {
         assert!(number < self.graphs, "graph {number} of {}", self.graphs);
-        self.decode(number).expect("the file was sound when it was opened, and its writers only ever replace it")
+        self.decode(number)
+            .expect("the file was sound when it was opened, and its writers only ever replace it")
     }
 
     /// How many nodes the graph of this number has.
@@ -228,13 +236,18 @@ impl CachedGraphs {
     }
 
     /// Every graph decodes, is sound and fits the schema.
-    fn check_graphs(&self) -> Result<(), CacheFault> {
+    fn check_graphs(&self) -> Result<(), CacheError> {
         let is_sound = |number: &usize| {
             self.decode(*number).is_some_and(|graph| {
-                graph.nodes == self.nodes(*number) && graph.check().is_ok() && self.schema.misfit(&graph).is_none()
+                graph.nodes == self.nodes(*number)
+                    && graph.check().is_ok()
+                    && self.schema.mismatch(&graph).is_none()
             })
         };
-        let threads = thread::available_parallelism().map_or(1, usize::from).min(self.graphs.div_ceil(256)).max(1);
+        let threads = thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(self.graphs.div_ceil(256))
+            .max(1);
         let share = self.graphs.div_ceil(threads).max(1);
         let first_damaged = thread::scope(|scope| {
             let workers: Vec<_> = (0..self.graphs)
@@ -246,10 +259,12 @@ impl CachedGraphs {
                 .collect();
             workers
                 .into_iter()
-                .filter_map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .filter_map(|worker| {
+                    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
                 .min()
         });
-        first_damaged.map_or(Ok(()), |graph| Err(CacheFault::Graph { graph }))
+        first_damaged.map_or(Ok(()), |graph| Err(CacheError::Graph { graph }))
     }
 }
 
@@ -263,8 +278,8 @@ pub fn open_or_build(
     directory: &Path,
     name: &str,
     key: &CacheKey,
-    build: impl FnOnce(&mut CacheWriter) -> Result<Schema, Problem>,
-) -> Result<CachedGraphs, Problem> {
+    build: impl FnOnce(&mut CacheWriter) -> Result<Schema, LocatedError>,
+) -> Result<CachedGraphs, LocatedError> {
     let path = directory.join(format!("{name}-{key}.graphs"));
     if let Ok(cached) = CachedGraphs::open(&path, key) {
         return Ok(cached);
@@ -279,17 +294,21 @@ pub fn open_or_build(
 ///
 /// # Errors
 /// As [`open_or_build`].
-pub(crate) fn keep<G: Iterator<Item = Result<Graph, Problem>>>(
+pub(crate) fn keep<G: Iterator<Item = Result<Graph, LocatedError>>>(
     directory: &Path,
     reader: &str,
     file: &Path,
     schema: Schema,
     expected: u64,
-    graphs: impl FnOnce() -> Result<G, Problem>,
-    progress: &mut Progress<'_>,
-) -> Result<CachedGraphs, Problem> {
+    graphs: impl FnOnce() -> Result<G, LocatedError>,
+    progress: &mut ProgressFn<'_>,
+) -> Result<CachedGraphs, LocatedError> {
     let mut silent = |_, _| {};
-    let key = CacheKey::of(reader, std::iter::once(file), &mut Meter::new(std::iter::empty(), 1, &mut silent))?;
+    let key = CacheKey::of(
+        reader,
+        std::iter::once(file),
+        &mut ProgressMeter::new(std::iter::empty(), 1, &mut silent),
+    )?;
     let name = reader.split(' ').next().unwrap_or(reader);
     open_or_build(directory, name, &key, |writer| {
         let mut done = 0;

@@ -24,41 +24,43 @@ pub enum FeatureSchema {
 #[serde(rename_all = "snake_case")]
 pub enum TargetSchema {
     /// One of so many classes for every node.
-    NodeClasses(usize),
+    NodeMulticlass(usize),
     /// So many real numbers for the graph.
-    GraphValues(usize),
+    Regression(usize),
     /// So many yes-or-no labels for the graph.
-    GraphLabels(usize),
+    Multilabel(usize),
     /// One of so many classes for the graph.
-    GraphClasses(usize),
+    Multiclass(usize),
     /// Words out of a vocabulary of so many, of which the last two are an unknown word and the end.
     SubTokens(usize),
     /// Which pairs of nodes belong together.
-    Links,
+    LinkPrediction,
 }
 
 impl TargetSchema {
-    /// How many numbers a row of the prediction has; 0 for [`TargetSchema::Links`], where it is a vector of the
+    /// How many numbers a row of the prediction has; 0 for [`TargetSchema::LinkPrediction`], where it is a vector of the
     /// model's choosing.
     pub fn outputs(self) -> usize {
         match self {
-            Self::NodeClasses(count)
-            | Self::GraphValues(count)
-            | Self::GraphLabels(count)
-            | Self::GraphClasses(count)
+            Self::NodeMulticlass(count)
+            | Self::Regression(count)
+            | Self::Multilabel(count)
+            | Self::Multiclass(count)
             | Self::SubTokens(count) => count,
-            Self::Links => 0,
+            Self::LinkPrediction => 0,
         }
     }
 
     /// Targets of a graph of so many nodes of which nothing is known: they fit, and say nothing.
-    pub fn unknown(self, nodes: usize) -> Targets {
+    pub fn placeholder(self, nodes: usize) -> Targets {
         match self {
-            Self::NodeClasses(_) => Targets::NodeClasses(vec![0; nodes]),
-            Self::GraphValues(count) | Self::GraphLabels(count) => Targets::GraphValues(vec![f32::NAN; count]),
-            Self::GraphClasses(_) => Targets::GraphClass(0),
+            Self::NodeMulticlass(_) => Targets::NodeClasses(vec![0; nodes]),
+            Self::Regression(count) | Self::Multilabel(count) => {
+                Targets::GraphValues(vec![f32::NAN; count])
+            }
+            Self::Multiclass(_) => Targets::GraphClass(0),
             Self::SubTokens(_) => Targets::SubTokens(Vec::new()),
-            Self::Links => Targets::Links(Vec::new()),
+            Self::LinkPrediction => Targets::Links(Vec::new()),
         }
     }
 }
@@ -94,14 +96,14 @@ pub struct Schema {
 
 impl Schema {
     /// Whether the numbers mean the same, whatever they are called.
-    pub fn has_numbers_of(&self, other: &Self) -> bool {
+    pub fn same_layout(&self, other: &Self) -> bool {
         self.node_features == other.node_features
             && self.edge_features == other.edge_features
             && self.targets == other.targets
     }
 
     /// The part of a graph that does not fit: `node features`, `edge features` or `targets`.
-    pub fn misfit(&self, graph: &Graph) -> Option<&'static str> {
+    pub fn mismatch(&self, graph: &Graph) -> Option<&'static str> {
         if !fits(&graph.node_features, &self.node_features) {
             return Some("node features");
         }
@@ -109,15 +111,21 @@ impl Schema {
             return Some("edge features");
         }
         let targets_fit = match (&graph.targets, self.targets) {
-            (Targets::NodeClasses(classes), TargetSchema::NodeClasses(count)) => {
+            (Targets::NodeClasses(classes), TargetSchema::NodeMulticlass(count)) => {
                 classes.iter().all(|&class| (class as usize) < count)
             }
-            (Targets::GraphValues(values), TargetSchema::GraphValues(count)) => values.len() == count,
-            (Targets::GraphValues(values), TargetSchema::GraphLabels(count)) => {
-                values.len() == count && values.iter().all(|value| value.is_nan() || *value == 0.0 || *value == 1.0)
+            (Targets::GraphValues(values), TargetSchema::Regression(count)) => {
+                values.len() == count
             }
-            (Targets::GraphClass(class), TargetSchema::GraphClasses(count)) => (*class as usize) < count,
-            (Targets::SubTokens(_), TargetSchema::SubTokens(_)) | (Targets::Links(_), TargetSchema::Links) => true,
+            (Targets::GraphValues(values), TargetSchema::Multilabel(count)) => {
+                values.len() == count
+                    && values.iter().all(|value| value.is_nan() || *value == 0.0 || *value == 1.0)
+            }
+            (Targets::GraphClass(class), TargetSchema::Multiclass(count)) => {
+                (*class as usize) < count
+            }
+            (Targets::SubTokens(_), TargetSchema::SubTokens(_))
+            | (Targets::Links(_), TargetSchema::LinkPrediction) => true,
             _ => false,
         };
         (!targets_fit).then_some("targets")
@@ -255,11 +263,11 @@ impl Dataset {
     /// The first fault found, with the graph's number.
     pub fn check(&self) -> Result<(), DatasetError> {
         // A cached file was checked against its schema when it was opened.
-        let is_checked = matches!(&self.graphs, Graphs::Cached(cached) if cached.schema().has_numbers_of(&self.schema));
+        let is_checked = matches!(&self.graphs, Graphs::Cached(cached) if cached.schema().same_layout(&self.schema));
         let unchecked = if is_checked { 0 } else { self.graphs.len() };
         for (number, graph) in self.graphs.iter().take(unchecked).enumerate() {
             graph.check().map_err(|source| DatasetError::Graph { graph: number, source })?;
-            if let Some(part) = self.schema.misfit(&graph) {
+            if let Some(part) = self.schema.mismatch(&graph) {
                 return Err(DatasetError::Schema { graph: number, part });
             }
         }
@@ -279,7 +287,10 @@ fn fits(features: &Features, schema: &FeatureSchema) -> bool {
         (Features::None, FeatureSchema::None) => true,
         (Features::Categorical { columns, values }, FeatureSchema::Categorical(sizes)) => {
             *columns == sizes.len()
-                && values.iter().zip(sizes.iter().cycle()).all(|(&value, &size)| (value as usize) < size)
+                && values
+                    .iter()
+                    .zip(sizes.iter().cycle())
+                    .all(|(&value, &size)| (value as usize) < size)
         }
         (Features::Float { columns, .. }, FeatureSchema::Float(expected)) => columns == expected,
         _ => false,
@@ -302,7 +313,7 @@ mod tests {
             schema: Schema {
                 node_features: FeatureSchema::Categorical(vec![2, 5]),
                 edge_features: FeatureSchema::None,
-                targets: TargetSchema::GraphLabels(2),
+                targets: TargetSchema::Multilabel(2),
                 names: Names::default(),
             },
             splits: Splits { train: vec![0], valid: vec![0], test: vec![0] },

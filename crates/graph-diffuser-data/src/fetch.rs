@@ -12,7 +12,7 @@ use std::time::Duration;
 use md5::{Digest, Md5};
 use ureq::http::{HeaderMap, StatusCode, header};
 
-use crate::catalogue::RemoteFile;
+use crate::catalog::RemoteFile;
 
 /// How files are downloaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Default for Fetcher {
 
 /// How far a download is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct DownloadProgress {
     /// Bytes on disk.
     pub done: u64,
     /// Bytes in all, if the server says.
@@ -118,9 +118,10 @@ impl FetchError {
             | Self::WebPage { address, path } => {
                 Some(format!("download {address} elsewhere and put it at `{}`", path.display()))
             }
-            Self::WrongSum { path, .. } => {
-                Some(format!("run it again; if the sum stays wrong the file has changed: look at `{}`", path.display()))
-            }
+            Self::WrongSum { path, .. } => Some(format!(
+                "run it again; if the sum stays wrong the file has changed: look at `{}`",
+                path.display()
+            )),
             Self::TooLarge { .. } => Some("this is not the published file".into()),
             Self::Busy { .. } => Some("wait for the other one to end".into()),
             Self::Cancelled | Self::Io { .. } => None,
@@ -145,7 +146,7 @@ impl Fetcher {
         file: &RemoteFile<'_>,
         directory: &Path,
         cancel: &AtomicBool,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(DownloadProgress),
     ) -> Result<PathBuf, FetchError> {
         let path = directory.join(file.file);
         let io = |source| FetchError::Io { path: path.clone(), source };
@@ -184,10 +185,20 @@ struct Download<'a> {
 }
 
 impl<'a> Download<'a> {
-    fn open(fetcher: &Fetcher, remote: &'a RemoteFile<'a>, path: &'a Path) -> Result<Self, FetchError> {
+    fn open(
+        fetcher: &Fetcher,
+        remote: &'a RemoteFile<'a>,
+        path: &'a Path,
+    ) -> Result<Self, FetchError> {
         let part = beside(path, ".part");
         let io = |source| FetchError::Io { path: part.clone(), source };
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&part).map_err(io)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&part)
+            .map_err(io)?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => return Err(FetchError::Busy { path: part }),
             // Some network file systems have no locks; a download without one is still better than none.
@@ -201,7 +212,9 @@ impl<'a> Download<'a> {
             .timeout_connect(Some(fetcher.timeout))
             .timeout_recv_response(Some(fetcher.timeout))
             .timeout_per_read(Some(fetcher.timeout));
-        if remote.address.starts_with("http://127.0.0.1") || remote.address.starts_with("http://localhost") {
+        if remote.address.starts_with("http://127.0.0.1")
+            || remote.address.starts_with("http://localhost")
+        {
             config = config.proxy(None);
         }
         let agent = config.build().new_agent();
@@ -217,7 +230,11 @@ impl<'a> Download<'a> {
     }
 
     /// Asks for what is missing and appends it.
-    fn attempt(&self, cancel: &AtomicBool, progress: &mut dyn FnMut(Progress)) -> Result<Attempt, FetchError> {
+    fn attempt(
+        &self,
+        cancel: &AtomicBool,
+        progress: &mut dyn FnMut(DownloadProgress),
+    ) -> Result<Attempt, FetchError> {
         let address = self.remote.address;
         let version = fs::read_to_string(&self.version).ok().filter(|version| !version.is_empty());
         let mut start = self.length()?;
@@ -262,7 +279,8 @@ impl<'a> Download<'a> {
         }
         self.restart(start)?;
         fs::write(&self.version, version_of(headers).unwrap_or_default()).map_err(self.io())?;
-        let rest = text(headers, header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
+        let rest =
+            text(headers, header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
         let total = rest.map(|rest| start.saturating_add(rest));
         self.receive(response.into_body().into_reader(), start, total, cancel, progress)
     }
@@ -273,7 +291,7 @@ impl<'a> Download<'a> {
         start: u64,
         total: Option<u64>,
         cancel: &AtomicBool,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(DownloadProgress),
     ) -> Result<Attempt, FetchError> {
         let limit = self.remote.max_bytes;
         let too_large = || {
@@ -286,7 +304,7 @@ impl<'a> Download<'a> {
         let mut done = start;
         let mut buffer = vec![0; 1 << 16];
         let shown = total.or(self.remote.bytes);
-        progress(Progress { done, total: shown });
+        progress(DownloadProgress { done, total: shown });
         loop {
             if cancel.load(Ordering::Relaxed) {
                 return Err(FetchError::Cancelled);
@@ -302,7 +320,7 @@ impl<'a> Download<'a> {
                 return too_large();
             }
             (&self.file).write_all(&buffer[..read]).map_err(self.io())?;
-            progress(Progress { done, total: shown });
+            progress(DownloadProgress { done, total: shown });
         }
         if total.is_some_and(|total| done < total) {
             return Ok(Attempt::Again("the connection was cut".into()));
@@ -318,7 +336,11 @@ impl<'a> Download<'a> {
     }
 
     fn unreachable(&self, message: String) -> FetchError {
-        FetchError::Unreachable { address: self.remote.address.into(), path: self.path.into(), message }
+        FetchError::Unreachable {
+            address: self.remote.address.into(),
+            path: self.path.into(),
+            message,
+        }
     }
 
     fn finish(self) -> Result<(), FetchError> {

@@ -3,14 +3,14 @@
 use std::io::BufRead as _;
 use std::path::Path;
 
-use crate::csv_layout::{self, Layout, csv_file};
+use crate::csv_records::{CsvRecordError, open_text};
 use crate::dataset::{Dataset, Graphs, Splits};
-use crate::delimited::{TextFault, open_text};
-use crate::json_lines;
-use crate::meter::Progress;
-use crate::problem::{Fault, Problem};
-use crate::table::{self, TableOptions};
-use crate::tu::{self, Preferred};
+use crate::error::{Diagnostic, LocatedError};
+use crate::jsonl;
+use crate::ogb_csv::{self, OgbCsvOptions, csv_file};
+use crate::progress::ProgressFn;
+use crate::smiles_csv::{self, SmilesCsvOptions};
+use crate::tu::{self, NodeFeatureSource};
 
 /// Most problems that are listed; the rest is counted.
 const MOST_PROBLEMS: usize = 1000;
@@ -19,11 +19,11 @@ const MOST_PROBLEMS: usize = 1000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// A table of molecules.
-    Table,
+    SmilesCsv,
     /// Graphs, one JSON object a line.
-    JsonLines,
+    Jsonl,
     /// A folder in the csv layout of OGB.
-    CsvLayout,
+    OgbCsv,
     /// A folder of the TU collection.
     Tu,
 }
@@ -31,7 +31,7 @@ pub enum Format {
 /// Why a format is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum FormatFault {
+pub enum FormatError {
     /// There is nothing of that name.
     #[error("there is no such file or folder")]
     NotFound,
@@ -43,7 +43,7 @@ pub enum FormatFault {
     NotText,
 }
 
-impl Fault for FormatFault {
+impl Diagnostic for FormatError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::NotFound => None,
@@ -62,17 +62,19 @@ impl Format {
     ///
     /// # Errors
     /// Where there is nothing, or nothing that is known.
-    pub fn of(path: &Path) -> Result<Self, Problem> {
+    pub fn of(path: &Path) -> Result<Self, LocatedError> {
         if path.is_dir() {
             return Self::of_folder(path);
         }
         if !path.exists() {
-            return Err(Problem::new(path, FormatFault::NotFound));
+            return Err(LocatedError::new(path, FormatError::NotFound));
         }
         let mut text = open_text(path)?;
-        let start = text.fill_buf().map_err(|error| Problem::new(path, TextFault::Read(error)))?;
+        let start = text
+            .fill_buf()
+            .map_err(|error| LocatedError::new(path, CsvRecordError::Read(error)))?;
         if start.starts_with(b"PK") || start.contains(&0) {
-            return Err(Problem::new(path, FormatFault::NotText));
+            return Err(LocatedError::new(path, FormatError::NotText));
         }
         let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
         let first = start.iter().find(|byte| !byte.is_ascii_whitespace());
@@ -80,25 +82,28 @@ impl Format {
         let name = path.to_string_lossy();
         let name = name.strip_suffix(".gz").unwrap_or(&name);
         let said = [".json", ".jsonl", ".ndjson"].iter().any(|ending| name.ends_with(ending));
-        Ok(if first == Some(&b'{') || said { Self::JsonLines } else { Self::Table })
+        Ok(if first == Some(&b'{') || said { Self::Jsonl } else { Self::SmilesCsv })
     }
 
-    fn of_folder(path: &Path) -> Result<Self, Problem> {
+    fn of_folder(path: &Path) -> Result<Self, LocatedError> {
         if csv_file(&path.join("raw"), "num-node-list").is_some() {
-            return Ok(Self::CsvLayout);
+            return Ok(Self::OgbCsv);
         }
-        let entries = path.read_dir().map_err(|error| Problem::new(path, TextFault::Read(error)))?;
-        let mut names = entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
+        let entries = path
+            .read_dir()
+            .map_err(|error| LocatedError::new(path, CsvRecordError::Read(error)))?;
+        let mut names = entries
+            .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
         let is_tu = names.any(|name| name.ends_with("_A.txt"));
-        is_tu.then_some(Self::Tu).ok_or_else(|| Problem::new(path, FormatFault::UnknownFolder))
+        is_tu.then_some(Self::Tu).ok_or_else(|| LocatedError::new(path, FormatError::UnknownFolder))
     }
 
     /// What it is called in messages.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Table => "a table",
-            Self::JsonLines => "a file of graphs",
-            Self::CsvLayout => "a folder in the csv layout",
+            Self::SmilesCsv => "a table",
+            Self::Jsonl => "a file of graphs",
+            Self::OgbCsv => "a folder in the csv layout",
             Self::Tu => "a folder of the TU collection",
         }
     }
@@ -110,25 +115,32 @@ impl Format {
     pub fn read(
         self,
         path: &Path,
-        table: &TableOptions,
+        table: &SmilesCsvOptions,
         cache: &Path,
-        progress: &mut Progress<'_>,
-    ) -> Result<Dataset, Vec<Problem>> {
+        progress: &mut ProgressFn<'_>,
+    ) -> Result<Dataset, Vec<LocatedError>> {
         let no_split = || Splits { train: vec![], valid: vec![], test: vec![] };
         match self {
-            Self::Table => {
-                let read = table::read(path, &TableOptions { most_problems: MOST_PROBLEMS, ..table.clone() })?;
+            Self::SmilesCsv => {
+                let read = smiles_csv::read(
+                    path,
+                    &SmilesCsvOptions { most_problems: MOST_PROBLEMS, ..table.clone() },
+                )?;
                 let splits = read.given_split.unwrap_or_else(no_split);
                 Ok(Dataset { graphs: Graphs::Listed(read.graphs), schema: read.schema, splits })
             }
-            Self::JsonLines => {
-                let options = json_lines::Options { problems: MOST_PROBLEMS, ..json_lines::Options::default() };
-                Ok(json_lines::read(path, &options)?.into_dataset(|_| no_split()))
+            Self::Jsonl => {
+                let options = jsonl::JsonlOptions {
+                    problems: MOST_PROBLEMS,
+                    ..jsonl::JsonlOptions::default()
+                };
+                Ok(jsonl::read(path, &options)?.into_dataset(|_| no_split()))
             }
-            Self::CsvLayout => {
-                csv_layout::read(path, &Layout::default(), cache, progress).map_err(|problem| vec![problem])
+            Self::OgbCsv => ogb_csv::read(path, &OgbCsvOptions::default(), cache, progress)
+                .map_err(|problem| vec![problem]),
+            Self::Tu => {
+                tu::read(path, NodeFeatureSource::default()).map_err(|problem| vec![problem])
             }
-            Self::Tu => tu::read(path, Preferred::default()).map_err(|problem| vec![problem]),
         }
     }
 }
@@ -146,14 +158,16 @@ mod tests {
             std::fs::write(&path, content).unwrap();
             Format::of(&path).map_err(|problem| problem.fault.to_string())
         };
-        assert_eq!(of("a.csv", b"smiles,y\nC,1\n"), Ok(Format::Table));
-        assert_eq!(of("graphs.txt", b"\xef\xbb\xbf\n {\"nodes\": 1}\n"), Ok(Format::JsonLines));
-        assert_eq!(of("list.jsonl", b"[1]"), Ok(Format::JsonLines));
+        assert_eq!(of("a.csv", b"smiles,y\nC,1\n"), Ok(Format::SmilesCsv));
+        assert_eq!(of("graphs.txt", b"\xef\xbb\xbf\n {\"nodes\": 1}\n"), Ok(Format::Jsonl));
+        assert_eq!(of("list.jsonl", b"[1]"), Ok(Format::Jsonl));
         assert_eq!(of("sheet.xlsx", b"PK\x03\x04"), Err("the file is not text".into()));
-        assert_eq!(of("layout/raw/num-node-list.csv", b"1\n"), Ok(Format::Table));
+        assert_eq!(of("layout/raw/num-node-list.csv", b"1\n"), Ok(Format::SmilesCsv));
         of("tu/X_A.txt", b"1, 2\n").unwrap();
-        let folder = |name: &str| Format::of(&directory.path().join(name)).map_err(|problem| problem.fault.to_string());
-        assert_eq!(folder("layout"), Ok(Format::CsvLayout));
+        let folder = |name: &str| {
+            Format::of(&directory.path().join(name)).map_err(|problem| problem.fault.to_string())
+        };
+        assert_eq!(folder("layout"), Ok(Format::OgbCsv));
         assert_eq!(folder("tu"), Ok(Format::Tu));
         assert_eq!(folder("layout/raw"), Err("the folder holds no graphs that can be read".into()));
         assert_eq!(folder("none"), Err("there is no such file or folder".into()));

@@ -30,7 +30,9 @@ impl Features {
             Self::Float { columns, values } => (*columns, values.len()),
         };
         // A length that is no multiple of the columns can match no number of rows.
-        (columns > 0 && length.is_multiple_of(columns)).then(|| length / columns).or(Some(usize::MAX))
+        (columns > 0 && length.is_multiple_of(columns))
+            .then(|| length / columns)
+            .or(Some(usize::MAX))
     }
 }
 
@@ -73,7 +75,9 @@ pub enum GraphError {
     #[error("the graph has no nodes")]
     NoNodes,
     /// An end of an edge is not a node.
-    #[error("edge {edge} goes from node {source_node} to node {target_node}, but the graph has {nodes} nodes")]
+    #[error(
+        "edge {edge} goes from node {source_node} to node {target_node}, but the graph has {nodes} nodes"
+    )]
     EdgeOutOfRange {
         /// Position in the edge list.
         edge: usize,
@@ -85,7 +89,9 @@ pub enum GraphError {
         nodes: usize,
     },
     /// An end of a pair to be predicted is not a node.
-    #[error("target pair {pair} joins node {source_node} and node {target_node}, but the graph has {nodes} nodes")]
+    #[error(
+        "target pair {pair} joins node {source_node} and node {target_node}, but the graph has {nodes} nodes"
+    )]
     LinkOutOfRange {
         /// Position in the list of pairs.
         pair: usize,
@@ -141,7 +147,12 @@ impl Graph {
                 let beyond = |pair: &[u32; 2]| pair[0].max(pair[1]) as usize >= self.nodes;
                 pairs.iter().position(beyond).map_or(Ok(()), |pair| {
                     let [source_node, target_node] = pairs[pair];
-                    Err(GraphError::LinkOutOfRange { pair, source_node, target_node, nodes: self.nodes })
+                    Err(GraphError::LinkOutOfRange {
+                        pair,
+                        source_node,
+                        target_node,
+                        nodes: self.nodes,
+                    })
                 })
             }
             _ => Ok(()),
@@ -203,11 +214,13 @@ mod tests {
             "edge 2 goes from node 1 to node 3, but the graph has 3 nodes"
         );
         assert_eq!(
-            faulty(|graph| graph.node_features = Features::Categorical { columns: 2, values: vec![0; 3] }),
+            faulty(|graph| graph.node_features =
+                Features::Categorical { columns: 2, values: vec![0; 3] }),
             "there are 3 nodes, but their features do not fill as many rows"
         );
         assert_eq!(
-            faulty(|graph| graph.edge_features = Features::Float { columns: 1, values: vec![1.0, 2.0, f32::NAN, 0.0] }),
+            faulty(|graph| graph.edge_features =
+                Features::Float { columns: 1, values: vec![1.0, 2.0, f32::NAN, 0.0] }),
             "edge feature row 2 holds a number that is not finite"
         );
         assert_eq!(

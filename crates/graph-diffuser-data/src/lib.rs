@@ -1,7 +1,7 @@
 //! Graphs and datasets for Graph Diffuser, without tensors.
 //!
 //! A [`Dataset`] is a list of [`Graph`]s, what their features and targets mean, and which of them
-//! are for training, validation and test. Everything random is drawn from a named [`Stream`] of
+//! are for training, validation and test. Everything random is drawn from a named [`RandomStream`] of
 //! one seed, so the same seed gives the same data on every machine.
 //!
 //! ```
@@ -14,35 +14,35 @@
 
 pub mod archive;
 pub mod cache;
-pub mod catalogue;
-pub mod chunks;
-pub mod csv_layout;
+pub mod catalog;
+pub mod csv_records;
 pub mod dataset;
-pub mod delimited;
+pub mod error;
 pub mod fetch;
 pub mod format;
 pub mod graph;
 pub mod grid_histogram;
-pub mod input;
-pub mod install;
-pub mod json_lines;
-pub mod meter;
+pub mod inference_input;
+pub mod jsonl;
 pub mod molecule;
-pub mod number_rows;
+pub mod numeric_csv;
 pub mod numpy_random;
+pub mod ogb_csv;
 pub mod ogbg_code2;
 pub mod ogbg_mol;
 pub mod ogbg_ppa;
+pub mod par_chunks;
 pub mod pcqm4mv2;
 pub mod pcqm_contact;
 pub mod peptides;
 pub mod pickle;
-pub mod problem;
+pub mod prepare;
+pub mod progress;
 pub mod random;
+pub mod smiles_csv;
 pub mod split;
 pub mod summary;
 pub mod synthetic_molecules;
-pub mod table;
 pub mod torch_file;
 pub mod tu;
 pub mod warnings;
@@ -51,6 +51,6 @@ pub mod zinc_smiles;
 
 pub use cache::CachedGraphs;
 pub use dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Split, Splits, TargetSchema};
+pub use error::{Diagnostic, LocatedError};
 pub use graph::{Features, Graph, GraphError, Targets};
-pub use problem::{Fault, Problem};
-pub use random::{Seeds, Stream};
+pub use random::{RandomStream, SeedTree};

@@ -19,7 +19,8 @@ impl NumpyRandom {
     pub fn new(seed: u64) -> Self {
         let [high, low, high_increment, low_increment] = seed_state(seed);
         let wide = |high: u64, low: u64| u128::from(high) << 64 | u128::from(low);
-        let mut random = Self { state: 0, increment: wide(high_increment, low_increment) << 1 | 1, half: None };
+        let mut random =
+            Self { state: 0, increment: wide(high_increment, low_increment) << 1 | 1, half: None };
         random.step();
         random.state = random.state.wrapping_add(wide(high, low));
         random.step();
@@ -85,7 +86,8 @@ fn seed_state(seed: u64) -> [u64; 4] {
         value ^ value >> ROTATE
     };
     let mix = |first: u32, second: u32| {
-        let mixed = 0xca01_f9dd_u32.wrapping_mul(first).wrapping_sub(0x4973_f715_u32.wrapping_mul(second));
+        let mixed =
+            0xca01_f9dd_u32.wrapping_mul(first).wrapping_sub(0x4973_f715_u32.wrapping_mul(second));
         mixed ^ mixed >> ROTATE
     };
     let mut pool = [seed as u32, (seed >> 32) as u32, 0, 0].map(&mut hash);
@@ -121,11 +123,19 @@ mod tests {
         for case in recorded["cases"].as_array().unwrap() {
             let seed = case["seed"].as_u64().unwrap();
             let mut random = NumpyRandom::new(seed);
-            assert_eq!([(); 8].map(|()| random.next_u64()).to_vec(), numbers(&case["bits"]), "seed {seed}");
+            assert_eq!(
+                [(); 8].map(|()| random.next_u64()).to_vec(),
+                numbers(&case["bits"]),
+                "seed {seed}"
+            );
             let mut random = NumpyRandom::new(seed);
             for permutation in case["permutations"].as_array().unwrap() {
                 let expected = numbers(permutation);
-                let drawn: Vec<u64> = random.permutation(expected.len()).into_iter().map(|item| item as u64).collect();
+                let drawn: Vec<u64> = random
+                    .permutation(expected.len())
+                    .into_iter()
+                    .map(|item| item as u64)
+                    .collect();
                 assert_eq!(drawn, expected, "seed {seed}");
             }
         }

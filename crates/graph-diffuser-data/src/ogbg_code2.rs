@@ -12,12 +12,14 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 
 use crate::cache::{self, CacheKey};
-use crate::csv_layout::{Counts, FeatureStream, LayoutFault, Stream, csv_file, needed, read_splits};
 use crate::dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, TargetSchema};
+use crate::error::{Diagnostic, LocatedError};
 use crate::graph::{Features, Graph, Targets};
-use crate::meter::{Meter, Progress};
-use crate::number_rows::{self, RowFault, Rows, whole};
-use crate::problem::{Fault, Problem};
+use crate::numeric_csv::{self, NumericCsvError, NumericCsvReader, whole};
+use crate::ogb_csv::{
+    ColumnReader, Counts, FeatureStream, OgbCsvError, csv_file, needed, read_splits,
+};
+use crate::progress::{ProgressFn, ProgressMeter};
 use vocabulary::{Labels, Vocabulary};
 
 /// Depths are told apart up to here.
@@ -35,21 +37,21 @@ const READER: &str = "ogbg-code2 1";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Code2 {
     /// Words of the vocabulary, without the unknown word and the end; fewer when the training labels have fewer.
-    pub words: usize,
+    pub vocab_size: usize,
     /// Nodes after which a graph is cut; all are kept when not said.
-    pub largest: Option<usize>,
+    pub max_nodes: Option<usize>,
 }
 
 impl Default for Code2 {
     fn default() -> Self {
-        Self { words: 5000, largest: None }
+        Self { vocab_size: 5000, max_nodes: None }
     }
 }
 
 /// What can be wrong with a table of names.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum MappingFault {
+pub enum MappingError {
     /// The table cannot be read.
     #[error("the table of names cannot be read")]
     Csv(#[source] csv::Error),
@@ -61,7 +63,7 @@ pub enum MappingFault {
     },
 }
 
-impl Fault for MappingFault {
+impl Diagnostic for MappingError {
     fn hint(&self) -> Option<String> {
         Some("a header line, then rows `0,name`, `1,name` and so on".into())
     }
@@ -69,11 +71,11 @@ impl Fault for MappingFault {
 
 /// What the numbers of the official set mean, with so many words: 98 types, 10,030 attributes, depths up to
 /// [`DEEPEST`]; two kinds of edges in two directions.
-pub fn schema(words: usize) -> Schema {
+pub fn schema(vocab_size: usize) -> Schema {
     Schema {
         node_features: FeatureSchema::Categorical(vec![98, 10_030, DEEPEST as usize + 1]),
         edge_features: FeatureSchema::Categorical(vec![2, 2]),
-        targets: TargetSchema::SubTokens(words + 2),
+        targets: TargetSchema::SubTokens(vocab_size + 2),
         names: Names::default(),
     }
 }
@@ -86,19 +88,25 @@ impl Code2 {
     ///
     /// # Errors
     /// What is wrong with the files, with its place, and what keeps the cache from being written.
-    pub fn read(&self, directory: &Path, cache: &Path, progress: &mut Progress<'_>) -> Result<Dataset, Problem> {
+    pub fn read(
+        &self,
+        directory: &Path,
+        cache: &Path,
+        progress: &mut ProgressFn<'_>,
+    ) -> Result<Dataset, LocatedError> {
         let (raw, mapping) = (directory.join("raw"), directory.join("mapping"));
         let names = ["num-node-list", "num-edge-list", "edge", "node-feat", "graph-label"];
         let columns = ["node_is_attributed", "node_dfs_order", "node_depth"];
         let tables = ["typeidx2type", "attridx2attr"];
-        let mut files: Vec<PathBuf> = names.iter().chain(&columns).filter_map(|name| csv_file(&raw, name)).collect();
+        let mut files: Vec<PathBuf> =
+            names.iter().chain(&columns).filter_map(|name| csv_file(&raw, name)).collect();
         files.extend(tables.iter().filter_map(|name| csv_file(&mapping, name)));
-        let mut meter = Meter::new(files.iter().map(PathBuf::as_path), 2, progress);
+        let mut meter = ProgressMeter::new(files.iter().map(PathBuf::as_path), 2, progress);
         let read = meter.read();
         let labels = Labels::read(&needed(&raw, "graph-label"), &read)?;
         let splits = read_splits(directory, None, labels.len())?
-            .ok_or_else(|| Problem::new(&directory.join("split"), LayoutFault::NoSplit))?;
-        let vocabulary = Vocabulary::of(&labels, &splits.train, self.words);
+            .ok_or_else(|| LocatedError::new(&directory.join("split"), OgbCsvError::NoSplit))?;
+        let vocabulary = Vocabulary::of(&labels, &splits.train, self.vocab_size);
         // The training part decides the vocabulary, and with it the numbers that are stored.
         let how = format!("{READER} {self:?} {:?}", vocabulary.words);
         let key = CacheKey::of(&how, files.iter().map(PathBuf::as_path), &mut meter)?;
@@ -122,8 +130,8 @@ impl Code2 {
         labels: &Labels,
         vocabulary: &Vocabulary,
         read: &Arc<AtomicU64>,
-        sink: &mut dyn FnMut(Graph) -> Result<(), Problem>,
-    ) -> Result<Schema, Problem> {
+        sink: &mut dyn FnMut(Graph) -> Result<(), LocatedError>,
+    ) -> Result<Schema, LocatedError> {
         let (raw, mapping) = (directory.join("raw"), directory.join("mapping"));
         let types = table(&mapping, "typeidx2type", read)?;
         let attributes = table(&mapping, "attridx2attr", read)?;
@@ -133,15 +141,25 @@ impl Code2 {
             let column = |name, size: u32| {
                 let cell = move |_, bytes: &[u8]| match whole(bytes)? {
                     value if value < size => Ok(value),
-                    value => Err(RowFault::OutOfTable { value, size: size as usize }),
+                    value => Err(NumericCsvError::OutOfTable { value, size: size as usize }),
                 };
-                Ok(Stream::start(scope, Rows::open(&needed(&raw, name), read)?, "num-node-list", Some(1), cell))
+                Ok(ColumnReader::start(
+                    scope,
+                    NumericCsvReader::open(&needed(&raw, name), read)?,
+                    "num-node-list",
+                    Some(1),
+                    cell,
+                ))
             };
             let mut counts = Counts::start(scope, &raw, read)?;
-            let edge_rows = Rows::open(&needed(&raw, "edge"), read)?;
-            let mut edges = Stream::start(scope, edge_rows, "num-edge-list", Some(2), |_, cell| whole(cell));
-            let node_rows = Rows::open(&needed(&raw, "node-feat"), read)?;
-            let mut nodes_read = FeatureStream::categories(scope, node_rows, "num-node-list", known)?;
+            let edge_rows = NumericCsvReader::open(&needed(&raw, "edge"), read)?;
+            let mut edges =
+                ColumnReader::start(scope, edge_rows, "num-edge-list", Some(2), |_, cell| {
+                    whole(cell)
+                });
+            let node_rows = NumericCsvReader::open(&needed(&raw, "node-feat"), read)?;
+            let mut nodes_read =
+                FeatureStream::categories(scope, node_rows, "num-node-list", known)?;
             let mut attributed = column("node_is_attributed", 2)?;
             let mut order = column("node_dfs_order", u32::MAX)?;
             let mut depth = column("node_depth", u32::MAX)?;
@@ -156,11 +174,18 @@ impl Code2 {
                 order.take(nodes, &mut tree.order)?;
                 depth.take(nodes, &mut tree.depth)?;
                 if graph >= labels.len() {
-                    let fault = LayoutFault::TooFewRows { found: labels.len() as u64, counts: "num-node-list" };
-                    return Err(Problem::new(&needed(&raw, "graph-label"), fault));
+                    let fault = OgbCsvError::TooFewRows {
+                        found: labels.len() as u64,
+                        counts: "num-node-list",
+                    };
+                    return Err(LocatedError::new(&needed(&raw, "graph-label"), fault));
                 }
-                let words = labels.words_of(graph).iter().map(|&word| vocabulary.numbers[word as usize]).collect();
-                sink(tree.cut(self.largest).into_graph(Targets::SubTokens(words)))?;
+                let words = labels
+                    .words_of(graph)
+                    .iter()
+                    .map(|&word| vocabulary.numbers[word as usize])
+                    .collect();
+                sink(tree.cut(self.max_nodes).into_graph(Targets::SubTokens(words)))?;
             }
             edges.finish()?;
             nodes_read.finish()?;
@@ -169,11 +194,16 @@ impl Code2 {
             depth.finish()?;
             let graphs = counts.graphs();
             if labels.len() > graphs {
-                let fault = LayoutFault::TooManyRows { promised: graphs as u64, counts: "num-node-list" };
-                return Err(Problem::new(&needed(&raw, "graph-label"), fault).at_line(graphs as u64 + 1));
+                let fault =
+                    OgbCsvError::TooManyRows { promised: graphs as u64, counts: "num-node-list" };
+                return Err(LocatedError::new(&needed(&raw, "graph-label"), fault)
+                    .at_line(graphs as u64 + 1));
             }
             let FeatureSchema::Categorical(mut sizes) = nodes_read.schema() else {
-                return Err(Problem::new(&needed(&raw, "node-feat"), RowFault::MissingValue));
+                return Err(LocatedError::new(
+                    &needed(&raw, "node-feat"),
+                    NumericCsvError::MissingValue,
+                ));
             };
             sizes.push(DEEPEST as usize + 1);
             let named = known.is_some();
@@ -185,7 +215,10 @@ impl Code2 {
                 names: Names {
                     classes: vocabulary.words.clone(),
                     node_categories: if named { vec![types, attributes, vec![]] } else { vec![] },
-                    edge_categories: vec![text(["tree", "next token"]), text(["forward", "reversed"])],
+                    edge_categories: vec![
+                        text(["tree", "next token"]),
+                        text(["forward", "reversed"]),
+                    ],
                     ..Names::default()
                 },
             })
@@ -206,14 +239,21 @@ struct Tree {
 
 impl Default for Tree {
     fn default() -> Self {
-        Self { nodes: 0, edges: vec![], features: Features::None, attributed: vec![], order: vec![], depth: vec![] }
+        Self {
+            nodes: 0,
+            edges: vec![],
+            features: Features::None,
+            attributed: vec![],
+            order: vec![],
+            depth: vec![],
+        }
     }
 }
 
 impl Tree {
     /// The first nodes alone, with the edges between them.
-    fn cut(mut self, largest: Option<usize>) -> Self {
-        let Some(largest) = largest.filter(|&largest| largest < self.nodes) else { return self };
+    fn cut(mut self, max_nodes: Option<usize>) -> Self {
+        let Some(largest) = max_nodes.filter(|&largest| largest < self.nodes) else { return self };
         self.nodes = largest;
         self.edges.retain(|edge| (edge[0].max(edge[1]) as usize) < largest);
         if let Features::Categorical { columns, values } = &mut self.features {
@@ -242,7 +282,9 @@ impl Tree {
         let node_features = match self.features {
             Features::Categorical { columns, values } => {
                 let rows = values.chunks_exact(columns).zip(&self.depth);
-                let values = rows.flat_map(|(row, &depth)| row.iter().copied().chain([depth.min(DEEPEST)])).collect();
+                let values = rows
+                    .flat_map(|(row, &depth)| row.iter().copied().chain([depth.min(DEEPEST)]))
+                    .collect();
                 Features::Categorical { columns: columns + 1, values }
             }
             other => other,
@@ -253,16 +295,16 @@ impl Tree {
 }
 
 /// Names by number; none when there is no such file.
-fn table(mapping: &Path, name: &str, read: &Arc<AtomicU64>) -> Result<Vec<String>, Problem> {
+fn table(mapping: &Path, name: &str, read: &Arc<AtomicU64>) -> Result<Vec<String>, LocatedError> {
     let Some(path) = csv_file(mapping, name) else { return Ok(vec![]) };
     let mut names = vec![];
-    let reader = number_rows::open(&path, read)?;
+    let reader = numeric_csv::open(&path, read)?;
     for record in csv::ReaderBuilder::new().flexible(true).from_reader(reader).into_records() {
-        let record = record.map_err(|error| Problem::new(&path, MappingFault::Csv(error)))?;
+        let record = record.map_err(|error| LocatedError::new(&path, MappingError::Csv(error)))?;
         let expected = names.len();
         if record.get(0).and_then(|number| number.trim().parse().ok()) != Some(expected) {
             let line = record.position().map_or(0, csv::Position::line);
-            return Err(Problem::new(&path, MappingFault::Number { expected }).at_line(line));
+            return Err(LocatedError::new(&path, MappingError::Number { expected }).at_line(line));
         }
         names.push(record.get(1).unwrap_or_default().to_owned());
     }

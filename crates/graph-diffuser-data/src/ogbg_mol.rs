@@ -6,17 +6,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::csv_layout::{self, Layout, csv_file};
 use crate::dataset::{Dataset, FeatureSchema, Names, Schema, TargetSchema};
-use crate::meter::Progress;
+use crate::error::LocatedError;
 use crate::molecule::ogb_features::{ATOM_FEATURES, BOND_FEATURES};
-use crate::number_rows::Rows;
-use crate::problem::Problem;
+use crate::numeric_csv::NumericCsvReader;
+use crate::ogb_csv::{self, OgbCsvOptions, csv_file};
+use crate::progress::ProgressFn;
 
 /// What is predicted in ogbg-molhiv.
-pub const HIV: TargetSchema = TargetSchema::GraphLabels(1);
+pub const HIV: TargetSchema = TargetSchema::Multilabel(1);
 /// What is predicted in ogbg-molpcba.
-pub const PCBA: TargetSchema = TargetSchema::GraphLabels(128);
+pub const PCBA: TargetSchema = TargetSchema::Multilabel(128);
 
 /// What the numbers of such molecules mean.
 pub fn schema(targets: TargetSchema) -> Schema {
@@ -40,17 +40,18 @@ pub fn read(
     directory: &Path,
     targets: Option<TargetSchema>,
     cache: &Path,
-    progress: &mut Progress<'_>,
-) -> Result<Dataset, Problem> {
-    let layout = Layout {
-        add_reverses: true,
+    progress: &mut ProgressFn<'_>,
+) -> Result<Dataset, LocatedError> {
+    let layout = OgbCsvOptions {
+        add_reverse_edges: true,
         node_features: Some(FeatureSchema::Categorical(ATOM_FEATURES.to_vec())),
         edge_features: Some(FeatureSchema::Categorical(BOND_FEATURES.to_vec())),
         targets,
         split: None,
     };
-    let mut dataset = csv_layout::read(directory, &layout, cache, progress)?;
-    let named = matches!(dataset.schema.targets, TargetSchema::GraphLabels(_) | TargetSchema::GraphValues(_));
+    let mut dataset = ogb_csv::read(directory, &layout, cache, progress)?;
+    let named =
+        matches!(dataset.schema.targets, TargetSchema::Multilabel(_) | TargetSchema::Regression(_));
     // Names are a courtesy: a file of names that is missing, damaged or of other tasks takes nothing away.
     if named
         && let Ok(Some(names)) = task_names(directory)
@@ -66,13 +67,17 @@ pub fn read(
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_contacts(directory: &Path, cache: &Path, progress: &mut Progress<'_>) -> Result<Dataset, Problem> {
-    read(directory, Some(TargetSchema::Links), cache, progress)
+pub fn read_contacts(
+    directory: &Path,
+    cache: &Path,
+    progress: &mut ProgressFn<'_>,
+) -> Result<Dataset, LocatedError> {
+    read(directory, Some(TargetSchema::LinkPrediction), cache, progress)
 }
 
-fn task_names(directory: &Path) -> Result<Option<Vec<String>>, Problem> {
+fn task_names(directory: &Path) -> Result<Option<Vec<String>>, LocatedError> {
     if let Some(path) = csv_file(directory, "tasks") {
-        let mut rows = Rows::open(&path, &Arc::default())?;
+        let mut rows = NumericCsvReader::open(&path, &Arc::default())?;
         let mut names = vec![];
         while let Some(name) = rows.next_text()? {
             names.push(name.trim().to_owned());
@@ -80,8 +85,9 @@ fn task_names(directory: &Path) -> Result<Option<Vec<String>>, Problem> {
         return Ok(Some(names));
     }
     let Some(path) = csv_file(&directory.join("mapping"), "mol") else { return Ok(None) };
-    let mut rows = Rows::open(&path, &Arc::default())?;
+    let mut rows = NumericCsvReader::open(&path, &Arc::default())?;
     let header = rows.next_text()?.unwrap_or_default();
-    let tasks = header.split(',').map(str::trim).filter(|name| !["smiles", "mol_id"].contains(name));
+    let tasks =
+        header.split(',').map(str::trim).filter(|name| !["smiles", "mol_id"].contains(name));
     Ok(Some(tasks.map(String::from).collect()))
 }

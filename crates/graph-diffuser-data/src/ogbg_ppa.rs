@@ -4,10 +4,10 @@
 
 use std::path::Path;
 
-use crate::csv_layout::{self, Layout};
 use crate::dataset::{Dataset, FeatureSchema, Names, Schema, TargetSchema};
-use crate::meter::Progress;
-use crate::problem::Problem;
+use crate::error::LocatedError;
+use crate::ogb_csv::{self, OgbCsvOptions};
+use crate::progress::ProgressFn;
 
 /// Taxonomic groups.
 pub const GROUPS: usize = 37;
@@ -19,7 +19,7 @@ pub fn schema() -> Schema {
     Schema {
         node_features: FeatureSchema::None,
         edge_features: FeatureSchema::Float(STRENGTHS),
-        targets: TargetSchema::GraphClasses(GROUPS),
+        targets: TargetSchema::Multiclass(GROUPS),
         names: Names::default(),
     }
 }
@@ -28,13 +28,17 @@ pub fn schema() -> Schema {
 ///
 /// # Errors
 /// What is wrong with the files, with its place, and what keeps the cache from being written.
-pub fn read(directory: &Path, cache: &Path, progress: &mut Progress<'_>) -> Result<Dataset, Problem> {
-    let layout = Layout {
-        add_reverses: true,
+pub fn read(
+    directory: &Path,
+    cache: &Path,
+    progress: &mut ProgressFn<'_>,
+) -> Result<Dataset, LocatedError> {
+    let layout = OgbCsvOptions {
+        add_reverse_edges: true,
         node_features: Some(schema().node_features),
         edge_features: Some(schema().edge_features),
         targets: Some(schema().targets),
         split: None,
     };
-    csv_layout::read_named("ogbg-ppa", directory, &layout, cache, progress)
+    ogb_csv::read_named("ogbg-ppa", directory, &layout, cache, progress)
 }

@@ -6,15 +6,15 @@
 use std::path::Path;
 
 use crate::cache;
-use crate::chunks::in_chunks;
+use crate::csv_records::{CsvRecord, CsvRecords};
 use crate::dataset::{Dataset, Graphs, Schema, Splits, TargetSchema};
-use crate::delimited::{Record, Records};
+use crate::error::{Diagnostic, LocatedError};
 use crate::graph::{Graph, Targets};
-use crate::meter::Progress;
 use crate::molecule::Molecule;
 use crate::numpy_random::NumpyRandom;
 use crate::ogbg_mol;
-use crate::problem::{Fault, Problem};
+use crate::par_chunks::par_chunks;
+use crate::progress::ProgressFn;
 
 /// One row in so many is used.
 const STEP: usize = 6;
@@ -24,35 +24,40 @@ const SEED: u64 = 42;
 /// What can be wrong with the file of PCQM-Contact.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PcqmContactFault {
+pub enum PcqmContactError {
     /// The column is missing.
     #[error("there is no such column")]
     NoColumn,
 }
 
-impl Fault for PcqmContactFault {}
+impl Diagnostic for PcqmContactError {}
 
 /// What the graphs mean.
 pub fn schema() -> Schema {
-    ogbg_mol::schema(TargetSchema::Links)
+    ogbg_mol::schema(TargetSchema::LinkPrediction)
 }
 
 /// The graphs of rows 0, 6, 12, … that have a contact, in order.
 ///
 /// # Errors
 /// The file cannot be read or lacks the column; later, the problem of each row.
-pub fn graphs(path: &Path) -> Result<impl Iterator<Item = Result<Graph, Problem>> + use<>, Problem> {
-    let records = Records::open_delimited(path, b'\t')?;
+pub fn graphs(
+    path: &Path,
+) -> Result<impl Iterator<Item = Result<Graph, LocatedError>> + use<>, LocatedError> {
+    let records = CsvRecords::open_delimited(path, b'\t')?;
     let column = records.header().fields.iter().position(|name| name == "cxsmiles");
-    let column =
-        column.ok_or_else(|| Problem::new(path, PcqmContactFault::NoColumn).at_line(1).in_column("cxsmiles"))?;
+    let column = column.ok_or_else(|| {
+        LocatedError::new(path, PcqmContactError::NoColumn).at_line(1).in_column("cxsmiles")
+    })?;
     let path = path.to_owned();
-    let graph = move |record: Record| {
-        Molecule::from_cxsmiles_unsanitised(&record.fields[column])
+    let graph = move |record: CsvRecord| {
+        Molecule::from_cxsmiles_unsanitized(&record.fields[column])
             .and_then(|molecule| molecule.contact_graph())
-            .map_err(|fault| Problem::new(&path, fault).at_line(record.line).in_column("cxsmiles"))
+            .map_err(|fault| {
+                LocatedError::new(&path, fault).at_line(record.line).in_column("cxsmiles")
+            })
     };
-    let graphs = in_chunks(records.step_by(STEP), move |record| record.and_then(&graph));
+    let graphs = par_chunks(records.step_by(STEP), move |record| record.and_then(&graph));
     Ok(graphs.filter(|graph| match graph {
         Ok(Graph { targets: Targets::Links(links), .. }) => !links.is_empty(),
         _ => true,
@@ -63,8 +68,13 @@ pub fn graphs(path: &Path) -> Result<impl Iterator<Item = Result<Graph, Problem>
 ///
 /// # Errors
 /// The first problem of the file, and what keeps the cache from being written.
-pub fn read(path: &Path, cache: &Path, progress: &mut Progress<'_>) -> Result<Dataset, Problem> {
-    let cached = cache::keep(cache, "pcqm-contact 1", path, schema(), 529_434, || graphs(path), progress)?;
+pub fn read(
+    path: &Path,
+    cache: &Path,
+    progress: &mut ProgressFn<'_>,
+) -> Result<Dataset, LocatedError> {
+    let cached =
+        cache::keep(cache, "pcqm-contact 1", path, schema(), 529_434, || graphs(path), progress)?;
     Ok(Dataset { splits: splits(cached.len()), schema: schema(), graphs: Graphs::Cached(cached) })
 }
 
@@ -108,7 +118,10 @@ mod tests {
     #[test]
     fn the_whole_split_has_the_published_sizes() {
         let splits = splits(529_434);
-        assert_eq!([splits.train.len(), splits.valid.len(), splits.test.len()], [476_490, 26_472, 26_472]);
+        assert_eq!(
+            [splits.train.len(), splits.valid.len(), splits.test.len()],
+            [476_490, 26_472, 26_472]
+        );
         // numpy.random.default_rng(42).permutation(529434)[0]
         assert_eq!(splits.train[0], 125_454);
     }

@@ -5,14 +5,14 @@
 
 use std::path::Path;
 
-use crate::chunks::in_chunks;
+use crate::csv_records::{CsvRecord, CsvRecordError, CsvRecords};
 use crate::dataset::{Dataset, Graphs, Names, Schema, Splits, TargetSchema};
-use crate::delimited::{Record, Records, TextFault};
+use crate::error::{Diagnostic, LocatedError};
 use crate::graph::{Graph, Targets};
 use crate::molecule::Molecule;
 use crate::ogbg_mol;
-use crate::pickle::{PickleFault, read_arrays};
-use crate::problem::{Fault, Problem};
+use crate::par_chunks::par_chunks;
+use crate::pickle::{PickleError, read_arrays};
 
 /// Labels of Peptides-func, in the order of its list.
 pub const FUNC_LABELS: [&str; 10] = [
@@ -46,7 +46,7 @@ pub const STRUCT_VALUES: [&str; 11] = [
 /// What can be wrong with the files of the peptides.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PeptidesFault {
+pub enum PeptidesError {
     /// A column is missing.
     #[error("there is no such column")]
     NoColumn,
@@ -72,13 +72,13 @@ pub enum PeptidesFault {
     },
 }
 
-impl Fault for PeptidesFault {}
+impl Diagnostic for PeptidesError {}
 
 /// Reads Peptides-func: `peptide_multi_class_dataset.csv.gz` and the pickle of its split.
 ///
 /// # Errors
 /// The first problem of either file.
-pub fn read_func(table: &Path, split: &Path) -> Result<Dataset, Problem> {
+pub fn read_func(table: &Path, split: &Path) -> Result<Dataset, LocatedError> {
     let (graphs, _) = read_graphs(table, &["labels"], |cells| labels(cells[0]))?;
     let splits = read_split(split, graphs.len())?;
     Ok(Dataset { graphs: Graphs::Listed(graphs), schema: func_schema(), splits })
@@ -91,14 +91,15 @@ pub enum StructValues {
     /// they are read.
     Raw,
     /// Already so (`peptide_structure_normalized_dataset.csv.gz`).
-    Normalised,
+    Normalized,
 }
 
 impl StructValues {
     /// What the name of the file says.
     pub fn of_file(path: &Path) -> Self {
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if name.contains("normalized") { Self::Normalised } else { Self::Raw }
+        let name =
+            path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if name.contains("normalized") { Self::Normalized } else { Self::Raw }
     }
 }
 
@@ -106,10 +107,14 @@ impl StructValues {
 ///
 /// # Errors
 /// The first problem of either file.
-pub fn read_struct(table: &Path, values: StructValues, split: &Path) -> Result<Dataset, Problem> {
+pub fn read_struct(
+    table: &Path,
+    values: StructValues,
+    split: &Path,
+) -> Result<Dataset, LocatedError> {
     let (mut graphs, mut rows) = read_graphs(table, &STRUCT_VALUES, numbers)?;
     if values == StructValues::Raw {
-        normalise(&mut rows);
+        normalize(&mut rows);
     }
     for (graph, row) in graphs.iter_mut().zip(rows) {
         graph.targets = Targets::GraphValues(row.into_iter().map(|value| value as f32).collect());
@@ -122,32 +127,40 @@ pub fn read_struct(table: &Path, values: StructValues, split: &Path) -> Result<D
 fn read_graphs(
     table: &Path,
     names: &[&str],
-    read: impl Fn(&[&str]) -> Result<Vec<f64>, (usize, PeptidesFault)> + Sync,
-) -> Result<(Vec<Graph>, Vec<Vec<f64>>), Problem> {
-    let records = Records::open(table)?;
+    read: impl Fn(&[&str]) -> Result<Vec<f64>, (usize, PeptidesError)> + Sync,
+) -> Result<(Vec<Graph>, Vec<Vec<f64>>), LocatedError> {
+    let records = CsvRecords::open(table)?;
     let header = &records.header().fields;
     let find = |name: &str| {
         let place = header.iter().position(|column| column == name);
-        place.ok_or_else(|| Problem::new(table, PeptidesFault::NoColumn).at_line(1).in_column(name))
+        place.ok_or_else(|| {
+            LocatedError::new(table, PeptidesError::NoColumn).at_line(1).in_column(name)
+        })
     };
     let smiles = find("smiles")?;
-    let columns = names.iter().map(|name| find(name)).collect::<Result<Vec<usize>, Problem>>()?;
-    let row = |record: Record| {
+    let columns =
+        names.iter().map(|name| find(name)).collect::<Result<Vec<usize>, LocatedError>>()?;
+    let row = |record: CsvRecord| {
         let graph = Molecule::from_smiles(&record.fields[smiles])
-            .map_err(|fault| Problem::new(table, fault).at_line(record.line).in_column("smiles"))?
+            .map_err(|fault| {
+                LocatedError::new(table, fault).at_line(record.line).in_column("smiles")
+            })?
             .ogb_graph();
-        let cells: Vec<&str> = columns.iter().map(|&column| record.fields[column].as_str()).collect();
-        let values = read(&cells)
-            .map_err(|(cell, fault)| Problem::new(table, fault).at_line(record.line).in_column(names[cell]))?;
+        let cells: Vec<&str> =
+            columns.iter().map(|&column| record.fields[column].as_str()).collect();
+        let values = read(&cells).map_err(|(cell, fault)| {
+            LocatedError::new(table, fault).at_line(record.line).in_column(names[cell])
+        })?;
         let targets = Targets::GraphValues(values.iter().map(|&value| value as f32).collect());
         Ok((Graph { targets, ..graph }, values))
     };
-    in_chunks(records, |record| record.and_then(row)).collect()
+    par_chunks(records, |record| record.and_then(row)).collect()
 }
 
 /// `[0, 0, 1, …]`.
-fn labels(cell: &str) -> Result<Vec<f64>, (usize, PeptidesFault)> {
-    let inside = cell.trim().strip_prefix('[').and_then(|cell| cell.strip_suffix(']')).unwrap_or_default();
+fn labels(cell: &str) -> Result<Vec<f64>, (usize, PeptidesError)> {
+    let inside =
+        cell.trim().strip_prefix('[').and_then(|cell| cell.strip_suffix(']')).unwrap_or_default();
     let labels: Option<Vec<f64>> = inside
         .split(',')
         .map(|label| match label.trim() {
@@ -158,19 +171,19 @@ fn labels(cell: &str) -> Result<Vec<f64>, (usize, PeptidesFault)> {
         .collect();
     labels
         .filter(|labels| labels.len() == FUNC_LABELS.len())
-        .ok_or_else(|| (0, PeptidesFault::Labels { cell: cell.to_owned() }))
+        .ok_or_else(|| (0, PeptidesError::Labels { cell: cell.to_owned() }))
 }
 
-fn numbers(cells: &[&str]) -> Result<Vec<f64>, (usize, PeptidesFault)> {
+fn numbers(cells: &[&str]) -> Result<Vec<f64>, (usize, PeptidesError)> {
     let numbers = cells.iter().enumerate().map(|(place, cell)| {
         let number = cell.trim().parse::<f64>().ok().filter(|number| number.is_finite());
-        number.ok_or_else(|| (place, PeptidesFault::NotANumber { cell: (*cell).to_owned() }))
+        number.ok_or_else(|| (place, PeptidesError::NotANumber { cell: (*cell).to_owned() }))
     });
     numbers.collect()
 }
 
 /// Each column less its mean and over its sample deviation.
-fn normalise(rows: &mut [Vec<f64>]) {
+fn normalize(rows: &mut [Vec<f64>]) {
     let count = rows.len() as f64;
     for column in 0..rows.first().map_or(0, Vec::len) {
         let mean = rows.iter().map(|row| row[column]).sum::<f64>() / count;
@@ -183,33 +196,38 @@ fn normalise(rows: &mut [Vec<f64>]) {
 }
 
 /// Reads the pickle of the split: arrays `train`, `val` and `test`.
-fn read_split(path: &Path, graphs: usize) -> Result<Splits, Problem> {
-    let bytes = std::fs::read(path).map_err(|error| Problem::new(path, TextFault::Read(error)))?;
-    let mut arrays = read_arrays(&bytes).map_err(|fault| Problem::new(path, fault))?;
+fn read_split(path: &Path, graphs: usize) -> Result<Splits, LocatedError> {
+    let bytes = std::fs::read(path)
+        .map_err(|error| LocatedError::new(path, CsvRecordError::Read(error)))?;
+    let mut arrays = read_arrays(&bytes).map_err(|fault| LocatedError::new(path, fault))?;
     let mut part = |name: &str| {
-        let array =
-            arrays.remove(name).ok_or_else(|| Problem::new(path, PickleFault::Missing { name: name.into() }))?;
+        let array = arrays
+            .remove(name)
+            .ok_or_else(|| LocatedError::new(path, PickleError::Missing { name: name.into() }))?;
         let numbers = array.into_iter().map(|graph| {
             let number = usize::try_from(graph).ok().filter(|&number| number < graphs);
-            number.ok_or_else(|| Problem::new(path, PeptidesFault::Split { graph, graphs }).in_column(name))
+            number.ok_or_else(|| {
+                LocatedError::new(path, PeptidesError::Split { graph, graphs }).in_column(name)
+            })
         });
-        numbers.collect::<Result<Vec<usize>, Problem>>()
+        numbers.collect::<Result<Vec<usize>, LocatedError>>()
     };
     Ok(Splits { train: part("train")?, valid: part("val")?, test: part("test")? })
 }
 
 /// What the numbers of Peptides-func mean.
 pub fn func_schema() -> Schema {
-    schema(TargetSchema::GraphLabels(FUNC_LABELS.len()), &FUNC_LABELS)
+    schema(TargetSchema::Multilabel(FUNC_LABELS.len()), &FUNC_LABELS)
 }
 
 /// What the numbers of Peptides-struct mean.
 pub fn struct_schema() -> Schema {
-    schema(TargetSchema::GraphValues(STRUCT_VALUES.len()), &STRUCT_VALUES)
+    schema(TargetSchema::Regression(STRUCT_VALUES.len()), &STRUCT_VALUES)
 }
 
 fn schema(targets: TargetSchema, names: &[&str]) -> Schema {
-    let names = Names { targets: names.iter().map(|&name| name.to_owned()).collect(), ..Names::default() };
+    let names =
+        Names { targets: names.iter().map(|&name| name.to_owned()).collect(), ..Names::default() };
     Schema { names, ..ogbg_mol::schema(targets) }
 }
 
@@ -221,15 +239,19 @@ mod tests {
 
     fn files(text: &str) -> (tempfile::TempDir, std::path::PathBuf, std::path::PathBuf) {
         let directory = tempfile::tempdir().unwrap();
-        let (table, split) = (directory.path().join("table.csv"), directory.path().join("split.pickle"));
+        let (table, split) =
+            (directory.path().join("table.csv"), directory.path().join("split.pickle"));
         std::fs::write(&table, text).unwrap();
         std::fs::write(&split, SPLIT).unwrap();
         (directory, table, split)
     }
 
     fn func(rows: usize) -> String {
-        let row = |row: usize| format!("{row},NCC(=O)O,G,\"[0, 1, 0, 0, 0, 0, 0, 0, 0, {}]\",x\n", row % 2);
-        ",smiles,peptide_seq,labels,identifier\n".to_owned() + &(0..rows).map(row).collect::<String>()
+        let row = |row: usize| {
+            format!("{row},NCC(=O)O,G,\"[0, 1, 0, 0, 0, 0, 0, 0, 0, {}]\",x\n", row % 2)
+        };
+        ",smiles,peptide_seq,labels,identifier\n".to_owned()
+            + &(0..rows).map(row).collect::<String>()
     }
 
     #[test]
@@ -247,7 +269,10 @@ mod tests {
     fn a_split_beyond_the_graphs_and_a_bad_list_are_refused() {
         let (_directory, table, split) = files(&func(15));
         let refusal = read_func(&table, &split).unwrap_err().to_string();
-        assert!(refusal.ends_with("column `train`: the split names graph 15, but there are 15"), "{refusal}");
+        assert!(
+            refusal.ends_with("column `train`: the split names graph 15, but there are 15"),
+            "{refusal}"
+        );
         let (_directory, table, split) = files(&func(3).replace("[0, 1", "[1"));
         let refusal = read_func(&table, &split).unwrap_err().to_string();
         assert!(refusal.contains("line 2, column `labels`"), "{refusal}");
@@ -264,11 +289,11 @@ mod tests {
         // Mean 7.5, sample deviation sqrt(340 / 15).
         let expected = (-7.5 / (340.0_f64 / 15.0).sqrt()) as f32;
         assert_eq!(raw.graphs.get(0).targets, Targets::GraphValues(vec![expected; 11]));
-        let given = read_struct(&table, StructValues::Normalised, &split).unwrap();
+        let given = read_struct(&table, StructValues::Normalized, &split).unwrap();
         assert_eq!(given.graphs.get(3).targets, Targets::GraphValues(vec![3.0; 11]));
         assert_eq!(
             StructValues::of_file(Path::new("a/peptide_structure_normalized_dataset.csv.gz")),
-            StructValues::Normalised
+            StructValues::Normalized
         );
         assert_eq!(StructValues::of_file(&table), StructValues::Raw);
     }

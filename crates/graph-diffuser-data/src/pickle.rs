@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::problem::Fault;
+use crate::error::Diagnostic;
 
 /// A dictionary of three arrays takes about a hundred instructions. The limit bounds how deep values can nest.
 const MOST_STEPS: usize = 1_000;
@@ -15,7 +15,7 @@ const MOST_STEPS: usize = 1_000;
 /// Why a pickle cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PickleFault {
+pub enum PickleError {
     /// The file ends inside an instruction.
     #[error("the pickle ends at byte {at}, inside a value")]
     Ends {
@@ -23,7 +23,9 @@ pub enum PickleFault {
         at: usize,
     },
     /// An instruction that a dictionary of arrays does not need.
-    #[error("byte {at} of the pickle is instruction {code:#04x}, which a list of numbers does not need")]
+    #[error(
+        "byte {at} of the pickle is instruction {code:#04x}, which a list of numbers does not need"
+    )]
     Instruction {
         /// Where.
         at: usize,
@@ -61,7 +63,7 @@ pub enum PickleFault {
     },
 }
 
-impl Fault for PickleFault {}
+impl Diagnostic for PickleError {}
 
 /// Arrays of whole numbers by name.
 pub type Arrays = BTreeMap<String, Vec<i64>>;
@@ -73,26 +75,38 @@ pub(crate) type Storages<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 ///
 /// # Errors
 /// The first thing that is not as it should be.
-pub fn read_arrays(bytes: &[u8]) -> Result<Arrays, PickleFault> {
+pub fn read_arrays(bytes: &[u8]) -> Result<Arrays, PickleError> {
     read_with_storages(bytes, &|_| None)
 }
 
 /// The same, with tensors whose numbers stand elsewhere.
-pub(crate) fn read_with_storages(bytes: &[u8], storages: Storages<'_>) -> Result<Arrays, PickleFault> {
-    let mut machine = Machine { bytes, at: 0, stack: Vec::new(), marks: Vec::new(), memo: BTreeMap::new(), storages };
+pub(crate) fn read_with_storages(
+    bytes: &[u8],
+    storages: Storages<'_>,
+) -> Result<Arrays, PickleError> {
+    let mut machine = Machine {
+        bytes,
+        at: 0,
+        stack: Vec::new(),
+        marks: Vec::new(),
+        memo: BTreeMap::new(),
+        storages,
+    };
     for _ in 0..MOST_STEPS {
         if let Some(value) = machine.step()? {
             return arrays_of(&value, machine.at);
         }
     }
-    Err(PickleFault::TooLong)
+    Err(PickleError::TooLong)
 }
 
-fn arrays_of(value: &Value, at: usize) -> Result<Arrays, PickleFault> {
-    let Value::Dictionary(entries) = value else { return Err(PickleFault::Expected { at, what: "a dictionary" }) };
+fn arrays_of(value: &Value, at: usize) -> Result<Arrays, PickleError> {
+    let Value::Dictionary(entries) = value else {
+        return Err(PickleError::Expected { at, what: "a dictionary" });
+    };
     let arrays = entries.iter().map(|(name, array)| match (&**name, &**array) {
         (Value::Text(name), Value::Integers(numbers)) => Ok((name.clone(), numbers.clone())),
-        _ => Err(PickleFault::Expected { at, what: "a dictionary of arrays" }),
+        _ => Err(PickleError::Expected { at, what: "a dictionary of arrays" }),
     });
     arrays.collect()
 }
@@ -127,7 +141,7 @@ struct Machine<'a> {
 
 impl Machine<'_> {
     /// Follows one instruction; the value if it was the last.
-    fn step(&mut self) -> Result<Option<Rc<Value>>, PickleFault> {
+    fn step(&mut self) -> Result<Option<Rc<Value>>, PickleError> {
         let at = self.at;
         let code = self.take(1)?[0];
         match code {
@@ -163,7 +177,11 @@ impl Machine<'_> {
             }
             b'h' | b'j' => {
                 let place = self.unsigned(if code == b'h' { 1 } else { 4 })?;
-                let value = self.memo.get(&place).cloned().ok_or_else(|| self.expected("a value seen before"))?;
+                let value = self
+                    .memo
+                    .get(&place)
+                    .cloned()
+                    .ok_or_else(|| self.expected("a value seen before"))?;
                 self.stack.push(value);
             }
             b'c' => {
@@ -171,7 +189,9 @@ impl Machine<'_> {
                 self.push(Value::Object(name));
             }
             0x93 => match (&*self.pop()?, &*self.pop()?) {
-                (Value::Text(name), Value::Text(module)) => self.push(Value::Object(format!("{module}.{name}"))),
+                (Value::Text(name), Value::Text(module)) => {
+                    self.push(Value::Object(format!("{module}.{name}")))
+                }
                 _ => return Err(self.expected("a module and a name")),
             },
             b')' => self.push(Value::Tuple(Vec::new())),
@@ -204,40 +224,51 @@ impl Machine<'_> {
                 let storage = self.storage(&id)?;
                 self.push(storage);
             }
-            code => return Err(PickleFault::Instruction { at, code }),
+            code => return Err(PickleError::Instruction { at, code }),
         }
         Ok(None)
     }
 
     /// The few functions that rebuild arrays.
-    fn call(&self, function: &Value, arguments: &Value) -> Result<Value, PickleFault> {
+    fn call(&self, function: &Value, arguments: &Value) -> Result<Value, PickleError> {
         let (Value::Object(name), Value::Tuple(arguments)) = (function, arguments) else {
             return Err(self.expected("a function and its arguments"));
         };
         let arguments: Vec<&Value> = arguments.iter().map(|argument| &**argument).collect();
         match (name.as_str(), &arguments[..]) {
-            ("numpy.core.multiarray._reconstruct" | "numpy._core.multiarray._reconstruct", _) => Ok(Value::Blank),
+            ("numpy.core.multiarray._reconstruct" | "numpy._core.multiarray._reconstruct", _) => {
+                Ok(Value::Blank)
+            }
             ("numpy.dtype", [Value::Text(kind), ..]) if kind == "i8" => Ok(Value::Kind(8)),
             ("numpy.dtype", [Value::Text(kind), ..]) if kind == "i4" => Ok(Value::Kind(4)),
-            ("_codecs.encode", [Value::Text(text), Value::Text(encoding)]) if encoding == "latin1" => {
-                let bytes: Result<Vec<u8>, _> = text.chars().map(|letter| u8::try_from(u32::from(letter))).collect();
+            ("_codecs.encode", [Value::Text(text), Value::Text(encoding)])
+                if encoding == "latin1" =>
+            {
+                let bytes: Result<Vec<u8>, _> =
+                    text.chars().map(|letter| u8::try_from(u32::from(letter))).collect();
                 bytes.map(Value::Bytes).map_err(|_| self.expected("bytes"))
             }
             ("__builtin__.bytes" | "builtins.bytes", []) => Ok(Value::Bytes(Vec::new())),
             ("collections.OrderedDict", []) => Ok(Value::Dictionary(Vec::new())),
             (
                 "torch._utils._rebuild_tensor_v2",
-                [Value::Storage(bytes, size), Value::Integer(0), Value::Tuple(shape), Value::Tuple(stride), ..],
+                [
+                    Value::Storage(bytes, size),
+                    Value::Integer(0),
+                    Value::Tuple(shape),
+                    Value::Tuple(stride),
+                    ..,
+                ],
             ) => match (&shape[..], stride.first().map(|stride| &**stride)) {
                 ([count], Some(Value::Integer(1))) => self.integers(count, *size, bytes),
                 _ => Err(self.expected("a tensor of one dimension")),
             },
-            _ => Err(PickleFault::Object { name: name.clone() }),
+            _ => Err(PickleError::Object { name: name.clone() }),
         }
     }
 
     /// Gives an array its numbers; a type of number stays what its name said.
-    fn build(&self, object: Rc<Value>, state: &Value) -> Result<Rc<Value>, PickleFault> {
+    fn build(&self, object: Rc<Value>, state: &Value) -> Result<Rc<Value>, PickleError> {
         let Value::Tuple(state) = state else { return Err(self.expected("a state")) };
         match (&*object, &state[..]) {
             (Value::Kind(_), [_, order, ..]) => match &**order {
@@ -245,7 +276,9 @@ impl Machine<'_> {
                 _ => Err(self.expected("little-endian numbers")),
             },
             (Value::Blank, [_, shape, kind, _, bytes]) => match (&**shape, &**kind, &**bytes) {
-                (Value::Tuple(shape), Value::Kind(size), Value::Bytes(bytes)) if shape.len() == 1 => {
+                (Value::Tuple(shape), Value::Kind(size), Value::Bytes(bytes))
+                    if shape.len() == 1 =>
+                {
                     self.integers(&shape[0], *size, bytes).map(Rc::new)
                 }
                 _ => Err(self.expected("an array of whole numbers of one dimension")),
@@ -254,7 +287,7 @@ impl Machine<'_> {
         }
     }
 
-    fn integers(&self, count: &Value, size: usize, bytes: &[u8]) -> Result<Value, PickleFault> {
+    fn integers(&self, count: &Value, size: usize, bytes: &[u8]) -> Result<Value, PickleError> {
         let whole = usize::try_from(match count {
             Value::Integer(count) => *count,
             _ => -1,
@@ -268,7 +301,7 @@ impl Machine<'_> {
     }
 
     /// `("storage", kind, key, device, count)` of a torch file.
-    fn storage(&self, id: &Value) -> Result<Value, PickleFault> {
+    fn storage(&self, id: &Value) -> Result<Value, PickleError> {
         let Value::Tuple(parts) = id else { return Err(self.expected("a storage")) };
         let parts: Vec<&Value> = parts.iter().map(|part| &**part).collect();
         let [_, Value::Object(kind), Value::Text(key), ..] = parts[..] else {
@@ -277,33 +310,38 @@ impl Machine<'_> {
         let size = match kind.as_str() {
             "torch.LongStorage" => 8,
             "torch.IntStorage" => 4,
-            _ => return Err(PickleFault::Object { name: kind.clone() }),
+            _ => return Err(PickleError::Object { name: kind.clone() }),
         };
-        let bytes = (self.storages)(key).ok_or(PickleFault::Torch { what: "a storage is missing" })?;
+        let bytes =
+            (self.storages)(key).ok_or(PickleError::Torch { what: "a storage is missing" })?;
         Ok(Value::Storage(bytes, size))
     }
 
-    fn expected(&self, what: &'static str) -> PickleFault {
-        PickleFault::Expected { at: self.at, what }
+    fn expected(&self, what: &'static str) -> PickleError {
+        PickleError::Expected { at: self.at, what }
     }
 
-    fn take(&mut self, count: usize) -> Result<&[u8], PickleFault> {
+    fn take(&mut self, count: usize) -> Result<&[u8], PickleError> {
         let end = self.at.checked_add(count).filter(|&end| end <= self.bytes.len());
-        let end = end.ok_or(PickleFault::Ends { at: self.bytes.len() })?;
+        let end = end.ok_or(PickleError::Ends { at: self.bytes.len() })?;
         let taken = &self.bytes[self.at..end];
         self.at = end;
         Ok(taken)
     }
 
-    fn unsigned(&mut self, size: usize) -> Result<usize, PickleFault> {
-        let number = self.take(size)?.iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte));
+    fn unsigned(&mut self, size: usize) -> Result<usize, PickleError> {
+        let number = self
+            .take(size)?
+            .iter()
+            .rev()
+            .fold(0_u64, |number, &byte| number << 8 | u64::from(byte));
         usize::try_from(number).map_err(|_| self.expected("a length"))
     }
 
     /// Up to the end of the line.
-    fn line(&mut self) -> Result<String, PickleFault> {
+    fn line(&mut self) -> Result<String, PickleError> {
         let length = self.bytes[self.at..].iter().position(|&byte| byte == b'\n');
-        let length = length.ok_or(PickleFault::Ends { at: self.bytes.len() })?;
+        let length = length.ok_or(PickleError::Ends { at: self.bytes.len() })?;
         let line = self.take(length + 1)?;
         let line = std::str::from_utf8(&line[..length]).map(ToOwned::to_owned);
         line.map_err(|_| self.expected("text"))
@@ -313,17 +351,17 @@ impl Machine<'_> {
         self.stack.push(Rc::new(value));
     }
 
-    fn pop(&mut self) -> Result<Rc<Value>, PickleFault> {
+    fn pop(&mut self) -> Result<Rc<Value>, PickleError> {
         self.stack.pop().ok_or_else(|| self.expected("a value"))
     }
 
-    fn push_integer(&mut self, size: usize) -> Result<(), PickleFault> {
+    fn push_integer(&mut self, size: usize) -> Result<(), PickleError> {
         let number = self.unsigned(size)? as i64;
         self.push(Value::Integer(number));
         Ok(())
     }
 
-    fn push_text(&mut self, size: usize) -> Result<(), PickleFault> {
+    fn push_text(&mut self, size: usize) -> Result<(), PickleError> {
         let length = self.unsigned(size)?;
         let text = std::str::from_utf8(self.take(length)?).map(ToOwned::to_owned);
         let text = text.map_err(|_| self.expected("text"))?;
@@ -331,37 +369,40 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn push_bytes(&mut self, size: usize) -> Result<(), PickleFault> {
+    fn push_bytes(&mut self, size: usize) -> Result<(), PickleError> {
         let length = self.unsigned(size)?;
         let bytes = self.take(length)?.to_vec();
         self.push(Value::Bytes(bytes));
         Ok(())
     }
 
-    fn push_tuple(&mut self, count: usize) -> Result<(), PickleFault> {
+    fn push_tuple(&mut self, count: usize) -> Result<(), PickleError> {
         let start = self.stack.len().checked_sub(count).ok_or_else(|| self.expected("values"))?;
         let items = self.stack.split_off(start);
         self.push(Value::Tuple(items));
         Ok(())
     }
 
-    fn since_mark(&mut self) -> Result<Vec<Rc<Value>>, PickleFault> {
+    fn since_mark(&mut self) -> Result<Vec<Rc<Value>>, PickleError> {
         let mark = self.marks.pop().filter(|&mark| mark <= self.stack.len());
         let mark = mark.ok_or_else(|| self.expected("a mark"))?;
         Ok(self.stack.split_off(mark))
     }
 
-    fn remember(&mut self, place: usize) -> Result<(), PickleFault> {
+    fn remember(&mut self, place: usize) -> Result<(), PickleError> {
         let value = self.stack.last().cloned().ok_or_else(|| self.expected("a value"))?;
         self.memo.insert(place, value);
         Ok(())
     }
 
     /// Adds to the dictionary on top of the stack; what was remembered of it before stays as it was.
-    fn set_items(&mut self, items: Vec<Rc<Value>>) -> Result<(), PickleFault> {
+    fn set_items(&mut self, items: Vec<Rc<Value>>) -> Result<(), PickleError> {
         let dictionary = self.pop()?;
-        let Value::Dictionary(entries) = &*dictionary else { return Err(self.expected("a dictionary")) };
-        let mut entries: Vec<_> = entries.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        let Value::Dictionary(entries) = &*dictionary else {
+            return Err(self.expected("a dictionary"));
+        };
+        let mut entries: Vec<_> =
+            entries.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
         entries.extend(items.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())));
         self.push(Value::Dictionary(entries));
         Ok(())
@@ -399,13 +440,16 @@ mod tests {
     #[test]
     fn code_is_refused_by_name() {
         let bytes = b"cposix\nsystem\n(X\x02\x00\x00\x00lstR.";
-        assert_eq!(read_arrays(bytes), Err(PickleFault::Object { name: "posix.system".into() }));
+        assert_eq!(read_arrays(bytes), Err(PickleError::Object { name: "posix.system".into() }));
     }
 
     #[test]
     fn lengths_beyond_the_file_and_endless_nesting_are_refused() {
-        assert_eq!(read_arrays(b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7f."), Err(PickleFault::Ends { at: 10 }));
+        assert_eq!(
+            read_arrays(b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7f."),
+            Err(PickleError::Ends { at: 10 })
+        );
         let nested = [&b"N"[..], &[0x85; 5_000], b"."].concat();
-        assert_eq!(read_arrays(&nested), Err(PickleFault::TooLong));
+        assert_eq!(read_arrays(&nested), Err(PickleError::TooLong));
     }
 }

@@ -5,39 +5,39 @@
 
 /// The source of everything random in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seeds(u64);
+pub struct SeedTree(u64);
 
-impl Seeds {
+impl SeedTree {
     /// All streams of this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// The stream of one purpose, such as `"init"`.
-    pub fn stream(self, purpose: &str) -> Stream {
+    pub fn stream(self, purpose: &str) -> RandomStream {
         self.stream_at(purpose, 0)
     }
 
     /// The `index`-th stream of one purpose: an epoch's shuffle, a step's dropout.
     ///
     /// Because it is found by number, resuming needs no saved generator state.
-    pub fn stream_at(self, purpose: &str, index: u64) -> Stream {
+    pub fn stream_at(self, purpose: &str, index: u64) -> RandomStream {
         // FNV-1a over the name; `mix` then spreads the three parts over all bits.
-        let name = purpose
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-        Stream { key: mix(mix(mix(self.0) ^ name) ^ index), position: 0 }
+        let name = purpose.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        RandomStream { key: mix(mix(mix(self.0) ^ name) ^ index), position: 0 }
     }
 }
 
 /// A sequence of random numbers with a position.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stream {
+pub struct RandomStream {
     key: u64,
     position: u64,
 }
 
-impl Stream {
+impl RandomStream {
     /// What distinguishes this stream from all others; seeds counter-based operations.
     pub fn key(&self) -> u64 {
         self.key
@@ -96,16 +96,19 @@ fn mix(bits: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn numbers(mut stream: Stream) -> Vec<u64> {
+    fn numbers(mut stream: RandomStream) -> Vec<u64> {
         (0..4).map(|_| stream.next_u64()).collect()
     }
 
     #[test]
     fn a_stream_depends_on_seed_purpose_and_index_alone() {
-        let first = numbers(Seeds::new(7).stream("init"));
-        assert_eq!(first, numbers(Seeds::new(7).stream("init")));
-        for other in [Seeds::new(8).stream("init"), Seeds::new(7).stream("shuffle"), Seeds::new(7).stream_at("init", 1)]
-        {
+        let first = numbers(SeedTree::new(7).stream("init"));
+        assert_eq!(first, numbers(SeedTree::new(7).stream("init")));
+        for other in [
+            SeedTree::new(8).stream("init"),
+            SeedTree::new(7).stream("shuffle"),
+            SeedTree::new(7).stream_at("init", 1),
+        ] {
             assert_ne!(first, numbers(other));
         }
     }
@@ -113,14 +116,14 @@ mod tests {
     #[test]
     fn streams_stay_the_same_between_releases() {
         // A change here changes every run: it belongs in the changelog.
-        let mut stream = Seeds::new(0).stream("init");
+        let mut stream = SeedTree::new(0).stream("init");
         assert_eq!(stream.next_u64(), 9_410_035_121_269_605_293);
         assert_eq!(stream.next_u64(), 12_961_009_126_451_292_710);
     }
 
     #[test]
     fn draws_have_the_moments_of_their_distribution() {
-        let mut stream = Seeds::new(1).stream("moments");
+        let mut stream = SeedTree::new(1).stream("moments");
         let count = 100_000;
         let (mut uniform, mut normal, mut square, mut small) = (0.0, 0.0, 0.0, [0_u32; 3]);
         for _ in 0..count {
@@ -141,7 +144,7 @@ mod tests {
     #[test]
     fn a_shuffle_is_a_permutation() {
         let mut items: Vec<usize> = (0..100).collect();
-        Seeds::new(3).stream("shuffle").shuffle(&mut items);
+        SeedTree::new(3).stream("shuffle").shuffle(&mut items);
         assert_ne!(items, (0..100).collect::<Vec<_>>());
         items.sort_unstable();
         assert_eq!(items, (0..100).collect::<Vec<_>>());

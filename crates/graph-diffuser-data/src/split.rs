@@ -8,16 +8,16 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::dataset::{Split, Splits};
-use crate::problem::{Fault, Problem};
-use crate::random::Seeds;
+use crate::error::{Diagnostic, LocatedError};
+use crate::random::SeedTree;
 
 /// The usual shares of train, valid and test.
-pub const USUAL_SHARES: [f64; 3] = [0.8, 0.1, 0.1];
+pub const DEFAULT_FRACTIONS: [f64; 3] = [0.8, 0.1, 0.1];
 
 /// What can be wrong with a split that a user asked for.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SplitFault {
+pub enum SplitError {
     /// Shares that are no shares.
     #[error("shares of {0:?} are not three numbers from 0 to 1 with the sum 1")]
     Shares([f64; 3]),
@@ -70,11 +70,13 @@ pub enum SplitFault {
     },
 }
 
-impl Fault for SplitFault {
+impl Diagnostic for SplitError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Shares(_) => Some("write shares such as 0.8, 0.1, 0.1".into()),
-            Self::Folds { .. } => Some("take from 3 folds up to as many as there are graphs, counted from 0".into()),
+            Self::Folds { .. } => {
+                Some("take from 3 folds up to as many as there are graphs, counted from 0".into())
+            }
             Self::Empty(_) => Some("give the part a larger share, or add graphs".into()),
             Self::Unlabelled => Some("write train, valid or test".into()),
             Self::NotJson(_) | Self::WrongType { .. } | Self::UnknownKey(_) => {
@@ -92,7 +94,7 @@ impl Splits {
     ///
     /// # Errors
     /// If the shares are none, or a part would be empty.
-    pub fn random(count: usize, shares: [f64; 3], seed: u64) -> Result<Self, SplitFault> {
+    pub fn random(count: usize, shares: [f64; 3], seed: u64) -> Result<Self, SplitError> {
         Self::stratified(&vec![0; count], shares, seed)
     }
 
@@ -100,7 +102,7 @@ impl Splits {
     ///
     /// # Errors
     /// If the shares are none, or a part would be empty.
-    pub fn stratified(classes: &[u32], shares: [f64; 3], seed: u64) -> Result<Self, SplitFault> {
+    pub fn stratified(classes: &[u32], shares: [f64; 3], seed: u64) -> Result<Self, SplitError> {
         let sizes = sizes(classes.len(), shares)?;
         let places = by_class(classes, seed);
         // Row after row to the part that is furthest behind its share: then every stretch of rows, and so every
@@ -108,9 +110,12 @@ impl Splits {
         let mut parts = [Vec::new(), Vec::new(), Vec::new()];
         let count = classes.len() as f64;
         for (done, &row) in places.iter().enumerate() {
-            let due = |part: usize| sizes[part] as f64 * (done + 1) as f64 / count - parts[part].len() as f64;
+            let due = |part: usize| {
+                sizes[part] as f64 * (done + 1) as f64 / count - parts[part].len() as f64
+            };
             let open = (0..3).filter(|&part| parts[part].len() < sizes[part]);
-            let part = open.max_by(|&left, &right| due(left).total_cmp(&due(right)).then(right.cmp(&left)));
+            let part = open
+                .max_by(|&left, &right| due(left).total_cmp(&due(right)).then(right.cmp(&left)));
             parts[part.expect("the sizes sum to the rows")].push(row);
         }
         Self::of(parts)
@@ -122,7 +127,10 @@ impl Splits {
     ///
     /// # Errors
     /// If the shares are none, or a part would be empty.
-    pub fn by_group<Group: AsRef<str>>(groups: &[Group], shares: [f64; 3]) -> Result<Self, SplitFault> {
+    pub fn by_group<Group: AsRef<str>>(
+        groups: &[Group],
+        shares: [f64; 3],
+    ) -> Result<Self, SplitError> {
         check(shares)?;
         let mut members: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (row, group) in groups.iter().enumerate() {
@@ -149,10 +157,10 @@ impl Splits {
     ///
     /// # Errors
     /// If a row says nothing (with its number), or a part is empty.
-    pub fn given(labels: &[Option<Split>]) -> Result<Self, (Option<usize>, SplitFault)> {
+    pub fn given(labels: &[Option<Split>]) -> Result<Self, (Option<usize>, SplitError)> {
         let mut parts = [Vec::new(), Vec::new(), Vec::new()];
         for (row, label) in labels.iter().enumerate() {
-            let label = label.ok_or((Some(row), SplitFault::Unlabelled))?;
+            let label = label.ok_or((Some(row), SplitError::Unlabelled))?;
             parts[label as usize].push(row);
         }
         Self::of(parts).map_err(|fault| (None, fault))
@@ -163,9 +171,9 @@ impl Splits {
     ///
     /// # Errors
     /// If there are fewer than three folds, or fewer graphs than folds, or no such fold.
-    pub fn fold(classes: &[u32], folds: usize, fold: usize, seed: u64) -> Result<Self, SplitFault> {
+    pub fn fold(classes: &[u32], folds: usize, fold: usize, seed: u64) -> Result<Self, SplitError> {
         if folds < 3 || fold >= folds || classes.len() < folds {
-            return Err(SplitFault::Folds { folds, fold, graphs: classes.len() });
+            return Err(SplitError::Folds { folds, fold, graphs: classes.len() });
         }
         let mut dealt = vec![Vec::new(); folds];
         for (place, row) in by_class(classes, seed).into_iter().enumerate() {
@@ -182,40 +190,51 @@ impl Splits {
     ///
     /// # Errors
     /// The first thing wrong, with its key.
-    pub fn from_json(path: &Path, count: usize) -> Result<Self, Problem> {
-        let text = std::fs::read(path).map_err(|error| Problem::new(path, SplitFault::Read(error)))?;
+    pub fn from_json(path: &Path, count: usize) -> Result<Self, LocatedError> {
+        let text = std::fs::read(path)
+            .map_err(|error| LocatedError::new(path, SplitError::Read(error)))?;
         Self::parse(&text, count).map_err(|(key, fault)| {
-            let problem = Problem::new(path, fault);
+            let problem = LocatedError::new(path, fault);
             if key.is_empty() { problem } else { problem.in_column(key) }
         })
     }
 
-    fn parse(text: &[u8], count: usize) -> Result<Self, (String, SplitFault)> {
-        let value = serde_json::from_slice(text).map_err(|error| (String::new(), SplitFault::NotJson(error)))?;
+    fn parse(text: &[u8], count: usize) -> Result<Self, (String, SplitError)> {
+        let value = serde_json::from_slice(text)
+            .map_err(|error| (String::new(), SplitError::NotJson(error)))?;
         let Value::Object(map) = value else {
-            return Err((String::new(), SplitFault::WrongType { expected: "an object with three lists" }));
+            return Err((
+                String::new(),
+                SplitError::WrongType { expected: "an object with three lists" },
+            ));
         };
         let names = [("train", Split::Train), ("valid", Split::Valid), ("test", Split::Test)];
         if let Some(key) = map.keys().find(|key| names.iter().all(|(name, _)| name != key)) {
-            return Err((key.clone(), SplitFault::UnknownKey(key.clone())));
+            return Err((key.clone(), SplitError::UnknownKey(key.clone())));
         }
         let mut parts = [Vec::new(), Vec::new(), Vec::new()];
         let mut seen: Vec<Option<Split>> = vec![None; count];
         for (name, split) in names {
             let Some(Value::Array(items)) = map.get(name) else {
-                return Err((name.into(), SplitFault::WrongType { expected: "a list of graph numbers" }));
+                return Err((
+                    name.into(),
+                    SplitError::WrongType { expected: "a list of graph numbers" },
+                ));
             };
             for (place, item) in items.iter().enumerate() {
                 let refuse = |fault| (format!("{name}[{place}]"), fault);
                 if !item.is_i64() && !item.is_u64() {
-                    return Err(refuse(SplitFault::WrongType { expected: "a graph number" }));
+                    return Err(refuse(SplitError::WrongType { expected: "a graph number" }));
                 }
                 let number = item.as_u64().and_then(|number| usize::try_from(number).ok());
                 let Some(graph) = number.filter(|&number| number < count) else {
-                    return Err(refuse(SplitFault::NoSuchGraph { graph: item.to_string(), graphs: count }));
+                    return Err(refuse(SplitError::NoSuchGraph {
+                        graph: item.to_string(),
+                        graphs: count,
+                    }));
                 };
                 if let Some(earlier) = seen[graph].replace(split) {
-                    return Err(refuse(SplitFault::Twice { graph, earlier }));
+                    return Err(refuse(SplitError::Twice { graph, earlier }));
                 }
                 parts[split as usize].push(graph);
             }
@@ -223,24 +242,25 @@ impl Splits {
         Self::of(parts).map_err(|fault| (String::new(), fault))
     }
 
-    fn of([train, valid, test]: [Vec<usize>; 3]) -> Result<Self, SplitFault> {
-        for (part, split) in [(&train, Split::Train), (&valid, Split::Valid), (&test, Split::Test)] {
+    fn of([train, valid, test]: [Vec<usize>; 3]) -> Result<Self, SplitError> {
+        for (part, split) in [(&train, Split::Train), (&valid, Split::Valid), (&test, Split::Test)]
+        {
             if part.is_empty() {
-                return Err(SplitFault::Empty(split));
+                return Err(SplitError::Empty(split));
             }
         }
         Ok(Self { train, valid, test })
     }
 }
 
-fn check(shares: [f64; 3]) -> Result<(), SplitFault> {
+fn check(shares: [f64; 3]) -> Result<(), SplitError> {
     let sound = shares.iter().all(|share| (0.0..=1.0).contains(share));
     let whole = (shares.iter().sum::<f64>() - 1.0).abs() < 1e-6;
-    if sound && whole { Ok(()) } else { Err(SplitFault::Shares(shares)) }
+    if sound && whole { Ok(()) } else { Err(SplitError::Shares(shares)) }
 }
 
 /// Sizes within one of their shares, with the sum `count`.
-fn sizes(count: usize, shares: [f64; 3]) -> Result<[usize; 3], SplitFault> {
+fn sizes(count: usize, shares: [f64; 3]) -> Result<[usize; 3], SplitError> {
     check(shares)?;
     let cut = |share: f64| ((share * count as f64).round() as usize).min(count);
     let (first, second) = (cut(shares[0]), cut(shares[0] + shares[1]));
@@ -250,7 +270,7 @@ fn sizes(count: usize, shares: [f64; 3]) -> Result<[usize; 3], SplitFault> {
 /// All rows in random order.
 fn shuffled(count: usize, seed: u64) -> Vec<usize> {
     let mut rows: Vec<usize> = (0..count).collect();
-    Seeds::new(seed).stream("split").shuffle(&mut rows);
+    SeedTree::new(seed).stream("split").shuffle(&mut rows);
     rows
 }
 
@@ -277,7 +297,7 @@ mod tests {
     fn scaffolds_fill_train_then_valid_then_test() {
         // Sizes: a 4, b 2 (first row 1), c 2 (first row 3), d 1, e 1; train takes 8, valid 1, test 1; ties backwards.
         let groups = ["a", "b", "a", "c", "b", "a", "c", "a", "d", "e"];
-        let splits = Splits::by_group(&groups, USUAL_SHARES).unwrap();
+        let splits = Splits::by_group(&groups, DEFAULT_FRACTIONS).unwrap();
         assert_eq!(splits.train, [0, 2, 5, 7, 3, 6, 1, 4]);
         assert_eq!((splits.valid, splits.test), (vec![9], vec![8]));
     }
@@ -291,7 +311,9 @@ mod tests {
 
     #[test]
     fn a_file_of_numbers_is_a_split() {
-        let read = |text: &str| Splits::parse(text.as_bytes(), 4).map_err(|(key, fault)| format!("{key}: {fault}"));
+        let read = |text: &str| {
+            Splits::parse(text.as_bytes(), 4).map_err(|(key, fault)| format!("{key}: {fault}"))
+        };
         let sound = read(r#"{"train": [3, 0], "valid": [1], "test": [2]}"#).unwrap();
         assert_eq!((sound.train, sound.valid, sound.test), (vec![3, 0], vec![1], vec![2]));
         let cases = [
@@ -303,7 +325,10 @@ mod tests {
                 r#"{"train": [-1], "valid": [], "test": []}"#,
                 "train[0]: there is no graph -1: there are 4, numbered from 0",
             ),
-            (r#"{"train": [0], "valid": [1, 0], "test": []}"#, "valid[1]: graph 0 is already in the Train part"),
+            (
+                r#"{"train": [0], "valid": [1, 0], "test": []}"#,
+                "valid[1]: graph 0 is already in the Train part",
+            ),
             (r#"{"train": [0], "valid": [], "test": [1]}"#, ": the Valid part is empty"),
             (r#"{"train": ["0"], "valid": [], "test": []}"#, "train[0]: expected a graph number"),
             (r#"{"train": [0.5], "valid": [], "test": []}"#, "train[0]: expected a graph number"),
@@ -319,10 +344,10 @@ mod tests {
 
     #[test]
     fn shares_and_folds_that_cannot_be_are_refused() {
-        assert!(matches!(Splits::random(10, [0.9, 0.2, 0.1], 0), Err(SplitFault::Shares(_))));
-        assert!(matches!(Splits::random(10, [f64::NAN, 0.5, 0.5], 0), Err(SplitFault::Shares(_))));
-        assert!(matches!(Splits::random(2, USUAL_SHARES, 0), Err(SplitFault::Empty(_))));
-        assert!(matches!(Splits::fold(&[0; 5], 10, 0, 0), Err(SplitFault::Folds { .. })));
+        assert!(matches!(Splits::random(10, [0.9, 0.2, 0.1], 0), Err(SplitError::Shares(_))));
+        assert!(matches!(Splits::random(10, [f64::NAN, 0.5, 0.5], 0), Err(SplitError::Shares(_))));
+        assert!(matches!(Splits::random(2, DEFAULT_FRACTIONS, 0), Err(SplitError::Empty(_))));
+        assert!(matches!(Splits::fold(&[0; 5], 10, 0, 0), Err(SplitError::Folds { .. })));
         let (row, _) = Splits::given(&[Some(Split::Train), None]).unwrap_err();
         assert_eq!(row, Some(1));
     }
@@ -330,20 +355,20 @@ mod tests {
     proptest! {
         #[test]
         fn a_random_split_is_a_partition_of_the_asked_sizes(count in 20_usize..300, seed in any::<u64>()) {
-            let splits = Splits::random(count, USUAL_SHARES, seed).unwrap();
+            let splits = Splits::random(count, DEFAULT_FRACTIONS, seed).unwrap();
             prop_assert_eq!(all(&splits), (0..count).collect::<Vec<_>>());
             for (part, share) in [(&splits.train, 0.8), (&splits.valid, 0.1), (&splits.test, 0.1)] {
                 prop_assert!((part.len() as f64 - share * count as f64).abs() <= 1.0);
             }
-            prop_assert_eq!(&splits, &Splits::random(count, USUAL_SHARES, seed).unwrap());
-            prop_assert_ne!(&splits, &Splits::random(count, USUAL_SHARES, seed.wrapping_add(1)).unwrap());
+            prop_assert_eq!(&splits, &Splits::random(count, DEFAULT_FRACTIONS, seed).unwrap());
+            prop_assert_ne!(&splits, &Splits::random(count, DEFAULT_FRACTIONS, seed.wrapping_add(1)).unwrap());
         }
 
         #[test]
         fn a_stratified_split_keeps_the_share_of_every_class(
             classes in prop::collection::vec(0_u32..3, 60..300), seed in any::<u64>(),
         ) {
-            let splits = Splits::stratified(&classes, USUAL_SHARES, seed).unwrap();
+            let splits = Splits::stratified(&classes, DEFAULT_FRACTIONS, seed).unwrap();
             prop_assert_eq!(all(&splits), (0..classes.len()).collect::<Vec<_>>());
             for class in 0..3 {
                 let of_class = |rows: &[usize]| rows.iter().filter(|&&row| classes[row] == class).count() as f64;

@@ -135,7 +135,9 @@ pub struct TargetColumn {
 impl Summary {
     /// Counts everything, in two passes over the graphs.
     pub fn of(dataset: &Dataset) -> Self {
-        let moments = |count: fn(&Graph) -> usize| Moments::of(dataset.graphs.iter().map(|graph| count(&graph) as f64));
+        let moments = |count: fn(&Graph) -> usize| {
+            Moments::of(dataset.graphs.iter().map(|graph| count(&graph) as f64))
+        };
         let mut shape = Shape::default();
         for graph in dataset.graphs.iter() {
             shape.add(&graph);
@@ -148,8 +150,12 @@ impl Summary {
             nodes: moments(|graph| graph.nodes),
             edges: moments(|graph| graph.edges.len()),
             pairs: moments(Graph::pairs),
-            node_features: columns(dataset, &dataset.schema.node_features, |graph| &graph.node_features),
-            edge_features: columns(dataset, &dataset.schema.edge_features, |graph| &graph.edge_features),
+            node_features: columns(dataset, &dataset.schema.node_features, |graph| {
+                &graph.node_features
+            }),
+            edge_features: columns(dataset, &dataset.schema.edge_features, |graph| {
+                &graph.edge_features
+            }),
             targets: targets(dataset),
             isolated_nodes: shape.isolated,
             self_loops: shape.loops,
@@ -211,14 +217,21 @@ fn columns(dataset: &Dataset, schema: &FeatureSchema, of: fn(&Graph) -> &Feature
                     }
                 }
             }
-            sizes.iter().zip(counts).map(|(&size, counts)| Column::Categorical { size, counts }).collect()
+            sizes
+                .iter()
+                .zip(counts)
+                .map(|(&size, counts)| Column::Categorical { size, counts })
+                .collect()
         }
         FeatureSchema::Float(count) => (0..*count)
             .map(|column| {
                 let values = dataset.graphs.iter().flat_map(|graph| match of(&graph) {
-                    Features::Float { columns, values } => {
-                        values.iter().skip(column).step_by(*columns).map(|&value| f64::from(value)).collect()
-                    }
+                    Features::Float { columns, values } => values
+                        .iter()
+                        .skip(column)
+                        .step_by(*columns)
+                        .map(|&value| f64::from(value))
+                        .collect(),
                     _ => Vec::new(),
                 });
                 Column::Real(Moments::of(values))
@@ -233,22 +246,29 @@ fn targets(dataset: &Dataset) -> TargetSummary {
         let mut counts = vec![0; count];
         for graph in dataset.graphs.iter() {
             match &graph.targets {
-                Targets::NodeClasses(classes) => classes.iter().for_each(|&class| counts[class as usize] += 1),
+                Targets::NodeClasses(classes) => {
+                    classes.iter().for_each(|&class| counts[class as usize] += 1)
+                }
                 Targets::GraphClass(class) => counts[*class as usize] += 1,
                 _ => {}
             }
         }
-        let named = counts.into_iter().enumerate().map(|(class, count)| (name(&names.classes, class), count));
+        let named = counts
+            .into_iter()
+            .enumerate()
+            .map(|(class, count)| (name(&names.classes, class), count));
         TargetSummary::Classes { classes: named.collect() }
     };
     match dataset.schema.targets {
-        TargetSchema::NodeClasses(count) | TargetSchema::GraphClasses(count) => classes(count),
-        TargetSchema::GraphValues(count) | TargetSchema::GraphLabels(count) => {
-            let labels = matches!(dataset.schema.targets, TargetSchema::GraphLabels(_));
+        TargetSchema::NodeMulticlass(count) | TargetSchema::Multiclass(count) => classes(count),
+        TargetSchema::Regression(count) | TargetSchema::Multilabel(count) => {
+            let labels = matches!(dataset.schema.targets, TargetSchema::Multilabel(_));
             let column = |column: usize| {
                 let all = || {
                     dataset.graphs.iter().filter_map(move |graph| match &graph.targets {
-                        Targets::GraphValues(values) => values.get(column).map(|&value| f64::from(value)),
+                        Targets::GraphValues(values) => {
+                            values.get(column).map(|&value| f64::from(value))
+                        }
                         _ => None,
                     })
                 };
@@ -260,7 +280,7 @@ fn targets(dataset: &Dataset) -> TargetSummary {
             TargetSummary::Columns { columns: (0..count).map(column).collect() }
         }
         TargetSchema::SubTokens(_) => TargetSummary::Words { words: lengths(dataset) },
-        TargetSchema::Links => TargetSummary::Links { links: lengths(dataset) },
+        TargetSchema::LinkPrediction => TargetSummary::Links { links: lengths(dataset) },
     }
 }
 
@@ -285,13 +305,19 @@ impl fmt::Display for Summary {
         let Self { graphs, train, valid, test, .. } = self;
         writeln!(formatter, "graphs      {graphs}: {train} train, {valid} valid, {test} test")?;
         writeln!(formatter, "{:<22} {:>12} {:>12} {:>12} {:>12}", "", "min", "mean", "max", "sd")?;
-        for (what, moments) in [("nodes", &self.nodes), ("edges", &self.edges), ("pairs", &self.pairs)] {
+        for (what, moments) in
+            [("nodes", &self.nodes), ("edges", &self.edges), ("pairs", &self.pairs)]
+        {
             write_moments(formatter, what, moments)?;
         }
-        for (part, columns) in [("node feature", &self.node_features), ("edge feature", &self.edge_features)] {
+        for (part, columns) in
+            [("node feature", &self.node_features), ("edge feature", &self.edge_features)]
+        {
             for (place, column) in columns.iter().enumerate().take(SHOWN) {
                 match column {
-                    Column::Real(moments) => write_moments(formatter, &format!("{part} {place}"), moments)?,
+                    Column::Real(moments) => {
+                        write_moments(formatter, &format!("{part} {place}"), moments)?
+                    }
                     Column::Categorical { size, counts } => {
                         let seen = counts.iter().filter(|count| **count > 0).count();
                         let what = format!("{part} {place}");
@@ -319,7 +345,10 @@ impl Summary {
                     match column.positive {
                         Some(positive) => {
                             let (known, missing) = (column.known.count, column.missing);
-                            writeln!(formatter, "{what:<22} {positive} of {known} positive, {missing} missing")?;
+                            writeln!(
+                                formatter,
+                                "{what:<22} {positive} of {known} positive, {missing} missing"
+                            )?;
                         }
                         None => write_moments(formatter, &what, &column.known)?,
                     }
@@ -333,7 +362,11 @@ impl Summary {
                 let all = classes.iter().map(|(_, count)| count).sum::<u64>().max(1) as f64;
                 for (name, count) in classes.iter().take(SHOWN) {
                     let what = format!("class {name}");
-                    writeln!(formatter, "{what:<22} {count:>12} {:>11.1}%", 100.0 * *count as f64 / all)?;
+                    writeln!(
+                        formatter,
+                        "{what:<22} {count:>12} {:>11.1}%",
+                        100.0 * *count as f64 / all
+                    )?;
                 }
                 write_left_out(formatter, classes.len())
             }
@@ -345,11 +378,22 @@ impl Summary {
 
 fn write_moments(formatter: &mut fmt::Formatter<'_>, what: &str, moments: &Moments) -> fmt::Result {
     let Moments { min, mean, max, sd, .. } = moments;
-    writeln!(formatter, "{what:<22} {:>12} {:>12} {:>12} {:>12}", short(*min), short(*mean), short(*max), short(*sd))
+    writeln!(
+        formatter,
+        "{what:<22} {:>12} {:>12} {:>12} {:>12}",
+        short(*min),
+        short(*mean),
+        short(*max),
+        short(*sd)
+    )
 }
 
 fn write_left_out(formatter: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
-    if count > SHOWN { writeln!(formatter, "{:<22} and {} more", "", count - SHOWN) } else { Ok(()) }
+    if count > SHOWN {
+        writeln!(formatter, "{:<22} and {} more", "", count - SHOWN)
+    } else {
+        Ok(())
+    }
 }
 
 /// Whole numbers whole, others with four digits.
@@ -366,10 +410,11 @@ fn short(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json_lines::{Options, read_from};
+    use crate::jsonl::{JsonlOptions, read_from};
 
     fn dataset(text: &'static str) -> Dataset {
-        let read = read_from(std::path::Path::new("x"), text.as_bytes(), &Options::default()).unwrap();
+        let read = read_from(std::path::Path::new("x"), text.as_bytes(), &JsonlOptions::default())
+            .unwrap();
         read.into_dataset(|_| unreachable!("the text states its split"))
     }
 
@@ -390,7 +435,9 @@ mod tests {
         // 1, 1, 2, 2, 3: mean 1.8, deviation √0.56.
         let Column::Real(moments) = &summary.edge_features[0] else { panic!("numbers are real") };
         assert!((moments.mean - 1.8).abs() < 1e-12 && (moments.sd - 0.56_f64.sqrt()).abs() < 1e-12);
-        let TargetSummary::Columns { columns } = &summary.targets else { panic!("numbers are columns") };
+        let TargetSummary::Columns { columns } = &summary.targets else {
+            panic!("numbers are columns")
+        };
         assert_eq!((columns[0].missing, columns[0].known.mean, columns[0].known.sd), (1, 0.5, 1.0));
         assert!(serde_json::to_string(&summary).is_ok());
     }
@@ -400,6 +447,11 @@ mod tests {
         let table = Summary::of(&dataset(TEXT)).to_string();
         assert!(table.contains("graphs      3: 1 train, 1 valid, 1 test"), "{table}");
         assert!(table.contains("node feature 0         2 of 2 categories occur"), "{table}");
-        assert!(table.contains("3 isolated nodes, 1 self-loops, 2 duplicate edges, 1 disconnected graphs"), "{table}");
+        assert!(
+            table.contains(
+                "3 isolated nodes, 1 self-loops, 2 duplicate edges, 1 disconnected graphs"
+            ),
+            "{table}"
+        );
     }
 }

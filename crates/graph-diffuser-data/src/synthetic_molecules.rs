@@ -4,7 +4,7 @@
 
 use crate::dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Splits, TargetSchema};
 use crate::graph::{Features, Graph, Targets};
-use crate::random::{Seeds, Stream};
+use crate::random::{RandomStream, SeedTree};
 
 /// How the graphs are drawn.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +42,7 @@ impl NodeCount {
     /// Peptides, as in the long-range benchmark.
     pub const PEPTIDE: Self = Self { mean: 150.0, deviation: 85.0, least: 8, most: 444 };
 
-    fn draw(self, stream: &mut Stream) -> usize {
+    fn draw(self, stream: &mut RandomStream) -> usize {
         let drawn = (self.mean + self.deviation * stream.normal()).round();
         drawn.clamp(self.least as f64, self.most as f64) as usize
     }
@@ -51,11 +51,13 @@ impl NodeCount {
 impl SyntheticMolecules {
     /// Draws all graphs.
     pub fn generate(&self) -> Dataset {
-        let seeds = Seeds::new(self.seed);
+        let seeds = SeedTree::new(self.seed);
         let numbers = |part: usize| (part * self.graphs..(part + 1) * self.graphs).collect();
         Dataset {
             graphs: Graphs::Listed(
-                (0..3 * self.graphs).map(|number| self.draw(&mut seeds.stream_at("molecule", number as u64))).collect(),
+                (0..3 * self.graphs)
+                    .map(|number| self.draw(&mut seeds.stream_at("molecule", number as u64)))
+                    .collect(),
             ),
             schema: Schema {
                 node_features: FeatureSchema::Categorical(vec![self.atoms]),
@@ -67,7 +69,7 @@ impl SyntheticMolecules {
         }
     }
 
-    fn draw(&self, stream: &mut Stream) -> Graph {
+    fn draw(&self, stream: &mut RandomStream) -> Graph {
         let nodes = self.nodes.draw(stream);
         let mut bonds = tree(nodes, stream);
         close_rings(nodes, &mut bonds, stream);
@@ -80,24 +82,28 @@ impl SyntheticMolecules {
         }
         let atoms = (0..nodes).map(|_| stream.below(self.atoms) as u32).collect();
         let targets = match self.targets {
-            TargetSchema::NodeClasses(classes) => {
+            TargetSchema::NodeMulticlass(classes) => {
                 Targets::NodeClasses((0..nodes).map(|_| stream.below(classes) as u32).collect())
             }
-            TargetSchema::GraphValues(count) => {
+            TargetSchema::Regression(count) => {
                 Targets::GraphValues((0..count).map(|_| stream.normal() as f32).collect())
             }
-            TargetSchema::GraphLabels(count) => {
+            TargetSchema::Multilabel(count) => {
                 Targets::GraphValues((0..count).map(|_| stream.below(2) as f32).collect())
             }
-            TargetSchema::GraphClasses(classes) => Targets::GraphClass(stream.below(classes) as u32),
+            TargetSchema::Multiclass(classes) => Targets::GraphClass(stream.below(classes) as u32),
             TargetSchema::SubTokens(vocabulary) => {
                 let words = 1 + stream.below(4);
-                Targets::SubTokens((0..words).map(|_| stream.below(vocabulary - 2) as u32).collect())
+                Targets::SubTokens(
+                    (0..words).map(|_| stream.below(vocabulary - 2) as u32).collect(),
+                )
             }
-            TargetSchema::Links => {
+            TargetSchema::LinkPrediction => {
                 let mut end = || stream.below(nodes) as u32;
                 let pairs = (0..nodes / 4).map(|_| [end(), end()]);
-                Targets::Links(pairs.flat_map(|[first, second]| [[first, second], [second, first]]).collect())
+                Targets::Links(
+                    pairs.flat_map(|[first, second]| [[first, second], [second, first]]).collect(),
+                )
             }
         };
         Graph {
@@ -111,11 +117,12 @@ impl SyntheticMolecules {
 }
 
 /// Each node hangs on one of the four before it that has fewer than three neighbours.
-fn tree(nodes: usize, stream: &mut Stream) -> Vec<[u32; 2]> {
+fn tree(nodes: usize, stream: &mut RandomStream) -> Vec<[u32; 2]> {
     let mut degree = vec![0; nodes];
     let mut bonds = Vec::with_capacity(nodes);
     for node in 1..nodes {
-        let free: Vec<usize> = (node.saturating_sub(4)..node).filter(|&other| degree[other] < 3).collect();
+        let free: Vec<usize> =
+            (node.saturating_sub(4)..node).filter(|&other| degree[other] < 3).collect();
         let parent = if free.is_empty() { node - 1 } else { free[stream.below(free.len())] };
         bonds.push([parent as u32, node as u32]);
         degree[parent] += 1;
@@ -125,7 +132,7 @@ fn tree(nodes: usize, stream: &mut Stream) -> Vec<[u32; 2]> {
 }
 
 /// One ring in eight nodes, of about five to seven members.
-fn close_rings(nodes: usize, bonds: &mut Vec<[u32; 2]>, stream: &mut Stream) {
+fn close_rings(nodes: usize, bonds: &mut Vec<[u32; 2]>, stream: &mut RandomStream) {
     for _ in 0..(nodes / 8).max(1) {
         let first = stream.below(nodes.saturating_sub(6).max(1));
         let second = (first + 4 + stream.below(3)).min(nodes - 1);
@@ -146,7 +153,7 @@ mod tests {
             nodes: NodeCount::DRUG,
             atoms: 28,
             bonds: 4,
-            targets: TargetSchema::GraphValues(1),
+            targets: TargetSchema::Regression(1),
             graphs: 100,
             seed: 0,
         };

@@ -1,18 +1,18 @@
 //! The file that `torch.save` writes: a zip archive without compression that holds a pickle and its numbers.
 
-use crate::pickle::{Arrays, PickleFault, read_arrays, read_with_storages};
+use crate::pickle::{Arrays, PickleError, read_arrays, read_with_storages};
 
 /// Reads a dictionary of arrays or tensors of whole numbers; a bare pickle is read as well.
 ///
 /// # Errors
 /// The first thing that is not as it should be.
-pub fn read_torch_arrays(bytes: &[u8]) -> Result<Arrays, PickleFault> {
+pub fn read_torch_arrays(bytes: &[u8]) -> Result<Arrays, PickleError> {
     if !bytes.starts_with(b"PK") {
         return read_arrays(bytes);
     }
-    let entries = entries(bytes).ok_or(PickleFault::Torch { what: "it is no whole archive" })?;
+    let entries = entries(bytes).ok_or(PickleError::Torch { what: "it is no whole archive" })?;
     let pickle = entries.iter().find(|(name, _)| name.ends_with("/data.pkl") || name == "data.pkl");
-    let (name, pickle) = pickle.ok_or(PickleFault::Torch { what: "it holds no `data.pkl`" })?;
+    let (name, pickle) = pickle.ok_or(PickleError::Torch { what: "it holds no `data.pkl`" })?;
     let root = &name[..name.len() - "data.pkl".len()];
     read_with_storages(pickle, &|key| {
         let wanted = format!("{root}data/{key}");
@@ -34,12 +34,16 @@ fn entries(bytes: &[u8]) -> Option<Vec<(String, &[u8])>> {
             return None;
         }
         let [stored, size, name, extra, comment] = [(10, 2), (20, 4), (28, 2), (30, 2), (32, 2)]
-            .map(|(place, width)| at.checked_add(place).and_then(|place| number(bytes, place, width)));
+            .map(|(place, width)| {
+                at.checked_add(place).and_then(|place| number(bytes, place, width))
+            });
         let local = number(bytes, at + 42, 4)?;
         let (name_length, extra, comment) = (name?, extra?, comment?);
         let name = bytes.get(at + 46..at + 46 + name_length)?;
         // The local header has lengths of its own.
-        let start = local.checked_add(30)? + number(bytes, local.checked_add(26)?, 2)? + number(bytes, local + 28, 2)?;
+        let start = local.checked_add(30)?
+            + number(bytes, local.checked_add(26)?, 2)?
+            + number(bytes, local + 28, 2)?;
         if stored? != 0 {
             return None;
         }
@@ -63,13 +67,17 @@ mod tests {
     fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
         let (mut body, mut directory) = (Vec::new(), Vec::new());
         for (name, content) in files {
-            let sizes = [(content.len() as u32).to_le_bytes(), (content.len() as u32).to_le_bytes()].concat();
+            let sizes =
+                [(content.len() as u32).to_le_bytes(), (content.len() as u32).to_le_bytes()]
+                    .concat();
             let names = [(name.len() as u16).to_le_bytes(), [0, 0]].concat();
             let middle = [&[0; 12][..], &sizes, &names].concat();
             directory.extend([&b"PK\x01\x02\0\0\0\0\0\0"[..], &middle[2..], &[0; 10]].concat());
             directory.extend((body.len() as u32).to_le_bytes());
             directory.extend(name.bytes());
-            body.extend([&b"PK\x03\x04"[..], &[0; 2], &middle[..12 - 2], &[0; 2], &sizes, &names].concat());
+            body.extend(
+                [&b"PK\x03\x04"[..], &[0; 2], &middle[..12 - 2], &[0; 2], &sizes, &names].concat(),
+            );
             body.extend([name.as_bytes(), content].concat());
         }
         let mut end = b"PK\x05\x06\0\0\0\0\0\0".to_vec();
@@ -103,6 +111,9 @@ mod tests {
             read_torch_arrays(&file[..end]).unwrap_err();
         }
         let without = archive(&[("split/data.pkl", pickle)]);
-        assert_eq!(read_torch_arrays(&without), Err(PickleFault::Torch { what: "a storage is missing" }));
+        assert_eq!(
+            read_torch_arrays(&without),
+            Err(PickleError::Torch { what: "a storage is missing" })
+        );
     }
 }

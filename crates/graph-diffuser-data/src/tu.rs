@@ -18,16 +18,16 @@ use columns::{Column, Table, numbered, rows, rows_if_any, signed};
 
 use serde::{Deserialize, Serialize};
 
-use crate::csv_layout::LARGEST_NODES;
 use crate::dataset::{Dataset, Graphs, Names, Schema, Splits, TargetSchema};
+use crate::error::{Diagnostic, LocatedError};
 use crate::graph::{Graph, Targets};
-use crate::number_rows::{RowFault, Rows, real, whole};
-use crate::problem::{Fault, Problem};
+use crate::numeric_csv::{NumericCsvError, NumericCsvReader, real, whole};
+use crate::ogb_csv::LARGEST_NODES;
 
 /// What features are taken from, where a set has both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Preferred {
+pub enum NodeFeatureSource {
     /// Categories.
     #[default]
     Labels,
@@ -38,7 +38,7 @@ pub enum Preferred {
 /// What can be wrong between the files of a folder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TuFault {
+pub enum TuError {
     /// There is not exactly one set in the folder.
     #[error("the folder holds {found} files `…_A.txt` instead of one")]
     Sets {
@@ -47,7 +47,7 @@ pub enum TuFault {
     },
     /// Two files do not have the same number of rows.
     #[error("there are {found} rows, but {expected} {what}")]
-    Rows {
+    NumericCsvReader {
         /// How many there are.
         found: usize,
         /// How many there should be.
@@ -97,11 +97,13 @@ pub enum TuFault {
     },
 }
 
-impl Fault for TuFault {
+impl Diagnostic for TuError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Sets { .. } => Some("name the folder of one set, unpacked".into()),
-            Self::OutOfRange { .. } => Some("nodes and graphs are numbered from 1, over all graphs".into()),
+            Self::OutOfRange { .. } => {
+                Some("nodes and graphs are numbered from 1, over all graphs".into())
+            }
             _ => None,
         }
     }
@@ -113,58 +115,80 @@ impl Fault for TuFault {
 ///
 /// # Errors
 /// What is wrong with the files, with its place.
-pub fn read(directory: &Path, preferred: Preferred) -> Result<Dataset, Problem> {
+pub fn read(directory: &Path, preferred: NodeFeatureSource) -> Result<Dataset, LocatedError> {
     let folder = Folder::find(directory)?;
     let indicator_path = folder.file("graph_indicator");
     let indicator = rows(&indicator_path, Some(1), whole)?.values;
     let labels = rows_if_any(&folder.file("graph_labels"), Some(1), signed)?;
-    let values = if labels.is_some() { None } else { rows_if_any(&folder.file("graph_attributes"), None, real)? };
+    let values = if labels.is_some() {
+        None
+    } else {
+        rows_if_any(&folder.file("graph_attributes"), None, real)?
+    };
     let graphs = match (&labels, &values) {
         (Some(labels), _) => labels.values.len(),
         (None, Some(values)) => values.values.len() / values.columns,
-        (None, None) => return Err(Problem::new(&folder.file("graph_labels"), RowFault::NotFound)),
+        (None, None) => {
+            return Err(LocatedError::new(&folder.file("graph_labels"), NumericCsvError::NotFound));
+        }
     };
     let mut nodes_of = vec![vec![]; graphs];
     let mut places = Vec::with_capacity(indicator.len());
     for (node, &graph) in indicator.iter().enumerate() {
         let of = (graph as usize).checked_sub(1).and_then(|graph| nodes_of.get_mut(graph));
         let Some(of) = of else {
-            let fault = TuFault::OutOfRange { what: "graph", number: graph, count: graphs };
-            return Err(Problem::new(&indicator_path, fault).at_line(node as u64 + 1));
+            let fault = TuError::OutOfRange { what: "graph", number: graph, count: graphs };
+            return Err(LocatedError::new(&indicator_path, fault).at_line(node as u64 + 1));
         };
         places.push((graph as usize - 1, of.len() as u32));
         of.push(node);
     }
     for (graph, nodes) in nodes_of.iter().enumerate() {
         if nodes.is_empty() || nodes.len() > LARGEST_NODES {
-            let fault = TuFault::Nodes { graph: graph + 1, nodes: nodes.len() };
-            return Err(Problem::new(&indicator_path, fault));
+            let fault = TuError::Nodes { graph: graph + 1, nodes: nodes.len() };
+            return Err(LocatedError::new(&indicator_path, fault));
         }
     }
     let (edges, edges_of) = read_edges(&folder.file("A"), &places, graphs)?;
     let nodes = Column::read(&folder, "node", "nodes", indicator.len(), preferred)?;
     let joins = Column::read(&folder, "edge", "edges", edges.len(), preferred)?;
-    let mut names = Names { node_categories: nodes.names(), edge_categories: joins.names(), ..Names::default() };
+    let mut names = Names {
+        node_categories: nodes.names(),
+        edge_categories: joins.names(),
+        ..Names::default()
+    };
     let (targets, schema): (Vec<Targets>, _) = match (labels, values) {
         (Some(labels), _) => {
             let (classes, values) = numbered(&labels.values, 1);
             names.classes = classes[0].iter().map(ToString::to_string).collect();
-            (values.into_iter().map(Targets::GraphClass).collect(), TargetSchema::GraphClasses(classes[0].len()))
+            (
+                values.into_iter().map(Targets::GraphClass).collect(),
+                TargetSchema::Multiclass(classes[0].len()),
+            )
         }
         (None, values) => {
             let Table { columns, values } = values.unwrap_or(Table { columns: 1, values: vec![] });
-            let targets = values.chunks_exact(columns).map(|row| Targets::GraphValues(row.to_vec())).collect();
-            (targets, TargetSchema::GraphValues(columns))
+            let targets = values
+                .chunks_exact(columns)
+                .map(|row| Targets::GraphValues(row.to_vec()))
+                .collect();
+            (targets, TargetSchema::Regression(columns))
         }
     };
-    let schema = Schema { node_features: nodes.schema(), edge_features: joins.schema(), targets: schema, names };
-    let listed = nodes_of.iter().zip(&edges_of).zip(targets).map(|((of_nodes, of_edges), targets)| Graph {
-        nodes: of_nodes.len(),
-        edges: of_edges.iter().map(|&edge| edges[edge]).collect(),
-        node_features: nodes.rows(of_nodes),
-        edge_features: joins.rows(of_edges),
-        targets,
-    });
+    let schema = Schema {
+        node_features: nodes.schema(),
+        edge_features: joins.schema(),
+        targets: schema,
+        names,
+    };
+    let listed =
+        nodes_of.iter().zip(&edges_of).zip(targets).map(|((of_nodes, of_edges), targets)| Graph {
+            nodes: of_nodes.len(),
+            edges: of_edges.iter().map(|&edge| edges[edge]).collect(),
+            node_features: nodes.rows(of_nodes),
+            edge_features: joins.rows(of_edges),
+            targets,
+        });
     let graphs = Graphs::Listed(listed.collect());
     Ok(Dataset { graphs, schema, splits: Splits { train: vec![], valid: vec![], test: vec![] } })
 }
@@ -174,22 +198,27 @@ pub fn read(directory: &Path, preferred: Preferred) -> Result<Dataset, Problem> 
 ///
 /// # Errors
 /// When a file is wrong, has no such fold, or names one of the graphs twice or one beyond them.
-pub fn read_fold(directory: &Path, name: &str, fold: usize, graphs: usize) -> Result<Splits, Problem> {
+pub fn read_fold(
+    directory: &Path,
+    name: &str,
+    fold: usize,
+    graphs: usize,
+) -> Result<Splits, LocatedError> {
     let mut taken = vec![false; graphs];
     let mut part = |part: &str| {
         let path = directory.join(format!("{name}_{part}.index"));
-        let mut lines = Rows::open(&path, &Arc::default())?;
+        let mut lines = NumericCsvReader::open(&path, &Arc::default())?;
         let mut numbers = vec![];
         for line in 0..=fold {
             numbers.clear();
             if lines.next_row(&mut numbers, |_, cell| whole(cell))?.is_none() {
-                return Err(Problem::new(&path, TuFault::NoFold { fold, folds: line }));
+                return Err(LocatedError::new(&path, TuError::NoFold { fold, folds: line }));
             }
         }
         let numbers: Vec<usize> = numbers.into_iter().map(|number| number as usize).collect();
         for &graph in &numbers {
             if taken.get(graph) != Some(&false) {
-                return Err(lines.problem(TuFault::Fold { graph }));
+                return Err(lines.problem(TuError::Fold { graph }));
             }
             taken[graph] = true;
         }
@@ -205,16 +234,21 @@ struct Folder {
 }
 
 impl Folder {
-    fn find(directory: &Path) -> Result<Self, Problem> {
-        let entries = std::fs::read_dir(directory).map_err(|error| Problem::new(directory, RowFault::Read(error)))?;
+    fn find(directory: &Path) -> Result<Self, LocatedError> {
+        let entries = std::fs::read_dir(directory)
+            .map_err(|error| LocatedError::new(directory, NumericCsvError::Read(error)))?;
         let prefix = |name: String| name.strip_suffix("_A.txt").map(String::from);
-        let mut prefixes: Vec<String> =
-            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).filter_map(prefix).collect();
+        let mut prefixes: Vec<String> = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter_map(prefix)
+            .collect();
         match (prefixes.pop(), prefixes.len()) {
             (Some(prefix), 0) => Ok(Self { directory: directory.to_owned(), prefix }),
-            (last, others) => {
-                Err(Problem::new(directory, TuFault::Sets { found: others + usize::from(last.is_some()) }))
-            }
+            (last, others) => Err(LocatedError::new(
+                directory,
+                TuError::Sets { found: others + usize::from(last.is_some()) },
+            )),
         }
     }
 
@@ -226,21 +260,21 @@ impl Folder {
 /// The edges with node numbers local to their graphs, and which of them each graph has.
 type Edges = (Vec<[u32; 2]>, Vec<Vec<usize>>);
 
-fn read_edges(path: &Path, places: &[(usize, u32)], graphs: usize) -> Result<Edges, Problem> {
+fn read_edges(path: &Path, places: &[(usize, u32)], graphs: usize) -> Result<Edges, LocatedError> {
     let ends = rows(path, Some(2), whole)?.values;
     let mut edges = Vec::with_capacity(ends.len() / 2);
     let mut edges_of = vec![vec![]; graphs];
     for (row, pair) in ends.chunks_exact(2).enumerate() {
         let place = |number: u32| {
             (number as usize).checked_sub(1).and_then(|node| places.get(node)).ok_or_else(|| {
-                let fault = TuFault::OutOfRange { what: "node", number, count: places.len() };
-                Problem::new(path, fault).at_line(row as u64 + 1)
+                let fault = TuError::OutOfRange { what: "node", number, count: places.len() };
+                LocatedError::new(path, fault).at_line(row as u64 + 1)
             })
         };
         let (&(first, source), &(second, target)) = (place(pair[0])?, place(pair[1])?);
         if first != second {
-            let fault = TuFault::AcrossGraphs { first: first + 1, second: second + 1 };
-            return Err(Problem::new(path, fault).at_line(row as u64 + 1));
+            let fault = TuError::AcrossGraphs { first: first + 1, second: second + 1 };
+            return Err(LocatedError::new(path, fault).at_line(row as u64 + 1));
         }
         edges_of[first].push(row);
         edges.push([source, target]);

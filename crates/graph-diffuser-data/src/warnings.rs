@@ -70,8 +70,12 @@ pub enum Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ConstantTarget { target } => write!(formatter, "target {target} is the same in all graphs"),
-            Self::UnknownTarget { target } => write!(formatter, "target {target} is missing in all graphs"),
+            Self::ConstantTarget { target } => {
+                write!(formatter, "target {target} is the same in all graphs")
+            }
+            Self::UnknownTarget { target } => {
+                write!(formatter, "target {target} is missing in all graphs")
+            }
             Self::ClassNotInTrain { class, split } => {
                 write!(formatter, "class {class} occurs in {split:?} and never in Train")
             }
@@ -87,7 +91,10 @@ impl fmt::Display for Warning {
                 "{graphs} graphs have {LARGE_NODES} nodes or more, graph {graph} has {nodes}: memory grows with the square"
             ),
             Self::EdgesTwice { edges } => {
-                write!(formatter, "{edges} edges are copies; if both directions are written, say `\"directed\": true`")
+                write!(
+                    formatter,
+                    "{edges} edges are copies; if both directions are written, say `\"directed\": true`"
+                )
             }
         }
     }
@@ -106,7 +113,9 @@ pub fn warnings_of(dataset: &Dataset, summary: &Summary) -> Vec<Warning> {
             let target = column.name.clone();
             match column.known.count {
                 0 => found.push(Warning::UnknownTarget { target }),
-                2.. if column.known.min == column.known.max => found.push(Warning::ConstantTarget { target }),
+                2.. if column.known.min == column.known.max => {
+                    found.push(Warning::ConstantTarget { target })
+                }
                 _ => {}
             }
         }
@@ -122,7 +131,9 @@ pub fn warnings_of(dataset: &Dataset, summary: &Summary) -> Vec<Warning> {
     for (part, columns) in [("node", &summary.node_features), ("edge", &summary.edge_features)] {
         for (place, column) in columns.iter().enumerate() {
             let constant = match column {
-                Column::Categorical { counts, .. } => counts.iter().filter(|count| **count > 0).count() == 1,
+                Column::Categorical { counts, .. } => {
+                    counts.iter().filter(|count| **count > 0).count() == 1
+                }
                 Column::Real(moments) => moments.count > 1 && moments.min == moments.max,
             };
             if constant {
@@ -130,11 +141,17 @@ pub fn warnings_of(dataset: &Dataset, summary: &Summary) -> Vec<Warning> {
             }
         }
     }
-    let large = (0..dataset.graphs.len()).filter(|&graph| dataset.graphs.nodes(graph) >= LARGE_NODES);
+    let large =
+        (0..dataset.graphs.len()).filter(|&graph| dataset.graphs.nodes(graph) >= LARGE_NODES);
     if let Some(graph) = large.clone().max_by_key(|&graph| dataset.graphs.nodes(graph)) {
-        found.push(Warning::LargeGraphs { graphs: large.count(), graph, nodes: dataset.graphs.nodes(graph) });
+        found.push(Warning::LargeGraphs {
+            graphs: large.count(),
+            graph,
+            nodes: dataset.graphs.nodes(graph),
+        });
     }
-    if summary.duplicate_edges > 0 && 2.0 * summary.duplicate_edges as f64 >= summary.edges.mean * summary.graphs as f64
+    if summary.duplicate_edges > 0
+        && 2.0 * summary.duplicate_edges as f64 >= summary.edges.mean * summary.graphs as f64
     {
         found.push(Warning::EdgesTwice { edges: summary.duplicate_edges });
     }
@@ -142,14 +159,18 @@ pub fn warnings_of(dataset: &Dataset, summary: &Summary) -> Vec<Warning> {
 }
 
 fn unseen_classes(dataset: &Dataset, found: &mut Vec<Warning>) {
-    let (TargetSchema::NodeClasses(count) | TargetSchema::GraphClasses(count)) = dataset.schema.targets else {
+    let (TargetSchema::NodeMulticlass(count) | TargetSchema::Multiclass(count)) =
+        dataset.schema.targets
+    else {
         return;
     };
     let seen = |split| {
         let mut seen = vec![false; count];
         for &graph in dataset.split(split) {
             match &dataset.graphs.get(graph).targets {
-                Targets::NodeClasses(classes) => classes.iter().for_each(|&class| seen[class as usize] = true),
+                Targets::NodeClasses(classes) => {
+                    classes.iter().for_each(|&class| seen[class as usize] = true)
+                }
                 Targets::GraphClass(class) => seen[*class as usize] = true,
                 _ => {}
             }
@@ -160,7 +181,10 @@ fn unseen_classes(dataset: &Dataset, found: &mut Vec<Warning>) {
     for split in [Split::Valid, Split::Test] {
         for (class, seen) in seen(split).into_iter().enumerate() {
             if seen && !train[class] {
-                found.push(Warning::ClassNotInTrain { class: name(&dataset.schema.names.classes, class), split });
+                found.push(Warning::ClassNotInTrain {
+                    class: name(&dataset.schema.names.classes, class),
+                    split,
+                });
             }
         }
     }
@@ -168,7 +192,9 @@ fn unseen_classes(dataset: &Dataset, found: &mut Vec<Warning>) {
 
 fn in_two_splits(dataset: &Dataset, found: &mut Vec<Warning>) {
     // Without features small graphs are equal by chance.
-    if dataset.schema.node_features == FeatureSchema::None && dataset.schema.edge_features == FeatureSchema::None {
+    if dataset.schema.node_features == FeatureSchema::None
+        && dataset.schema.edge_features == FeatureSchema::None
+    {
         return;
     }
     let mut first: HashMap<u64, (Split, usize)> = HashMap::new();
@@ -218,11 +244,12 @@ fn same(left: &Graph, right: &Graph) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json_lines::{Options, read_from};
+    use crate::jsonl::{JsonlOptions, read_from};
     use crate::synthetic_molecules::{NodeCount, SyntheticMolecules};
 
     fn warned(text: &'static str) -> Vec<String> {
-        let read = read_from(std::path::Path::new("x"), text.as_bytes(), &Options::default()).unwrap();
+        let read = read_from(std::path::Path::new("x"), text.as_bytes(), &JsonlOptions::default())
+            .unwrap();
         let dataset = read.into_dataset(|_| unreachable!("the text states its split"));
         warnings(&dataset).iter().map(ToString::to_string).collect()
     }
@@ -233,7 +260,7 @@ mod tests {
             nodes: NodeCount::DRUG,
             atoms: 5,
             bonds: 3,
-            targets: TargetSchema::GraphClasses(2),
+            targets: TargetSchema::Multiclass(2),
             graphs: 20,
             seed: 1,
         };
@@ -264,6 +291,9 @@ mod tests {
                {"nodes": 1, "target": "b", "split": "test"}"#,
         );
         assert_eq!(found[0], "class b occurs in Test and never in Train");
-        assert_eq!(found[1], "1 graphs have 4096 nodes or more, graph 0 has 5000: memory grows with the square");
+        assert_eq!(
+            found[1],
+            "1 graphs have 4096 nodes or more, graph 0 has 5000: memory grows with the square"
+        );
     }
 }

@@ -4,15 +4,16 @@
 
 use std::path::Path;
 
-use crate::csv_layout::{self, Layout};
 use crate::dataset::{Dataset, FeatureSchema, Names, Schema, TargetSchema};
-use crate::meter::Progress;
-use crate::problem::Problem;
+use crate::error::LocatedError;
+use crate::ogb_csv::{self, OgbCsvOptions};
+use crate::progress::ProgressFn;
 
 /// Atom types: element, hydrogens written in the bracket, sign of the charge.
 pub const ATOM_TYPES: [&str; 28] = [
-    "C", "O", "N", "F", "C H1", "S", "Cl", "O -", "N H1 +", "Br", "N H3 +", "N H2 +", "N +", "N -", "S -", "I", "P",
-    "O H1 +", "N H1 -", "O +", "S +", "P H1", "P H2", "C H2 -", "P +", "S H1 +", "C H1 -", "P H1 +",
+    "C", "O", "N", "F", "C H1", "S", "Cl", "O -", "N H1 +", "Br", "N H3 +", "N H2 +", "N +", "N -",
+    "S -", "I", "P", "O H1 +", "N H1 -", "O +", "S +", "P H1", "P H2", "C H2 -", "P +", "S H1 +",
+    "C H1 -", "P H1 +",
 ];
 
 /// Bond types of the Kekulé form.
@@ -23,7 +24,7 @@ pub fn schema() -> Schema {
     Schema {
         node_features: FeatureSchema::Categorical(vec![ATOM_TYPES.len()]),
         edge_features: FeatureSchema::Categorical(vec![BOND_TYPES.len()]),
-        targets: TargetSchema::GraphValues(1),
+        targets: TargetSchema::Regression(1),
         names: Names {
             targets: vec!["constrained solubility".into()],
             node_categories: vec![ATOM_TYPES.map(String::from).to_vec()],
@@ -37,15 +38,19 @@ pub fn schema() -> Schema {
 ///
 /// # Errors
 /// What is wrong with the files, with its place, and what keeps the cache from being written.
-pub fn read(directory: &Path, cache: &Path, progress: &mut Progress<'_>) -> Result<Dataset, Problem> {
-    let layout = Layout {
-        add_reverses: false,
+pub fn read(
+    directory: &Path,
+    cache: &Path,
+    progress: &mut ProgressFn<'_>,
+) -> Result<Dataset, LocatedError> {
+    let layout = OgbCsvOptions {
+        add_reverse_edges: false,
         node_features: Some(schema().node_features),
         edge_features: Some(schema().edge_features),
         targets: Some(schema().targets),
         split: None,
     };
-    let mut dataset = csv_layout::read_named("zinc", directory, &layout, cache, progress)?;
+    let mut dataset = ogb_csv::read_named("zinc", directory, &layout, cache, progress)?;
     dataset.schema.names = schema().names;
     Ok(dataset)
 }

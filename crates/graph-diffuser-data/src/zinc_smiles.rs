@@ -2,18 +2,18 @@
 
 use std::path::Path;
 
-use crate::chunks::in_chunks;
+use crate::csv_records::{CsvRecord, CsvRecords};
 use crate::dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Splits, TargetSchema};
-use crate::delimited::{Record, Records};
+use crate::error::{Diagnostic, LocatedError};
 use crate::graph::{Graph, Targets};
 use crate::molecule::Molecule;
 use crate::molecule::zinc_features::{ZINC_ATOMS, ZINC_BONDS};
-use crate::problem::{Fault, Problem};
+use crate::par_chunks::par_chunks;
 
 /// What can be wrong with the table of ZINC.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ZincFault {
+pub enum ZincError {
     /// A column is missing.
     #[error("there is no such column")]
     NoColumn,
@@ -31,40 +31,46 @@ pub enum ZincFault {
     },
 }
 
-impl Fault for ZincFault {}
+impl Diagnostic for ZincError {}
 
 /// Reads the whole table.
 ///
 /// # Errors
 /// The first problem.
-pub fn read(path: &Path) -> Result<Dataset, Problem> {
-    let records = Records::open(path)?;
+pub fn read(path: &Path) -> Result<Dataset, LocatedError> {
+    let records = CsvRecords::open(path)?;
     let find = |name: &str| {
         let place = records.header().fields.iter().position(|column| column == name);
-        place.ok_or_else(|| Problem::new(path, ZincFault::NoColumn).at_line(1).in_column(name))
+        place.ok_or_else(|| LocatedError::new(path, ZincError::NoColumn).at_line(1).in_column(name))
     };
     let (smiles, target, split) = (find("smiles")?, find("y")?, find("split")?);
-    let row = |record: Record| {
-        let place = |problem: Problem, column: &str| problem.at_line(record.line).in_column(column);
+    let row = |record: CsvRecord| {
+        let place =
+            |problem: LocatedError, column: &str| problem.at_line(record.line).in_column(column);
         let graph = Molecule::from_smiles(&record.fields[smiles])
             .and_then(|molecule| molecule.zinc_graph())
-            .map_err(|fault| place(Problem::new(path, fault), "smiles"))?;
+            .map_err(|fault| place(LocatedError::new(path, fault), "smiles"))?;
         let cell = record.fields[target].trim();
         let value = cell.parse::<f32>().ok().filter(|value| value.is_finite());
-        let value =
-            value.ok_or_else(|| place(Problem::new(path, ZincFault::NotANumber { cell: cell.to_owned() }), "y"))?;
+        let value = value.ok_or_else(|| {
+            place(LocatedError::new(path, ZincError::NotANumber { cell: cell.to_owned() }), "y")
+        })?;
         let graph = Graph { targets: Targets::GraphValues(vec![value]), ..graph };
         Ok((graph, record.fields[split].trim().to_owned(), record.line))
     };
     let mut graphs = Vec::new();
     let mut splits = Splits { train: vec![], valid: vec![], test: vec![] };
-    for row in in_chunks(records, |record| record.and_then(row)) {
+    for row in par_chunks(records, |record| record.and_then(row)) {
         let (graph, cell, line) = row?;
         let part = match cell.as_str() {
             "train" => &mut splits.train,
             "valid" | "val" => &mut splits.valid,
             "test" => &mut splits.test,
-            _ => return Err(Problem::new(path, ZincFault::NotASplit { cell }).at_line(line).in_column("split")),
+            _ => {
+                return Err(LocatedError::new(path, ZincError::NotASplit { cell })
+                    .at_line(line)
+                    .in_column("split"));
+            }
         };
         part.push(graphs.len());
         graphs.push(graph);
@@ -75,7 +81,7 @@ pub fn read(path: &Path) -> Result<Dataset, Problem> {
         schema: Schema {
             node_features: FeatureSchema::Categorical(vec![ZINC_ATOMS.len()]),
             edge_features: FeatureSchema::Categorical(vec![ZINC_BONDS.len()]),
-            targets: TargetSchema::GraphValues(1),
+            targets: TargetSchema::Regression(1),
             names: Names {
                 targets: vec!["penalized_logp".into()],
                 node_categories: vec![named(&ZINC_ATOMS)],

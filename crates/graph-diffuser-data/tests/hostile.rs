@@ -5,9 +5,11 @@
 use std::path::PathBuf;
 
 use graph_diffuser_data::molecule::Molecule;
-use graph_diffuser_data::table::{OnInvalid, Rows, TableOptions, TaskKind, read};
+use graph_diffuser_data::smiles_csv::{OnInvalid, SmilesCsvOptions, SmilesRows, SmilesTask, read};
 use graph_diffuser_data::torch_file::read_torch_arrays;
-use graph_diffuser_data::{Dataset, Graphs, Splits, pcqm_contact, pcqm4mv2, peptides, pickle, zinc_smiles};
+use graph_diffuser_data::{
+    Dataset, Graphs, Splits, pcqm_contact, pcqm4mv2, peptides, pickle, zinc_smiles,
+};
 use proptest::prelude::*;
 
 /// Molecules to start from: rings, charges, stereo marks, extensions, metals.
@@ -48,7 +50,9 @@ fn exercise(smiles: &str) {
         drop(molecule.zinc_graph());
         molecule.scaffold().unwrap();
     }
-    if let Ok(graph) = Molecule::from_cxsmiles_unsanitised(smiles).and_then(|molecule| molecule.contact_graph()) {
+    if let Ok(graph) =
+        Molecule::from_cxsmiles_unsanitized(smiles).and_then(|molecule| molecule.contact_graph())
+    {
         assert_eq!(graph.check(), Ok(()), "{smiles}");
     }
 }
@@ -63,20 +67,27 @@ fn file(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
 /// Every reader of a table; what is read must be sound.
 fn exercise_table(bytes: &[u8]) {
     let (_directory, path) = file(bytes);
-    for task in [None, Some(TaskKind::Values), Some(TaskKind::Labels), Some(TaskKind::Classes)] {
-        let options = TableOptions { task, on_invalid: OnInvalid::Skip, ..TableOptions::default() };
+    for task in [
+        None,
+        Some(SmilesTask::Regression),
+        Some(SmilesTask::Multilabel),
+        Some(SmilesTask::Multiclass),
+    ] {
+        let options =
+            SmilesCsvOptions { task, on_invalid: OnInvalid::Skip, ..SmilesCsvOptions::default() };
         match read(&path, &options) {
             Err(problems) => assert!(!problems.is_empty()),
             Ok(table) => {
                 let all: Vec<usize> = (0..table.graphs.len()).collect();
                 assert_eq!((table.smiles.len(), table.lines.len()), (all.len(), all.len()));
                 let splits = Splits { train: all.clone(), valid: all.clone(), test: all };
-                let dataset = Dataset { graphs: Graphs::Listed(table.graphs), schema: table.schema, splits };
+                let dataset =
+                    Dataset { graphs: Graphs::Listed(table.graphs), schema: table.schema, splits };
                 assert_eq!(dataset.check(), Ok(()));
             }
         }
     }
-    if let Ok(rows) = Rows::open(&path, None) {
+    if let Ok(rows) = SmilesRows::open(&path, None) {
         rows.read().for_each(drop);
     }
     drop(zinc_smiles::read(&path));

@@ -11,7 +11,8 @@ use serde_json::Value;
 
 /// What `RDKit` does and the port does not: to let characters beyond ASCII pass unseen, to wrap an isotope round at 16
 /// bits, to forget an allene mark on an end that cannot have it, and to read lower-case silicon.
-const KNOWN_DIFFERENCES: [&str; 6] = ["[99999C]", "C\u{e9}", "\u{2212}C", "[C@AL1](F)", "[C@AL1](F)=C", "[si]1ccccc1"];
+const KNOWN_DIFFERENCES: [&str; 6] =
+    ["[99999C]", "C\u{e9}", "\u{2212}C", "[C@AL1](F)", "[C@AL1](F)=C", "[si]1ccccc1"];
 
 fn rows(text: &str) -> Vec<Value> {
     let mut lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -67,7 +68,12 @@ fn every_recorded_molecule_has_rdkits_features_and_verdict() {
         }
     }
     assert!(recorded.len() > 300);
-    assert!(differences.is_empty(), "{} of {} differ: {differences:?}", differences.len(), recorded.len());
+    assert!(
+        differences.is_empty(),
+        "{} of {} differ: {differences:?}",
+        differences.len(),
+        recorded.len()
+    );
 }
 
 #[test]
@@ -93,7 +99,11 @@ fn every_recorded_molecule_has_the_types_of_zinc_or_none() {
         assert_eq!(graph.edges, edges, "{smiles}");
         let atoms = Features::Categorical { columns: 1, values: numbers(&zinc["atoms"]) };
         assert_eq!(graph.node_features, atoms, "{smiles}");
-        assert_eq!(graph.edge_features, Features::Categorical { columns: 1, values: kinds }, "{smiles}");
+        assert_eq!(
+            graph.edge_features,
+            Features::Categorical { columns: 1, values: kinds },
+            "{smiles}"
+        );
         compared += 1;
     }
     assert!(compared > 200, "{compared}");
@@ -120,15 +130,20 @@ fn scaffolds_are_those_of_rdkit() {
 fn contacts_and_unsanitised_features_are_those_of_rdkit() {
     for row in rows(include_str!("fixtures/contacts.jsonl")) {
         let smiles = row["smiles"].as_str().unwrap();
-        let mut graph = Molecule::from_cxsmiles_unsanitised(smiles).unwrap().contact_graph().unwrap();
-        let Targets::Links(mut links) = std::mem::replace(&mut graph.targets, Targets::GraphValues(vec![])) else {
+        let mut graph =
+            Molecule::from_cxsmiles_unsanitized(smiles).unwrap().contact_graph().unwrap();
+        let Targets::Links(mut links) =
+            std::mem::replace(&mut graph.targets, Targets::GraphValues(vec![]))
+        else {
             panic!("contacts are links")
         };
         assert_eq!(graph, recorded_graph(&row["ogb"]), "{smiles}");
         links.retain(|[first, second]| first < second);
         links.sort_unstable();
-        let contacts: Vec<[u32; 2]> =
-            numbers(&row["contacts"]).chunks(2).map(|pair| [pair[0].min(pair[1]), pair[0].max(pair[1])]).collect();
+        let contacts: Vec<[u32; 2]> = numbers(&row["contacts"])
+            .chunks(2)
+            .map(|pair| [pair[0].min(pair[1]), pair[0].max(pair[1])])
+            .collect();
         let mut sorted = contacts;
         sorted.sort_unstable();
         assert_eq!(links, sorted, "{smiles}");

@@ -9,10 +9,12 @@ use std::time::Instant;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use graph_diffuser_data::{FeatureSchema, Features, Graph, Seeds, Stream, TargetSchema, Targets, ogbg_ppa};
+use graph_diffuser_data::{
+    FeatureSchema, Features, Graph, RandomStream, SeedTree, TargetSchema, Targets, ogbg_ppa,
+};
 
 /// As many nodes and edges as a graph of ogbg-ppa has, with strengths in thousandths, most of them zero.
-fn graph(stream: &mut Stream) -> Graph {
+fn graph(stream: &mut RandomStream) -> Graph {
     let nodes = 200 + stream.below(100);
     let mut edges = vec![];
     let mut strengths = vec![];
@@ -35,7 +37,7 @@ fn graph(stream: &mut Stream) -> Graph {
 }
 
 fn graphs(count: usize) -> impl Iterator<Item = Graph> {
-    let seeds = Seeds::new(5);
+    let seeds = SeedTree::new(5);
     (0..count).map(move |number| graph(&mut seeds.stream_at("ppa", number as u64)))
 }
 
@@ -63,9 +65,14 @@ fn write(directory: &Path, count: usize) -> io::Result<u64> {
         for [u, v] in graph.edges.iter().step_by(2) {
             put(&mut edges, format!("{u},{v}\n"))?;
         }
-        let Features::Float { values, .. } = &graph.edge_features else { panic!("edges have strengths") };
+        let Features::Float { values, .. } = &graph.edge_features else {
+            panic!("edges have strengths")
+        };
         for row in values.chunks_exact(7).step_by(2) {
-            put(&mut strengths, row.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(",") + "\n")?;
+            put(
+                &mut strengths,
+                row.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(",") + "\n",
+            )?;
         }
         let Targets::GraphClass(class) = graph.targets else { panic!("graphs have a class") };
         put(&mut labels, format!("{class}\n"))?;
@@ -86,17 +93,20 @@ fn memory() -> Option<u64> {
 
 #[test]
 fn graphs_of_the_size_of_ppa_come_back_as_they_were_written() {
-    let count = std::env::var("GRAPH_DIFFUSER_PPA_GRAPHS").map_or(6, |count| count.parse().unwrap());
+    let count =
+        std::env::var("GRAPH_DIFFUSER_PPA_GRAPHS").map_or(6, |count| count.parse().unwrap());
     let directory = tempfile::tempdir().unwrap();
     let text = write(directory.path(), count).unwrap();
     let cache = directory.path().join("cache");
     let (before, mut most) = (memory(), None);
     let started = Instant::now();
-    let dataset = ogbg_ppa::read(directory.path(), &cache, &mut |_, _| most = most.max(memory())).unwrap();
+    let dataset =
+        ogbg_ppa::read(directory.path(), &cache, &mut |_, _| most = most.max(memory())).unwrap();
     let built = started.elapsed();
     let started = Instant::now();
     ogbg_ppa::read(directory.path(), &cache, &mut |_, _| {}).unwrap();
-    let cached: u64 = fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+    let cached: u64 =
+        fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
     eprintln!(
         "{count} graphs, {text} bytes of text, {cached} bytes cached; built in {built:?}, reopened in {:?}; \
          memory before {before:?} MB, at most {most:?} MB",
@@ -105,7 +115,7 @@ fn graphs_of_the_size_of_ppa_come_back_as_they_were_written() {
     // However many graphs there are: blocks of rows and buffers are all that is held.
     assert!(most.zip(before).is_none_or(|(most, before)| most < before + 64));
     assert_eq!(dataset.schema.node_features, FeatureSchema::None);
-    assert_eq!(dataset.schema.targets, TargetSchema::GraphClasses(37));
+    assert_eq!(dataset.schema.targets, TargetSchema::Multiclass(37));
     assert!(dataset.graphs.iter().map(std::borrow::Cow::into_owned).eq(graphs(count)));
     assert_eq!(dataset.check(), Ok(()));
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
 use graph_diffuser_data::ogbg_code2::{Code2, GPS_LARGEST};
-use graph_diffuser_data::tu::{self, Preferred};
-use graph_diffuser_data::{Dataset, TargetSchema, Targets, csv_layout, ogbg_mol, zinc};
+use graph_diffuser_data::tu::{self, NodeFeatureSource};
+use graph_diffuser_data::{Dataset, TargetSchema, Targets, ogb_csv, ogbg_mol, zinc};
 
 /// The directory of one dataset, when real data is at hand.
 fn directory(name: &str) -> Option<PathBuf> {
@@ -55,7 +55,7 @@ fn zinc_has_the_published_numbers() {
 fn peptides_func_has_the_published_numbers() {
     let Some(directory) = directory("peptides-func") else { return };
     let cache = tempfile::tempdir().unwrap();
-    let labels = Some(TargetSchema::GraphLabels(10));
+    let labels = Some(TargetSchema::Multilabel(10));
     let dataset = ogbg_mol::read(&directory, labels, cache.path(), &mut |_, _| {}).unwrap();
     assert_eq!(all_totals(&dataset), [15_535, 2_344_859, 4_773_974]);
     assert_eq!(parts(&dataset), [10_873, 2_331, 2_331]);
@@ -69,7 +69,7 @@ fn molhiv_has_the_published_numbers_and_reopens_the_same() {
     let read = || ogbg_mol::read(&directory, None, cache.path(), &mut |_, _| {}).unwrap();
     let dataset = read();
     assert_eq!(all_totals(&dataset), [41_127, 1_049_163, 2_259_376]);
-    assert_eq!(dataset.schema.targets, TargetSchema::GraphLabels(1));
+    assert_eq!(dataset.schema.targets, TargetSchema::Multilabel(1));
     assert_eq!(values(&dataset).filter(|value| *value == 1.0).count(), 1_443);
     assert_eq!(parts(&dataset), [32_901, 4_113, 4_113]);
     assert!(dataset == read());
@@ -81,7 +81,10 @@ fn tox21_has_missing_labels_and_named_tasks() {
     let cache = tempfile::tempdir().unwrap();
     let dataset = ogbg_mol::read(&directory, None, cache.path(), &mut |_, _| {}).unwrap();
     dataset.check().unwrap();
-    assert_eq!((dataset.graphs.len(), dataset.schema.targets), (8_006, TargetSchema::GraphLabels(12)));
+    assert_eq!(
+        (dataset.graphs.len(), dataset.schema.targets),
+        (8_006, TargetSchema::Multilabel(12))
+    );
     assert_eq!(dataset.schema.names.targets[11], "SR-p53");
     let missing = values(&dataset).filter(|value| value.is_nan()).count() as f64 / (8_006.0 * 12.0);
     assert!((0.165..0.175).contains(&missing), "{missing}");
@@ -89,10 +92,14 @@ fn tox21_has_missing_labels_and_named_tasks() {
 
 #[test]
 fn gaps_are_values_and_contacts_are_links() {
-    let (Some(gaps), Some(contacts)) = (directory("pcqm4mv2-sample"), directory("pcqm-contact-sample")) else { return };
+    let (Some(gaps), Some(contacts)) =
+        (directory("pcqm4mv2-sample"), directory("pcqm-contact-sample"))
+    else {
+        return;
+    };
     let cache = tempfile::tempdir().unwrap();
     let gaps = ogbg_mol::read(&gaps, None, cache.path(), &mut |_, _| {}).unwrap();
-    assert_eq!((gaps.graphs.len(), gaps.schema.targets), (1_999, TargetSchema::GraphValues(1)));
+    assert_eq!((gaps.graphs.len(), gaps.schema.targets), (1_999, TargetSchema::Regression(1)));
     let mean = values(&gaps).map(f64::from).sum::<f64>() / 1_999.0;
     assert!((mean - 5.162).abs() < 5e-4, "{mean}");
     let contacts = ogbg_mol::read_contacts(&contacts, cache.path(), &mut |_, _| {}).unwrap();
@@ -113,7 +120,7 @@ fn gaps_are_values_and_contacts_are_links() {
 fn code_has_trees_with_ways() {
     let Some(directory) = directory("code-sample") else { return };
     let cache = tempfile::tempdir().unwrap();
-    let code2 = Code2 { largest: Some(GPS_LARGEST), ..Code2::default() };
+    let code2 = Code2 { max_nodes: Some(GPS_LARGEST), ..Code2::default() };
     let dataset = code2.read(&directory, cache.path(), &mut |_, _| {}).unwrap();
     dataset.check().unwrap();
     assert_eq!((dataset.graphs.len(), parts(&dataset)), (4_000, [3_202, 568, 230]));
@@ -121,7 +128,9 @@ fn code_has_trees_with_ways() {
     assert_eq!((graph.nodes, graph.edges[69]), (70, [1, 0]));
     assert_eq!(dataset.schema.names.node_categories[0].len(), 94);
     assert_eq!(dataset.schema.names.node_categories[1][2_998], "__UNK__");
-    let TargetSchema::SubTokens(words) = dataset.schema.targets else { panic!("{:?}", dataset.schema.targets) };
+    let TargetSchema::SubTokens(words) = dataset.schema.targets else {
+        panic!("{:?}", dataset.schema.targets)
+    };
     assert_eq!(words, dataset.schema.names.classes.len());
     let Targets::SubTokens(first) = &graph.targets else { panic!("{:?}", graph.targets) };
     assert_eq!(first.len(), 2);
@@ -131,9 +140,9 @@ fn code_has_trees_with_ways() {
 fn own_data_is_read_without_being_told() {
     let Some(directory) = directory("zinc") else { return };
     let cache = tempfile::tempdir().unwrap();
-    let own = csv_layout::Layout::default();
-    let dataset = csv_layout::read(&directory, &own, cache.path(), &mut |_, _| {}).unwrap();
-    assert_eq!(dataset.schema.targets, TargetSchema::GraphValues(1));
+    let own = ogb_csv::OgbCsvOptions::default();
+    let dataset = ogb_csv::read(&directory, &own, cache.path(), &mut |_, _| {}).unwrap();
+    assert_eq!(dataset.schema.targets, TargetSchema::Regression(1));
     assert_eq!(dataset.graphs.len(), 12_000);
 }
 
@@ -153,18 +162,23 @@ fn tu_sets_have_the_published_numbers() {
         ("NCI1", [4_110, 122_747, 265_506], 2),
         ("AIDS", [2_000, 31_385, 64_780], 2),
     ] {
-        let dataset = tu::read(&unpack(name), Preferred::Labels).unwrap();
+        let dataset = tu::read(&unpack(name), NodeFeatureSource::Labels).unwrap();
         assert_eq!(all_totals(&dataset), expected, "{name}");
-        assert_eq!(dataset.schema.targets, TargetSchema::GraphClasses(classes), "{name}");
-        dataset.graphs.iter().for_each(|graph| assert_eq!(dataset.schema.misfit(&graph), None));
+        assert_eq!(dataset.schema.targets, TargetSchema::Multiclass(classes), "{name}");
+        dataset.graphs.iter().for_each(|graph| assert_eq!(dataset.schema.mismatch(&graph), None));
     }
-    let attributes = tu::read(&unpacked.path().join("ENZYMES"), Preferred::Attributes).unwrap();
+    let attributes =
+        tu::read(&unpacked.path().join("ENZYMES"), NodeFeatureSource::Attributes).unwrap();
     assert_eq!(attributes.schema.node_features, graph_diffuser_data::FeatureSchema::Float(18));
     let folds = unpack("folds");
     for (name, graphs) in [("ENZYMES", 600), ("PROTEINS_full", 1_113)] {
         for fold in 0..10 {
             let splits = tu::read_fold(&folds, name, fold, graphs).unwrap();
-            assert_eq!(splits.train.len() + splits.valid.len() + splits.test.len(), graphs, "{name} {fold}");
+            assert_eq!(
+                splits.train.len() + splits.valid.len() + splits.test.len(),
+                graphs,
+                "{name} {fold}"
+            );
         }
     }
 }

@@ -9,9 +9,9 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use graph_diffuser_data::chunks::in_chunks;
-use graph_diffuser_data::delimited::{Records, open_text};
-use graph_diffuser_data::molecule::{Molecule, MoleculeFault};
+use graph_diffuser_data::csv_records::{CsvRecords, open_text};
+use graph_diffuser_data::molecule::{Molecule, MoleculeError};
+use graph_diffuser_data::par_chunks::par_chunks;
 use graph_diffuser_data::peptides::read_func;
 use graph_diffuser_data::pickle::read_arrays;
 use graph_diffuser_data::{Features, Graph, Targets};
@@ -29,13 +29,16 @@ fn all() -> bool {
     std::env::var_os("GRAPH_DIFFUSER_ALL").is_some()
 }
 
-fn number_rows(path: &Path) -> impl Iterator<Item = Vec<u32>> + use<> {
-    open_text(path).unwrap().lines().map(|line| line.unwrap().split(',').map(|cell| cell.parse().unwrap()).collect())
+fn numeric_csv(path: &Path) -> impl Iterator<Item = Vec<u32>> + use<> {
+    open_text(path)
+        .unwrap()
+        .lines()
+        .map(|line| line.unwrap().split(',').map(|cell| cell.parse().unwrap()).collect())
 }
 
 /// The graphs of a raw directory of the Open Graph Benchmark, edges as they stand in the file.
 fn raw_graphs(directory: &Path) -> impl Iterator<Item = Graph> + use<> {
-    let rows = |name: &str| number_rows(&directory.join("raw").join(name));
+    let rows = |name: &str| numeric_csv(&directory.join("raw").join(name));
     let sizes = rows("num-node-list.csv.gz").zip(rows("num-edge-list.csv.gz"));
     let mut node_rows = rows("node-feat.csv.gz");
     let mut edges = rows("edge.csv.gz");
@@ -47,7 +50,10 @@ fn raw_graphs(directory: &Path) -> impl Iterator<Item = Graph> + use<> {
         Graph {
             nodes,
             edges: edges.by_ref().take(edge_count).map(|edge| [edge[0], edge[1]]).collect(),
-            node_features: Features::Categorical { columns: node_values[0].len(), values: node_values.concat() },
+            node_features: Features::Categorical {
+                columns: node_values[0].len(),
+                values: node_values.concat(),
+            },
             edge_features: Features::Categorical {
                 columns: edge_values.first().map_or(0, Vec::len),
                 values: edge_values.concat(),
@@ -59,8 +65,11 @@ fn raw_graphs(directory: &Path) -> impl Iterator<Item = Graph> + use<> {
 
 /// Our graph without the reverse of each bond, as undirected sets are stored.
 fn each_bond_once(graph: Graph) -> Graph {
-    let Features::Categorical { columns, values } = graph.edge_features else { panic!("bonds have categories") };
-    let forward: Vec<u32> = values.chunks(2 * columns).flat_map(|pair| pair[..columns].to_vec()).collect();
+    let Features::Categorical { columns, values } = graph.edge_features else {
+        panic!("bonds have categories")
+    };
+    let forward: Vec<u32> =
+        values.chunks(2 * columns).flat_map(|pair| pair[..columns].to_vec()).collect();
     for pair in values.chunks(2 * columns) {
         assert_eq!(pair[..columns], pair[columns..]);
     }
@@ -76,14 +85,16 @@ fn each_bond_once(graph: Graph) -> Graph {
 fn compare(
     directory: &Path,
     smiles: &Path,
-    featurise: impl Fn(&str) -> Result<Graph, MoleculeFault> + Sync,
+    featurise: impl Fn(&str) -> Result<Graph, MoleculeError> + Sync,
 ) -> [usize; 3] {
-    let records = Records::open(smiles).unwrap();
+    let records = CsvRecords::open(smiles).unwrap();
     let column = records.header().fields.iter().position(|name| name == "smiles").unwrap();
     let step = if all() { 1 } else { 20 };
-    let rows =
-        records.map(|record| record.unwrap().fields.swap_remove(column)).zip(raw_graphs(directory)).step_by(step);
-    let verdicts = in_chunks(rows, |(smiles, raw)| match featurise(&smiles) {
+    let rows = records
+        .map(|record| record.unwrap().fields.swap_remove(column))
+        .zip(raw_graphs(directory))
+        .step_by(step);
+    let verdicts = par_chunks(rows, |(smiles, raw)| match featurise(&smiles) {
         Ok(graph) if graph == raw => [1, 0, 0],
         Ok(_) => {
             eprintln!("differs: {smiles}");
@@ -95,25 +106,34 @@ fn compare(
         }
     });
     let sum = verdicts.fold([0; 3], |sum, one| [0, 1, 2].map(|place| sum[place] + one[place]));
-    eprintln!("{}: {} molecules, {} differ, {} refused", directory.display(), sum[0], sum[1], sum[2]);
+    eprintln!(
+        "{}: {} molecules, {} differ, {} refused",
+        directory.display(),
+        sum[0],
+        sum[1],
+        sum[2]
+    );
     sum
 }
 
-fn ogb(smiles: &str) -> Result<Graph, MoleculeFault> {
+fn ogb(smiles: &str) -> Result<Graph, MoleculeError> {
     Molecule::from_smiles(smiles).map(|molecule| each_bond_once(molecule.ogb_graph()))
 }
 
 #[test]
 fn peptides_are_those_of_the_raw_files() {
     let Some(directory) = data("peptides-func") else { return };
-    let [count, differ, refused] = compare(&directory, &directory.join("peptide_multi_class_dataset.csv.gz"), ogb);
+    let [count, differ, refused] =
+        compare(&directory, &directory.join("peptide_multi_class_dataset.csv.gz"), ogb);
     assert!(count > 700);
     assert_eq!([differ, refused], [0, 0]);
 }
 
 #[test]
 fn molhiv_is_that_of_the_raw_files() {
-    let (Some(directory), Some(table)) = (data("molhiv"), data("moleculenet/HIV.csv.gz")) else { return };
+    let (Some(directory), Some(table)) = (data("molhiv"), data("moleculenet/HIV.csv.gz")) else {
+        return;
+    };
     let [count, differ, refused] = compare(&directory, &table, ogb);
     assert!(count > 2_000);
     assert_eq!(differ, 0);
@@ -145,16 +165,22 @@ fn peptides_func_has_its_published_split_and_labels() {
     let arrays = read_arrays(&std::fs::read(&split).unwrap()).unwrap();
     assert_eq!(["train", "val", "test"].map(|part| arrays[part].len()), [10_873, 2_331, 2_331]);
     for part in [("train", "train"), ("val", "valid"), ("test", "test")] {
-        let listed = number_rows(&directory.join(format!("split/{}.csv.gz", part.1)));
+        let listed = numeric_csv(&directory.join(format!("split/{}.csv.gz", part.1)));
         assert!(listed.flatten().map(i64::from).eq(arrays[part.0].iter().copied()), "{}", part.0);
     }
     if all() {
-        let dataset = read_func(&directory.join("peptide_multi_class_dataset.csv.gz"), &split).unwrap();
+        let dataset =
+            read_func(&directory.join("peptide_multi_class_dataset.csv.gz"), &split).unwrap();
         assert_eq!(dataset.check(), Ok(()));
         assert_eq!(dataset.graphs.iter().map(|graph| graph.nodes).sum::<usize>(), 2_344_859);
         assert_eq!(dataset.graphs.iter().map(|graph| graph.edges.len()).sum::<usize>(), 4_773_974);
-        for (graph, labels) in dataset.graphs.iter().zip(number_rows(&directory.join("raw/graph-label.csv.gz"))) {
-            assert_eq!(graph.targets, Targets::GraphValues(labels.iter().map(|&label| label as f32).collect()));
+        for (graph, labels) in
+            dataset.graphs.iter().zip(numeric_csv(&directory.join("raw/graph-label.csv.gz")))
+        {
+            assert_eq!(
+                graph.targets,
+                Targets::GraphValues(labels.iter().map(|&label| label as f32).collect())
+            );
         }
     }
 }
@@ -163,14 +189,20 @@ fn peptides_func_has_its_published_split_and_labels() {
 fn the_pool_of_zinc_is_read_in_parallel() {
     let Some(path) = data("zinc/pool-250k.smi.gz") else { return };
     let step = if all() { 1 } else { 100 };
-    let lines: Vec<String> = open_text(&path).unwrap().lines().map(Result::unwrap).step_by(step).collect();
+    let lines: Vec<String> =
+        open_text(&path).unwrap().lines().map(Result::unwrap).step_by(step).collect();
     for threads in [1, 2] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         let start = Instant::now();
-        let work = |line: &String| Molecule::from_smiles(line).map(|molecule| molecule.ogb_graph().nodes);
-        let nodes = pool.install(|| in_chunks(lines.iter(), work).map(Result::unwrap).sum::<usize>());
+        let work =
+            |line: &String| Molecule::from_smiles(line).map(|molecule| molecule.ogb_graph().nodes);
+        let nodes =
+            pool.install(|| par_chunks(lines.iter(), work).map(Result::unwrap).sum::<usize>());
         let rate = lines.len() as f64 / start.elapsed().as_secs_f64();
-        eprintln!("{} molecules, {nodes} atoms, {threads} threads: {rate:.0} molecules/s", lines.len());
+        eprintln!(
+            "{} molecules, {nodes} atoms, {threads} threads: {rate:.0} molecules/s",
+            lines.len()
+        );
         assert!(nodes > 20 * lines.len());
     }
 }

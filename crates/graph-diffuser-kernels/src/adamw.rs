@@ -6,13 +6,13 @@
 use crate::parallel;
 use crate::simd::{Isa, Kernel, Simd};
 
-/// Numbers of a task, and of a sum in [`square_sum`]: 64 KiB of each buffer.
+/// Numbers of a task, and of a sum in [`sum_of_squares`]: 64 KiB of each buffer.
 const CHUNK: usize = 1 << 14;
 
 /// Numbers below which one thread is done before a second has started: some 50 µs of work.
 const PARALLEL: usize = 1 << 16;
 
-/// Sums that [`square_sum`] keeps side by side: enough to fill the widest vectors of doubles four times.
+/// Sums that [`sum_of_squares`] keeps side by side: enough to fill the widest vectors of doubles four times.
 const LANES: usize = 32;
 
 /// What a step does, besides the gradient.
@@ -25,7 +25,7 @@ pub struct Step {
     /// Memory of the second moment.
     pub beta_2: f64,
     /// Added to the root of the second moment.
-    pub epsilon: f64,
+    pub eps: f64,
     /// Share of a weight that is taken off, in learning rates.
     pub weight_decay: f64,
     /// What the gradient is multiplied by: 1, or less where it is clipped.
@@ -38,11 +38,23 @@ pub struct Step {
 ///
 /// # Shapes
 /// All buffers are `[all parameters]`.
-pub fn step(isa: Isa, step: Step, weights: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32]) {
+pub fn step(
+    isa: Isa,
+    step: Step,
+    weights: &mut [f32],
+    gradient: &[f32],
+    first: &mut [f32],
+    second: &mut [f32],
+) {
     let count = weights.len();
-    assert_eq!([gradient.len(), first.len(), second.len()], [count; 3], "one gradient and two moments a weight");
+    assert_eq!(
+        [gradient.len(), first.len(), second.len()],
+        [count; 3],
+        "one gradient and two moments a weight"
+    );
     let exponent = i32::try_from(step.number).unwrap_or(i32::MAX);
-    let (correct_1, correct_2) = (1.0 - step.beta_1.powi(exponent), 1.0 - step.beta_2.powi(exponent));
+    let (correct_1, correct_2) =
+        (1.0 - step.beta_1.powi(exponent), 1.0 - step.beta_2.powi(exponent));
     let factors = Factors {
         gradient: step.gradient_scale as f32,
         keep_1: step.beta_1 as f32,
@@ -50,7 +62,7 @@ pub fn step(isa: Isa, step: Step, weights: &mut [f32], gradient: &[f32], first: 
         keep_2: step.beta_2 as f32,
         take_2: (1.0 - step.beta_2) as f32,
         root: correct_2.sqrt() as f32,
-        epsilon: step.epsilon as f32,
+        eps: step.eps as f32,
         decay: (1.0 - step.lr * step.weight_decay) as f32,
         rate: (step.lr / correct_1) as f32,
     };
@@ -66,12 +78,14 @@ pub fn step(isa: Isa, step: Step, weights: &mut [f32], gradient: &[f32], first: 
 }
 
 /// Sum of the squares, in double precision: the norm of a gradient is its root.
-pub fn square_sum(isa: Isa, gradient: &[f32]) -> f64 {
-    let sum = |values| isa.run(SquareSum(values));
+pub fn sum_of_squares(isa: Isa, gradient: &[f32]) -> f64 {
+    let sum = |values| isa.run(SumOfSquares(values));
     if gradient.len() < PARALLEL {
         gradient.chunks(CHUNK).map(sum).sum()
     } else {
-        parallel::map_init(gradient.chunks(CHUNK).collect(), || (), |(), _, values| sum(values)).into_iter().sum()
+        parallel::map_init(gradient.chunks(CHUNK).collect(), || (), |(), _, values| sum(values))
+            .into_iter()
+            .sum()
     }
 }
 
@@ -84,7 +98,7 @@ struct Factors {
     keep_2: f32,
     take_2: f32,
     root: f32,
-    epsilon: f32,
+    eps: f32,
     decay: f32,
     rate: f32,
 }
@@ -106,7 +120,7 @@ impl Kernel for Update<'_> {
         let gradient_scale = simd.splat(factors.gradient);
         let (keep_1, take_1) = (simd.splat(factors.keep_1), simd.splat(factors.take_1));
         let (keep_2, take_2) = (simd.splat(factors.keep_2), simd.splat(factors.take_2));
-        let (root, epsilon) = (simd.splat(factors.root), simd.splat(factors.epsilon));
+        let (root, eps) = (simd.splat(factors.root), simd.splat(factors.eps));
         let (decay, rate) = (simd.splat(factors.decay), simd.splat(factors.rate));
         let towards = |old, keep, new, take| simd.add(simd.mul(old, keep), simd.mul(new, take));
         for at in (0..weights.len()).step_by(S::LANES) {
@@ -117,7 +131,7 @@ impl Kernel for Update<'_> {
                 let slope = simd.mul(load(gradient), gradient_scale);
                 let first_moment = towards(load(first), keep_1, slope, take_1);
                 let second_moment = towards(load(second), keep_2, simd.mul(slope, slope), take_2);
-                let scale = simd.add(simd.div(simd.sqrt(second_moment), root), epsilon);
+                let scale = simd.add(simd.div(simd.sqrt(second_moment), root), eps);
                 let change = simd.mul(simd.div(first_moment, scale), rate);
                 let weight = simd.sub(simd.mul(load(weights), decay), change);
                 simd.store_up_to(first.as_mut_ptr().add(at), first_moment, count);
@@ -128,9 +142,9 @@ impl Kernel for Update<'_> {
     }
 }
 
-struct SquareSum<'a>(&'a [f32]);
+struct SumOfSquares<'a>(&'a [f32]);
 
-impl Kernel for SquareSum<'_> {
+impl Kernel for SumOfSquares<'_> {
     type Output = f64;
 
     /// Plain loops, which the compiler turns into vectors of doubles.
@@ -152,12 +166,14 @@ impl Kernel for SquareSum<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::scramble;
+    use crate::hash32;
 
     use super::*;
 
     fn numbers(count: usize, seed: u32) -> Vec<f32> {
-        (0..count as u32).map(|at| scramble(scramble(at) ^ (seed << 20)) as f32 / u32::MAX as f32 - 0.5).collect()
+        (0..count as u32)
+            .map(|at| hash32(hash32(at) ^ (seed << 20)) as f32 / u32::MAX as f32 - 0.5)
+            .collect()
     }
 
     fn positive(count: usize, seed: u32) -> Vec<f32> {
@@ -168,7 +184,7 @@ mod tests {
         lr: 1e-3,
         beta_1: 0.9,
         beta_2: 0.999,
-        epsilon: 1e-8,
+        eps: 1e-8,
         weight_decay: 1e-2,
         gradient_scale: 0.37,
         number: 3,
@@ -179,9 +195,11 @@ mod tests {
         let gradient = gradient * step.gradient_scale as f32;
         let first = first * step.beta_1 as f32 + gradient * (1.0 - step.beta_1) as f32;
         let second = second * step.beta_2 as f32 + gradient * gradient * (1.0 - step.beta_2) as f32;
-        let (correct_1, correct_2) =
-            (1.0 - step.beta_1.powi(step.number as i32), 1.0 - step.beta_2.powi(step.number as i32));
-        let scale = second.sqrt() / correct_2.sqrt() as f32 + step.epsilon as f32;
+        let (correct_1, correct_2) = (
+            1.0 - step.beta_1.powi(step.number as i32),
+            1.0 - step.beta_2.powi(step.number as i32),
+        );
+        let scale = second.sqrt() / correct_2.sqrt() as f32 + step.eps as f32;
         let weight = weight * (1.0 - step.lr * step.weight_decay) as f32;
         [weight - first / scale * (step.lr / correct_1) as f32, first, second]
     }
@@ -189,7 +207,7 @@ mod tests {
     #[test]
     fn the_first_step_is_one_learning_rate_against_the_sign() {
         // Both moments are corrected to g and g², so a step is lr · g / (|g| + ε) after the decay.
-        let first_step = Step { gradient_scale: 1.0, epsilon: 0.0, number: 1, lr: 0.1, ..STEP };
+        let first_step = Step { gradient_scale: 1.0, eps: 0.0, number: 1, lr: 0.1, ..STEP };
         for isa in Isa::available() {
             let (mut weights, mut first, mut second) = ([1.0, -2.0, 0.0], [0.0; 3], [0.0; 3]);
             step(isa, first_step, &mut weights, &[3.0, -0.5, 1e-3], &mut first, &mut second);
@@ -221,10 +239,13 @@ mod tests {
     fn many_steps_stay_near_double_precision() {
         let count = 50;
         let (start, target) = (numbers(count, 1), numbers(count, 2));
-        let mut exact: Vec<[f64; 3]> = start.iter().map(|weight| [f64::from(*weight), 0.0, 0.0]).collect();
-        let (mut weights, mut first, mut second) = (start.clone(), vec![0.0; count], vec![0.0; count]);
+        let mut exact: Vec<[f64; 3]> =
+            start.iter().map(|weight| [f64::from(*weight), 0.0, 0.0]).collect();
+        let (mut weights, mut first, mut second) =
+            (start.clone(), vec![0.0; count], vec![0.0; count]);
         for number in 1..=200 {
-            let gradient: Vec<f32> = weights.iter().zip(&target).map(|(weight, target)| weight - target).collect();
+            let gradient: Vec<f32> =
+                weights.iter().zip(&target).map(|(weight, target)| weight - target).collect();
             let now = Step { number, ..STEP };
             step(Isa::best(), now, &mut weights, &gradient, &mut first, &mut second);
             for ([weight, first, second], gradient) in exact.iter_mut().zip(&gradient) {
@@ -232,7 +253,7 @@ mod tests {
                 *first += (gradient - *first) * (1.0 - now.beta_1);
                 *second += (gradient * gradient - *second) * (1.0 - now.beta_2);
                 let corrected = *first / (1.0 - now.beta_1.powi(number as i32));
-                let scale = (*second / (1.0 - now.beta_2.powi(number as i32))).sqrt() + now.epsilon;
+                let scale = (*second / (1.0 - now.beta_2.powi(number as i32))).sqrt() + now.eps;
                 *weight -= now.lr * now.weight_decay * *weight + now.lr * corrected / scale;
             }
         }
@@ -247,7 +268,7 @@ mod tests {
             let values = numbers(count, 1);
             let exact: f64 = values.iter().map(|value| f64::from(*value).powi(2)).sum();
             for isa in Isa::available() {
-                let ours = square_sum(isa, &values);
+                let ours = sum_of_squares(isa, &values);
                 assert!((ours - exact).abs() <= 1e-12 * exact, "{isa:?}: {ours} is not {exact}");
             }
         }
@@ -264,8 +285,9 @@ mod tests {
                     let (mut weights, mut first, mut second) =
                         (numbers(count, 2), numbers(count, 3), positive(count, 4));
                     step(isa, STEP, &mut weights, &gradient, &mut first, &mut second);
-                    let bits: Vec<u32> = [weights, first, second].concat().into_iter().map(f32::to_bits).collect();
-                    (bits, square_sum(isa, &gradient).to_bits())
+                    let bits: Vec<u32> =
+                        [weights, first, second].concat().into_iter().map(f32::to_bits).collect();
+                    (bits, sum_of_squares(isa, &gradient).to_bits())
                 })
             });
             assert!(results[0] == results[1] && results[0] == results[2], "{isa:?}");

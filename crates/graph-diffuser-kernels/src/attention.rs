@@ -1,6 +1,6 @@
 //! Attention directed by position scores (Eq. 6–8), forward and backward, without a matrix of pairs.
 //!
-//! `Att = normalise(exp(QKᵀ/√d_head) ⊙ σ(position))`, and each node gathers values with the weights
+//! `Att = normalize(exp(QKᵀ/√d_head) ⊙ σ(position))`, and each node gathers values with the weights
 //! of its row. Eight rows of one head of one graph are worked on at a time: content scores, softmax
 //! and the gathering stay in the nearest cache, and of each row only two numbers are kept, from which
 //! the backward pass computes the weights again.
@@ -18,7 +18,8 @@ use crate::Graphs;
 use crate::parallel;
 use crate::simd::{Dropout, Isa, Kernel, Simd};
 use products::{
-    ROWS, Scratch, accumulate, copy_scaled, dot, gather, multiply, pack_across, pack_along, scale, unpack_across,
+    ROWS, Scratch, accumulate, copy_scaled, dot, gather, multiply, pack_across, pack_along, scale,
+    unpack_across,
 };
 use rows::{Row, unweigh, weigh};
 
@@ -92,16 +93,30 @@ pub struct Gradients {
 ///
 /// # Shapes
 /// - `qkv`: `[r, 3d]` or `[r, d]`, as `rule.content` says
-pub fn forward(isa: Isa, graphs: Graphs<'_>, rule: &Rule, qkv: &[f32], position: Option<Position<'_>>) -> Attended {
+pub fn forward(
+    isa: Isa,
+    graphs: Graphs<'_>,
+    rule: &Rule,
+    qkv: &[f32],
+    position: Option<Position<'_>>,
+) -> Attended {
     let inputs = Inputs::new(graphs, rule, qkv, position);
-    let (length, statistics_length) = (graphs.nodes() * rule.width, graphs.nodes() * rule.heads * 2);
+    let (length, statistics_length) =
+        (graphs.nodes() * rule.width, graphs.nodes() * rule.heads * 2);
     let mut out = Vec::with_capacity(length);
     let mut statistics = Vec::with_capacity(statistics_length);
     let writes = (Shared(out.as_mut_ptr()), Shared(statistics.as_mut_ptr()));
     let work = Work::by_graph(&inputs);
     parallel::for_each(work.tasks(&inputs), |units| {
         Scratch::with(|scratch| {
-            isa.run(Forward { inputs, work: &work, units, out: writes.0, statistics: writes.1, scratch });
+            isa.run(Forward {
+                inputs,
+                work: &work,
+                units,
+                out: writes.0,
+                statistics: writes.1,
+                scratch,
+            });
         });
     });
     // SAFETY: every entry belongs to one head of one graph, and every such unit has written its own.
@@ -146,7 +161,9 @@ pub fn backward(
     };
     let work = Work::by_block(&inputs);
     parallel::for_each(work.tasks(&inputs), |units| {
-        Scratch::with(|scratch| isa.run(Backward { inputs, results, work: &work, units, writes, scratch }));
+        Scratch::with(|scratch| {
+            isa.run(Backward { inputs, results, work: &work, units, writes, scratch })
+        });
     });
     // SAFETY: every entry belongs to one head of one graph or, of the scores, of one block, and every such
     // unit has written its own. `Work::by_block` has checked that no score is left out.
@@ -178,25 +195,51 @@ struct Inputs<'a> {
 
 impl<'a> Inputs<'a> {
     /// Checks all that the pointers below rely on.
-    fn new(graphs: Graphs<'a>, rule: &'a Rule, qkv: &'a [f32], position: Option<Position<'a>>) -> Self {
+    fn new(
+        graphs: Graphs<'a>,
+        rule: &'a Rule,
+        qkv: &'a [f32],
+        position: Option<Position<'a>>,
+    ) -> Self {
         assert!(rule.content || position.is_some(), "attention needs content or position scores");
-        assert!(rule.heads > 0 && rule.width.is_multiple_of(rule.heads), "heads share the width equally");
+        assert!(
+            rule.heads > 0 && rule.width.is_multiple_of(rule.heads),
+            "heads share the width equally"
+        );
         assert_eq!(graphs.node_starts.len(), graphs.count() + 1, "one start a graph, and the end");
         assert_eq!(graphs.pair_starts.len(), graphs.count() + 1, "one start a graph, and the end");
         for (graph, &n) in graphs.sizes.iter().enumerate() {
-            assert_eq!(graphs.node_starts[graph + 1], graphs.node_starts[graph] + n, "nodes follow one another");
-            assert_eq!(graphs.pair_starts[graph + 1], graphs.pair_starts[graph] + n * n, "pairs follow one another");
+            assert_eq!(
+                graphs.node_starts[graph + 1],
+                graphs.node_starts[graph] + n,
+                "nodes follow one another"
+            );
+            assert_eq!(
+                graphs.pair_starts[graph + 1],
+                graphs.pair_starts[graph] + n * n,
+                "pairs follow one another"
+            );
         }
-        assert_eq!(qkv.len(), graphs.nodes() * rule.columns(), "qkv is [r, 3d], or [r, d] without content");
+        assert_eq!(
+            qkv.len(),
+            graphs.nodes() * rule.columns(),
+            "qkv is [r, 3d], or [r, d] without content"
+        );
         let inputs = Self { graphs, rule, qkv, position };
         if let Some(Position { scores, starts, cls }) = position {
             assert!(scores.len().is_multiple_of(rule.heads), "scores are [h, q]");
             assert_eq!(starts.len(), graphs.count(), "one block a graph");
             for (graph, start) in starts.iter().enumerate() {
                 let end = start + inputs.scored(graph).pow(2);
-                assert!(end <= scores.len() / rule.heads, "the scores of graph {graph} end at {end}");
+                assert!(
+                    end <= scores.len() / rule.heads,
+                    "the scores of graph {graph} end at {end}"
+                );
             }
-            assert!(cls.is_none_or(|cls| cls.len() == rule.heads), "one score a head for the CLS node");
+            assert!(
+                cls.is_none_or(|cls| cls.len() == rule.heads),
+                "one score a head for the CLS node"
+            );
         }
         inputs
     }
@@ -330,8 +373,9 @@ impl Unit {
             d_head: rule.width / rule.heads,
             first_node: graphs.node_starts[graph],
             first_pair: head * graphs.pairs() + graphs.pair_starts[graph],
-            first_score: position
-                .map_or(0, |position| head * (position.scores.len() / rule.heads) + position.starts[graph]),
+            first_score: position.map_or(0, |position| {
+                head * (position.scores.len() / rule.heads) + position.starts[graph]
+            }),
             cls: position.and_then(|position| position.cls).map_or(0.0, |cls| cls[head]),
         }
     }
@@ -374,7 +418,9 @@ impl Kernel for Forward<'_> {
             for &graph in graphs {
                 let unit = Unit::new(&self.inputs, graph, head);
                 // SAFETY: `Inputs::new` has checked all lengths; no other unit writes here.
-                unsafe { forward_unit(simd, &self.inputs, unit, self.out, self.statistics, self.scratch) };
+                unsafe {
+                    forward_unit(simd, &self.inputs, unit, self.out, self.statistics, self.scratch)
+                };
             }
         }
     }
@@ -411,7 +457,8 @@ unsafe fn forward_unit<S: Simd>(
         let mut largest_content = 0.0;
         if rule.content {
             let longest_query = pack_across(simd, n, d_head, node, columns, queries, n_padded);
-            let longest_key = pack_across(simd, n, d_head, node.add(rule.width), columns, keys, n_padded);
+            let longest_key =
+                pack_across(simd, n, d_head, node.add(rule.width), columns, keys, n_padded);
             largest_content = (longest_query * longest_key / d_head as f32).sqrt();
             scale(simd, d_head * n_padded, 1.0 / (d_head as f32).sqrt(), queries);
         }
@@ -433,7 +480,8 @@ unsafe fn forward_unit<S: Simd>(
                 let both = [i, (i + 1).min(rows - 1)];
                 let given = weigh(simd, rule.combine, calm, [row(both[0]), row(both[1])]); // Eq. 8
                 for (i, [largest, inverse_sum]) in both.into_iter().zip(given) {
-                    let statistics = statistics.add(((unit.first_node + first + i) * rule.heads + unit.head) * 2);
+                    let statistics = statistics
+                        .add(((unit.first_node + first + i) * rule.heads + unit.head) * 2);
                     *statistics = largest;
                     *statistics.add(1) = inverse_sum;
                     inverse_sums[i] = inverse_sum.abs();
@@ -468,7 +516,15 @@ impl Kernel for Backward<'_> {
                 // SAFETY: `Inputs::new` and `backward` have checked all lengths; no other unit writes here, and
                 // what later graphs of the unit add to the first has written.
                 unsafe {
-                    backward_unit(simd, &self.inputs, &self.results, unit, self.writes, place > 0, self.scratch);
+                    backward_unit(
+                        simd,
+                        &self.inputs,
+                        &self.results,
+                        unit,
+                        self.writes,
+                        place > 0,
+                        self.scratch,
+                    );
                 };
             }
         }
@@ -493,18 +549,19 @@ unsafe fn backward_unit<S: Simd>(
     let columns = rule.columns();
     let to_content = 1.0 / (d_head as f32).sqrt();
     let (n_padded, d_padded) = (n.next_multiple_of(S::LANES), d_head.next_multiple_of(S::LANES));
-    let [keys, keys_along, values, d_keys, d_values, queries, d_outs, content, weights, gathered] = scratch.areas([
-        d_head * n_padded, // [d_head, n_padded]
-        n * d_padded,      // [n, d_padded]
-        d_head * n_padded,
-        d_head * n_padded,
-        d_head * n_padded,
-        d_head * n_padded,
-        d_head * n_padded,
-        ROWS * n_padded, // [ROWS, n_padded]
-        ROWS * n_padded,
-        ROWS * d_padded, // [ROWS, d_padded]
-    ]);
+    let [keys, keys_along, values, d_keys, d_values, queries, d_outs, content, weights, gathered] =
+        scratch.areas([
+            d_head * n_padded, // [d_head, n_padded]
+            n * d_padded,      // [n, d_padded]
+            d_head * n_padded,
+            d_head * n_padded,
+            d_head * n_padded,
+            d_head * n_padded,
+            d_head * n_padded,
+            ROWS * n_padded, // [ROWS, n_padded]
+            ROWS * n_padded,
+            ROWS * d_padded, // [ROWS, d_padded]
+        ]);
     // SAFETY: the caller says that the slices have their shapes; the areas have those above.
     unsafe {
         let node = qkv.as_ptr().add(unit.first_node * columns + unit.head * d_head);
@@ -519,7 +576,8 @@ unsafe fn backward_unit<S: Simd>(
         }
         pack_across(simd, n, d_head, node.add(columns - rule.width), columns, values, n_padded);
         let first_out = unit.first_node * rule.width + unit.head * d_head;
-        let (out, d_out) = (results.out.as_ptr().add(first_out), results.d_out.as_ptr().add(first_out));
+        let (out, d_out) =
+            (results.out.as_ptr().add(first_out), results.d_out.as_ptr().add(first_out));
         pack_across(simd, n, d_head, d_out, rule.width, d_outs, n_padded);
         d_values.write_bytes(0, d_head * n_padded);
         let mut d_cls = simd.zero();
@@ -534,8 +592,9 @@ unsafe fn backward_unit<S: Simd>(
                 let row = unit.row(rule, scores, first + i, weights.add(i * n_padded));
                 Row {
                     content: rule.content.then_some(content.add(i * n_padded)),
-                    d_position: scores
-                        .map(|_| writes.scores.0.wrapping_add(unit.first_score + (first + i) * row.scored)),
+                    d_position: scores.map(|_| {
+                        writes.scores.0.wrapping_add(unit.first_score + (first + i) * row.scored)
+                    }),
                     adds,
                     ..row
                 }
@@ -571,7 +630,15 @@ unsafe fn backward_unit<S: Simd>(
         if rule.content {
             unpack_across(simd, n, d_head, d_keys, n_padded, d_node.add(rule.width), columns);
         }
-        unpack_across(simd, n, d_head, d_values, n_padded, d_node.add(columns - rule.width), columns);
+        unpack_across(
+            simd,
+            n,
+            d_head,
+            d_values,
+            n_padded,
+            d_node.add(columns - rule.width),
+            columns,
+        );
         *writes.cls.0.add(unit.graph * rule.heads + unit.head) = simd.sum(d_cls);
     }
 }

@@ -10,10 +10,10 @@
 use std::ops::Range;
 
 use crate::attention::{Combine, Rule};
+use crate::diffusion_rows::ROWS;
+use crate::diffusion_stack::Shared;
 use crate::parallel;
 use crate::simd::{Isa, Kernel, Simd};
-use crate::walk_rows::ROWS;
-use crate::walk_stack::Shared;
 
 /// Keys of a tile: their scores stay in the first-level cache beside queries and sums of any head.
 const KEYS: usize = 32;
@@ -30,7 +30,7 @@ pub struct Group<'a> {
     /// Where those begin: that of row `i` and column `j` is at `first_pair + j · ROWS + i`.
     pub first_pair: usize,
     /// Which score all other nodes have.
-    pub far_pair: usize,
+    pub unreachable_pair: usize,
     /// Which score the last node has, if one of its own: a CLS node.
     pub last_pair: Option<usize>,
 }
@@ -60,15 +60,22 @@ pub fn forward(
     let mut first_rows = Vec::with_capacity(groups.len());
     let mut rows = 0;
     for group in groups {
-        let Group { nodes: own, rows: asked, columns, first_pair, far_pair, last_pair } = group;
-        assert!(own.end <= nodes && asked.start >= own.start && asked.end <= own.end, "rows of a graph");
-        assert!(asked.len() <= ROWS, "a group has at most {ROWS} rows");
+        let Group { nodes: own, rows: traced, columns, first_pair, unreachable_pair, last_pair } =
+            group;
+        assert!(
+            own.end <= nodes && traced.start >= own.start && traced.end <= own.end,
+            "rows of a graph"
+        );
+        assert!(traced.len() <= ROWS, "a group has at most {ROWS} rows");
         if position.is_some() {
             let last = first_pair + columns.len() * ROWS;
-            assert!(last.max(far_pair + 1).max(last_pair.map_or(0, |pair| pair + 1)) <= pairs, "pairs have scores");
+            assert!(
+                last.max(unreachable_pair + 1).max(last_pair.map_or(0, |pair| pair + 1)) <= pairs,
+                "pairs have scores"
+            );
         }
         first_rows.push(rows);
-        rows += asked.len();
+        rows += traced.len();
     }
     assert_eq!(out.len(), rows * width, "out is [rows, d]");
     let out = Shared::new(out);
@@ -114,7 +121,8 @@ impl Kernel for Forward<'_> {
             // SAFETY: `forward` has checked all that the group says; no other unit has these rows and this head.
             unsafe {
                 let sums = unit.gather(simd, lane, count, scratch.as_mut_ptr());
-                let out = out.pointer().add((first_row + lane) * unit.rule.width + unit.head * d_head);
+                let out =
+                    out.pointer().add((first_row + lane) * unit.rule.width + unit.head * d_head);
                 for row in 0..count {
                     for place in 0..d_head {
                         *out.add(row * unit.rule.width + place) = *sums.add(place * S::LANES + row);
@@ -131,7 +139,13 @@ impl Unit<'_> {
     /// # Safety
     /// The group has been checked against the slices; `scratch` has room for `2 d_head + KEYS` vectors.
     #[inline(always)]
-    unsafe fn gather<S: Simd>(&self, simd: S, lane: usize, count: usize, scratch: *mut f32) -> *const f32 {
+    unsafe fn gather<S: Simd>(
+        &self,
+        simd: S,
+        lane: usize,
+        count: usize,
+        scratch: *mut f32,
+    ) -> *const f32 {
         let Self { rule, group, nodes, .. } = *self;
         let (n, d_head) = (group.nodes.len(), rule.width / rule.heads);
         // SAFETY: the areas are as large as is said; nodes of the group are nodes, and its pairs are pairs.
@@ -142,20 +156,26 @@ impl Unit<'_> {
                 let head = which * rule.heads + self.head;
                 self.by_head.as_ptr().add((head * nodes + group.nodes.start) * d_head)
             };
-            let (keys, values) = (part(1 % if rule.content { 3 } else { 1 }), part(if rule.content { 2 } else { 0 }));
+            let (keys, values) = (
+                part(1 % if rule.content { 3 } else { 1 }),
+                part(if rule.content { 2 } else { 0 }),
+            );
             if rule.content {
                 let own = part(0).add((group.rows.start - group.nodes.start + lane) * d_head);
                 let scale = 1.0 / (d_head as f32).sqrt();
                 queries.write_bytes(0, d_head * S::LANES);
                 for row in 0..count {
                     for place in 0..d_head {
-                        *queries.add(place * S::LANES + row) = *own.add(row * d_head + place) * scale;
+                        *queries.add(place * S::LANES + row) =
+                            *own.add(row * d_head + place) * scale;
                     }
                 }
             }
             sums.write_bytes(0, d_head * S::LANES);
-            let score = |pair: usize| self.position.map_or(0.0, |scores| scores[self.head * self.pairs + pair]);
-            let far = self.term(simd, simd.splat(score(group.far_pair)));
+            let score = |pair: usize| {
+                self.position.map_or(0.0, |scores| scores[self.head * self.pairs + pair])
+            };
+            let far = self.term(simd, simd.splat(score(group.unreachable_pair)));
             let (mut largest, mut total) = (simd.splat(f32::MIN), simd.zero());
             let mut at = 0; // the next column with a score of its own
             for first in (0..n).step_by(KEYS) {
@@ -170,15 +190,20 @@ impl Unit<'_> {
                         Some(&column) if column as usize == first + key => {
                             let pair = self.head * self.pairs + group.first_pair + at * ROWS + lane;
                             at += 1;
-                            let scores = self.position.map_or(place.cast_const(), |scores| scores.as_ptr().add(pair));
+                            let scores = self
+                                .position
+                                .map_or(place.cast_const(), |scores| scores.as_ptr().add(pair));
                             self.term(simd, simd.load(scores)) // Eq. 6
                         }
                         _ => match group.last_pair {
-                            Some(pair) if first + key + 1 == n => self.term(simd, simd.splat(score(pair))),
+                            Some(pair) if first + key + 1 == n => {
+                                self.term(simd, simd.splat(score(pair)))
+                            }
                             _ => far,
                         },
                     };
-                    let exponent = if rule.content { simd.add(simd.load(place), term) } else { term };
+                    let exponent =
+                        if rule.content { simd.add(simd.load(place), term) } else { term };
                     simd.store(place, exponent);
                     largest = simd.max(largest, exponent);
                 }
@@ -335,21 +360,36 @@ mod tests {
 
     /// Numbers between -1 and 1 that look random.
     fn numbers(seed: u32, count: usize) -> Vec<f32> {
-        let number = |at| crate::scramble(crate::scramble(seed) ^ at) as f32 / 2_f32.powi(31) - 1.0;
+        let number = |at| crate::hash32(crate::hash32(seed) ^ at) as f32 / 2_f32.powi(31) - 1.0;
         (0..count as u32).map(number).collect()
     }
 
-    fn rule(heads: usize, d_head: usize, content: bool, combine: Combine, clamp: Option<f32>) -> Rule {
+    fn rule(
+        heads: usize,
+        d_head: usize,
+        content: bool,
+        combine: Combine,
+        clamp: Option<f32>,
+    ) -> Rule {
         Rule { heads, width: heads * d_head, content, combine, clamp, dropout: None }
     }
 
     /// Straight loops in double precision.
-    fn exact(rule: &Rule, by_head: &[f32], position: Option<&[f32]>, groups: &[Group<'_>]) -> Vec<f64> {
+    fn exact(
+        rule: &Rule,
+        by_head: &[f32],
+        position: Option<&[f32]>,
+        groups: &[Group<'_>],
+    ) -> Vec<f64> {
         let (d_head, parts) = (rule.width / rule.heads, if rule.content { 3 } else { 1 });
         let r = by_head.len() / (parts * rule.width);
         let pairs = position.map_or(0, |position| position.len() / rule.heads);
-        let at = |part, head, node, place| f64::from(by_head[((part * rule.heads + head) * r + node) * d_head + place]);
-        let clamp = |score: f64| rule.clamp.map_or(score, |bound| score.clamp(f64::from(-bound), f64::from(bound)));
+        let at = |part, head, node, place| {
+            f64::from(by_head[((part * rule.heads + head) * r + node) * d_head + place])
+        };
+        let clamp = |score: f64| {
+            rule.clamp.map_or(score, |bound| score.clamp(f64::from(-bound), f64::from(bound)))
+        };
         let mut out = vec![];
         for group in groups {
             for (lane, row) in group.rows.clone().enumerate() {
@@ -358,8 +398,10 @@ mod tests {
                         .map(|key| {
                             let pair = match group.columns.binary_search(&(key as u32)) {
                                 Ok(column) => group.first_pair + column * ROWS + lane,
-                                Err(_) if key + 1 == group.nodes.len() => group.last_pair.unwrap_or(group.far_pair),
-                                Err(_) => group.far_pair,
+                                Err(_) if key + 1 == group.nodes.len() => {
+                                    group.last_pair.unwrap_or(group.unreachable_pair)
+                                }
+                                Err(_) => group.unreachable_pair,
                             };
                             let term = position.map_or(0.0, |scores| {
                                 let score = clamp(f64::from(scores[head * pairs + pair]));
@@ -367,18 +409,30 @@ mod tests {
                                 if rule.combine == Combine::Gate { gate } else { score }
                             });
                             let key = group.nodes.start + key;
-                            let dot =
-                                (0..d_head).map(|place| at(0, head, row, place) * at(1 % parts, head, key, place));
-                            let content = if rule.content { dot.sum::<f64>() / (d_head as f64).sqrt() } else { 0.0 };
+                            let dot = (0..d_head).map(|place| {
+                                at(0, head, row, place) * at(1 % parts, head, key, place)
+                            });
+                            let content = if rule.content {
+                                dot.sum::<f64>() / (d_head as f64).sqrt()
+                            } else {
+                                0.0
+                            };
                             clamp(content) + term
                         })
                         .collect();
                     let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                    let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
+                    let weights: Vec<f64> =
+                        scores.iter().map(|score| (score - largest).exp()).collect();
                     let sum: f64 = weights.iter().sum();
                     out.extend((0..d_head).map(|place| {
-                        let value = |key: usize| at(parts - 1, head, group.nodes.start + key, place);
-                        weights.iter().enumerate().map(|(key, weight)| weight * value(key)).sum::<f64>() / sum
+                        let value =
+                            |key: usize| at(parts - 1, head, group.nodes.start + key, place);
+                        weights
+                            .iter()
+                            .enumerate()
+                            .map(|(key, weight)| weight * value(key))
+                            .sum::<f64>()
+                            / sum
                     }));
                 }
             }
@@ -390,12 +444,24 @@ mod tests {
 
     /// Rows of a graph of 71 nodes whose last is a CLS node, that node, and a graph of one node.
     fn groups() -> Vec<Group<'static>> {
-        let group =
-            Group { nodes: 0..71, rows: 0..16, columns: &COLUMNS, first_pair: 0, far_pair: 224, last_pair: Some(225) };
+        let group = Group {
+            nodes: 0..71,
+            rows: 0..16,
+            columns: &COLUMNS,
+            first_pair: 0,
+            unreachable_pair: 224,
+            last_pair: Some(225),
+        };
         vec![
             Group { rows: 48..57, first_pair: 112, ..group.clone() },
-            Group { rows: 70..71, columns: &[], far_pair: 225, ..group.clone() },
-            Group { nodes: 71..72, rows: 71..72, columns: &COLUMNS[..1], last_pair: None, ..group.clone() },
+            Group { rows: 70..71, columns: &[], unreachable_pair: 225, ..group.clone() },
+            Group {
+                nodes: 71..72,
+                rows: 71..72,
+                columns: &COLUMNS[..1],
+                last_pair: None,
+                ..group.clone()
+            },
             group,
         ]
     }
@@ -408,9 +474,12 @@ mod tests {
                     for clamp in [None, Some(0.7)] {
                         let rule = rule(heads, d_head, content, combine, clamp);
                         let parts = if content { 3 } else { 1 };
-                        let by_head: Vec<f32> =
-                            numbers(1, parts * 72 * rule.width).iter().map(|value| 2.0 * value).collect();
-                        let position: Vec<f32> = numbers(2, heads * 226).iter().map(|value| 5.0 * value).collect();
+                        let by_head: Vec<f32> = numbers(1, parts * 72 * rule.width)
+                            .iter()
+                            .map(|value| 2.0 * value)
+                            .collect();
+                        let position: Vec<f32> =
+                            numbers(2, heads * 226).iter().map(|value| 5.0 * value).collect();
                         let position = with_position.then_some(&position[..]);
                         let expected = exact(&rule, &by_head, position, &groups());
                         for isa in Isa::available() {
@@ -418,7 +487,10 @@ mod tests {
                             forward(isa, &rule, &by_head, position, &groups(), &mut out);
                             for (ours, expected) in out.iter().zip(&expected) {
                                 let error = (f64::from(*ours) - expected).abs();
-                                assert!(error < 1e-6, "{ours} is not {expected}, {isa:?}, {rule:?}");
+                                assert!(
+                                    error < 1e-6,
+                                    "{ours} is not {expected}, {isa:?}, {rule:?}"
+                                );
                             }
                         }
                     }
@@ -449,7 +521,9 @@ mod tests {
         let run = |threads| {
             let pool = crate::Threads::new(threads);
             let mut out = vec![f32::NAN; 27 * 10];
-            pool.install(|| forward(Isa::best(), &rule, &by_head, Some(&position), &groups(), &mut out));
+            pool.install(|| {
+                forward(Isa::best(), &rule, &by_head, Some(&position), &groups(), &mut out)
+            });
             out
         };
         assert!([2, 5].into_iter().all(|threads| run(threads) == run(1)));

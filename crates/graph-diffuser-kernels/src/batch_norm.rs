@@ -11,7 +11,7 @@ mod affine;
 mod blocks;
 mod derivatives;
 mod dot;
-mod normalise;
+mod normalize;
 mod statistics;
 
 #[cfg(test)]
@@ -20,7 +20,7 @@ mod tests;
 pub(crate) use blocks::{Block, Blockwise, by_blocks};
 pub use derivatives::{Gradients, backward, backward_dot};
 pub use dot::{evaluate_dot, forward_dot};
-pub use normalise::{Branch, Normalised, evaluate, forward};
+pub use normalize::{Branch, Normalized, evaluate, forward};
 pub use statistics::Statistics;
 
 use crate::parallel;

@@ -27,7 +27,7 @@ mod tests;
 
 use std::sync::{Mutex, PoisonError};
 
-pub use crate::tile::Transform;
+pub use crate::tile::PairTransform;
 
 use crate::simd::Isa;
 use crate::tile::{Buffer, WIDTH};
@@ -112,7 +112,7 @@ pub struct Statistics {
 
 /// Whose statistics a batch norm uses.
 #[derive(Debug, Clone, Copy)]
-pub enum Normalise<'a> {
+pub enum Normalize<'a> {
     /// Those of these pairs.
     Batch,
     /// These: of the stack's norm, then of each layer's.
@@ -120,7 +120,7 @@ pub enum Normalise<'a> {
 }
 
 /// What [`forward`] makes.
-pub struct Read {
+pub struct EdgeFfnForward {
     /// `[heads, p]` for each of `Weights::position`.
     pub scores: Vec<Vec<f32>>,
     /// `[self_pairs, c]`
@@ -188,21 +188,26 @@ pub struct Gradients {
 pub fn forward(
     isa: Isa,
     weights: &Weights<'_>,
-    transform: Transform,
-    normalise: Normalise<'_>,
+    transform: PairTransform,
+    normalize: Normalize<'_>,
     pairs: Pairs<'_>,
     with_own: bool,
-) -> Read {
-    let (stack, self_pairs) = (Stack::new(isa, transform, weights.channels, pairs), pairs.self_pairs);
+) -> EdgeFfnForward {
+    let (stack, self_pairs) =
+        (Stack::new(isa, transform, weights.channels, pairs), pairs.self_pairs);
     let (mut saved, mut inputs) = (Saved::default(), vec![]);
-    match normalise {
-        Normalise::Running(statistics) => {
-            assert_eq!(statistics.len(), weights.layers.len() + 1, "statistics of every batch norm");
+    match normalize {
+        Normalize::Running(statistics) => {
+            assert_eq!(
+                statistics.len(),
+                weights.layers.len() + 1,
+                "statistics of every batch norm"
+            );
             for statistics in statistics {
                 saved.push(double(&statistics.mean), &double(&statistics.variance));
             }
         }
-        Normalise::Batch => {
+        Normalize::Batch => {
             saved.batch = true;
             let raw = stack.moments();
             saved.push(raw.mean.clone(), &raw.variances());
@@ -216,7 +221,8 @@ pub fn forward(
                     inputs.push(input);
                     moments = of_input;
                 }
-                let (mean, variance) = First::new(weights, index, &saved.shifts).statistics(&moments);
+                let (mean, variance) =
+                    First::new(weights, index, &saved.shifts).statistics(&moments);
                 saved.push(mean, &variance);
                 saved.moments.push(moments.clone());
             }
@@ -224,9 +230,15 @@ pub fn forward(
     }
     let mut own = with_own.then(|| vec![0.0; self_pairs.len() * weights.channels]);
     let network = Network::new(weights, &saved.normals, &saved.shifts);
-    let scores = network.read_scores(&stack, &inputs, weights.position.len(), self_pairs, own.as_deref_mut());
+    let scores = network.read_scores(
+        &stack,
+        &inputs,
+        weights.position.len(),
+        self_pairs,
+        own.as_deref_mut(),
+    );
     saved.inputs = Mutex::new(inputs);
-    Read { scores, own, saved }
+    EdgeFfnForward { scores, own, saved }
 }
 
 /// Gradients of everything that went into [`forward`].
@@ -241,7 +253,7 @@ pub fn forward(
 pub fn backward<D: AsRef<[f32]>>(
     isa: Isa,
     weights: &Weights<'_>,
-    transform: Transform,
+    transform: PairTransform,
     saved: &Saved,
     pairs: Pairs<'_>,
     d_scores: Vec<Option<D>>,
@@ -249,9 +261,11 @@ pub fn backward<D: AsRef<[f32]>>(
 ) -> Gradients {
     let (c, layers) = (weights.channels, weights.layers.len());
     let (stack, self_pairs) = (Stack::new(isa, transform, c, pairs), pairs.self_pairs);
-    let pairs = pairs.counts.map_or(stack.plan.pairs as f64, |counts| double(counts).iter().sum()).max(1.0);
+    let pairs =
+        pairs.counts.map_or(stack.plan.pairs as f64, |counts| double(counts).iter().sum()).max(1.0);
     let network = Network::new(weights, &saved.normals, &saved.shifts);
-    let mut inputs = std::mem::take(&mut *saved.inputs.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut inputs =
+        std::mem::take(&mut *saved.inputs.lock().unwrap_or_else(PoisonError::into_inner));
     for index in inputs.len()..layers.saturating_sub(1) {
         inputs.push(network.apply_layer(&stack, &inputs, index).0);
     }
@@ -259,12 +273,20 @@ pub fn backward<D: AsRef<[f32]>>(
 
     let mut correction = Correction::none(c);
     let upper = Upper::new(weights, &network, self_pairs, &d_scores, d_own);
-    let mut part = network.descend(&stack, &inputs, layers.saturating_sub(1), Some(&upper), &correction, &mut d);
+    let mut part = network.descend(
+        &stack,
+        &inputs,
+        layers.saturating_sub(1),
+        Some(&upper),
+        &correction,
+        &mut d,
+    );
     let position = upper.gradients(weights, &network.levels[layers], &part.position);
     // Σ ∂x over pairs, of the output of the layer at hand.
     let mut sum = upper.sum(&part.position);
     drop(d_scores);
-    let mut gradients = Gradients { stack: vec![], gamma: vec![], beta: vec![], layers: vec![], position };
+    let mut gradients =
+        Gradients { stack: vec![], gamma: vec![], beta: vec![], layers: vec![], position };
     for index in (0..layers).rev() {
         if index + 1 < layers {
             part = network.descend(&stack, &inputs, index, None, &correction, &mut d);
@@ -277,7 +299,9 @@ pub fn backward<D: AsRef<[f32]>>(
         layer.second_bias = single(&sum);
         for (j, sum) in sum.iter_mut().enumerate() {
             // It is zero with statistics of the batch: a shift of all pairs changes nothing.
-            *sum += (0..weights.hidden).map(|i| first.plain[i * c + j] * f64::from(layer.first_bias[i])).sum::<f64>();
+            *sum += (0..weights.hidden)
+                .map(|i| first.plain[i * c + j] * f64::from(layer.first_bias[i]))
+                .sum::<f64>();
         }
         gradients.layers.push(layer);
         correction = next;
@@ -285,9 +309,15 @@ pub fn backward<D: AsRef<[f32]>>(
     gradients.layers.reverse();
 
     // The stack's own batch norm: ∂γ = Σ ∂x ⊙ t, where the last layer's correction is not yet in `part.dots`.
-    let covariance = |i: usize, j: usize| saved.moments.first().map_or(0.0, |moments| moments.covariance[i * c + j]);
+    let covariance = |i: usize, j: usize| {
+        saved.moments.first().map_or(0.0, |moments| moments.covariance[i * c + j])
+    };
     let d_gamma: Vec<f64> = (0..c)
-        .map(|i| part.dots[i] - pairs * (0..c).map(|j| correction.matrix[i * c + j] * covariance(j, i)).sum::<f64>())
+        .map(|i| {
+            part.dots[i]
+                - pairs
+                    * (0..c).map(|j| correction.matrix[i * c + j] * covariance(j, i)).sum::<f64>()
+        })
         .collect();
     if saved.batch {
         for i in 0..c {
@@ -317,6 +347,10 @@ impl Saved {
 
 impl Drop for Saved {
     fn drop(&mut self) {
-        self.inputs.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..).for_each(Buffer::give_back);
+        self.inputs
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .drain(..)
+            .for_each(Buffer::give_back);
     }
 }

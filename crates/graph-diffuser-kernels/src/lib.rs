@@ -8,6 +8,8 @@ pub mod adamw;
 pub mod attention;
 pub mod attention_rows;
 pub mod batch_norm;
+pub mod diffusion_rows;
+pub mod diffusion_stack;
 pub mod edge_ffn;
 mod fresh;
 pub mod linear;
@@ -15,11 +17,9 @@ pub mod message;
 mod parallel;
 mod simd;
 mod tile;
-pub mod walk_rows;
-pub mod walk_stack;
 
 pub use parallel::{Threads, use_threads};
-pub use simd::{Dropout, Isa, scramble};
+pub use simd::{Dropout, Isa, hash32};
 
 /// Where the nodes and pairs of each graph of a batch begin.
 ///

@@ -42,14 +42,14 @@ pub struct Linear<'a> {
     /// `[outputs]`
     pub bias: Option<&'a [f32]>,
     /// What follows.
-    pub then: Then,
+    pub then: LinearActivation,
 }
 
 /// What follows a linear map.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Then {
+pub enum LinearActivation {
     /// Nothing.
-    Nothing,
+    None,
     /// Negative numbers become zero; of the others some are dropped.
     Relu(Option<Dropout>),
 }
@@ -69,9 +69,18 @@ impl Linear<'_> {
     #[track_caller]
     fn rows(&self, x: &[f32]) -> usize {
         assert!(self.inputs > 0 && self.outputs > 0, "rows without numbers");
-        assert_eq!(self.weight.len(), self.outputs * self.inputs, "one weight from each input to each output");
+        assert_eq!(
+            self.weight.len(),
+            self.outputs * self.inputs,
+            "one weight from each input to each output"
+        );
         assert!(self.bias.is_none_or(|bias| bias.len() == self.outputs), "one bias an output");
-        assert!(x.len().is_multiple_of(self.inputs), "{} numbers in rows of {}", x.len(), self.inputs);
+        assert!(
+            x.len().is_multiple_of(self.inputs),
+            "{} numbers in rows of {}",
+            x.len(),
+            self.inputs
+        );
         x.len() / self.inputs
     }
 }
@@ -84,15 +93,23 @@ impl Linear<'_> {
 pub fn forward(isa: Isa, map: &Linear<'_>, x: &[f32]) -> Vec<f32> {
     map.rows(x);
     let (inputs, outputs) = (map.inputs, map.outputs);
-    let panels = isa.run(Pack { from: map.weight, depth: inputs, columns: outputs, transposed: true });
+    let panels =
+        isa.run(Pack { from: map.weight, depth: inputs, columns: outputs, transposed: true });
     multiply(isa, x, &panels, map.bias, map.then)
 }
 
 /// Rows times panels, and what follows.
-fn multiply(isa: Isa, x: &[f32], panels: &Panels, bias: Option<&[f32]>, then: Then) -> Vec<f32> {
+fn multiply(
+    isa: Isa,
+    x: &[f32],
+    panels: &Panels,
+    bias: Option<&[f32]>,
+    then: LinearActivation,
+) -> Vec<f32> {
     let (depth, columns) = (panels.depth, panels.columns);
     let mut y = Fresh::new(x.len() / depth * columns);
-    let tasks = x.chunks(ROWS * depth).zip(y.room().chunks_mut(ROWS * columns)).enumerate().collect();
+    let tasks =
+        x.chunks(ROWS * depth).zip(y.room().chunks_mut(ROWS * columns)).enumerate().collect();
     run_all(x.len() * columns, tasks, |(chunk, (x, y))| {
         isa.run(Rows { x, panels, bias, then, first: chunk * ROWS, y });
     });
@@ -111,25 +128,34 @@ pub fn backward(isa: Isa, map: &Linear<'_>, x: &[f32], y: &[f32], d_y: &[f32]) -
     assert_eq!(d_y.len(), rows * outputs, "a derivative comes for each number");
     let before;
     let d_z = match map.then {
-        Then::Nothing => d_y,
-        Then::Relu(dropout) => {
+        LinearActivation::None => d_y,
+        LinearActivation::Relu(dropout) => {
             assert_eq!(y.len(), d_y.len(), "a derivative comes for each number");
             let kept = dropout.map_or(1.0, |dropout| dropout.kept);
             let mut d_z = Fresh::new(d_y.len());
             let chunk = ROWS * outputs;
-            let tasks = d_z.room().chunks_mut(chunk).zip(y.chunks(chunk).zip(d_y.chunks(chunk))).collect();
-            run_all(8 * d_y.len(), tasks, |(d_z, (y, d_y))| isa.run(BeforeRelu { y, d_y, kept, d_z }));
+            let tasks =
+                d_z.room().chunks_mut(chunk).zip(y.chunks(chunk).zip(d_y.chunks(chunk))).collect();
+            run_all(8 * d_y.len(), tasks, |(d_z, (y, d_y))| {
+                isa.run(BeforeRelu { y, d_y, kept, d_z })
+            });
             // SAFETY: `BeforeRelu` writes all of its piece.
             before = unsafe { d_z.written() };
             &before
         }
     };
-    let panels = isa.run(Pack { from: map.weight, depth: outputs, columns: inputs, transposed: false });
-    let d_x = multiply(isa, d_z, &panels, None, Then::Nothing);
+    let panels =
+        isa.run(Pack { from: map.weight, depth: outputs, columns: inputs, transposed: false });
+    let d_x = multiply(isa, d_z, &panels, None, LinearActivation::None);
     let mut d_bias = vec![0.0; outputs];
     let mut d_weight = Fresh::new(outputs * inputs);
     let share = outputs.div_ceil(TASKS).next_multiple_of(TILE);
-    let tasks = d_weight.room().chunks_mut(share * inputs).zip(d_bias.chunks_mut(share)).enumerate().collect();
+    let tasks = d_weight
+        .room()
+        .chunks_mut(share * inputs)
+        .zip(d_bias.chunks_mut(share))
+        .enumerate()
+        .collect();
     run_all(rows * inputs * outputs, tasks, |(task, (d_weight, d_bias))| {
         isa.run(Outer { x, inputs, d_z, outputs, first: task * share, d_weight, d_bias });
     });
@@ -189,7 +215,9 @@ impl Kernel for Pack<'_> {
         for (panel, first) in values.chunks_mut(width * depth).zip((0..columns).step_by(width)) {
             let (row, count) = (panel.len() / depth, (columns - first).min(width));
             if transposed {
-                for (column, line) in from[first * depth..(first + count) * depth].chunks(depth).enumerate() {
+                for (column, line) in
+                    from[first * depth..(first + count) * depth].chunks(depth).enumerate()
+                {
                     for (to, value) in panel[column..].iter_mut().step_by(row).zip(line) {
                         *to = *value;
                     }
@@ -209,7 +237,7 @@ struct Rows<'a> {
     x: &'a [f32],
     panels: &'a Panels,
     bias: Option<&'a [f32]>,
-    then: Then,
+    then: LinearActivation,
     /// The first of these rows among all, which dropout counts by.
     first: usize,
     y: &'a mut [MaybeUninit<f32>],
@@ -255,8 +283,11 @@ impl Rows<'_> {
             }
             for from in (0..depth).step_by(DEPTH) {
                 let steps = (depth - from).min(DEPTH);
-                let second =
-                    Second { from: panel.as_ptr().add(from * W * S::LANES), step: W * S::LANES, last: S::LANES };
+                let second = Second {
+                    from: panel.as_ptr().add(from * W * S::LANES),
+                    step: W * S::LANES,
+                    last: S::LANES,
+                };
                 for row in (0..rows).step_by(TILE) {
                     let count = (rows - row).min(TILE);
                     let to = self.y.as_mut_ptr().cast::<f32>().add(row * columns + first);
@@ -266,7 +297,8 @@ impl Rows<'_> {
                             *row = Second { from: to, step: columns, last }.row::<S, W>(simd, m);
                         }
                     }
-                    let left = First::Rows { from: self.x.as_ptr().add(row * depth + from), step: depth };
+                    let left =
+                        First::Rows { from: self.x.as_ptr().add(row * depth + from), step: depth };
                     let tile = products::<S, W>(simd, left, count, second, steps, start);
                     for (m, values) in tile.into_iter().enumerate().take(count) {
                         let place = ((self.first + row + m) * columns + first) as u64;
@@ -288,10 +320,12 @@ impl Rows<'_> {
     #[inline(always)]
     fn follow<S: Simd>(&self, simd: S, value: S::V, place: u64) -> S::V {
         match self.then {
-            Then::Nothing => value,
+            LinearActivation::None => value,
             // The value comes second: it is what `max` returns if it is not a number.
-            Then::Relu(None) => simd.max(simd.zero(), value),
-            Then::Relu(Some(dropout)) => simd.mul(simd.max(simd.zero(), value), simd.dropout_mask(dropout, place)),
+            LinearActivation::Relu(None) => simd.max(simd.zero(), value),
+            LinearActivation::Relu(Some(dropout)) => {
+                simd.mul(simd.max(simd.zero(), value), simd.dropout_mask(dropout, place))
+            }
         }
     }
 }
@@ -369,7 +403,8 @@ impl Second {
         for (v, vector) in vectors.iter_mut().enumerate() {
             let count = if v + 1 < W { S::LANES } else { self.last };
             // SAFETY: the caller's; only the last vector may be short.
-            *vector = unsafe { simd.load_up_to(self.from.add(k * self.step + v * S::LANES), count) };
+            *vector =
+                unsafe { simd.load_up_to(self.from.add(k * self.step + v * S::LANES), count) };
         }
         vectors
     }
@@ -453,7 +488,13 @@ impl Outer<'_> {
     /// # Safety
     /// `W` vectors are what the columns need, at most; the rows are there.
     #[inline(always)]
-    unsafe fn columns<S: Simd, const W: usize>(&mut self, simd: S, from: usize, depth: usize, column: usize) {
+    unsafe fn columns<S: Simd, const W: usize>(
+        &mut self,
+        simd: S,
+        from: usize,
+        depth: usize,
+        column: usize,
+    ) {
         let (inputs, count) = (self.inputs, self.d_bias.len());
         let last = (inputs - column - (W - 1) * S::LANES).min(S::LANES);
         // SAFETY: tiles end with the outputs of this task, vectors with the row.
@@ -469,7 +510,11 @@ impl Outer<'_> {
                 }
                 let d_z = self.d_z.as_ptr().add(from * self.outputs + self.first + output);
                 let left = First::Columns { from: d_z, step: self.outputs };
-                let second = Second { from: self.x.as_ptr().add(from * inputs + column), step: inputs, last };
+                let second = Second {
+                    from: self.x.as_ptr().add(from * inputs + column),
+                    step: inputs,
+                    last,
+                };
                 let tile = products::<S, W>(simd, left, rows, second, depth, start);
                 for (m, values) in tile.into_iter().enumerate().take(rows) {
                     for (v, value) in values.into_iter().enumerate() {

@@ -4,8 +4,8 @@
 //! those that leave it, each in the order of the edges. A row of a result belongs to one task, so no two
 //! write to one place, and sums do not depend on how rows are shared out.
 //!
-//! [`gine_forward`] and [`gated_forward`] are the messages of the two kinds of layers; [`meet`] is what
-//! both ends of an edge say together, and [`sum_by_row`] its derivative at either.
+//! [`gine_forward`] and [`gated_forward`] are the messages of the two kinds of layers; [`edge_update`] is what
+//! both ends of an edge say together, and [`scatter_sum`] its derivative at either.
 
 mod edges;
 mod gated;
@@ -16,8 +16,8 @@ mod tests;
 
 use std::mem::MaybeUninit;
 
-pub use edges::{Edges, Incidence, Kinds};
-pub use gated::{Gated, GatedDerivatives, gated_backward, gated_forward};
+pub use edges::{CsrIndex, EdgeTypes, Edges};
+pub use gated::{Gated, GatedGradients, gated_backward, gated_forward};
 pub use gine::{gine_backward, gine_forward};
 
 use crate::batch_norm::{Block, Blockwise, by_blocks, run_all};
@@ -33,12 +33,12 @@ const ROWS: usize = 64;
 /// - `at_source`, `at_target`: `[r, width]`
 /// - `e`: `[kinds, width]` and the kinds of the edges, or nothing where edges have no features
 /// - returns `[m, width]`
-pub fn meet(
+pub fn edge_update(
     isa: Isa,
     edges: &Edges,
     at_source: &[f32],
     at_target: &[f32],
-    e: Option<(&[f32], &Kinds)>,
+    e: Option<(&[f32], &EdgeTypes)>,
     width: usize,
 ) -> Vec<f32> {
     edges.check_nodes(width, &[at_source, at_target]);
@@ -49,9 +49,9 @@ pub fn meet(
     let mut out = Fresh::new(edges.count() * width);
     let tasks = out.room().chunks_mut(ROWS * width).enumerate().collect();
     run_all(3 * edges.count() * width, tasks, |(task, out)| {
-        isa.run(Meet { edges, at_source, at_target, e, width, start: task * ROWS, out });
+        isa.run(EdgeUpdate { edges, at_source, at_target, e, width, start: task * ROWS, out });
     });
-    // SAFETY: `Meet` writes the rows of all its edges.
+    // SAFETY: `EdgeUpdate` writes the rows of all its edges.
     unsafe { out.written() }
 }
 
@@ -60,7 +60,7 @@ pub fn meet(
 /// # Shapes
 /// - `values`: `[m, width]`
 /// - returns `[r, width]`
-pub fn sum_by_row(isa: Isa, values: &[f32], width: usize, by: &Incidence) -> Vec<f32> {
+pub fn scatter_sum(isa: Isa, values: &[f32], width: usize, by: &CsrIndex) -> Vec<f32> {
     assert!(width > 0, "rows without numbers");
     assert_eq!(values.len(), by.edges() * width, "{} edges of width {width}", by.edges());
     let mut out = Fresh::new(by.nodes() * width);
@@ -74,20 +74,20 @@ pub fn sum_by_row(isa: Isa, values: &[f32], width: usize, by: &Incidence) -> Vec
 }
 
 // SAFETY in all blocks below: the public functions have checked that every buffer has `width` numbers a
-// node, an edge or a kind; `Incidence`, `Edges` and `Kinds` name only what is there; and a task's own
+// node, an edge or a kind; `CsrIndex`, `Edges` and `EdgeTypes` name only what is there; and a task's own
 // buffer is the rows of its edges or nodes from `start`.
 
-struct Meet<'a> {
+struct EdgeUpdate<'a> {
     edges: &'a Edges,
     at_source: &'a [f32],
     at_target: &'a [f32],
-    e: Option<(&'a [f32], &'a Kinds)>,
+    e: Option<(&'a [f32], &'a EdgeTypes)>,
     width: usize,
     start: usize,
     out: &'a mut [MaybeUninit<f32>],
 }
 
-impl Kernel for Meet<'_> {
+impl Kernel for EdgeUpdate<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -96,7 +96,7 @@ impl Kernel for Meet<'_> {
     }
 }
 
-impl Blockwise for Meet<'_> {
+impl Blockwise for EdgeUpdate<'_> {
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
@@ -105,7 +105,9 @@ impl Blockwise for Meet<'_> {
             unsafe {
                 let source = *self.edges.sources.get_unchecked(edge) as usize * width;
                 let target = *self.edges.targets.get_unchecked(edge) as usize * width;
-                let e = self.e.map(|(e, kinds)| e.as_ptr().add(*kinds.of_edge.get_unchecked(edge) as usize * width));
+                let e = self.e.map(|(e, kinds)| {
+                    e.as_ptr().add(*kinds.of_edge.get_unchecked(edge) as usize * width)
+                });
                 for v in 0..W {
                     let source = block.load::<S, W>(simd, self.at_source.as_ptr().add(source), v);
                     let target = block.load::<S, W>(simd, self.at_target.as_ptr().add(target), v);
@@ -123,7 +125,7 @@ impl Blockwise for Meet<'_> {
 struct Sum<'a> {
     values: &'a [f32],
     width: usize,
-    by: &'a Incidence,
+    by: &'a CsrIndex,
     start: usize,
     out: &'a mut [MaybeUninit<f32>],
 }

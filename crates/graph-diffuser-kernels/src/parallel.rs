@@ -57,7 +57,8 @@ struct Job<'a> {
 impl Job<'_> {
     /// The next task for this thread that nobody has.
     fn take(&self, thread: usize) -> Option<usize> {
-        let others = (1..self.shares.len()).map(|step| &self.shares[(thread + step) % self.shares.len()]);
+        let others =
+            (1..self.shares.len()).map(|step| &self.shares[(thread + step) % self.shares.len()]);
         self.shares[thread].take_first().or_else(|| others.into_iter().find_map(Share::take_last))
     }
 }
@@ -74,12 +75,14 @@ impl Share {
     }
 
     fn take_first(&self) -> Option<usize> {
-        let with_first = self.0.fetch_update(SeqCst, SeqCst, |left| (!is_empty(left)).then(|| left + (1 << 32)));
+        let with_first =
+            self.0.fetch_update(SeqCst, SeqCst, |left| (!is_empty(left)).then(|| left + (1 << 32)));
         with_first.ok().map(|left| (left >> 32) as usize)
     }
 
     fn take_last(&self) -> Option<usize> {
-        let with_last = self.0.fetch_update(SeqCst, SeqCst, |left| (!is_empty(left)).then(|| left - 1));
+        let with_last =
+            self.0.fetch_update(SeqCst, SeqCst, |left| (!is_empty(left)).then(|| left - 1));
         with_last.ok().map(|left| (left as u32 - 1) as usize)
     }
 }
@@ -198,7 +201,9 @@ impl Team {
 
     /// Lets all threads that are free take tasks until none is left.
     fn run(&self, count: usize, work: &(dyn Fn(&Job<'_>, usize) + Sync)) {
-        let share = |thread: usize| Share::new(count * thread / self.threads..count * (thread + 1) / self.threads);
+        let share = |thread: usize| {
+            Share::new(count * thread / self.threads..count * (thread + 1) / self.threads)
+        };
         let shares = (0..self.threads).map(share).collect();
         let job = Job { work, shares, panicked: AtomicBool::new(false) };
         let _busy = match self.busy.try_lock() {
@@ -244,7 +249,11 @@ pub(crate) fn for_each<T: Send>(tasks: Vec<T>, run: impl Fn(T) + Sync) {
 }
 
 /// The same with what `init` makes, once for each thread.
-pub(crate) fn for_each_init<S, T: Send>(tasks: Vec<T>, init: impl Fn() -> S + Sync, run: impl Fn(&mut S, T) + Sync) {
+pub(crate) fn for_each_init<S, T: Send>(
+    tasks: Vec<T>,
+    init: impl Fn() -> S + Sync,
+    run: impl Fn(&mut S, T) + Sync,
+) {
     map_init(tasks, init, |state, _, task| run(state, task));
 }
 
@@ -257,7 +266,11 @@ pub(crate) fn map_init<S, T: Send, R: Send>(
     let count = tasks.len();
     if count < 2 {
         let mut state = init();
-        return tasks.into_iter().enumerate().map(|(number, task)| run(&mut state, number, task)).collect();
+        return tasks
+            .into_iter()
+            .enumerate()
+            .map(|(number, task)| run(&mut state, number, task))
+            .collect();
     }
     // Tasks are read out one by one; the vector is left with their memory alone.
     let mut tasks = ManuallyDrop::new(tasks);
@@ -335,7 +348,8 @@ mod tests {
     fn a_thread_takes_its_own_tasks_from_the_front_and_those_of_others_from_the_end() {
         let shares = [0..2, 2..5, 5..5].map(Share::new).into();
         let job = Job { work: &|_, _| {}, shares, panicked: AtomicBool::new(false) };
-        let taken: Vec<usize> = [1, 0, 0, 0, 2].into_iter().filter_map(|thread| job.take(thread)).collect();
+        let taken: Vec<usize> =
+            [1, 0, 0, 0, 2].into_iter().filter_map(|thread| job.take(thread)).collect();
         assert_eq!(taken, [2, 0, 1, 4, 3]);
         assert_eq!([0, 1, 2].map(|thread| job.take(thread)), [None; 3]);
     }
@@ -380,7 +394,9 @@ mod tests {
         for threads in [1, 3] {
             let threads = Threads::new(threads);
             let panicked = catch_unwind(AssertUnwindSafe(|| {
-                threads.install(|| for_each((0..100).collect(), |task: usize| assert!(task != 50, "task 50")));
+                threads.install(|| {
+                    for_each((0..100).collect(), |task: usize| assert!(task != 50, "task 50"))
+                });
             }));
             assert!(panicked.is_err());
             // All of them take part in what comes next: each task waits until every thread has one.

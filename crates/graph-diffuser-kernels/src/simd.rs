@@ -16,7 +16,7 @@ mod tests;
 
 use std::sync::OnceLock;
 
-pub use dropout::{Dropout, scramble};
+pub use dropout::{Dropout, hash32};
 pub(crate) use operations::Simd;
 
 use portable::Portable;

@@ -14,7 +14,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
-pub use rows::Transform;
+pub use rows::PairTransform;
 pub(crate) use rows::{Affine, Slopes, load, load_mapped, settle, store, store_sloped, weigh};
 pub(crate) use sums::{RowSums, Sums, Tiles};
 
@@ -49,7 +49,9 @@ impl Buffer {
     const LINE: usize = 64;
 
     fn layout(len: usize) -> Layout {
-        Layout::array::<f32>(len).and_then(|layout| layout.align_to(Self::LINE)).expect("a buffer fits in memory")
+        Layout::array::<f32>(len)
+            .and_then(|layout| layout.align_to(Self::LINE))
+            .expect("a buffer fits in memory")
     }
 
     /// `len` zeros.
@@ -60,7 +62,11 @@ impl Buffer {
         let layout = Self::layout(len);
         // SAFETY: the layout is not empty.
         let start = unsafe { alloc_zeroed(layout) }.cast();
-        Self { start: NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout)), len, capacity: len }
+        Self {
+            start: NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout)),
+            len,
+            capacity: len,
+        }
     }
 
     /// `len` numbers of any value, in the memory of an earlier buffer where one is large enough: pages that
@@ -177,7 +183,12 @@ impl Ahead {
     }
 
     /// Rows of which the chunk's first group begins at `start`; a group has `pairs`.
-    pub(crate) fn add_rows(&mut self, rows: impl IntoIterator<Item = *const f32>, start: usize, pairs: usize) {
+    pub(crate) fn add_rows(
+        &mut self,
+        rows: impl IntoIterator<Item = *const f32>,
+        start: usize,
+        pairs: usize,
+    ) {
         let before = self.rows.len();
         self.rows.extend(rows.into_iter().map(|row| (row.wrapping_add(start), pairs, pairs)));
         self.lines += (self.rows.len() - before) * pairs.div_ceil(Self::LINE);
@@ -303,7 +314,10 @@ pub(crate) fn product(
         Start::Zero => {}
         Start::Tile(tile) => assert!(tile.len() >= size, "the start is smaller than the output"),
         Start::Scaled(tile, scales) => {
-            assert!(tile.len() >= size && scales.len() >= matrix.rows, "the start is smaller than the output");
+            assert!(
+                tile.len() >= size && scales.len() >= matrix.rows,
+                "the start is smaller than the output"
+            );
         }
     }
     if let Finish::WherePositive(tile) = finish {
@@ -342,9 +356,17 @@ impl Product<'_> {
         }
     }
 
-    #[expect(clippy::needless_range_loop, reason = "plain indices are what keeps the sums in registers")]
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "plain indices are what keeps the sums in registers"
+    )]
     #[inline(always)]
-    fn block<S: Simd, const ROWS: usize, const VECTORS: usize>(&mut self, simd: S, row: usize, column: usize) {
+    fn block<S: Simd, const ROWS: usize, const VECTORS: usize>(
+        &mut self,
+        simd: S,
+        row: usize,
+        column: usize,
+    ) {
         let place = |r: usize| (row + r) * WIDTH + column;
         // SAFETY: `product` has checked that all tiles reach `rows` or `inner` rows; `column` and the vectors after
         // it are inside a row of `WIDTH`; the block's weights begin at `row * inner`.
@@ -363,7 +385,8 @@ impl Product<'_> {
                     for r in 0..ROWS {
                         let scale = simd.splat(*scales.get_unchecked(row + r));
                         for v in 0..VECTORS {
-                            sums[r][v] = simd.mul(simd.load(tile.as_ptr().add(place(r) + v * S::LANES)), scale);
+                            sums[r][v] = simd
+                                .mul(simd.load(tile.as_ptr().add(place(r) + v * S::LANES)), scale);
                         }
                     }
                 }
@@ -373,7 +396,8 @@ impl Product<'_> {
             let mut input = self.input.as_ptr().add(column);
             for _ in 0..self.matrix.inner {
                 self.ahead.ask();
-                let values: [S::V; VECTORS] = std::array::from_fn(|v| simd.load(input.add(v * S::LANES)));
+                let values: [S::V; VECTORS] =
+                    std::array::from_fn(|v| simd.load(input.add(v * S::LANES)));
                 for (r, sums) in sums.iter_mut().enumerate() {
                     let weight = simd.splat(*weight.add(r));
                     for v in 0..VECTORS {

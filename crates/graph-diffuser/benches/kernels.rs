@@ -12,14 +12,16 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use criterion::Criterion;
-use graph_diffuser::batch::{Batcher, EdgeStates, GraphBatch};
-use graph_diffuser::nn::{BatchNorm, Init, Linear, Pass};
-use graph_diffuser::ops::{self, AdamWStep, Combine, GateTerms, ScoreBlocks, ScoreRule, Then};
-use graph_diffuser::virtual_edges::{EdgeFfn, EdgeFfnConfig, Transform};
+use graph_diffuser::batch::{Batcher, EdgeEmbeddings, GraphBatch};
+use graph_diffuser::nn::{BatchNorm, ForwardContext, Linear, ParamInit};
+use graph_diffuser::ops::{
+    self, Activation, AdamWStep, AttentionOptions, Combine, GatedGcnInputs, PairScores,
+};
+use graph_diffuser::virtual_edges::{EdgeFfn, EdgeFfnConfig, StackTransform};
 use graph_diffuser::{DType, Device};
 use graph_diffuser_data::grid_histogram::GridHistogram;
 use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
-use graph_diffuser_data::{Dataset, Seeds, TargetSchema};
+use graph_diffuser_data::{Dataset, SeedTree, TargetSchema};
 
 const STEPS: usize = 16;
 const HEADS: usize = 4;
@@ -30,14 +32,15 @@ struct Case {
     name: &'static str,
     batch: GraphBatch,
     width: usize,
-    init: Init,
+    init: ParamInit,
 }
 
 impl Case {
     fn new(name: &'static str, dataset: &Dataset, graphs: usize, width: usize) -> Self {
         let device = Device::flex().autodiff();
-        let batch = Batcher::new(&device, DType::F32).pack(dataset, &dataset.splits.train[..graphs]);
-        Self { name, batch, width, init: Init::new(Seeds::new(0), &device) }
+        let batch =
+            Batcher::new(&device, DType::F32).collate(dataset, &dataset.splits.train[..graphs]);
+        Self { name, batch, width, init: ParamInit::new(SeedTree::new(0), &device) }
     }
 
     fn grid() -> Self {
@@ -46,8 +49,9 @@ impl Case {
     }
 
     fn zinc() -> Self {
-        let (nodes, targets) = (NodeCount::DRUG, TargetSchema::GraphValues(1));
-        let molecules = SyntheticMolecules { nodes, atoms: 28, bonds: 4, targets, graphs: 64, seed: 0 };
+        let (nodes, targets) = (NodeCount::DRUG, TargetSchema::Regression(1));
+        let molecules =
+            SyntheticMolecules { nodes, atoms: 28, bonds: 4, targets, graphs: 64, seed: 0 };
         Self::new("zinc", &molecules.generate(), 32, 64)
     }
 
@@ -80,7 +84,9 @@ fn beside(
     let mut group = criterion.benchmark_group(format!("{what}/{case}"));
     group.sample_size(10);
     group.bench_function("fused", |bencher| bencher.iter(|| black_box(fused().sum().backward())));
-    group.bench_function("reference", |bencher| bencher.iter(|| black_box(reference().sum().backward())));
+    group.bench_function("reference", |bencher| {
+        bencher.iter(|| black_box(reference().sum().backward()))
+    });
     group.finish();
 }
 
@@ -89,8 +95,8 @@ fn diffusion(criterion: &mut Criterion) {
         let m = case.edges();
         let weights = case.draw([m]);
         let topology = &case.batch.topology;
-        let fused = || ops::walk_stack(weights.clone(), topology, STEPS);
-        let reference = || ops::walk_stack_reference(weights.clone(), topology, STEPS);
+        let fused = || ops::diffusion_stack(weights.clone(), topology, STEPS);
+        let reference = || ops::diffusion_stack_reference(weights.clone(), topology, STEPS);
         beside(criterion, "diffusion", case.name, fused, reference);
     }
 }
@@ -99,16 +105,31 @@ fn edge_network(criterion: &mut Criterion) {
     for mut case in [Case::grid(), Case::zinc()] {
         let (c, pairs) = (STEPS + 1, case.pairs());
         let stack = case.draw([c, pairs]);
-        let network: EdgeFfn = EdgeFfnConfig::default().init(c, &mut case.init).expect("the default is a network");
-        let positions: Vec<Linear> = (0..LAYERS).map(|_| Linear::new(c, HEADS, &mut case.init)).collect();
+        let network: EdgeFfn =
+            EdgeFfnConfig::default().init(c, &mut case.init).expect("the default is a network");
+        let positions: Vec<Linear> =
+            (0..LAYERS).map(|_| Linear::new(c, HEADS, &mut case.init)).collect();
         let positions: Vec<&Linear> = positions.iter().collect();
         let fused = || {
-            let read = network.read(stack.clone(), Transform::None {}, &positions, None, None, &Pass::train(0));
+            let read = network.read(
+                stack.clone(),
+                StackTransform::None {},
+                &positions,
+                None,
+                None,
+                &ForwardContext::train(0),
+            );
             Tensor::cat(read.scores, 0)
         };
         let reference = || {
-            let mixed = network.forward(stack.clone(), None, &Pass::train(0));
-            Tensor::cat(positions.iter().map(|position| position.forward_pairs(mixed.clone())).collect(), 0)
+            let mixed = network.forward(stack.clone(), None, &ForwardContext::train(0));
+            Tensor::cat(
+                positions
+                    .iter()
+                    .map(|position| position.forward_channels_first(mixed.clone()))
+                    .collect(),
+                0,
+            )
         };
         beside(criterion, "edge network", case.name, fused, reference);
     }
@@ -119,14 +140,20 @@ fn attention(criterion: &mut Criterion) {
         let (r, d, pairs) = (case.nodes(), case.width, case.pairs());
         let (qkv, scores) = (case.draw([r, 3 * d]), case.draw([HEADS, pairs]));
         let layout = &case.batch.topology.layout;
-        let position = || ScoreBlocks {
+        let position = || PairScores {
             scores: scores.clone(),
             starts: Arc::new(layout.pair_starts[..layout.graphs()].to_vec()),
             cls: None,
         };
-        let rule = ScoreRule { heads: HEADS, combine: Combine::Gate, clamp: Some(10.0), dropout: None };
-        let fused = || ops::attend(qkv.clone(), d, Some(position()), layout, &rule);
-        let reference = || ops::attend_reference(qkv.clone(), d, Some(position()), layout, &rule);
+        let rule = AttentionOptions {
+            heads: HEADS,
+            combine: Combine::Gate,
+            clamp: Some(10.0),
+            dropout: None,
+        };
+        let fused = || ops::attention(qkv.clone(), d, Some(position()), layout, &rule);
+        let reference =
+            || ops::attention_reference(qkv.clone(), d, Some(position()), layout, &rule);
         beside(criterion, "attention", case.name, fused, reference);
     }
 }
@@ -136,8 +163,16 @@ fn linear(criterion: &mut Criterion) {
         let (r, d) = (case.nodes(), case.width);
         let (x, weight) = (case.draw([r, d]), case.draw([2 * d, d]));
         let bias = case.draw([2 * d]);
-        let fused = || ops::linear(x.clone(), weight.clone(), Some(bias.clone()), Then::Relu(None));
-        let reference = || ops::linear_reference(x.clone(), weight.clone(), Some(bias.clone()), Then::Relu(None));
+        let fused =
+            || ops::linear(x.clone(), weight.clone(), Some(bias.clone()), Activation::Relu(None));
+        let reference = || {
+            ops::linear_reference(
+                x.clone(),
+                weight.clone(),
+                Some(bias.clone()),
+                Activation::Relu(None),
+            )
+        };
         beside(criterion, "linear and ReLU", case.name, fused, reference);
     }
 }
@@ -147,8 +182,9 @@ fn batch_norm(criterion: &mut Criterion) {
         let (r, d) = (case.nodes(), case.width);
         let x = case.draw([r, d]);
         let norm = BatchNorm::new(d, &mut case.init);
-        let fused = || norm.forward(x.clone(), &Pass::train(0));
-        let reference = || norm.forward_pairs(x.clone().transpose(), None, &Pass::train(0));
+        let fused = || norm.forward(x.clone(), &ForwardContext::train(0));
+        let reference =
+            || norm.forward_channels_first(x.clone().transpose(), None, &ForwardContext::train(0));
         beside(criterion, "batch norm", case.name, fused, reference);
     }
 }
@@ -158,9 +194,13 @@ fn edge_weights(criterion: &mut Criterion) {
         let (m, d) = (case.edges(), 2 * case.width);
         let hidden = case.draw([m, d]);
         let (norm, output) = (BatchNorm::new(d, &mut case.init), Linear::new(d, 1, &mut case.init));
-        let fused = || norm.forward_relu_dot(hidden.clone(), &output, &Pass::train(0));
+        let fused = || norm.forward_relu_linear(hidden.clone(), &output, &ForwardContext::train(0));
         let reference = || {
-            let seen = relu(norm.forward_pairs(hidden.clone().transpose(), None, &Pass::train(0)));
+            let seen = relu(norm.forward_channels_first(
+                hidden.clone().transpose(),
+                None,
+                &ForwardContext::train(0),
+            ));
             seen.transpose().matmul(output.weight.val().transpose())
         };
         beside(criterion, "scores of edges", case.name, fused, reference);
@@ -171,49 +211,55 @@ fn messages(criterion: &mut Criterion) {
     let mut case = Case::zinc();
     let (r, m, d) = (case.nodes(), case.edges(), case.width);
     let (x, e) = (case.draw([r, d]), case.draw([m, d]));
-    let terms = GateTerms {
+    let terms = GatedGcnInputs {
         target: case.draw([r, d]),
         source: case.draw([r, d]),
         edge: case.draw([m, d]),
         message: case.draw([r, d]),
     };
-    let kinds = case.batch.edge_kinds.clone().expect("bonds have features");
+    let kinds = case.batch.unique_edges.clone().expect("bonds have features");
     let rows = case.draw([kinds.count(), d]);
     let topology = &case.batch.topology;
-    let fused = || ops::hear(x.clone(), Some(e.clone()), topology);
-    let reference = || ops::hear_reference(x.clone(), Some(e.clone()), topology);
+    let fused = || ops::gine_aggregate(x.clone(), Some(e.clone()), topology);
+    let reference = || ops::gine_aggregate_reference(x.clone(), Some(e.clone()), topology);
     beside(criterion, "GINE messages", case.name, fused, reference);
-    let fused = || ops::hear_gated(terms.clone(), topology).0;
-    let reference = || ops::hear_gated_reference(terms.clone(), topology).0;
+    let fused = || ops::gated_gcn_aggregate(terms.clone(), topology).0;
+    let reference = || ops::gated_gcn_aggregate_reference(terms.clone(), topology).0;
     beside(criterion, "gated messages", case.name, fused, reference);
-    let e = || Some(EdgeStates { rows: rows.clone(), kinds: kinds.clone() });
-    let fused = || ops::meet(x.clone(), terms.target.clone(), e(), topology);
-    let reference = || ops::meet_reference(x.clone(), terms.target.clone(), e(), topology);
+    let e = || Some(EdgeEmbeddings { rows: rows.clone(), kinds: kinds.clone() });
+    let fused = || ops::edge_update(x.clone(), terms.target.clone(), e(), topology);
+    let reference = || ops::edge_update_reference(x.clone(), terms.target.clone(), e(), topology);
     beside(criterion, "ends of edges", case.name, fused, reference);
 }
 
-fn optimiser(criterion: &mut Criterion) {
-    let mut init = Init::new(Seeds::new(0), &Device::flex());
+fn optimizer(criterion: &mut Criterion) {
+    let mut init = ParamInit::new(SeedTree::new(0), &Device::flex());
     let mut draw = || init.normal([500_000]).val();
     let state: [Tensor<1>; 4] = std::array::from_fn(|_| draw().abs());
     let step = AdamWStep {
         lr: 1e-3,
         beta_1: 0.9,
         beta_2: 0.999,
-        epsilon: 1e-8,
+        eps: 1e-8,
         weight_decay: 1e-5,
         gradient_scale: 1.0,
         number: 10,
     };
     let mut group = criterion.benchmark_group("AdamW/500k parameters");
-    group.bench_function("fused", |bencher| bencher.iter(|| black_box(ops::adamw(step, state.clone()))));
-    group.bench_function("reference", |bencher| bencher.iter(|| black_box(ops::adamw_reference(step, state.clone()))));
+    group.bench_function("fused", |bencher| {
+        bencher.iter(|| black_box(ops::adamw(step, state.clone())))
+    });
+    group.bench_function("reference", |bencher| {
+        bencher.iter(|| black_box(ops::adamw_reference(step, state.clone())))
+    });
     group.finish();
 }
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
-    for measure in [diffusion, edge_network, attention, linear, batch_norm, edge_weights, messages, optimiser] {
+    for measure in
+        [diffusion, edge_network, attention, linear, batch_norm, edge_weights, messages, optimizer]
+    {
         measure(&mut criterion);
     }
     criterion.final_summary();

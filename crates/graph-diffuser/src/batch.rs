@@ -1,29 +1,29 @@
 //! A batch of graphs, packed: nodes, edges and pairs of all graphs one after another.
 //!
-//! Nothing is padded. A [`Layout`] says where each graph begins; a [`Topology`] adds the index
+//! Nothing is padded. A [`BatchLayout`] says where each graph begins; a [`Topology`] adds the index
 //! tensors that operations need; a [`GraphBatch`] adds features and targets. The pairs of a graph
 //! are all ordered pairs (i, j), i = j included, row after row.
 
-mod edge_kinds;
 mod targets;
+mod unique_edges;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Element, Int, Tensor, TensorData};
-use graph_diffuser_data::{Dataset, Features, Graph, Seeds, TargetSchema};
+use graph_diffuser_data::{Dataset, Features, Graph, SeedTree, TargetSchema};
 use graph_diffuser_kernels::message::Edges;
 
-use crate::encode::StructureTables;
-use crate::nn::Weights;
+use crate::encode::PositionalEncodingCache;
+use crate::nn::PairCounts;
 
-pub use edge_kinds::{EdgeKinds, EdgeStates};
-pub use targets::{GraphLinks, TargetTensor};
+pub use targets::{PositiveLinks, TargetTensor};
+pub use unique_edges::{EdgeEmbeddings, UniqueEdges};
 
 /// Where the nodes and pairs of each graph of a batch begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
+pub struct BatchLayout {
     /// Number of nodes of each graph.
     pub sizes: Vec<usize>,
     /// First node of each graph, and the number of all nodes.
@@ -32,7 +32,7 @@ pub struct Layout {
     pub pair_starts: Vec<usize>,
 }
 
-impl Layout {
+impl BatchLayout {
     /// Packs graphs of these sizes in this order.
     pub fn new(sizes: Vec<usize>) -> Self {
         let starts = |count: fn(usize) -> usize| {
@@ -63,7 +63,7 @@ impl Layout {
     /// Neighbouring graphs of one size, as (first graph, number of graphs, size).
     ///
     /// Reference operations stack such a run into one dense tensor; a batch sorted by size has few.
-    pub fn runs(&self) -> Vec<(usize, usize, usize)> {
+    pub fn equal_size_runs(&self) -> Vec<(usize, usize, usize)> {
         let mut runs: Vec<(usize, usize, usize)> = Vec::new();
         for (graph, &size) in self.sizes.iter().enumerate() {
             match runs.last_mut() {
@@ -77,7 +77,9 @@ impl Layout {
     /// Pairs of nodes with themselves.
     pub(crate) fn self_pairs(&self) -> Vec<usize> {
         let graphs = self.sizes.iter().enumerate();
-        graphs.flat_map(|(graph, &size)| (0..size).map(move |node| self.pair(graph, node, node))).collect()
+        graphs
+            .flat_map(|(graph, &size)| (0..size).map(move |node| self.pair(graph, node, node)))
+            .collect()
     }
 
     /// The same as the kernels know it.
@@ -96,7 +98,7 @@ impl Layout {
 #[derive(Debug, Clone)]
 pub struct Topology {
     /// Where each graph begins.
-    pub layout: Arc<Layout>,
+    pub layout: Arc<BatchLayout>,
     /// `[m]` source node of each edge.
     pub sources: Tensor<1, Int>,
     /// `[m]` target node of each edge.
@@ -106,7 +108,7 @@ pub struct Topology {
     /// `[r]` pair of each node with itself.
     pub self_pairs: Tensor<1, Int>,
     /// Edges by the node they leave, as the diffusion kernel reads them.
-    pub(crate) leaving: Arc<EdgesByNode>,
+    pub(crate) outgoing: Arc<EdgesByNode>,
     /// Edges by both ends, as the message kernels read them.
     pub(crate) messages: Arc<Edges>,
 }
@@ -141,21 +143,25 @@ impl EdgesByNode {
         Self { starts, others, edges }
     }
 
-    pub(crate) fn csr(&self) -> graph_diffuser_kernels::walk_stack::Csr<'_> {
-        graph_diffuser_kernels::walk_stack::Csr { row_starts: &self.starts, targets: &self.others, edges: &self.edges }
+    pub(crate) fn csr(&self) -> graph_diffuser_kernels::diffusion_stack::Csr<'_> {
+        graph_diffuser_kernels::diffusion_stack::Csr {
+            row_starts: &self.starts,
+            targets: &self.others,
+            edges: &self.edges,
+        }
     }
 }
 
 impl Topology {
     /// Packs the structure of `graphs`, each with `extra` nodes without edges behind its own.
     fn new(graphs: &[&Graph], extra: usize, device: &Device) -> Self {
-        let layout = Layout::new(graphs.iter().map(|graph| graph.nodes + extra).collect());
+        let layout = BatchLayout::new(graphs.iter().map(|graph| graph.nodes + extra).collect());
         let (mut sources, mut targets, mut edge_pairs) = (vec![], vec![], vec![]);
-        let mut leaving = Vec::new();
+        let mut outgoing = Vec::new();
         let narrow = |nodes: &[usize]| nodes.iter().map(|&node| node as u32).collect::<Vec<u32>>();
         for (number, graph) in graphs.iter().enumerate() {
             for &[source, target] in &graph.edges {
-                leaving.push((layout.node_starts[number] + source as usize, target));
+                outgoing.push((layout.node_starts[number] + source as usize, target));
                 let (source, target) = (source as usize, target as usize);
                 sources.push(layout.node_starts[number] + source);
                 targets.push(layout.node_starts[number] + target);
@@ -163,7 +169,7 @@ impl Topology {
             }
         }
         Self {
-            leaving: Arc::new(EdgesByNode::new(layout.nodes(), &leaving)),
+            outgoing: Arc::new(EdgesByNode::new(layout.nodes(), &outgoing)),
             messages: Arc::new(Edges::new(layout.nodes(), &narrow(&sources), &narrow(&targets))),
             sources: indices(sources, device),
             targets: indices(targets, device),
@@ -192,40 +198,40 @@ pub enum FeatureTensor {
 
 /// Graphs of one structure that share their virtual edges.
 #[derive(Debug, Clone)]
-pub struct SharedStructures {
+pub struct UniqueTopologies {
     /// One graph of each structure.
     pub topology: Topology,
     /// `[r]` node of the shared structure that stands for each node.
     pub nodes: Tensor<1, Int>,
     /// How often each shared pair stands for a pair of the batch.
-    pub pair_weights: Weights,
+    pub pair_weights: PairCounts,
     /// The same for nodes.
-    pub node_weights: Weights,
+    pub node_weights: PairCounts,
 }
 
 /// When virtual edges are made some rows at a time, and how many at a time: for evaluation alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RowBlocks {
+pub struct ChunkedEval {
     /// Graphs with more pairs go by rows.
-    pub above_pairs: usize,
+    pub min_pairs: usize,
     /// About how many pairs a block of rows has, those left out that no walk connects.
-    pub block_pairs: usize,
+    pub pairs_per_chunk: usize,
 }
 
-impl Default for RowBlocks {
+impl Default for ChunkedEval {
     /// `bench grid --forward --nodes N` on one thread took 99 ns a pair all at once (1,000 nodes) and by rows
     /// 113 ns at 1,400 nodes and 96 ns at 2,000: smaller graphs lose by making virtual edges in every layer,
     /// larger ones win by leaving out pairs that no walk connects. A block of 2¹⁸ pairs of a grid has some 16
     /// groups of rows, four tasks each with four heads, and takes 22 MB.
     fn default() -> Self {
-        Self { above_pairs: 1 << 20, block_pairs: 1 << 18 }
+        Self { min_pairs: 1 << 20, pairs_per_chunk: 1 << 18 }
     }
 }
 
-impl RowBlocks {
+impl ChunkedEval {
     /// Whether a graph of so many nodes goes by rows.
-    pub fn take(&self, nodes: usize) -> bool {
-        nodes.saturating_mul(nodes) > self.above_pairs
+    pub fn applies_to(&self, nodes: usize) -> bool {
+        nodes.saturating_mul(nodes) > self.min_pairs
     }
 }
 
@@ -233,30 +239,30 @@ impl RowBlocks {
 #[derive(Debug, Clone)]
 pub struct GraphBatch {
     /// Numbers of the graphs in their dataset, in the order of the batch.
-    pub numbers: Vec<usize>,
+    pub indices: Vec<usize>,
     /// Nodes, edges and pairs of the graphs.
     pub topology: Topology,
     /// `[r]` graph of each node.
-    pub graph_of_node: Tensor<1, Int>,
+    pub graph_index: Tensor<1, Int>,
     /// Features of the nodes.
     pub node_features: FeatureTensor,
     /// Features of the edges, a row for all that are alike.
     pub edge_features: FeatureTensor,
     /// Which are alike; absent where edges have no features.
-    pub edge_kinds: Option<EdgeKinds>,
+    pub unique_edges: Option<UniqueEdges>,
     /// `[r, columns]` what the model's node encoding reads off the structure, where it has one.
-    pub structure_table: Option<Tensor<2>>,
+    pub raw_encoding: Option<Tensor<2>>,
     /// What is to be predicted.
     pub targets: TargetTensor,
     /// The distinct structures, where virtual edges can be shared.
-    pub shared: Option<SharedStructures>,
+    pub shared: Option<UniqueTopologies>,
     /// The same graphs with a CLS node behind the nodes of each, where the model has one.
     pub with_cls: Option<ClsLayout>,
     /// Where the pairs of each graph begin among those of [`GraphBatch::edge_topology`].
     pub edge_starts: Arc<Vec<usize>>,
     /// Where virtual edges are made some rows at a time: nothing here then has the size of the pairs,
     /// and the batch is for evaluation alone.
-    pub row_blocks: Option<RowBlocks>,
+    pub chunked_eval: Option<ChunkedEval>,
 }
 
 /// How CLS nodes are woven into the packed nodes.
@@ -265,7 +271,7 @@ pub struct ClsLayout {
     /// Structure with one more node a graph.
     pub topology: Topology,
     /// `[r + b]` row of [nodes of the batch, then CLS nodes] that stands at each place.
-    pub weave: Tensor<1, Int>,
+    pub node_order: Tensor<1, Int>,
     /// `[b]` row of each CLS node.
     pub rows: Tensor<1, Int>,
 }
@@ -290,17 +296,17 @@ pub struct Batcher {
     /// Precision of float features and targets.
     pub dtype: DType,
     /// Whether graphs of one structure share their virtual edges (fixed adjacency).
-    pub share_structures: bool,
+    pub share_topologies: bool,
     /// Whether the model adds a CLS node to each graph.
     pub cls: bool,
     /// What the model's node encoding reads off the structure, where it has one.
-    pub structure_tables: Option<Arc<StructureTables>>,
+    pub encoding_cache: Option<Arc<PositionalEncodingCache>>,
     /// When virtual edges are made some rows at a time; never for training, which needs all at once.
-    pub row_blocks: Option<RowBlocks>,
+    pub chunked_eval: Option<ChunkedEval>,
     /// How many words of a name are predicted, where the model predicts words.
     pub positions: Option<usize>,
     /// Draws pairs of nodes that do not belong together, a stream for each graph.
-    pub negatives: Seeds,
+    pub negatives: SeedTree,
 }
 
 impl Batcher {
@@ -309,65 +315,78 @@ impl Batcher {
         Self {
             device: device.clone(),
             dtype,
-            share_structures: false,
+            share_topologies: false,
             cls: false,
-            structure_tables: None,
-            row_blocks: None,
+            encoding_cache: None,
+            chunked_eval: None,
             positions: None,
-            negatives: Seeds::new(0),
+            negatives: SeedTree::new(0),
         }
     }
 
     /// The same for training in one epoch: negatives are drawn anew, by the epoch's number alone.
-    pub fn for_epoch(&self, seeds: Seeds, epoch: usize) -> Self {
-        let negatives = Seeds::new(seeds.stream_at("negatives", epoch as u64).key());
+    pub fn for_epoch(&self, seeds: SeedTree, epoch: usize) -> Self {
+        let negatives = SeedTree::new(seeds.stream_at("negatives", epoch as u64).key());
         Self { negatives, ..self.clone() }
     }
 
     /// Packs the graphs with these numbers, sorted by size so that equal sizes are neighbours.
-    pub fn pack(&self, dataset: &Dataset, numbers: &[usize]) -> GraphBatch {
+    pub fn collate(&self, dataset: &Dataset, numbers: &[usize]) -> GraphBatch {
         let mut numbers = numbers.to_vec();
         numbers.sort_by_key(|&number| dataset.graphs.nodes(number)); // stable: the order stays defined
-        let graphs: Vec<Cow<'_, Graph>> = numbers.iter().map(|&number| dataset.graphs.get(number)).collect();
+        let graphs: Vec<Cow<'_, Graph>> =
+            numbers.iter().map(|&number| dataset.graphs.get(number)).collect();
         let graphs: Vec<&Graph> = graphs.iter().map(Cow::as_ref).collect();
-        self.pack_graphs(&graphs, dataset.schema.targets, numbers)
+        self.collate_graphs(&graphs, dataset.schema.targets, numbers)
     }
 
     /// Packs `graphs` in the given order.
-    pub fn pack_graphs(&self, graphs: &[&Graph], schema: TargetSchema, numbers: Vec<usize>) -> GraphBatch {
+    pub fn collate_graphs(
+        &self,
+        graphs: &[&Graph],
+        schema: TargetSchema,
+        numbers: Vec<usize>,
+    ) -> GraphBatch {
         let device = &self.device;
         let topology = Topology::new(graphs, 0, device);
         let layout = &topology.layout;
-        let graph_of_node =
-            graphs.iter().enumerate().flat_map(|(number, graph)| std::iter::repeat_n(number, graph.nodes)).collect();
+        let graph_index = graphs
+            .iter()
+            .enumerate()
+            .flat_map(|(number, graph)| std::iter::repeat_n(number, graph.nodes))
+            .collect();
         // One large graph takes the batch with it: by rows is right for graphs of any size.
-        let row_blocks = self.row_blocks.filter(|rows| graphs.iter().any(|graph| rows.take(graph.nodes)));
-        let whole = row_blocks.is_none();
-        let shared = (self.share_structures && whole).then(|| self.share(graphs)).flatten();
-        let with_cls = self.cls.then(|| self.weave_cls(graphs, layout));
+        let chunked_eval = self
+            .chunked_eval
+            .filter(|rows| graphs.iter().any(|graph| rows.applies_to(graph.nodes)));
+        let whole = chunked_eval.is_none();
+        let shared = (self.share_topologies && whole).then(|| self.share(graphs)).flatten();
+        let with_cls = self.cls.then(|| self.insert_cls(graphs, layout));
         let edge_starts = match &shared {
-            Some((shared, structure_of)) => {
-                structure_of.iter().map(|&structure| shared.topology.layout.pair_starts[structure]).collect()
-            }
+            Some((shared, structure_of)) => structure_of
+                .iter()
+                .map(|&structure| shared.topology.layout.pair_starts[structure])
+                .collect(),
             None => layout.pair_starts[..layout.graphs()].to_vec(),
         };
-        let structure_table = self.structure_tables.as_ref().map(|tables| {
-            let values: Vec<f64> = graphs.iter().flat_map(|graph| tables.of(graph).to_vec()).collect();
+        let raw_encoding = self.encoding_cache.as_ref().map(|tables| {
+            let values: Vec<f64> =
+                graphs.iter().flat_map(|graph| tables.of(graph).to_vec()).collect();
             self.floats(values, [layout.nodes(), tables.table().columns()])
         });
-        let (edge_features, edge_kinds) = self.edge_features(graphs, topology.edges());
+        let (edge_features, unique_edges) = self.edge_features(graphs, topology.edges());
         GraphBatch {
-            graph_of_node: indices(graph_of_node, device),
+            graph_index: indices(graph_index, device),
             node_features: self.features(graphs, |graph| &graph.node_features, layout.nodes()),
             edge_features,
-            edge_kinds,
-            structure_table,
+            unique_edges,
+            raw_encoding,
             targets: self.targets(graphs, schema, &numbers),
-            numbers,
+            indices: numbers,
             edge_starts: Arc::new(edge_starts),
             shared: shared.map(|(shared, _)| shared),
             with_cls,
-            row_blocks,
+            chunked_eval,
             topology,
         }
     }
@@ -376,15 +395,22 @@ impl Batcher {
         Tensor::from_data(TensorData::new(values, shape), (&self.device, self.dtype))
     }
 
-    fn features(&self, graphs: &[&Graph], of: fn(&Graph) -> &Features, rows: usize) -> FeatureTensor {
+    fn features(
+        &self,
+        graphs: &[&Graph],
+        of: fn(&Graph) -> &Features,
+        rows: usize,
+    ) -> FeatureTensor {
         match of(graphs[0]) {
             Features::None => FeatureTensor::None(rows),
             Features::Categorical { columns, .. } => {
                 let column = |column: usize| {
                     let values = graphs.iter().flat_map(|graph| match of(graph) {
-                        Features::Categorical { values, .. } => {
-                            values.iter().skip(column).step_by(*columns).map(|&value| value as usize)
-                        }
+                        Features::Categorical { values, .. } => values
+                            .iter()
+                            .skip(column)
+                            .step_by(*columns)
+                            .map(|&value| value as usize),
                         _ => panic!("graphs of one batch have features of one kind"),
                     });
                     indices(values.collect(), &self.device)
@@ -402,22 +428,26 @@ impl Batcher {
     }
 
     /// Features of edges, a row for all that are alike, and which are.
-    fn edge_features(&self, graphs: &[&Graph], edges: usize) -> (FeatureTensor, Option<EdgeKinds>) {
+    fn edge_features(
+        &self,
+        graphs: &[&Graph],
+        edges: usize,
+    ) -> (FeatureTensor, Option<UniqueEdges>) {
         match self.features(graphs, |graph| &graph.edge_features, edges) {
             FeatureTensor::Categorical(columns) if edges > 0 => {
-                let (kinds, examples) = EdgeKinds::find(graphs, &self.device);
+                let (kinds, examples) = UniqueEdges::find(graphs, &self.device);
                 let examples = indices(examples, &self.device);
                 let columns = columns.into_iter().map(|column| column.select(0, examples.clone()));
                 (FeatureTensor::Categorical(columns.collect()), Some(kinds))
             }
             FeatureTensor::None(rows) => (FeatureTensor::None(rows), None),
             // Numbers are hardly ever alike.
-            each => (each, Some(EdgeKinds::each(edges, &self.device))),
+            each => (each, Some(UniqueEdges::each(edges, &self.device))),
         }
     }
 
     /// Finds the distinct structures; `None` where no two graphs share one.
-    fn share(&self, graphs: &[&Graph]) -> Option<(SharedStructures, Vec<usize>)> {
+    fn share(&self, graphs: &[&Graph]) -> Option<(UniqueTopologies, Vec<usize>)> {
         let mut found: HashMap<(usize, &[[u32; 2]]), usize> = HashMap::new();
         let mut distinct: Vec<&Graph> = Vec::new();
         let mut uses: Vec<usize> = Vec::new();
@@ -447,31 +477,38 @@ impl Batcher {
             })
             .collect();
         let weights = |count: fn(usize) -> usize| {
-            let total: usize = layout.sizes.iter().zip(&uses).map(|(&size, &uses)| count(size) * uses).sum();
+            let total: usize =
+                layout.sizes.iter().zip(&uses).map(|(&size, &uses)| count(size) * uses).sum();
             let shares: Vec<f64> = layout
                 .sizes
                 .iter()
                 .zip(&uses)
-                .flat_map(|(&size, &uses)| std::iter::repeat_n(uses as f64 / total as f64, count(size)))
+                .flat_map(|(&size, &uses)| {
+                    std::iter::repeat_n(uses as f64 / total as f64, count(size))
+                })
                 .collect();
             let length = shares.len();
-            Weights { share: self.floats(shares, [1, length]), total }
+            PairCounts { share: self.floats(shares, [1, length]), total }
         };
         let (pair_weights, node_weights) = (weights(|size| size * size), weights(|size| size));
         let nodes = indices(nodes, &self.device);
-        Some((SharedStructures { topology, nodes, pair_weights, node_weights }, structure_of))
+        Some((UniqueTopologies { topology, nodes, pair_weights, node_weights }, structure_of))
     }
 
-    fn weave_cls(&self, graphs: &[&Graph], layout: &Layout) -> ClsLayout {
+    fn insert_cls(&self, graphs: &[&Graph], layout: &BatchLayout) -> ClsLayout {
         let topology = Topology::new(graphs, 1, &self.device);
-        let mut weave = Vec::with_capacity(topology.layout.nodes());
+        let mut node_order = Vec::with_capacity(topology.layout.nodes());
         let mut rows = Vec::with_capacity(graphs.len());
         for graph in 0..graphs.len() {
-            weave.extend(layout.node_starts[graph]..layout.node_starts[graph + 1]);
-            rows.push(weave.len());
-            weave.push(layout.nodes() + graph);
+            node_order.extend(layout.node_starts[graph]..layout.node_starts[graph + 1]);
+            rows.push(node_order.len());
+            node_order.push(layout.nodes() + graph);
         }
-        ClsLayout { topology, weave: indices(weave, &self.device), rows: indices(rows, &self.device) }
+        ClsLayout {
+            topology,
+            node_order: indices(node_order, &self.device),
+            rows: indices(rows, &self.device),
+        }
     }
 }
 

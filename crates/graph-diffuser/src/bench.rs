@@ -6,18 +6,20 @@ use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
 use graph_diffuser_data::grid_histogram::GridHistogram;
 use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
-use graph_diffuser_data::{Dataset, Seeds, TargetSchema};
+use graph_diffuser_data::{Dataset, SeedTree, TargetSchema};
 
-use crate::batch::{Batcher, GraphBatch, RowBlocks};
+use crate::batch::{Batcher, ChunkedEval, GraphBatch};
 use crate::head::{HeadConfig, Pooling};
 use crate::model::{GraphDiffuser, ModelConfig};
-use crate::nn::{Init, MlpShape, Pass, Timings};
+use crate::nn::{ForwardContext, MlpConfig, ParamInit, Timings};
 use crate::ops::Combine;
 use crate::parameters;
 use crate::task::Task;
 use crate::train::{AdamW, OptimConfig, global_norm, largest_step};
-use crate::transformer::{AttentionConfig, MpnnConfig, MpnnKind, Scores};
-use crate::virtual_edges::{AdjacencyConfig, EdgeFfnConfig, SelfEdges, Transform, VirtualEdgesConfig};
+use crate::transformer::{AttentionConfig, AttentionScores, MpnnConfig, MpnnKind};
+use crate::virtual_edges::{
+    AdjacencyConfig, EdgeFfnConfig, SelfEdges, StackTransform, VirtualEdgesConfig,
+};
 
 /// Which model and which graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +38,7 @@ pub struct Bench {
     task: Task,
     model: GraphDiffuser,
     evaluated: GraphDiffuser,
-    optimiser: AdamW,
+    optimizer: AdamW,
     optim: OptimConfig,
     /// None where only the forward pass is measured.
     training: Vec<GraphBatch>,
@@ -52,11 +54,16 @@ impl Case {
             SyntheticMolecules { nodes, atoms: 28, bonds: 4, targets, graphs, seed }.generate()
         };
         match self {
-            Self::Grid => GridHistogram { train: 4 * graphs, valid: 1, test: 1, ..GridHistogram::default() }.generate(),
-            Self::Zinc => molecules(NodeCount::DRUG, TargetSchema::GraphValues(1), 8 * graphs, 0),
+            Self::Grid => {
+                GridHistogram { train: 4 * graphs, valid: 1, test: 1, ..GridHistogram::default() }
+                    .generate()
+            }
+            Self::Zinc => molecules(NodeCount::DRUG, TargetSchema::Regression(1), 8 * graphs, 0),
             // With this seed the four batches of 16 have as many pairs, 598,840 in the mean, as those that other
             // programs were measured on.
-            Self::Peptides => molecules(NodeCount::PEPTIDE, TargetSchema::GraphLabels(10), 4 * graphs, 3902),
+            Self::Peptides => {
+                molecules(NodeCount::PEPTIDE, TargetSchema::Multilabel(10), 4 * graphs, 3902)
+            }
         }
     }
 
@@ -64,16 +71,25 @@ impl Case {
     fn one_graph(self, nodes: usize) -> Dataset {
         let exactly = NodeCount { mean: nodes as f64, deviation: 0.0, least: nodes, most: nodes };
         let molecule = |targets| {
-            SyntheticMolecules { nodes: exactly, atoms: 28, bonds: 4, targets, graphs: 1, seed: 0 }.generate()
+            SyntheticMolecules { nodes: exactly, atoms: 28, bonds: 4, targets, graphs: 1, seed: 0 }
+                .generate()
         };
         match self {
             Self::Grid => {
                 let rows = nodes.isqrt().max(1);
                 let columns = vec![nodes.div_ceil(rows)];
-                GridHistogram { rows, columns, train: 1, valid: 1, test: 1, ..GridHistogram::default() }.generate()
+                GridHistogram {
+                    rows,
+                    columns,
+                    train: 1,
+                    valid: 1,
+                    test: 1,
+                    ..GridHistogram::default()
+                }
+                .generate()
             }
-            Self::Zinc => molecule(TargetSchema::GraphValues(1)),
-            Self::Peptides => molecule(TargetSchema::GraphLabels(10)),
+            Self::Zinc => molecule(TargetSchema::Regression(1)),
+            Self::Peptides => molecule(TargetSchema::Multilabel(10)),
         }
     }
 
@@ -86,42 +102,53 @@ impl Case {
     }
 
     fn model(self) -> ModelConfig {
-        let (width, layers, attention_dropout) = match self {
+        let (hidden_dim, layers, attention_dropout) = match self {
             Self::Grid => (32, 3, 0.0),
             Self::Zinc => (64, 10, 0.5),
             Self::Peptides => (112, 4, 0.5),
         };
         ModelConfig {
-            width,
+            hidden_dim,
             layers,
             dropout: 0.0,
-            ffn_multiplier: 2,
+            ffn_ratio: 2,
             input_mlp: false,
-            node_encoding: None,
+            positional_encoding: None,
             mpnn: (self == Self::Zinc).then_some(MpnnConfig {
                 kind: MpnnKind::Gine,
-                before: 0,
+                pre_layers: 0,
                 parallel: true,
                 dropout: 0.0,
             }),
             virtual_edges: Some(VirtualEdgesConfig {
-                steps: 16,
+                num_steps: 16,
                 adjacency: AdjacencyConfig::default(),
-                transform: Transform::None {},
+                transform: StackTransform::None {},
                 ffn: EdgeFfnConfig::default(),
                 self_edges: SelfEdges::AfterFfn,
             }),
             attention: Some(AttentionConfig {
                 heads: 4,
                 dropout: attention_dropout,
-                scores: Scores::PositionAndContent { combine: Combine::Gate, clamp: Some(10.0) },
+                scores: AttentionScores::PositionAndContent {
+                    combine: Combine::Gate,
+                    clamp: Some(10.0),
+                },
             }),
             head: match self {
-                Self::Grid => HeadConfig::Node { mlp: MlpShape::Plain { hidden_layers: 0 }, dropout: 0.0 },
-                Self::Zinc => HeadConfig::Graph { pooling: Pooling::Sum, mlp: MlpShape::Halving {}, dropout: 0.0 },
-                Self::Peptides => {
-                    HeadConfig::Graph { pooling: Pooling::Cls, mlp: MlpShape::Plain { hidden_layers: 0 }, dropout: 0.0 }
+                Self::Grid => {
+                    HeadConfig::Node { mlp: MlpConfig::Plain { hidden_layers: 0 }, dropout: 0.0 }
                 }
+                Self::Zinc => HeadConfig::Graph {
+                    pooling: Pooling::Sum,
+                    mlp: MlpConfig::Halving {},
+                    dropout: 0.0,
+                },
+                Self::Peptides => HeadConfig::Graph {
+                    pooling: Pooling::Cls,
+                    mlp: MlpConfig::Plain { hidden_layers: 0 },
+                    dropout: 0.0,
+                },
             },
         }
     }
@@ -134,7 +161,7 @@ impl Bench {
         let mut bench = Self::forward_only(case, &dataset, graphs);
         let batcher = case.model().batcher(&Device::flex().autodiff(), DType::F32);
         let batches = || dataset.splits.train.chunks(graphs);
-        bench.training = batches().map(|numbers| batcher.pack(&dataset, numbers)).collect();
+        bench.training = batches().map(|numbers| batcher.collate(&dataset, numbers)).collect();
         let largest = largest_step(&case.model(), bench.parameters(), &dataset, batches());
         bench.estimated_bytes = largest.map(|(bytes, _)| bytes);
         bench
@@ -147,17 +174,21 @@ impl Bench {
 
     fn forward_only(case: Case, dataset: &Dataset, graphs: usize) -> Self {
         let (device, config) = (Device::flex(), case.model());
-        let optim = OptimConfig { clip_norm: 0.0, ..OptimConfig::default() };
-        let model = config.init(dataset, &mut Init::new(Seeds::new(0), &device.clone().autodiff()));
-        let batcher = Batcher { row_blocks: Some(RowBlocks::default()), ..config.batcher(&device, DType::F32) };
+        let optim = OptimConfig { grad_clip_norm: 0.0, ..OptimConfig::default() };
+        let model =
+            config.init(dataset, &mut ParamInit::new(SeedTree::new(0), &device.clone().autodiff()));
+        let batcher = Batcher {
+            chunked_eval: Some(ChunkedEval::default()),
+            ..config.batcher(&device, DType::F32)
+        };
         let numbers = dataset.splits.train.chunks(graphs);
         Self {
             task: Task::of(dataset.schema.targets),
             evaluated: model.valid(),
             training: vec![],
             estimated_bytes: None,
-            evaluation: numbers.map(|numbers| batcher.pack(dataset, numbers)).collect(),
-            optimiser: AdamW::new(&optim),
+            evaluation: numbers.map(|numbers| batcher.collate(dataset, numbers)).collect(),
+            optimizer: AdamW::new(&optim),
             optim,
             model,
         }
@@ -170,7 +201,7 @@ impl Bench {
 
     /// Graphs in a batch.
     pub fn graphs(&self) -> usize {
-        self.evaluation[0].numbers.len()
+        self.evaluation[0].indices.len()
     }
 
     /// Mean number of pairs in a batch.
@@ -197,7 +228,7 @@ impl Bench {
     /// One evaluation pass.
     pub fn forward(&self, step: usize) {
         let batch = &self.evaluation[step % self.evaluation.len()];
-        let output = self.evaluated.forward(batch, &Pass::evaluate());
+        let output = self.evaluated.forward(batch, &ForwardContext::evaluate());
         output.into_data();
     }
 
@@ -215,9 +246,9 @@ impl Bench {
 
     fn timed_step(&mut self, step: usize, mut timings: Option<&mut Timings>) {
         let batch = &self.training[step % self.training.len()];
-        let pass = Pass::train(step as u64);
-        let pass = if timings.is_some() { pass.timing() } else { pass };
-        let loss = self.task.loss(self.model.forward(batch, &pass), &batch.targets);
+        let ctx = ForwardContext::train(step as u64);
+        let ctx = if timings.is_some() { ctx.timing() } else { ctx };
+        let loss = self.task.loss(self.model.forward(batch, &ctx), &batch.targets);
         let mut last = Instant::now();
         let mut lap = |part: &str| {
             if let Some(timings) = timings.as_deref_mut() {
@@ -229,9 +260,9 @@ impl Bench {
         lap("backward");
         let gradient = Tensor::cat(parameters::gradients(&self.model, &mut gradients), 0);
         let norm = global_norm(&gradient);
-        let model = self.optimiser.step(self.model.clone(), gradient, norm, self.optim.lr);
-        let parts = pass.timings();
-        self.model = parameters::update_statistics(model, &pass.into_statistics(), 0.1);
+        let model = self.optimizer.step(self.model.clone(), gradient, norm, self.optim.lr);
+        let parts = ctx.timings();
+        self.model = parameters::update_running_stats(model, &ctx.into_statistics(), 0.1);
         lap("optimiser");
         if let Some(timings) = timings {
             for (part, time) in parts.0 {

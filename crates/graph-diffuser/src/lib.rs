@@ -18,9 +18,9 @@
 //! # Through all of it
 //! ```
 //! use graph_diffuser::batch::GraphBatch;
-//! use graph_diffuser::nn::{Init, Pass};
+//! use graph_diffuser::nn::{ParamInit, ForwardContext};
 //! use graph_diffuser::{Device, recipe::Recipe, task::Task};
-//! use graph_diffuser_data::Seeds;
+//! use graph_diffuser_data::SeedTree;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let smaller = ["data.train=4", "data.valid=1", "data.test=1"].map(String::from);
@@ -29,9 +29,9 @@
 //! let device = Device::flex().autodiff();
 //!
 //! let batcher = recipe.model.batcher(&device, graph_diffuser::DType::F32);
-//! let batch: GraphBatch = batcher.pack(&dataset, &dataset.splits.train);
-//! let model = recipe.model.init(&dataset, &mut Init::new(Seeds::new(recipe.seed), &device));
-//! let output = model.forward(&batch, &Pass::train(0)); // one row a node, one column a class
+//! let batch: GraphBatch = batcher.collate(&dataset, &dataset.splits.train);
+//! let model = recipe.model.init(&dataset, &mut ParamInit::new(SeedTree::new(recipe.seed), &device));
+//! let output = model.forward(&batch, &ForwardContext::train(0)); // one row a node, one column a class
 //! let loss = Task::of(dataset.schema.targets).loss(output, &batch.targets);
 //! let gradients = loss.backward();
 //! # assert!(!graph_diffuser::parameters::gradients(&model, &mut { gradients }).is_empty());

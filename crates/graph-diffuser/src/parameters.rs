@@ -10,7 +10,7 @@ use crate::nn::Statistic;
 
 /// One named array of numbers of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct NamedParam {
     /// Path of fields, such as `layers.0.attention.output.weight`.
     pub name: String,
     /// Its shape.
@@ -19,7 +19,7 @@ pub struct Entry {
     pub trainable: bool,
 }
 
-impl Entry {
+impl NamedParam {
     /// How many numbers it has.
     pub fn count(&self) -> usize {
         self.shape.iter().product()
@@ -27,31 +27,34 @@ impl Entry {
 }
 
 /// Lists the numbers of a model.
-pub fn entries<M: Module>(model: &M) -> Vec<Entry> {
+pub fn named_params<M: Module>(model: &M) -> Vec<NamedParam> {
     let mut entries = Vec::new();
     each(model, |name, shape, _| {
-        entries.push(Entry { name: name.to_owned(), shape, trainable: is_trainable(name) });
+        entries.push(NamedParam { name: name.to_owned(), shape, trainable: is_trainable(name) });
     });
     entries
 }
 
 /// How many numbers gradients change.
 pub fn count<M: Module>(model: &M) -> usize {
-    entries(model).iter().filter(|entry| entry.trainable).map(Entry::count).sum()
+    named_params(model).iter().filter(|entry| entry.trainable).map(NamedParam::count).sum()
 }
 
 /// Every number by name.
-pub fn values<M: Module>(model: &M) -> Vec<(Entry, Tensor<1>)> {
+pub fn named_tensors<M: Module>(model: &M) -> Vec<(NamedParam, Tensor<1>)> {
     let mut values = Vec::new();
     each(model, |name, shape, tensor| {
-        values.push((Entry { name: name.to_owned(), shape, trainable: is_trainable(name) }, tensor));
+        values.push((
+            NamedParam { name: name.to_owned(), shape, trainable: is_trainable(name) },
+            tensor,
+        ));
     });
     values
 }
 
 /// `[count]` all trainable numbers, one after another, without gradients.
 pub fn flatten<M: Module>(model: &M) -> Tensor<1> {
-    let trainable = values(model).into_iter().filter(|(entry, _)| entry.trainable);
+    let trainable = named_tensors(model).into_iter().filter(|(entry, _)| entry.trainable);
     Tensor::cat(trainable.map(|(_, tensor)| tensor).collect(), 0)
 }
 
@@ -72,7 +75,8 @@ pub fn gradients<M: Module>(model: &M, gradients: &mut Gradients) -> Vec<Tensor<
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             if is_trainable(&self.path.name()) {
                 let value = param.val();
-                let gradient = value.grad_remove(self.gradients).unwrap_or_else(|| value.inner().zeros_like());
+                let gradient =
+                    value.grad_remove(self.gradients).unwrap_or_else(|| value.inner().zeros_like());
                 self.found.push(flat(gradient));
             }
         }
@@ -98,7 +102,7 @@ pub fn assign<M: Module>(model: M, flat: &Tensor<1>) -> M {
 }
 
 /// The model with running statistics moved towards `statistics`: `(1 - rate) old + rate new`.
-pub fn update_statistics<M: Module>(model: M, statistics: &[Statistic], rate: f64) -> M {
+pub fn update_running_stats<M: Module>(model: M, statistics: &[Statistic], rate: f64) -> M {
     struct Update<'a>(&'a [Statistic], f64);
     impl ModuleMapper for Update<'_> {
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
@@ -123,7 +127,10 @@ pub fn update_statistics<M: Module>(model: M, statistics: &[Statistic], rate: f6
 ///
 /// # Errors
 /// The first name that is not found or does not have the right shape.
-pub fn load<M: Module>(model: M, mut find: impl FnMut(&str) -> Option<TensorData>) -> Result<M, LoadError> {
+pub fn load<M: Module>(
+    model: M,
+    mut find: impl FnMut(&str) -> Option<TensorData>,
+) -> Result<M, LoadError> {
     let mut fault = None;
     let model = replace(model, |name, shape| {
         let found = find(name);

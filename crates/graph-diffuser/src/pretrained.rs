@@ -68,7 +68,8 @@ impl Pretrained {
         for (_, content) in &files {
             hash.update(content);
         }
-        let mark = hash.finalize()[..6].iter().fold(0_u64, |mark, &byte| mark << 8 | u64::from(byte));
+        let mark =
+            hash.finalize()[..6].iter().fold(0_u64, |mark, &byte| mark << 8 | u64::from(byte));
         let directory = cache.join("pretrained").join(format!("{}-{mark:012x}", self.name()));
         for (name, content) in files {
             let path = directory.join(name);
@@ -99,7 +100,10 @@ mod tests {
             let run = pretrained.open(cache.path()).expect("it can be unpacked");
             let result = run.result().expect("it can be read").expect("it is finished");
             let seed = format!("seed={}", result.seed);
-            assert_eq!(*run.recipe(), Recipe::find(&run.recipe().name, &[seed]).expect("a built-in recipe"));
+            assert_eq!(
+                *run.recipe(),
+                Recipe::find(&run.recipe().name, &[seed]).expect("a built-in recipe")
+            );
             assert_eq!(run.history().len(), result.epochs);
             let schema = run.schema().expect("it has one").schema;
             let model = run.best_model_for(&schema, &Device::flex()).expect("its weights fit");

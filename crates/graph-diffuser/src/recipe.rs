@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use graph_diffuser_data::dataset::DatasetError;
-use graph_diffuser_data::meter::Progress;
-use graph_diffuser_data::{Dataset, Schema, Seeds};
+use graph_diffuser_data::progress::ProgressFn;
+use graph_diffuser_data::{Dataset, Schema, SeedTree};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::model::{ModelConfig, ModelError};
-use crate::nn::Init;
+use crate::nn::ParamInit;
 use crate::parameters;
 use crate::task::{Metric, TaskConfig, TaskError};
-use crate::train::{BatchSize, OptimConfig, Schedule, TrainConfig};
+use crate::train::{OptimConfig, Schedule, TrainConfig};
 
 pub use data::{
-    DataConfig, DataError, GraphFile, LayoutDirectory, MoleculeTable, Places, SplitConfig, Stored, StoredCode,
-    TuDirectory,
+    BenchmarkConfig, Code2Config, DataConfig, DataDirs, DataError, JsonlConfig, OgbCsvConfig,
+    SmilesCsvConfig, SplitConfig, TuConfig,
 };
 
 /// Everything that decides a run: the same recipe gives the same bits.
@@ -45,13 +45,13 @@ pub struct Recipe {
     pub train: TrainConfig,
     /// What the paper reports, where the recipe is a row of one of its tables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paper: Option<PaperFigure>,
+    pub paper: Option<PaperResult>,
 }
 
 /// A figure of the paper.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PaperFigure {
+pub struct PaperResult {
     /// What is measured.
     pub metric: Metric,
     /// Mean over seeds.
@@ -64,10 +64,11 @@ pub struct PaperFigure {
     pub parameters: Option<usize>,
 }
 
-impl PaperFigure {
+impl PaperResult {
     /// Mean and deviation as they are printed.
     pub fn printed(&self) -> String {
-        self.sd.map_or_else(|| format!("{:.4}", self.mean), |sd| format!("{:.4} ± {sd:.4}", self.mean))
+        self.sd
+            .map_or_else(|| format!("{:.4}", self.mean), |sd| format!("{:.4} ± {sd:.4}", self.mean))
     }
 }
 
@@ -203,10 +204,22 @@ pub const BUILT_IN: [(&str, &str); 33] = [
     ),
     ("zinc-ablation-gps-fixed", include_str!("../../../recipes/zinc-ablation-gps-fixed.toml")),
     ("zinc-ablation-gps-plain", include_str!("../../../recipes/zinc-ablation-gps-plain.toml")),
-    ("zinc-ablation-gps-weighted", include_str!("../../../recipes/zinc-ablation-gps-weighted.toml")),
-    ("zinc-ablation-transformer-fixed", include_str!("../../../recipes/zinc-ablation-transformer-fixed.toml")),
-    ("zinc-ablation-transformer-plain", include_str!("../../../recipes/zinc-ablation-transformer-plain.toml")),
-    ("zinc-ablation-transformer-weighted", include_str!("../../../recipes/zinc-ablation-transformer-weighted.toml")),
+    (
+        "zinc-ablation-gps-weighted",
+        include_str!("../../../recipes/zinc-ablation-gps-weighted.toml"),
+    ),
+    (
+        "zinc-ablation-transformer-fixed",
+        include_str!("../../../recipes/zinc-ablation-transformer-fixed.toml"),
+    ),
+    (
+        "zinc-ablation-transformer-plain",
+        include_str!("../../../recipes/zinc-ablation-transformer-plain.toml"),
+    ),
+    (
+        "zinc-ablation-transformer-weighted",
+        include_str!("../../../recipes/zinc-ablation-transformer-weighted.toml"),
+    ),
     ("zinc-dev", include_str!("../../../recipes/zinc-dev.toml")),
     ("zinc-short", include_str!("../../../recipes/zinc-short.toml")),
 ];
@@ -232,8 +245,8 @@ impl Recipe {
     /// # Errors
     /// Where it cannot be read or is not sound.
     pub fn read(path: &Path, assignments: &[String]) -> Result<Self, RecipeError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| RecipeError::Read { path: path.to_owned(), source })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| RecipeError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, &format!("`{}`", path.display()), assignments)
     }
 
@@ -253,10 +266,12 @@ impl Recipe {
             for assignment in assignments {
                 assign(&mut table, assignment)?;
             }
-            recipe = Value::Table(table).try_into().map_err(|error: toml::de::Error| RecipeError::Parse {
-                origin: "after `--set`".to_owned(),
-                message: error.to_string().trim_end().to_owned(),
-                suggestion: suggestion(error.message()),
+            recipe = Value::Table(table).try_into().map_err(|error: toml::de::Error| {
+                RecipeError::Parse {
+                    origin: "after `--set`".to_owned(),
+                    message: error.to_string().trim_end().to_owned(),
+                    suggestion: suggestion(error.message()),
+                }
             })?;
         }
         recipe.check()?;
@@ -306,21 +321,25 @@ impl Recipe {
                 expected: "letters, digits, `-`, `_` and `.`, for it names directories",
             });
         }
-        if let Some(fault) = self.data.fault() {
+        if let Some(fault) = self.data.check() {
             return Err(RecipeError::Data { fault });
         }
         self.model.check()?;
         if let Some(schema) = self.data.schema() {
             self.check_targets(&schema)?;
         }
-        let wrong = |field, value: String, expected| Err(RecipeError::Value { field, value, expected });
-        let OptimConfig { lr, weight_decay, clip_norm, beta_1, beta_2, epsilon, schedule } = self.optim;
-        for (field, value) in [("optim.lr", lr), ("optim.epsilon", epsilon)] {
+        let wrong =
+            |field, value: String, expected| Err(RecipeError::Value { field, value, expected });
+        let OptimConfig { lr, weight_decay, grad_clip_norm, beta_1, beta_2, eps, schedule } =
+            self.optim;
+        for (field, value) in [("optim.lr", lr), ("optim.eps", eps)] {
             if !(value.is_finite() && value > 0.0) {
                 return wrong(field, value.to_string(), "a number above 0");
             }
         }
-        for (field, value) in [("optim.weight_decay", weight_decay), ("optim.clip_norm", clip_norm)] {
+        for (field, value) in
+            [("optim.weight_decay", weight_decay), ("optim.grad_clip_norm", grad_clip_norm)]
+        {
             if !(value.is_finite() && value >= 0.0) {
                 return wrong(field, value.to_string(), "0 or a number above it");
             }
@@ -330,9 +349,22 @@ impl Recipe {
                 return wrong(field, value.to_string(), "at least 0 and below 1");
             }
         }
-        let TrainConfig { epochs, batch, evaluate_every, statistics_batches, average_decay, patience, .. } = self.train;
-        let (BatchSize::Graphs(size) | BatchSize::Pairs(size)) = batch;
-        let counts = [("train.epochs", epochs), ("train.batch", size), ("train.evaluate_every", evaluate_every)];
+        let TrainConfig {
+            epochs,
+            batch_size,
+            max_pairs,
+            eval_every,
+            bn_recalibration_batches,
+            ema_decay,
+            patience,
+            ..
+        } = self.train;
+        let counts = [
+            ("train.epochs", epochs),
+            ("train.batch_size", batch_size),
+            ("train.max_pairs", max_pairs.unwrap_or(1)),
+            ("train.eval_every", eval_every),
+        ];
         for (field, value) in counts {
             if value == 0 {
                 return wrong(field, value.to_string(), "at least 1");
@@ -341,18 +373,26 @@ impl Recipe {
         if let Schedule::Cosine { warmup_epochs, .. } = schedule
             && !(0.0..=epochs as f64).contains(&warmup_epochs)
         {
-            return wrong("optim.schedule.warmup_epochs", warmup_epochs.to_string(), "between 0 and `train.epochs`");
+            return wrong(
+                "optim.schedule.warmup_epochs",
+                warmup_epochs.to_string(),
+                "between 0 and `train.epochs`",
+            );
         }
         if patience == Some(0) {
             return wrong("train.patience", "0".into(), "at least 1");
         }
-        if let Some(decay) = average_decay {
+        if let Some(decay) = ema_decay {
             if !(0.0..1.0).contains(&decay) {
-                return wrong("train.average_decay", decay.to_string(), "at least 0 and below 1");
+                return wrong("train.ema_decay", decay.to_string(), "at least 0 and below 1");
             }
-            if statistics_batches == 0 {
+            if bn_recalibration_batches == 0 {
                 // Running statistics are those of the weights before averaging.
-                return wrong("train.statistics_batches", "0".into(), "at least 1 where weights are averaged");
+                return wrong(
+                    "train.bn_recalibration_batches",
+                    "0".into(),
+                    "at least 1 where weights are averaged",
+                );
             }
         }
         Ok(())
@@ -368,14 +408,18 @@ impl Recipe {
     /// # Errors
     /// Where it is not there, not sound, or not what the model predicts.
     pub fn dataset(&self) -> Result<Dataset, RecipeError> {
-        self.dataset_from(&Places::here(), &mut |_, _| {})
+        self.dataset_from(&DataDirs::here(), &mut |_, _| {})
     }
 
     /// The same from other places, telling `progress` how far it is.
     ///
     /// # Errors
     /// The same.
-    pub fn dataset_from(&self, places: &Places, progress: &mut Progress<'_>) -> Result<Dataset, RecipeError> {
+    pub fn dataset_from(
+        &self,
+        places: &DataDirs,
+        progress: &mut ProgressFn<'_>,
+    ) -> Result<Dataset, RecipeError> {
         let dataset = self.data.read(places, progress)?;
         dataset.check()?;
         self.check_targets(&dataset.schema)?;
@@ -384,10 +428,10 @@ impl Recipe {
 
     /// Trainable parameters of each part of the model, in order, for data of this schema.
     pub fn parameters_by_part(&self, schema: &Schema) -> Vec<(String, usize)> {
-        let mut init = Init::new(Seeds::new(0), &Device::flex());
+        let mut init = ParamInit::new(SeedTree::new(0), &Device::flex());
         let model = self.model.init_for(schema, &mut init);
         let mut parts: Vec<(String, usize)> = Vec::new();
-        for entry in parameters::entries(&model).into_iter().filter(|entry| entry.trainable) {
+        for entry in parameters::named_params(&model).into_iter().filter(|entry| entry.trainable) {
             let part = entry.name.split('.').next().unwrap_or_default();
             match parts.last_mut() {
                 Some((last, count)) if last == part => *count += entry.count(),
@@ -416,12 +460,13 @@ fn assign(table: &mut Table, assignment: &str) -> Result<(), RecipeError> {
     let mut place = table;
     for key in keys {
         let inner = place.entry(key).or_insert_with(|| Value::Table(Table::new()));
-        place = inner
-            .as_table_mut()
-            .ok_or_else(|| RecipeError::NotATable { path: path.to_owned(), value: key.to_owned() })?;
+        place = inner.as_table_mut().ok_or_else(|| RecipeError::NotATable {
+            path: path.to_owned(),
+            value: key.to_owned(),
+        })?;
     }
-    let names_a_variant = ["kind", "form", "shape"].contains(&last) && place.get(last) != Some(&value);
-    if names_a_variant || path.starts_with("train.batch.") {
+    let names_a_variant = last == "kind" && place.get(last) != Some(&value);
+    if names_a_variant {
         place.clear(); // the other keys belonged to the other variant
     }
     place.insert(last.to_owned(), value);
@@ -440,7 +485,10 @@ fn suggestion(message: &str) -> Option<String> {
 
 fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let close = candidates.map(|candidate| (strsim::jaro_winkler(name, candidate), candidate));
-    close.filter(|(score, _)| *score > 0.75).max_by(|left, right| left.0.total_cmp(&right.0)).map(|(_, near)| near)
+    close
+        .filter(|(score, _)| *score > 0.75)
+        .max_by(|left, right| left.0.total_cmp(&right.0))
+        .map(|(_, near)| near)
 }
 
 #[cfg(test)]
@@ -457,7 +505,8 @@ mod tests {
         for (name, _) in BUILT_IN {
             let recipe = Recipe::find(name, &[]).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(recipe.name, name);
-            let again = Recipe::parse(&recipe.to_toml(), name, &[]).expect("what is written can be read");
+            let again =
+                Recipe::parse(&recipe.to_toml(), name, &[]).expect("what is written can be read");
             assert_eq!(recipe, again);
         }
     }
@@ -481,7 +530,8 @@ mod tests {
     #[test]
     fn counts_are_within_five_percent_of_the_printed_ones_but_for_those_explained() {
         // The paper map says why these differ.
-        let explained = ["grid-diffuser", "grid-diffuser-position", "grid-diffuser-text", "pcqm-contact"];
+        let explained =
+            ["grid-diffuser", "grid-diffuser-position", "grid-diffuser-text", "pcqm-contact"];
         for (name, _) in BUILT_IN {
             let recipe = Recipe::find(name, &[]).expect("sound");
             let (Some(schema), Some(printed)) =
@@ -489,7 +539,8 @@ mod tests {
             else {
                 continue;
             };
-            let count: usize = recipe.parameters_by_part(&schema).into_iter().map(|(_, count)| count).sum();
+            let count: usize =
+                recipe.parameters_by_part(&schema).into_iter().map(|(_, count)| count).sum();
             let apart = (count as f64 / printed as f64 - 1.0).abs();
             assert_eq!(apart <= 0.05, !explained.contains(&name), "{name}: {count} of {printed}");
         }
@@ -497,18 +548,20 @@ mod tests {
 
     #[test]
     fn a_value_is_set_by_its_path() {
-        let recipe = quick(&["optim.lr=0.25", "train.batch.graphs=7", "name=mine", "seed=3"]).expect("sound");
-        assert_eq!((recipe.optim.lr, recipe.train.batch), (0.25, BatchSize::Graphs(7)));
+        let recipe =
+            quick(&["optim.lr=0.25", "train.batch_size=7", "name=mine", "seed=3"]).expect("sound");
+        assert_eq!((recipe.optim.lr, recipe.train.batch_size), (0.25, 7));
         assert_eq!((recipe.name.as_str(), recipe.seed), ("mine", 3));
     }
 
     #[test]
     fn a_new_kind_forgets_the_keys_of_the_old_one() {
-        let recipe = quick(&["train.batch.pairs=1000"]).expect("`graphs` went");
-        assert_eq!(recipe.train.batch, BatchSize::Pairs(1000));
-        let recipe = quick(&["model.virtual_edges.transform.kind=none"]).expect("`epsilon` went with `log`");
+        let recipe = quick(&["train.max_pairs=1000"]).expect("`graphs` went");
+        assert_eq!(recipe.train.max_pairs, Some(1000));
+        let recipe =
+            quick(&["model.virtual_edges.transform.kind=none"]).expect("`epsilon` went with `log`");
         let edges = recipe.model.virtual_edges.expect("grid-quick diffuses");
-        assert_eq!(edges.transform, crate::virtual_edges::Transform::None {});
+        assert_eq!(edges.transform, crate::virtual_edges::StackTransform::None {});
     }
 
     #[test]
@@ -519,7 +572,7 @@ mod tests {
             ("model.attention.scores.combine=gaet", "gate"),
             ("model.virtual_edges.adjacency.kernal=exp", ""),
             ("data.colors=3", "colours"),
-            ("model.virtual_edges.transform={kind=\"none\",epsilon=1e-3}", ""),
+            ("model.virtual_edges.transform={kind=\"none\",eps=1e-3}", ""),
         ];
         for (assignment, meant) in cases {
             let error = quick(&[assignment]).expect_err("refused");
@@ -533,18 +586,21 @@ mod tests {
     #[test]
     fn faults_are_found_before_data_is_read() {
         let cases = [
-            ("model.width=33", "4 heads cannot share"),
+            ("model.hidden_dim=33", "4 heads cannot share"),
             ("model.dropout=1.0", "not a dropout probability"),
             ("model.layers=0", "`model.layers` is 0"),
             ("optim.lr=-1", "`optim.lr` is -1"),
             ("optim.lr=nan", "`optim.lr` is NaN"),
             ("train.epochs=0", "`train.epochs` is 0"),
-            ("train.batch.graphs=0", "`train.batch` is 0"),
+            ("train.batch_size=0", "`train.batch_size` is 0"),
             ("data.rows=0", "`rows` is 0"),
-            ("model.head={kind=\"graph\",pooling=\"sum\",mlp={shape=\"halving\"}}", "a class for every node"),
+            (
+                "model.head={kind=\"graph\",pooling=\"sum\",mlp={kind=\"halving\"}}",
+                "a class for every node",
+            ),
             ("model.attention.scores={kind=\"content\"}", ""),
             ("name=../elsewhere", "for it names directories"),
-            ("model.width=100000000000", "`model.width` is 100000000000"),
+            ("model.hidden_dim=100000000000", "`model.hidden_dim` is 100000000000"),
             ("data.train=100000000000000", "more than 100 million nodes"),
             ("task.loss=mse", "`task.loss` changes nothing"),
             ("task.metric=mae", "`task.metric` is mae"),

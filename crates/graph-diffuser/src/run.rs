@@ -21,18 +21,19 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
-use graph_diffuser_data::{Dataset, Graphs, Schema, Seeds, Split, Splits};
+use graph_diffuser_data::{Dataset, Graphs, Schema, SeedTree, Split, Splits};
 use serde::{Deserialize, Serialize};
 
 use crate::model::GraphDiffuser;
-use crate::nn::Init;
+use crate::nn::ParamInit;
 use crate::recipe::{Recipe, RecipeError};
 use crate::report::Report;
 use crate::task::predictions::{from_safetensors, to_safetensors};
-use crate::task::{Metric, Predictions, Scores};
+use crate::task::{EvalMetrics, Metric, Predictions};
 use crate::train::checkpoint::{sync_directory, write_synced};
 use crate::train::{
-    Best, CheckpointError, Checkpoints, EpochRecord, Evaluator, Event, Outcome, TrainError, Trainer, load_model,
+    BestEpoch, CheckpointError, Checkpoints, EpochRecord, Evaluator, TrainError, TrainEvent,
+    TrainOutcome, Trainer, load_model,
 };
 
 pub use schema::RunSchema;
@@ -67,9 +68,9 @@ pub struct RunResult {
     /// Trainable parameters.
     pub parameters: usize,
     /// The epoch with the best validation score.
-    pub best: Best,
+    pub best: BestEpoch,
     /// Scores of that epoch's weights on the test graphs.
-    pub test: Scores,
+    pub test: EvalMetrics,
     /// Epochs trained.
     pub epochs: usize,
     /// Wall time of training and validation.
@@ -115,7 +116,9 @@ impl Environment {
             platform: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),
             threads,
             // The program by its name: where it was installed matters to nobody.
-            command: std::iter::once("graph-diffuser".to_owned()).chain(std::env::args().skip(1)).collect(),
+            command: std::iter::once("graph-diffuser".to_owned())
+                .chain(std::env::args().skip(1))
+                .collect(),
         }
     }
 }
@@ -186,11 +189,16 @@ impl RunError {
                 quoted(directory)
             )),
             Self::Exists { .. } => Some("choose another directory with `--out`".into()),
-            Self::NotARun { .. } => Some("give a directory that `graph-diffuser train` wrote".into()),
-            Self::Busy { .. } => Some("wait for it, or stop it with Ctrl-C: it saves and can be resumed".into()),
-            Self::NoWeights { directory } => {
-                Some(format!("train it further: `graph-diffuser train --resume {}`", quoted(directory)))
+            Self::NotARun { .. } => {
+                Some("give a directory that `graph-diffuser train` wrote".into())
             }
+            Self::Busy { .. } => {
+                Some("wait for it, or stop it with Ctrl-C: it saves and can be resumed".into())
+            }
+            Self::NoWeights { directory } => Some(format!(
+                "train it further: `graph-diffuser train --resume {}`",
+                quoted(directory)
+            )),
             Self::NoSchema { directory } => Some(format!(
                 "`graph-diffuser train --resume {}` writes it, also where training is done",
                 quoted(directory)
@@ -208,7 +216,11 @@ impl Run {
     ///
     /// # Errors
     /// Where the directory exists or cannot be written.
-    pub fn create(directory: &Path, recipe: Recipe, environment: &Environment) -> Result<Self, RunError> {
+    pub fn create(
+        directory: &Path,
+        recipe: Recipe,
+        environment: &Environment,
+    ) -> Result<Self, RunError> {
         if directory.exists() {
             let is_run = directory.join("recipe.toml").exists();
             return Err(RunError::Exists { directory: directory.to_owned(), is_run });
@@ -229,8 +241,15 @@ impl Run {
     pub fn open(directory: &Path) -> Result<Self, RunError> {
         let path = directory.join("recipe.toml");
         if !path.is_file() {
-            let reason = if directory.is_dir() { "it has no `recipe.toml`" } else { "there is no such directory" };
-            return Err(RunError::NotARun { directory: directory.to_owned(), reason: reason.into() });
+            let reason = if directory.is_dir() {
+                "it has no `recipe.toml`"
+            } else {
+                "there is no such directory"
+            };
+            return Err(RunError::NotARun {
+                directory: directory.to_owned(),
+                reason: reason.into(),
+            });
         }
         Ok(Self { directory: directory.to_owned(), recipe: Recipe::read(&path, &[])? })
     }
@@ -323,15 +342,20 @@ impl Run {
         dataset: &Dataset,
         device: &Device,
         stop: &AtomicBool,
-        mut tell: impl FnMut(Event<'_>),
-    ) -> Result<Outcome, RunError> {
-        let schema = RunSchema { input: self.recipe.data.input_kind(), schema: dataset.schema.clone() };
-        self.write("schema.json", &serde_json::to_vec_pretty(&schema).expect("plain data serialises"))?;
-        let mut trainer = Trainer::new(&self.recipe, dataset, device, &self.checkpoints(), &mut tell)?;
+        mut tell: impl FnMut(TrainEvent<'_>),
+    ) -> Result<TrainOutcome, RunError> {
+        let schema =
+            RunSchema { input: self.recipe.data.featurizer(), schema: dataset.schema.clone() };
+        self.write(
+            "schema.json",
+            &serde_json::to_vec_pretty(&schema).expect("plain data serialises"),
+        )?;
+        let mut trainer =
+            Trainer::new(&self.recipe, dataset, device, &self.checkpoints(), &mut tell)?;
         self.write_history(&trainer.progress().history)?;
         let mut failed = None;
         let outcome = trainer.run(stop, |event| {
-            if let Event::Epoch(record) = &event {
+            if let TrainEvent::Epoch(record) = &event {
                 failed = failed.take().or(self.append_history(record).err());
             }
             tell(event);
@@ -339,7 +363,7 @@ impl Run {
         if let Some(error) = failed {
             return Err(error);
         }
-        if let Outcome::Finished { best, test, predictions } = &outcome {
+        if let TrainOutcome::Finished { best, test, predictions } = &outcome {
             let history = &trainer.progress().history;
             let result = RunResult {
                 seed: self.recipe.seed,
@@ -352,10 +376,18 @@ impl Run {
             };
             let json = serde_json::to_vec_pretty(&result).expect("plain data serialises");
             let (recipe, history) = (self.recipe.clone(), history.clone());
-            let report =
-                Report::new(&[FinishedRun { recipe, result, history, environment: None, test_predictions: None }]);
+            let report = Report::new(&[FinishedRun {
+                recipe,
+                result,
+                history,
+                environment: None,
+                test_predictions: None,
+            }]);
             let [valid, tested] = &**predictions;
-            self.write("predictions.safetensors", &to_safetensors(&[("valid", valid), ("test", tested)]))?;
+            self.write(
+                "predictions.safetensors",
+                &to_safetensors(&[("valid", valid), ("test", tested)]),
+            )?;
             self.write("report.md", report.to_markdown().as_bytes())?;
             self.write("result.json", &json)?; // last: makes the run a finished one
         }
@@ -366,7 +398,12 @@ impl Run {
     ///
     /// # Errors
     /// Where there are no weights.
-    pub fn evaluate(&self, dataset: &Dataset, device: &Device, split: Split) -> Result<(Metric, Scores), RunError> {
+    pub fn evaluate(
+        &self,
+        dataset: &Dataset,
+        device: &Device,
+        split: Split,
+    ) -> Result<(Metric, EvalMetrics), RunError> {
         let model = self.best_model(dataset, device)?;
         let evaluator = Evaluator::new(&self.recipe, dataset, device);
         let scores = evaluator.scores(&model, dataset.split(split));
@@ -377,7 +414,11 @@ impl Run {
     ///
     /// # Errors
     /// Where there are none.
-    pub fn best_model(&self, dataset: &Dataset, device: &Device) -> Result<GraphDiffuser, RunError> {
+    pub fn best_model(
+        &self,
+        dataset: &Dataset,
+        device: &Device,
+    ) -> Result<GraphDiffuser, RunError> {
         self.best_model_for(&dataset.schema, device)
     }
 
@@ -385,10 +426,18 @@ impl Run {
     ///
     /// # Errors
     /// The same.
-    pub fn best_model_for(&self, schema: &Schema, device: &Device) -> Result<GraphDiffuser, RunError> {
+    pub fn best_model_for(
+        &self,
+        schema: &Schema,
+        device: &Device,
+    ) -> Result<GraphDiffuser, RunError> {
         let found = Checkpoints::new(&self.checkpoints(), "best").open()?;
-        let found = found.ok_or_else(|| RunError::NoWeights { directory: self.directory.clone() })?;
-        let model = self.recipe.model.init_for(schema, &mut Init::new(Seeds::new(self.recipe.seed), device));
+        let found =
+            found.ok_or_else(|| RunError::NoWeights { directory: self.directory.clone() })?;
+        let model = self
+            .recipe
+            .model
+            .init_for(schema, &mut ParamInit::new(SeedTree::new(self.recipe.seed), device));
         Ok(load_model(model, &found)?)
     }
 
@@ -404,7 +453,9 @@ impl Run {
         let path = self.directory.join("lock");
         let lock = File::create(&path).map_err(|source| RunError::Write { path, source })?;
         match lock.try_lock() {
-            Err(fs::TryLockError::WouldBlock) => Err(RunError::Busy { directory: self.directory.clone() }),
+            Err(fs::TryLockError::WouldBlock) => {
+                Err(RunError::Busy { directory: self.directory.clone() })
+            }
             // A file system without locks is no reason not to train.
             Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(RunLock { _file: lock }),
         }
@@ -423,7 +474,11 @@ impl Run {
         let path = self.directory.join("metrics.jsonl");
         let mut line = serde_json::to_vec(record).expect("plain data serialises");
         line.push(b'\n');
-        let appended = File::options().append(true).create(true).open(&path).and_then(|mut file| file.write_all(&line));
+        let appended = File::options()
+            .append(true)
+            .create(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(&line));
         appended.map_err(|source| RunError::Write { path, source })
     }
 

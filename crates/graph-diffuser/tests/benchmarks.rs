@@ -9,10 +9,10 @@ use std::sync::atomic::AtomicBool;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use graph_diffuser::Device;
-use graph_diffuser::recipe::{Places, Recipe};
-use graph_diffuser::train::{Outcome, Trainer};
+use graph_diffuser::recipe::{DataDirs, Recipe};
+use graph_diffuser::train::{TrainOutcome, Trainer};
 use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
-use graph_diffuser_data::{Graph, Seeds, Stream, TargetSchema};
+use graph_diffuser_data::{Graph, RandomStream, SeedTree, TargetSchema};
 
 /// Graphs in each of train, valid and test.
 const GRAPHS: usize = 6;
@@ -26,7 +26,9 @@ fn write(directory: &Path, name: &str, rows: &str) {
     let path = directory.join(format!("{name}.csv.gz"));
     fs::create_dir_all(path.parent().expect("a folder")).expect("a directory");
     let mut file = GzEncoder::new(File::create(path).expect("a file"), Compression::fast());
-    file.write_all(rows.as_bytes()).and_then(|()| file.finish().map(drop)).expect("it can be written");
+    file.write_all(rows.as_bytes())
+        .and_then(|()| file.finish().map(drop))
+        .expect("it can be written");
 }
 
 /// One line a row.
@@ -38,33 +40,35 @@ fn lines<T: std::fmt::Display>(rows: impl IntoIterator<Item = T>) -> String {
 }
 
 /// A row of drawn categories.
-fn categories(sizes: &[usize], stream: &mut Stream) -> String {
+fn categories(sizes: &[usize], stream: &mut RandomStream) -> String {
     sizes.iter().map(|&size| stream.below(size).to_string()).collect::<Vec<_>>().join(",")
 }
 
-fn numbers(count: usize, stream: &mut Stream) -> String {
+fn numbers(count: usize, stream: &mut RandomStream) -> String {
     (0..count).map(|_| format!("{:.3}", stream.normal())).collect::<Vec<_>>().join(",")
 }
 
 /// Small trees with a few rings; each bond once, from the lower number to the higher.
 fn shapes() -> Vec<(usize, Vec<[u32; 2]>)> {
     let nodes = NodeCount { mean: 9.0, deviation: 2.0, least: 5, most: 13 };
-    let targets = TargetSchema::GraphValues(1);
-    let dataset = SyntheticMolecules { nodes, atoms: 5, bonds: 3, targets, graphs: GRAPHS, seed: 3 }.generate();
+    let targets = TargetSchema::Regression(1);
+    let dataset =
+        SyntheticMolecules { nodes, atoms: 5, bonds: 3, targets, graphs: GRAPHS, seed: 3 }
+            .generate();
     let once = |graph: &Graph| graph.edges.iter().copied().filter(|[from, to]| from < to).collect();
     dataset.graphs.iter().map(|graph| (graph.nodes, once(&graph))).collect()
 }
 
 /// What is drawn beside the shapes: a row a node, an edge, a graph.
 struct Rows<'a> {
-    node: &'a dyn Fn(&mut Stream) -> String,
-    edge: &'a dyn Fn(&mut Stream) -> String,
-    graph: &'a dyn Fn(&mut Stream) -> String,
+    node: &'a dyn Fn(&mut RandomStream) -> String,
+    edge: &'a dyn Fn(&mut RandomStream) -> String,
+    graph: &'a dyn Fn(&mut RandomStream) -> String,
 }
 
 /// The layout of OGB; a row that is empty has no file.
 fn write_layout(directory: &Path, both_directions: bool, rows: &Rows<'_>) {
-    let mut stream = Seeds::new(1).stream("benchmarks");
+    let mut stream = SeedTree::new(1).stream("benchmarks");
     let mut shapes = shapes();
     for (_, edges) in shapes.iter_mut().filter(|_| both_directions) {
         *edges = edges.iter().flat_map(|&[from, to]| [[from, to], [to, from]]).collect();
@@ -87,14 +91,16 @@ fn write_layout(directory: &Path, both_directions: bool, rows: &Rows<'_>) {
 }
 
 /// Labels of 0 and 1, some missing; never all of one kind.
-fn labels(count: usize, stream: &mut Stream) -> String {
-    let label = |stream: &mut Stream| ["0", "1", ""][stream.below(3)];
+fn labels(count: usize, stream: &mut RandomStream) -> String {
+    let label = |stream: &mut RandomStream| ["0", "1", ""][stream.below(3)];
     (0..count).map(|_| label(stream)).collect::<Vec<_>>().join(",")
 }
 
-fn write_molecules(directory: &Path, graph: &dyn Fn(&mut Stream) -> String) {
-    let (node, edge) =
-        (|stream: &mut Stream| categories(&ATOM, stream), |stream: &mut Stream| categories(&BOND, stream));
+fn write_molecules(directory: &Path, graph: &dyn Fn(&mut RandomStream) -> String) {
+    let (node, edge) = (
+        |stream: &mut RandomStream| categories(&ATOM, stream),
+        |stream: &mut RandomStream| categories(&BOND, stream),
+    );
     write_layout(directory, false, &Rows { node: &node, edge: &edge, graph });
 }
 
@@ -107,17 +113,21 @@ fn write_contacts(directory: &Path) {
 }
 
 fn write_code(directory: &Path) {
-    let word = |stream: &mut Stream| ["get", "set", "name", "value"][stream.below(4)];
-    let words = |stream: &mut Stream| format!("{} {}", word(stream), word(stream));
-    let node = |stream: &mut Stream| categories(&[98, 10_030], stream);
+    let word = |stream: &mut RandomStream| ["get", "set", "name", "value"][stream.below(4)];
+    let words = |stream: &mut RandomStream| format!("{} {}", word(stream), word(stream));
+    let node = |stream: &mut RandomStream| categories(&[98, 10_030], stream);
     write_layout(directory, false, &Rows { node: &node, edge: &|_| String::new(), graph: &words });
     let shapes = shapes();
     // Attributed nodes are every other one, in the order of their numbers.
-    let every = |value: &dyn Fn(usize) -> usize| lines(shapes.iter().flat_map(|(nodes, _)| (0..*nodes).map(value)));
+    let every = |value: &dyn Fn(usize) -> usize| {
+        lines(shapes.iter().flat_map(|(nodes, _)| (0..*nodes).map(value)))
+    };
     write(directory, "raw/node_is_attributed", &every(&|node| node % 2));
     write(directory, "raw/node_dfs_order", &every(&|node| node));
     write(directory, "raw/node_depth", &every(&|node| node.min(3)));
-    for (name, header, count) in [("typeidx2type", "type idx,type", 98), ("attridx2attr", "attr idx,attr", 10_030)] {
+    for (name, header, count) in
+        [("typeidx2type", "type idx,type", 98), ("attridx2attr", "attr idx,attr", 10_030)]
+    {
         let rows = (0..count).map(|number| format!("{number},name{number}"));
         write(directory, &format!("mapping/{name}"), &format!("{header}\n{}", lines(rows)));
     }
@@ -129,16 +139,24 @@ fn write_benchmark(recipe: &str, data: &Path) {
     match recipe {
         "zinc" => {
             let (atom, bond) = (
-                |stream: &mut Stream| categories(&[28], stream),
-                |stream: &mut Stream| (1 + stream.below(3)).to_string(),
+                |stream: &mut RandomStream| categories(&[28], stream),
+                |stream: &mut RandomStream| (1 + stream.below(3)).to_string(),
             );
-            write_layout(&directory, true, &Rows { node: &atom, edge: &bond, graph: &|stream| numbers(1, stream) });
+            write_layout(
+                &directory,
+                true,
+                &Rows { node: &atom, edge: &bond, graph: &|stream| numbers(1, stream) },
+            );
         }
         "ogbg-molpcba" => write_molecules(&directory, &|stream| labels(128, stream)),
         "ogbg-ppa" => {
-            let strengths = |stream: &mut Stream| numbers(7, stream);
-            let group = |stream: &mut Stream| stream.below(37).to_string();
-            write_layout(&directory, false, &Rows { node: &|_| String::new(), edge: &strengths, graph: &group });
+            let strengths = |stream: &mut RandomStream| numbers(7, stream);
+            let group = |stream: &mut RandomStream| stream.below(37).to_string();
+            write_layout(
+                &directory,
+                false,
+                &Rows { node: &|_| String::new(), edge: &strengths, graph: &group },
+            );
         }
         "ogbg-code2" => write_code(&directory),
         "pcqm4mv2" => write_molecules(&directory, &|stream| numbers(1, stream)),
@@ -163,17 +181,26 @@ fn the_recipe_of_every_benchmark_trains_an_epoch() {
     ];
     for name in benchmarks {
         let place = tempfile::tempdir().expect("a directory");
-        let places = Places { data: place.path().join("data"), cache: place.path().join("cache") };
+        let places =
+            DataDirs { data: place.path().join("data"), cache: place.path().join("cache") };
         write_benchmark(name, &places.data);
-        let shorter = ["train.epochs=1", "train.batch={graphs=3}", "optim.schedule.warmup_epochs=0"].map(String::from);
+        let shorter =
+            ["train.epochs=1", "train.batch_size={graphs=3}", "optim.schedule.warmup_epochs=0"]
+                .map(String::from);
         let recipe = Recipe::find(name, &shorter).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let dataset = recipe.dataset_from(&places, &mut |_, _| {}).unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        let dataset = recipe
+            .dataset_from(&places, &mut |_, _| {})
+            .unwrap_or_else(|error| panic!("{name}: {error:?}"));
         assert_eq!(dataset.splits.train.len(), GRAPHS, "{name}");
         let directory = place.path().join("checkpoints");
         let mut trainer = Trainer::new(&recipe, &dataset, &Device::flex(), &directory, |_| {})
             .unwrap_or_else(|error| panic!("{name}: {error}"));
-        let outcome = trainer.run(&AtomicBool::new(false), |_| {}).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let Outcome::Finished { best, test } = outcome else { panic!("{name} was stopped") };
+        let outcome = trainer
+            .run(&AtomicBool::new(false), |_| {})
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let TrainOutcome::Finished { best, test, .. } = outcome else {
+            panic!("{name} was stopped")
+        };
         assert!(best.valid.loss.is_finite() && test.loss.is_finite(), "{name}: {best:?}, {test:?}");
         assert!(test.samples > 0, "{name}");
     }

@@ -4,78 +4,92 @@ use std::borrow::Cow;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use graph_diffuser::batch::GraphBatch;
-use graph_diffuser::encode::{StructureTable, StructureTables};
+use graph_diffuser::encode::{PositionalEncodingCache, RawEncoding};
 use graph_diffuser::model::{GraphDiffuser, ModelConfig};
-use graph_diffuser::nn::{Init, Pass};
+use graph_diffuser::nn::{ForwardContext, ParamInit};
 use graph_diffuser::parameters;
 use graph_diffuser::task::Task;
 use graph_diffuser_data::grid_histogram::GridHistogram;
 use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
-use graph_diffuser_data::{Dataset, Features, Graph, Schema, Seeds, TargetSchema, Targets};
+use graph_diffuser_data::{Dataset, Features, Graph, Schema, SeedTree, TargetSchema, Targets};
 
 const ENCODINGS: [(&str, &str); 6] = [
-    ("walks, added", "kind = \"random_walk\", steps = 5"),
-    ("walks, beside", "kind = \"random_walk\", steps = 5, width = 3"),
-    ("set", "kind = \"laplacian\", eigenvectors = 4, hidden = 6"),
-    ("set, beside", "kind = \"laplacian\", eigenvectors = 4, hidden = 6, width = 4"),
-    ("signs, mlp", "kind = \"sign_net\", eigenvectors = 4, phi = \"mlp\", layers = 2, hidden = 6, channels = 3"),
+    ("walks, added", "kind = \"rwse\", num_steps = 5"),
+    ("walks, beside", "kind = \"rwse\", num_steps = 5, dim = 3"),
+    ("set", "kind = \"lap_pe\", num_eigenvectors = 4, hidden_dim = 6"),
+    ("set, beside", "kind = \"lap_pe\", num_eigenvectors = 4, hidden_dim = 6, dim = 4"),
+    (
+        "signs, mlp",
+        "kind = \"sign_net\", num_eigenvectors = 4, phi = \"mlp\", layers = 2, hidden_dim = 6, channels = 3",
+    ),
     (
         "signs, gin",
-        "kind = \"sign_net\", eigenvectors = 4, phi = \"gin\", layers = 2, hidden = 6, channels = 3, width = 2",
+        "kind = \"sign_net\", num_eigenvectors = 4, phi = \"gin\", layers = 2, hidden_dim = 6, channels = 3, dim = 2",
     ),
 ];
 
 fn config(encoding: &str) -> ModelConfig {
     let text = format!(
-        "width = 8\nlayers = 1\nnode_encoding = {{ {encoding} }}\n\
+        "hidden_dim = 8\nlayers = 1\npositional_encoding = {{ {encoding} }}\n\
          attention = {{ heads = 2, scores = {{ kind = \"content\" }} }}\n\
-         head = {{ kind = \"node\", mlp = {{ shape = \"plain\", hidden_layers = 0 }} }}"
+         head = {{ kind = \"node\", mlp = {{ kind = \"plain\", hidden_layers = 0 }} }}"
     );
-    let config: ModelConfig = toml::from_str(&text).unwrap_or_else(|error| panic!("{encoding}: {error}"));
+    let config: ModelConfig =
+        toml::from_str(&text).unwrap_or_else(|error| panic!("{encoding}: {error}"));
     config.check().expect("sound");
     config
 }
 
 /// Grids of two shapes, none square: a square looks the same from several sides, and its eigenvectors with it.
 fn grids() -> Dataset {
-    GridHistogram { rows: 3, columns: vec![4, 5], colours: 3, train: 5, valid: 1, test: 1, ..GridHistogram::default() }
-        .generate()
+    GridHistogram {
+        rows: 3,
+        columns: vec![4, 5],
+        colors: 3,
+        train: 5,
+        valid: 1,
+        test: 1,
+        ..GridHistogram::default()
+    }
+    .generate()
 }
 
 fn model(config: &ModelConfig, schema: &Schema, device: &Device) -> GraphDiffuser {
-    config.init_for(schema, &mut Init::with_dtype(Seeds::new(5), device, DType::F64))
+    config.init_for(schema, &mut ParamInit::with_dtype(SeedTree::new(5), device, DType::F64))
 }
 
 /// Running statistics as after some training.
 fn settled(config: &ModelConfig, dataset: &Dataset) -> GraphDiffuser {
     let model = model(config, &dataset.schema, &Device::flex());
-    let batch = config.batcher(&Device::flex(), DType::F64).pack(dataset, &dataset.splits.train);
-    let pass = Pass::train(0);
-    model.forward(&batch, &pass);
-    parameters::update_statistics(model, &pass.into_statistics(), 0.5)
+    let batch = config.batcher(&Device::flex(), DType::F64).collate(dataset, &dataset.splits.train);
+    let ctx = ForwardContext::train(0);
+    model.forward(&batch, &ctx);
+    parameters::update_running_stats(model, &ctx.into_statistics(), 0.5)
 }
 
-fn output(model: &GraphDiffuser, batch: &GraphBatch, pass: &Pass) -> Vec<f64> {
-    model.forward(batch, pass).into_data().iter::<f64>().collect()
+fn output(model: &GraphDiffuser, batch: &GraphBatch, ctx: &ForwardContext) -> Vec<f64> {
+    model.forward(batch, ctx).into_data().iter::<f64>().collect()
 }
 
 /// The graph with node `i` called `order[i]`, and its edges in another order.
 fn renumbered(graph: &Graph, order: &[u32]) -> Graph {
-    let Features::Categorical { columns: 1, values } = &graph.node_features else { panic!("one colour a node") };
-    let mut colours = values.clone();
+    let Features::Categorical { columns: 1, values } = &graph.node_features else {
+        panic!("one colour a node")
+    };
+    let mut colors = values.clone();
     for (old, &new) in order.iter().enumerate() {
-        colours[new as usize] = values[old];
+        colors[new as usize] = values[old];
     }
     Graph {
         edges: graph.edges.iter().rev().map(|ends| ends.map(|node| order[node as usize])).collect(),
-        node_features: Features::Categorical { columns: 1, values: colours },
+        node_features: Features::Categorical { columns: 1, values: colors },
         ..graph.clone()
     }
 }
 
 fn shuffled(nodes: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..nodes as u32).collect();
-    Seeds::new(2).stream("order").shuffle(&mut order);
+    SeedTree::new(2).stream("order").shuffle(&mut order);
     order
 }
 
@@ -88,7 +102,11 @@ fn renumbered_nodes_give_renumbered_answers() {
         let model = settled(&config, &dataset);
         let batcher = config.batcher(&Device::flex(), DType::F64);
         let answer = |graph: &Graph| {
-            output(&model, &batcher.pack_graphs(&[graph], dataset.schema.targets, vec![0]), &Pass::evaluate())
+            output(
+                &model,
+                &batcher.collate_graphs(&[graph], dataset.schema.targets, vec![0]),
+                &ForwardContext::evaluate(),
+            )
         };
         for graph in dataset.graphs.iter() {
             let order = shuffled(graph.nodes);
@@ -96,7 +114,8 @@ fn renumbered_nodes_give_renumbered_answers() {
             let outputs = before.len() / graph.nodes;
             for (old, &new) in order.iter().enumerate() {
                 for column in 0..outputs {
-                    let (old, new) = (before[old * outputs + column], after[new as usize * outputs + column]);
+                    let (old, new) =
+                        (before[old * outputs + column], after[new as usize * outputs + column]);
                     assert!((old - new).abs() < 1e-7, "{name}: {old} became {new}");
                 }
             }
@@ -110,11 +129,12 @@ fn return_probabilities_are_the_same_bits_in_any_numbering() {
         nodes: NodeCount::DRUG,
         atoms: 3,
         bonds: 2,
-        targets: TargetSchema::GraphValues(1),
+        targets: TargetSchema::Regression(1),
         graphs: 20,
         seed: 0,
     };
-    let tables = StructureTables::kept_in(StructureTable::ReturnProbabilities { steps: 12 }, None);
+    let tables =
+        PositionalEncodingCache::kept_in(RawEncoding::ReturnProbabilities { num_steps: 12 }, None);
     for graph in molecules.generate().graphs.iter() {
         let order = shuffled(graph.nodes);
         let (before, after) = (tables.of(&graph), tables.of(&renumbered(&graph, &order)));
@@ -130,11 +150,14 @@ fn signs_are_drawn_anew_in_training_and_stay_in_evaluation() {
     let dataset = grids();
     let config = config(ENCODINGS[2].1);
     let model = settled(&config, &dataset);
-    let batch = config.batcher(&Device::flex(), DType::F64).pack(&dataset, &[0, 1]);
-    let trained = |key| output(&model, &batch, &Pass::train(key));
+    let batch = config.batcher(&Device::flex(), DType::F64).collate(&dataset, &[0, 1]);
+    let trained = |key| output(&model, &batch, &ForwardContext::train(key));
     assert_eq!(trained(1), trained(1));
     assert_ne!(trained(1), trained(2));
-    assert_eq!(output(&model, &batch, &Pass::evaluate()), output(&model, &batch, &Pass::evaluate()));
+    assert_eq!(
+        output(&model, &batch, &ForwardContext::evaluate()),
+        output(&model, &batch, &ForwardContext::evaluate())
+    );
 }
 
 #[test]
@@ -147,18 +170,26 @@ fn a_graph_of_fewer_nodes_than_eigenvectors_is_the_same_alone_or_in_a_batch() {
         targets: Targets::NodeClasses(vec![0; nodes]),
     };
     let dataset = grids();
-    let graphs: Vec<Graph> = [lone(1, vec![]), lone(2, vec![[0, 1], [1, 0]]), lone(3, vec![[0, 1]])].to_vec();
+    let graphs: Vec<Graph> =
+        [lone(1, vec![]), lone(2, vec![[0, 1], [1, 0]]), lone(3, vec![[0, 1]])].to_vec();
     for (name, encoding) in ENCODINGS {
         let config = config(encoding);
         let model = settled(&config, &dataset);
         let batcher = config.batcher(&Device::flex(), DType::F64);
         let answer = |graphs: &[&Graph]| {
-            output(&model, &batcher.pack_graphs(graphs, dataset.schema.targets, vec![]), &Pass::evaluate())
+            output(
+                &model,
+                &batcher.collate_graphs(graphs, dataset.schema.targets, vec![]),
+                &ForwardContext::evaluate(),
+            )
         };
         let together = answer(&graphs.iter().collect::<Vec<_>>());
         let alone: Vec<f64> = graphs.iter().flat_map(|graph| answer(&[graph])).collect();
         for (together, alone) in together.iter().zip(&alone) {
-            assert!(together.is_finite() && (together - alone).abs() < 1e-10, "{name}: {together} {alone}");
+            assert!(
+                together.is_finite() && (together - alone).abs() < 1e-10,
+                "{name}: {together} {alone}"
+            );
         }
     }
 }
@@ -169,32 +200,48 @@ fn gradients_are_slopes() {
     for (name, encoding) in ENCODINGS {
         let config = config(encoding);
         let loss = |model: &GraphDiffuser, batch: &GraphBatch| {
-            Task::of(dataset.schema.targets).loss(model.forward(batch, &Pass::train(3)), &batch.targets)
+            Task::of(dataset.schema.targets)
+                .loss(model.forward(batch, &ForwardContext::train(3)), &batch.targets)
         };
         let device = Device::flex().autodiff();
         let graphs: Vec<Cow<'_, Graph>> = dataset.graphs.iter().collect();
         let graphs: Vec<&Graph> = graphs.iter().map(Cow::as_ref).collect();
-        let pack =
-            |device: &Device| config.batcher(device, DType::F64).pack_graphs(&graphs, dataset.schema.targets, vec![]);
+        let pack = |device: &Device| {
+            config.batcher(device, DType::F64).collate_graphs(
+                &graphs,
+                dataset.schema.targets,
+                vec![],
+            )
+        };
         let learning = model(&config, &dataset.schema, &device);
-        let gradients = parameters::gradients(&learning, &mut loss(&learning, &pack(&device)).backward());
-        let gradient: Vec<f64> =
-            gradients.into_iter().flat_map(|part| part.into_data().iter::<f64>().collect::<Vec<_>>()).collect();
+        let gradients =
+            parameters::gradients(&learning, &mut loss(&learning, &pack(&device)).backward());
+        let gradient: Vec<f64> = gradients
+            .into_iter()
+            .flat_map(|part| part.into_data().iter::<f64>().collect::<Vec<_>>())
+            .collect();
         let plain = model(&config, &dataset.schema, &Device::flex());
         let (origin, batch) = (parameters::flatten(&plain), pack(&Device::flex()));
         // Along the encoding alone, so that the rest cannot hide it.
-        let entries = parameters::entries(&plain).into_iter().filter(|entry| entry.trainable);
-        let members = entries.flat_map(|entry| vec![entry.name.starts_with("node_encoding"); entry.count()]);
-        let mut stream = Seeds::new(4).stream("direction");
-        let direction: Vec<f64> = members.map(|member| if member { stream.normal() } else { 0.0 }).collect();
-        let slope: f64 = gradient.iter().zip(&direction).map(|(gradient, direction)| gradient * direction).sum();
+        let entries = parameters::named_params(&plain).into_iter().filter(|entry| entry.trainable);
+        let members = entries
+            .flat_map(|entry| vec![entry.name.starts_with("positional_encoding"); entry.count()]);
+        let mut stream = SeedTree::new(4).stream("direction");
+        let direction: Vec<f64> =
+            members.map(|member| if member { stream.normal() } else { 0.0 }).collect();
+        let slope: f64 =
+            gradient.iter().zip(&direction).map(|(gradient, direction)| gradient * direction).sum();
         let at = |distance: f64| {
             let data = TensorData::new(direction.clone(), [direction.len()]);
             let offset = Tensor::<1>::from_data(data, (&Device::flex(), DType::F64)) * distance;
-            loss(&parameters::assign(plain.clone(), &(origin.clone() + offset)), &batch).into_scalar::<f64>()
+            loss(&parameters::assign(plain.clone(), &(origin.clone() + offset)), &batch)
+                .into_scalar::<f64>()
         };
         let difference = (at(1e-6) - at(-1e-6)) / 2e-6;
         assert!(slope.abs() > 1e-4, "{name}: the encoding changes something");
-        assert!((slope - difference).abs() < 1e-5 * slope.abs().max(1e-2), "{name}: {slope:e} {difference:e}");
+        assert!(
+            (slope - difference).abs() < 1e-5 * slope.abs().max(1e-2),
+            "{name}: {slope:e} {difference:e}"
+        );
     }
 }

@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use graph_diffuser::batch::GraphBatch;
 use graph_diffuser::model::GraphDiffuser;
-use graph_diffuser::nn::Pass;
+use graph_diffuser::nn::ForwardContext;
 use graph_diffuser::parameters;
 use graph_diffuser::task::Task;
-use graph_diffuser_data::Seeds;
+use graph_diffuser_data::SeedTree;
 use models::{Case, cases};
 
 /// Small enough for the curvature, large enough for the rounding: errors near 1e-9 are usual.
 const STEP: f64 = 1e-6;
 
 fn loss(case: &Case, model: &GraphDiffuser, batch: &GraphBatch) -> Tensor<1> {
-    Task::of(case.targets).loss(model.forward(batch, &Pass::train(3)), &batch.targets)
+    Task::of(case.targets).loss(model.forward(batch, &ForwardContext::train(3)), &batch.targets)
 }
 
 /// The part that a parameter belongs to: the first two names of its path, numbers left out.
@@ -33,11 +33,13 @@ fn check(case: &Case, what: &str, batch: &GraphBatch, plain: &GraphBatch) {
     let device = Device::flex().autodiff();
     let model = case.model(&device, DType::F64);
     let gradients = parameters::gradients(&model, &mut loss(case, &model, batch).backward());
-    let gradient: Vec<f64> =
-        gradients.into_iter().flat_map(|part| part.into_data().iter::<f64>().collect::<Vec<_>>()).collect();
+    let gradient: Vec<f64> = gradients
+        .into_iter()
+        .flat_map(|part| part.into_data().iter::<f64>().collect::<Vec<_>>())
+        .collect();
     let mut parts: BTreeMap<String, Vec<bool>> = BTreeMap::new();
     let mut start = 0;
-    for entry in parameters::entries(&model).into_iter().filter(|entry| entry.trainable) {
+    for entry in parameters::named_params(&model).into_iter().filter(|entry| entry.trainable) {
         let end = start + entry.count();
         for name in ["all".to_owned(), part(&entry.name)] {
             parts.entry(name).or_insert_with(|| vec![false; gradient.len()])[start..end].fill(true);
@@ -47,9 +49,11 @@ fn check(case: &Case, what: &str, batch: &GraphBatch, plain: &GraphBatch) {
     let plain_model = case.model(&Device::flex(), DType::F64);
     let origin = parameters::flatten(&plain_model);
     for (name, members) in parts {
-        let mut stream = Seeds::new(4).stream(&name);
-        let direction: Vec<f64> = members.iter().map(|&member| if member { stream.normal() } else { 0.0 }).collect();
-        let slope: f64 = gradient.iter().zip(&direction).map(|(gradient, direction)| gradient * direction).sum();
+        let mut stream = SeedTree::new(4).stream(&name);
+        let direction: Vec<f64> =
+            members.iter().map(|&member| if member { stream.normal() } else { 0.0 }).collect();
+        let slope: f64 =
+            gradient.iter().zip(&direction).map(|(gradient, direction)| gradient * direction).sum();
         let at = |distance: f64| {
             let data = TensorData::new(direction.clone(), [direction.len()]);
             let offset = Tensor::<1>::from_data(data, (&Device::flex(), DType::F64)) * distance;
@@ -58,7 +62,11 @@ fn check(case: &Case, what: &str, batch: &GraphBatch, plain: &GraphBatch) {
         };
         let difference = (at(STEP) - at(-STEP)) / (2.0 * STEP);
         let error = (slope - difference).abs() / slope.abs().max(1e-2);
-        assert!(error < 1e-5, "{}, {what}, {name}: slope {slope:e}, difference {difference:e}", case.name);
+        assert!(
+            error < 1e-5,
+            "{}, {what}, {name}: slope {slope:e}, difference {difference:e}",
+            case.name
+        );
     }
 }
 
@@ -66,8 +74,8 @@ fn check(case: &Case, what: &str, batch: &GraphBatch, plain: &GraphBatch) {
 fn gradients_of_every_part_are_slopes() {
     for case in cases() {
         for (what, graphs) in case.batches() {
-            let batch = case.pack(&graphs, &Device::flex().autodiff(), DType::F64);
-            let plain = case.pack(&graphs, &Device::flex(), DType::F64);
+            let batch = case.collate(&graphs, &Device::flex().autodiff(), DType::F64);
+            let plain = case.collate(&graphs, &Device::flex(), DType::F64);
             check(&case, what, &batch, &plain);
         }
     }
@@ -75,12 +83,14 @@ fn gradients_of_every_part_are_slopes() {
 
 #[test]
 fn gradients_through_dropout_are_slopes() {
-    for mut case in cases().into_iter().filter(|case| ["molecule", "code", "cls"].contains(&case.name)) {
+    for mut case in
+        cases().into_iter().filter(|case| ["molecule", "code", "cls"].contains(&case.name))
+    {
         case.config.dropout = 0.2;
         case.config.attention.as_mut().expect("they attend").dropout = 0.5;
         let (what, graphs) = case.batches().swap_remove(0);
-        let batch = case.pack(&graphs, &Device::flex().autodiff(), DType::F64);
-        let plain = case.pack(&graphs, &Device::flex(), DType::F64);
+        let batch = case.collate(&graphs, &Device::flex().autodiff(), DType::F64);
+        let plain = case.collate(&graphs, &Device::flex(), DType::F64);
         check(&case, what, &batch, &plain);
     }
 }

@@ -4,12 +4,12 @@
 mod models;
 
 use burn::tensor::{DType, Device, Tensor};
-use graph_diffuser::nn::Pass;
+use graph_diffuser::nn::ForwardContext;
 use graph_diffuser::parameters;
 use graph_diffuser::task::Task;
-use graph_diffuser::virtual_edges::{SelfEdges, Transform};
+use graph_diffuser::virtual_edges::{SelfEdges, StackTransform};
 use graph_diffuser_data::grid_histogram::edges;
-use graph_diffuser_data::{Graph, Seeds};
+use graph_diffuser_data::{Graph, SeedTree};
 use models::{Case, cases};
 
 fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
@@ -20,16 +20,22 @@ fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
 fn seen(case: &Case, graphs: &[Graph], dtype: DType) -> Vec<(String, Vec<f64>)> {
     let device = Device::flex().autodiff();
     let model = case.model(&device, dtype);
-    let batch = case.pack(graphs, &device, dtype);
-    let pass = Pass::train(3);
-    let output = model.forward(&batch, &pass);
+    let batch = case.collate(graphs, &device, dtype);
+    let ctx = ForwardContext::train(3);
+    let output = model.forward(&batch, &ctx);
     let loss = Task::of(case.targets).loss(output.clone(), &batch.targets);
     let gradients = parameters::gradients(&model, &mut loss.backward());
-    let names = parameters::entries(&model).into_iter().filter(|entry| entry.trainable).map(|entry| entry.name);
+    let names = parameters::named_params(&model)
+        .into_iter()
+        .filter(|entry| entry.trainable)
+        .map(|entry| entry.name);
     let mut seen = vec![("output".to_owned(), numbers(output)), ("loss".to_owned(), numbers(loss))];
     seen.extend(names.zip(gradients).map(|(name, gradient)| (name, numbers(gradient))));
-    let statistics = pass.into_statistics().into_iter().enumerate();
-    seen.extend(statistics.map(|(place, statistic)| (format!("statistic {place}"), numbers(statistic.value))));
+    let statistics = ctx.into_statistics().into_iter().enumerate();
+    seen.extend(
+        statistics
+            .map(|(place, statistic)| (format!("statistic {place}"), numbers(statistic.value))),
+    );
     seen
 }
 
@@ -37,13 +43,19 @@ fn seen(case: &Case, graphs: &[Graph], dtype: DType) -> Vec<(String, Vec<f64>)> 
 /// gradient where that is more: what is left when larger numbers cancel is rounding of their size.
 fn compare(what: &str, case: &Case, graphs: &[Graph], tolerance: f64) {
     let (single, double) = (seen(case, graphs, DType::F32), seen(case, graphs, DType::F64));
-    let largest = |values: &[f64]| values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
-    let floor = 0.1 * double[2..].iter().map(|(_, values)| largest(values)).fold(0.0, f64::max).min(1.0);
+    let largest =
+        |values: &[f64]| values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
+    let floor =
+        0.1 * double[2..].iter().map(|(_, values)| largest(values)).fold(0.0, f64::max).min(1.0);
     for ((name, ours), (_, expected)) in single.iter().zip(&double) {
         let scale = largest(expected).max(floor);
         for (ours, expected) in ours.iter().zip(expected) {
             let difference = (ours - expected).abs() / scale;
-            assert!(difference < tolerance, "{what}, {}: {name} is {ours}, not {expected}", case.name);
+            assert!(
+                difference < tolerance,
+                "{what}, {}: {name} is {ours}, not {expected}",
+                case.name
+            );
         }
         assert_eq!(ours.len(), expected.len());
     }
@@ -70,9 +82,12 @@ fn fused_equals_reference_with_dropout() {
 
 #[test]
 fn fused_equals_reference_on_graphs_of_many_sizes() {
-    for mut case in cases().into_iter().filter(|case| ["paper", "molecule", "cls", "fixed"].contains(&case.name)) {
-        case.config.virtual_edges.as_mut().expect("they diffuse").steps = 9;
-        let mut stream = Seeds::new(8).stream("graphs");
+    for mut case in cases()
+        .into_iter()
+        .filter(|case| ["paper", "molecule", "cls", "fixed"].contains(&case.name))
+    {
+        case.config.virtual_edges.as_mut().expect("they diffuse").num_steps = 9;
+        let mut stream = SeedTree::new(8).stream("graphs");
         let grids = [(1, 1), (1, 2), (3, 5), (4, 4), (1, 17), (7, 9), (10, 13)];
         let graphs: Vec<Graph> = grids
             .iter()
@@ -86,14 +101,14 @@ fn fused_equals_reference_on_graphs_of_many_sizes() {
 fn fused_equals_reference_where_graphs_share_their_virtual_edges() {
     let fixed = cases().into_iter().filter(|case| case.name == "fixed");
     for mut case in fixed {
-        let mut stream = Seeds::new(9).stream("graphs");
+        let mut stream = SeedTree::new(9).stream("graphs");
         let grids = [(3, 5), (4, 4), (3, 5), (2, 3), (3, 5), (4, 4)];
         let graphs: Vec<Graph> = grids
             .iter()
             .map(|&(rows, columns)| case.graph(rows * columns, &edges(rows, columns), &mut stream))
             .collect();
-        assert!(case.pack(&graphs, &Device::flex(), DType::F32).shared.is_some());
-        for transform in [Transform::None {}, Transform::Log { epsilon: 1e-3 }] {
+        assert!(case.collate(&graphs, &Device::flex(), DType::F32).shared.is_some());
+        for transform in [StackTransform::None {}, StackTransform::Log { eps: 1e-3 }] {
             for self_edges in [SelfEdges::BeforeFfn, SelfEdges::AfterFfn] {
                 let config = case.config.virtual_edges.as_mut().expect("they diffuse");
                 (config.transform, config.self_edges) = (transform, self_edges);

@@ -6,10 +6,10 @@ use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
 use graph_diffuser::batch::TargetTensor;
 use graph_diffuser::model::GraphDiffuser;
-use graph_diffuser::nn::Pass;
+use graph_diffuser::nn::ForwardContext;
 use graph_diffuser::parameters;
 use graph_diffuser::task::Task;
-use graph_diffuser_data::{Features, Graph, Seeds, TargetSchema, Targets};
+use graph_diffuser_data::{Features, Graph, SeedTree, TargetSchema, Targets};
 use models::{Case, cases};
 
 fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
@@ -28,14 +28,19 @@ fn assert_close(what: &str, ours: &[f64], expected: &[f64], tolerance: f64) {
 fn unsettled(case: &Case) -> GraphDiffuser {
     let model = case.model(&Device::flex(), DType::F64);
     let batches = case.batches();
-    let batch = case.pack(&batches[0].1, &Device::flex(), DType::F64);
-    let pass = Pass::train(0);
-    model.forward(&batch, &pass);
-    parameters::update_statistics(model, &pass.into_statistics(), 0.5)
+    let batch = case.collate(&batches[0].1, &Device::flex(), DType::F64);
+    let ctx = ForwardContext::train(0);
+    model.forward(&batch, &ctx);
+    parameters::update_running_stats(model, &ctx.into_statistics(), 0.5)
 }
 
 fn evaluate(case: &Case, model: &GraphDiffuser, graphs: &[Graph]) -> Vec<f64> {
-    numbers(model.forward(&case.pack(graphs, &Device::flex(), DType::F64), &Pass::evaluate()))
+    numbers(
+        model.forward(
+            &case.collate(graphs, &Device::flex(), DType::F64),
+            &ForwardContext::evaluate(),
+        ),
+    )
 }
 
 #[test]
@@ -44,7 +49,8 @@ fn a_graph_is_the_same_alone_or_in_any_batch() {
         let model = unsettled(&case);
         for (what, graphs) in case.batches() {
             let together = evaluate(&case, &model, &graphs);
-            let alone: Vec<f64> = graphs.chunks(1).flat_map(|graph| evaluate(&case, &model, graph)).collect();
+            let alone: Vec<f64> =
+                graphs.chunks(1).flat_map(|graph| evaluate(&case, &model, graph)).collect();
             assert_close(&format!("{}, {what}", case.name), &together, &alone, 1e-10);
         }
     }
@@ -61,14 +67,21 @@ fn tracing_changes_no_prediction_and_attention_is_the_normalised_product_of_its_
         for (what, graphs) in case.batches() {
             for graph in graphs {
                 let what = format!("{}, {what}", case.name);
-                let batch = case.pack(std::slice::from_ref(&graph), &Device::flex(), DType::F64);
+                let batch = case.collate(std::slice::from_ref(&graph), &Device::flex(), DType::F64);
                 let rows: Vec<usize> = (0..batch.layer_topology().layout.nodes()).collect();
                 let (output, trace) = model.forward_traced(&batch, &rows);
-                assert_eq!(numbers(output), evaluate(&case, &model, std::slice::from_ref(&graph)), "{what}");
+                assert_eq!(
+                    numbers(output),
+                    evaluate(&case, &model, std::slice::from_ref(&graph)),
+                    "{what}"
+                );
                 assert_eq!(trace.layers.len(), case.config.layers, "{what}");
                 for parts in &trace.layers {
                     let attention = rows_of(&parts.attention);
-                    assert!(attention.iter().all(|row| (row.iter().sum::<f64>() - 1.0).abs() < 1e-9), "{what}");
+                    assert!(
+                        attention.iter().all(|row| (row.iter().sum::<f64>() - 1.0).abs() < 1e-9),
+                        "{what}"
+                    );
                     let product = match (&parts.position, &parts.content) {
                         (Some(position), Some(content)) => position.clone() * content.clone(),
                         (Some(part), None) | (None, Some(part)) => part.clone(),
@@ -76,15 +89,18 @@ fn tracing_changes_no_prediction_and_attention_is_the_normalised_product_of_its_
                     };
                     for (product, attention) in rows_of(&product).iter().zip(&attention) {
                         let sum: f64 = product.iter().sum();
-                        let normalised: Vec<f64> = product.iter().map(|value| value / sum).collect();
+                        let normalised: Vec<f64> =
+                            product.iter().map(|value| value / sum).collect();
                         assert_close(&what, &normalised, attention, 1e-9);
                     }
                 }
                 // Some rows alone are these rows of all.
                 if !trace.layers.is_empty() {
                     let last = rows[rows.len() - 1];
-                    let (_, some) = model.forward_traced(&batch, if last == 0 { &[0] } else { &rows[..last] });
-                    let (all, some) = (rows_of(&trace.layers[0].attention), rows_of(&some.layers[0].attention));
+                    let (_, some) =
+                        model.forward_traced(&batch, if last == 0 { &[0] } else { &rows[..last] });
+                    let (all, some) =
+                        (rows_of(&trace.layers[0].attention), rows_of(&some.layers[0].attention));
                     assert_close(&what, &some[0], &all[0], 1e-9);
                 }
             }
@@ -97,19 +113,29 @@ fn renumbered(graph: &Graph, order: &[usize]) -> Graph {
     fn moved<T: Copy>(values: &[T], columns: usize, order: &[usize]) -> Vec<T> {
         let mut moved = values.to_vec();
         for (old, &new) in order.iter().enumerate() {
-            moved[new * columns..(new + 1) * columns].copy_from_slice(&values[old * columns..(old + 1) * columns]);
+            moved[new * columns..(new + 1) * columns]
+                .copy_from_slice(&values[old * columns..(old + 1) * columns]);
         }
         moved
     }
-    let Features::Categorical { columns, values } = &graph.node_features else { panic!("categories") };
+    let Features::Categorical { columns, values } = &graph.node_features else {
+        panic!("categories")
+    };
     Graph {
-        edges: graph.edges.iter().map(|ends| ends.map(|node| order[node as usize] as u32)).collect(),
-        node_features: Features::Categorical { columns: *columns, values: moved(values, *columns, order) },
+        edges: graph
+            .edges
+            .iter()
+            .map(|ends| ends.map(|node| order[node as usize] as u32))
+            .collect(),
+        node_features: Features::Categorical {
+            columns: *columns,
+            values: moved(values, *columns, order),
+        },
         targets: match &graph.targets {
             Targets::NodeClasses(classes) => Targets::NodeClasses(moved(classes, 1, order)),
-            Targets::Links(pairs) => {
-                Targets::Links(pairs.iter().map(|pair| pair.map(|node| order[node as usize] as u32)).collect())
-            }
+            Targets::Links(pairs) => Targets::Links(
+                pairs.iter().map(|pair| pair.map(|node| order[node as usize] as u32)).collect(),
+            ),
             others => others.clone(),
         },
         ..graph.clone()
@@ -123,11 +149,11 @@ fn renumbering_nodes_renumbers_node_outputs_and_leaves_graph_outputs() {
         for (what, graphs) in case.batches() {
             for graph in graphs {
                 let mut order: Vec<usize> = (0..graph.nodes).collect();
-                Seeds::new(2).stream("order").shuffle(&mut order);
+                SeedTree::new(2).stream("order").shuffle(&mut order);
                 let before = evaluate(&case, &model, std::slice::from_ref(&graph));
                 let after = evaluate(&case, &model, &[renumbered(&graph, &order)]);
                 let expected = match case.targets {
-                    TargetSchema::NodeClasses(_) | TargetSchema::Links => {
+                    TargetSchema::NodeMulticlass(_) | TargetSchema::LinkPrediction => {
                         let outputs = before.len() / graph.nodes;
                         let mut expected = before.clone();
                         for (old, &new) in order.iter().enumerate() {
@@ -155,18 +181,19 @@ fn graphs_of_one_structure_share_virtual_edges_without_changing_anything() {
             .into_iter()
             .map(|share| {
                 let mut batcher = case.config.batcher(&device, DType::F64);
-                assert!(batcher.share_structures, "the adjacency is fixed");
-                batcher.share_structures = share;
-                let batch = batcher.pack_graphs(&graphs, case.targets, vec![]);
+                assert!(batcher.share_topologies, "the adjacency is fixed");
+                batcher.share_topologies = share;
+                let batch = batcher.collate_graphs(&graphs, case.targets, vec![]);
                 assert_eq!(batch.shared.is_some(), share);
-                let pass = Pass::train(0);
-                let output = model.forward(&batch, &pass);
+                let ctx = ForwardContext::train(0);
+                let output = model.forward(&batch, &ctx);
                 let loss = Task::of(case.targets).loss(output.clone(), &batch.targets);
                 let gradients = parameters::gradients(&model, &mut loss.backward());
-                let statistics = pass.into_statistics();
+                let statistics = ctx.into_statistics();
                 let mut values = numbers(output);
                 values.extend(gradients.into_iter().flat_map(numbers));
-                values.extend(statistics.into_iter().flat_map(|statistic| numbers(statistic.value)));
+                values
+                    .extend(statistics.into_iter().flat_map(|statistic| numbers(statistic.value)));
                 values
             })
             .collect();
@@ -181,12 +208,17 @@ fn a_loss_counts_known_targets_only() {
     let (_, mut graphs) = case.batches().swap_remove(0);
     let Targets::GraphValues(values) = &mut graphs[1].targets else { panic!("values") };
     values[0] = f32::NAN;
-    let batch = case.pack(&graphs, &Device::flex(), DType::F64);
-    let output = model.forward(&batch, &Pass::evaluate());
+    let batch = case.collate(&graphs, &Device::flex(), DType::F64);
+    let output = model.forward(&batch, &ForwardContext::evaluate());
     let TargetTensor::GraphValues { values, known } = &batch.targets else { panic!("values") };
-    let (predicted, values, known) = (numbers(output.clone()), numbers(values.clone()), numbers(known.clone()));
+    let (predicted, values, known) =
+        (numbers(output.clone()), numbers(values.clone()), numbers(known.clone()));
     assert_eq!(known.iter().sum::<f64>(), 7.0);
-    let errors = predicted.iter().zip(&values).zip(&known).map(|((ours, value), known)| (ours - value).abs() * known);
+    let errors = predicted
+        .iter()
+        .zip(&values)
+        .zip(&known)
+        .map(|((ours, value), known)| (ours - value).abs() * known);
     let loss = numbers(Task::of(case.targets).loss(output, &batch.targets))[0];
     assert_close("loss", &[loss], &[errors.sum::<f64>() / 7.0], 1e-12);
 }
@@ -198,45 +230,56 @@ fn dropout_is_repeatable_and_absent_in_evaluation() {
     case.config.attention.as_mut().expect("it attends").dropout = 0.5;
     let model = case.model(&Device::flex(), DType::F64);
     let (_, graphs) = case.batches().swap_remove(0);
-    let batch = case.pack(&graphs, &Device::flex(), DType::F64);
-    let output = |pass: Pass| numbers(model.forward(&batch, &pass));
-    assert_eq!(output(Pass::train(1)), output(Pass::train(1)));
-    assert_ne!(output(Pass::train(1)), output(Pass::train(2)));
+    let batch = case.collate(&graphs, &Device::flex(), DType::F64);
+    let output = |ctx: ForwardContext| numbers(model.forward(&batch, &ctx));
+    assert_eq!(output(ForwardContext::train(1)), output(ForwardContext::train(1)));
+    assert_ne!(output(ForwardContext::train(1)), output(ForwardContext::train(2)));
     let mut without = case;
     without.config.dropout = 0.0;
     without.config.attention.as_mut().expect("it attends").dropout = 0.0;
     let plain = without.model(&Device::flex(), DType::F64).valid();
-    assert_eq!(output(Pass::evaluate()), numbers(plain.forward(&batch, &Pass::evaluate())));
+    assert_eq!(
+        output(ForwardContext::evaluate()),
+        numbers(plain.forward(&batch, &ForwardContext::evaluate()))
+    );
 }
 
 #[test]
 fn scores_do_not_depend_on_how_graphs_are_batched() {
     for case in cases() {
         let (model, task) = (unsettled(&case), Task::of(case.targets));
-        let mut stream = Seeds::new(6).stream("graphs");
-        let graphs: Vec<Graph> =
-            (0..12).map(|number| case.graph(2 + number % 4, &[[0, 1], [1, 0]], &mut stream)).collect();
+        let mut stream = SeedTree::new(6).stream("graphs");
+        let graphs: Vec<Graph> = (0..12)
+            .map(|number| case.graph(2 + number % 4, &[[0, 1], [1, 0]], &mut stream))
+            .collect();
         let scores = |size: usize| {
-            let mut sheet = task.score_sheet();
+            let mut sheet = task.metric_accumulator();
             for (place, graphs) in graphs.chunks(size).enumerate() {
                 let graphs: Vec<&Graph> = graphs.iter().collect();
                 let batcher = case.config.batcher(&Device::flex(), DType::F64);
                 let places = (place * size..place * size + graphs.len()).collect();
-                let batch = batcher.pack_graphs(&graphs, case.targets, places);
-                let output = model.forward(&batch, &Pass::evaluate());
+                let batch = batcher.collate_graphs(&graphs, case.targets, places);
+                let output = model.forward(&batch, &ForwardContext::evaluate());
                 let loss = numbers(task.loss(output.clone(), &batch.targets))[0];
                 sheet.add(output, &batch, loss);
             }
             sheet.scores()
         };
         let whole = scores(12);
-        assert_eq!(whole.metrics.keys().copied().collect::<Vec<_>>(), task.kind().metrics(), "{}", case.name);
+        assert_eq!(
+            whole.metrics.keys().copied().collect::<Vec<_>>(),
+            task.kind().metrics(),
+            "{}",
+            case.name
+        );
         assert_eq!(whole.metric, whole.metrics[&task.metric()]);
         for size in [1, 5] {
             let parts = scores(size);
             assert_eq!(parts.samples, whole.samples, "{}", case.name);
             assert_close(case.name, &[parts.loss], &[whole.loss], 1e-10);
-            let values = |scores: &graph_diffuser::task::Scores| scores.metrics.values().copied().collect::<Vec<_>>();
+            let values = |scores: &graph_diffuser::task::EvalMetrics| {
+                scores.metrics.values().copied().collect::<Vec<_>>()
+            };
             assert_close(case.name, &values(&parts), &values(&whole), 1e-6); // outputs are read in single precision
         }
     }

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use graph_diffuser::task::classification::{accuracy, macro_f1};
-use graph_diffuser::task::graph_labels::{average_precision, roc_auc};
-use graph_diffuser::task::graph_regression::{mean_absolute_error, r2, root_mean_square_error, spearman};
-use graph_diffuser::task::links::{LinkScores, RankScores};
-use graph_diffuser::task::sub_tokens::SetScores;
+use graph_diffuser::task::link_prediction::{LinkMetrics, RankingMetrics};
+use graph_diffuser::task::multiclass::{accuracy, macro_f1};
+use graph_diffuser::task::multilabel::{average_precision, roc_auc};
+use graph_diffuser::task::regression::{mean_absolute_error, r2, root_mean_square_error, spearman};
+use graph_diffuser::task::sub_tokens::TokenSetMetrics;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -103,9 +103,15 @@ fn metrics_of_labels_are_those_of_ogb() {
 #[test]
 fn metrics_of_values_are_those_of_scikit_learn_scipy_and_ogb() {
     for (case, recorded) in recorded::<Values>("values").into_iter().enumerate() {
-        let (predicted, targets, columns) = (&recorded.predicted, missing_as_nan(&recorded.targets), recorded.columns);
+        let (predicted, targets, columns) =
+            (&recorded.predicted, missing_as_nan(&recorded.targets), recorded.columns);
         assert_near("MAE", case, mean_absolute_error(predicted, &targets), recorded.mae);
-        assert_near("RMSE", case, root_mean_square_error(predicted, &targets, columns), recorded.rmse);
+        assert_near(
+            "RMSE",
+            case,
+            root_mean_square_error(predicted, &targets, columns),
+            recorded.rmse,
+        );
         assert_near("R²", case, r2(predicted, &targets, columns), recorded.r2);
         assert_near("Spearman", case, spearman(predicted, &targets, columns), recorded.spearman);
     }
@@ -124,8 +130,11 @@ fn metrics_of_classes_are_those_of_scikit_learn() {
 fn metrics_of_words_are_those_of_ogb() {
     for (case, recorded) in recorded::<Words>("words").into_iter().enumerate() {
         let names = recorded.predicted.iter().zip(&recorded.references);
-        let graphs: Vec<SetScores> = names.map(|(ours, theirs)| SetScores::of(ours, theirs)).collect();
-        let mean = |of: fn(&SetScores) -> f64| graphs.iter().map(of).sum::<f64>() / graphs.len() as f64;
+        let graphs: Vec<TokenSetMetrics> =
+            names.map(|(ours, theirs)| TokenSetMetrics::of(ours, theirs)).collect();
+        let mean = |of: fn(&TokenSetMetrics) -> f64| {
+            graphs.iter().map(of).sum::<f64>() / graphs.len() as f64
+        };
         assert_near("precision", case, mean(|graph| graph.precision), Some(recorded.precision));
         assert_near("recall", case, mean(|graph| graph.recall), Some(recorded.recall));
         assert_near("F1", case, mean(|graph| graph.f1), Some(recorded.f1));
@@ -135,10 +144,13 @@ fn metrics_of_words_are_those_of_ogb() {
 #[test]
 fn ranks_of_links_are_those_of_ogb() {
     for (case, recorded) in recorded::<Links>("links").into_iter().enumerate() {
-        let ours = LinkScores::of(&recorded.vectors, recorded.width, &recorded.positives).expect("there are pairs");
-        let compare = |what: &str, ours: RankScores, expected: &Ranks| {
+        let ours = LinkMetrics::of(&recorded.vectors, recorded.width, &recorded.positives)
+            .expect("there are pairs");
+        let compare = |what: &str, ours: RankingMetrics, expected: &Ranks| {
             assert_near(&format!("{what} MRR"), case, ours.mrr, Some(expected.mrr));
-            for (hits, expected) in ours.hits.into_iter().zip([expected.hits_1, expected.hits_3, expected.hits_10]) {
+            for (hits, expected) in
+                ours.hits.into_iter().zip([expected.hits_1, expected.hits_3, expected.hits_10])
+            {
                 assert_near(&format!("{what} hits"), case, hits, Some(expected));
             }
         };

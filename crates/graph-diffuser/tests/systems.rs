@@ -16,10 +16,10 @@ fn every_system_of_table_1_fits_eight_small_grids() {
         "data.train=8",
         "data.valid=1",
         "data.test=1",
-        "train.batch.graphs=8",
+        "train.batch_size=8",
         "train.epochs=150",
-        "train.evaluate_every=150",
-        "train.statistics_batches=1",
+        "train.eval_every=150",
+        "train.bn_recalibration_batches=1",
         "model.dropout=0",
         "model.attention.dropout=0",
     ];
@@ -34,12 +34,15 @@ fn every_system_of_table_1_fits_eight_small_grids() {
         "grid-diffuser",
     ];
     for name in systems {
-        let settings = small.iter().filter(|setting| name != "grid-gnn" || !setting.contains("attention"));
+        let settings =
+            small.iter().filter(|setting| name != "grid-gnn" || !setting.contains("attention"));
         let settings: Vec<String> = settings.map(|&setting| setting.to_owned()).collect();
         let recipe = Recipe::find(name, &settings).expect("sound");
         let dataset = recipe.dataset().expect("it is drawn");
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut trainer = Trainer::new(&recipe, &dataset, &Device::flex(), directory.path(), |_| {}).expect("fresh");
+        let mut trainer =
+            Trainer::new(&recipe, &dataset, &Device::flex(), directory.path(), |_| {})
+                .expect("fresh");
         trainer.run(&AtomicBool::new(false), |_| {}).expect("trains");
         let loss = trainer.progress().history.last().expect("epochs were trained").train_loss;
         assert!(loss < 0.02, "{name}: {loss}");

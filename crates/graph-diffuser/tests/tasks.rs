@@ -7,19 +7,19 @@ use graph_diffuser::batch::TargetTensor;
 use graph_diffuser::parameters;
 use graph_diffuser::recipe::Recipe;
 use graph_diffuser::task::{Metric, RegressionLoss, TaskConfig};
-use graph_diffuser::train::{Evaluator, Event, Outcome, Trainer};
+use graph_diffuser::train::{Evaluator, TrainEvent, TrainOutcome, Trainer};
 use graph_diffuser::{DType, Device};
 use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
-use graph_diffuser_data::{Dataset, Seeds, Split, TargetSchema};
+use graph_diffuser_data::{Dataset, SeedTree, Split, TargetSchema};
 
 /// A small recipe with this head. Its own dataset is not made: trainers are given another.
 fn recipe(head: &str, set: &[&str]) -> Recipe {
     let small = [
-        "train.batch.graphs=4",
+        "train.batch_size=4",
         "train.epochs=3",
-        "train.statistics_batches=2",
-        "model.width=16",
-        "model.virtual_edges.steps=4",
+        "train.bn_recalibration_batches=2",
+        "model.hidden_dim=16",
+        "model.virtual_edges.num_steps=4",
         "optim.lr=1e-2",
     ];
     let set: Vec<String> = small.iter().chain(set).map(|text| (*text).to_owned()).collect();
@@ -33,7 +33,8 @@ fn molecules(targets: TargetSchema, graphs: usize) -> Dataset {
     SyntheticMolecules { nodes, atoms: 5, bonds: 3, targets, graphs, seed: 2 }.generate()
 }
 
-const GRAPH: &str = "kind = \"graph\"\npooling = \"mean\"\nmlp = { shape = \"plain\", hidden_layers = 1 }";
+const GRAPH: &str =
+    "kind = \"graph\"\npooling = \"mean\"\nmlp = { shape = \"plain\", hidden_layers = 1 }";
 const WORDS: &str = "kind = \"sub_tokens\"\npooling = \"mean\"\npositions = 3";
 const LINK: &str = "kind = \"link\"\nmlp = { shape = \"plain\", hidden_layers = 1 }";
 
@@ -41,29 +42,34 @@ fn trainer<'a>(recipe: &'a Recipe, dataset: &'a Dataset, directory: &Path) -> Tr
     recipe.model.check().expect("sound");
     recipe.model.check_targets(dataset.schema.targets).expect("the head fits");
     recipe.task.check(dataset.schema.targets).expect("the settings fit");
-    Trainer::new(recipe, dataset, &Device::flex(), directory, |_| {}).expect("a fresh or whole directory")
+    Trainer::new(recipe, dataset, &Device::flex(), directory, |_| {})
+        .expect("a fresh or whole directory")
 }
 
 fn bits(trainer: &Trainer<'_>) -> Vec<u32> {
-    let values = parameters::values(trainer.model()).into_iter();
-    values.flat_map(|(_, tensor)| tensor.into_data().iter::<f32>().map(f32::to_bits).collect::<Vec<_>>()).collect()
+    let values = parameters::named_tensors(trainer.model()).into_iter();
+    values
+        .flat_map(|(_, tensor)| {
+            tensor.into_data().iter::<f32>().map(f32::to_bits).collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// Stopped after each of these steps and resumed.
-fn trained(recipe: &Recipe, dataset: &Dataset, stops: &[usize]) -> (Vec<u32>, Outcome) {
+fn trained(recipe: &Recipe, dataset: &Dataset, stops: &[usize]) -> (Vec<u32>, TrainOutcome) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut steps = 0;
     for &until in stops.iter().chain(&[usize::MAX]) {
         let stop = AtomicBool::new(false);
         let mut trainer = trainer(recipe, dataset, directory.path());
-        let count = |event: Event<'_>| {
-            if matches!(event, Event::Step { .. }) {
+        let count = |event: TrainEvent<'_>| {
+            if matches!(event, TrainEvent::Step { .. }) {
                 steps += 1;
                 stop.store(steps == until, Ordering::Relaxed);
             }
         };
         let outcome = trainer.run(&stop, count).expect("trains");
-        if matches!(outcome, Outcome::Finished { .. }) {
+        if matches!(outcome, TrainOutcome::Finished { .. }) {
             return (bits(&trainer), outcome);
         }
     }
@@ -73,12 +79,13 @@ fn trained(recipe: &Recipe, dataset: &Dataset, stops: &[usize]) -> (Vec<u32>, Ou
 #[test]
 fn a_small_model_learns_every_task_by_heart() {
     let cases = [
-        (GRAPH, TargetSchema::GraphClasses(3), Metric::Accuracy, 0.99),
+        (GRAPH, TargetSchema::Multiclass(3), Metric::Accuracy, 0.99),
         (WORDS, TargetSchema::SubTokens(8), Metric::F1, 0.8),
-        (LINK, TargetSchema::Links, Metric::FilteredNoSelfMrr, 0.8),
+        (LINK, TargetSchema::LinkPrediction, Metric::FilteredNoSelfMrr, 0.8),
     ];
     for (head, targets, metric, reached) in cases {
-        let recipe = recipe(head, &["train.epochs=120", "train.evaluate_every=120", "train.batch.graphs=8"]);
+        let recipe =
+            recipe(head, &["train.epochs=120", "train.eval_every=120", "train.batch_size=8"]);
         let dataset = molecules(targets, 8);
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut trainer = trainer(&recipe, &dataset, directory.path());
@@ -97,34 +104,45 @@ fn a_small_model_learns_every_task_by_heart() {
 
 #[test]
 fn runs_of_every_task_stopped_at_any_step_resume_to_the_same_bits() {
-    for (head, targets) in
-        [(LINK, TargetSchema::Links), (WORDS, TargetSchema::SubTokens(8)), (GRAPH, TargetSchema::GraphClasses(3))]
-    {
+    for (head, targets) in [
+        (LINK, TargetSchema::LinkPrediction),
+        (WORDS, TargetSchema::SubTokens(8)),
+        (GRAPH, TargetSchema::Multiclass(3)),
+    ] {
         let (recipe, dataset) = (recipe(head, &[]), molecules(targets, 12));
         let whole = trained(&recipe, &dataset, &[]);
         for stops in [&[1][..], &[2, 3, 7]] {
-            assert!(trained(&recipe, &dataset, stops) == whole, "{targets:?}, stopped after {stops:?}");
+            assert!(
+                trained(&recipe, &dataset, stops) == whole,
+                "{targets:?}, stopped after {stops:?}"
+            );
         }
     }
 }
 
 #[test]
 fn bits_of_a_link_task_do_not_depend_on_the_number_of_threads() {
-    let (recipe, dataset) = (recipe(LINK, &["train.epochs=2"]), molecules(TargetSchema::Links, 8));
-    let with = |threads| graph_diffuser_kernels::Threads::new(threads).install(|| trained(&recipe, &dataset, &[]));
+    let (recipe, dataset) =
+        (recipe(LINK, &["train.epochs=2"]), molecules(TargetSchema::LinkPrediction, 8));
+    let with = |threads| {
+        graph_diffuser_kernels::Threads::new(threads).install(|| trained(&recipe, &dataset, &[]))
+    };
     let one = with(1);
     assert!([2, 5].into_iter().all(|threads| with(threads) == one));
 }
 
 #[test]
 fn negatives_are_drawn_anew_each_epoch_and_stay_in_evaluation() {
-    let dataset = molecules(TargetSchema::Links, 8);
+    let dataset = molecules(TargetSchema::LinkPrediction, 8);
     let batcher = recipe(LINK, &[]).model.batcher(&Device::flex(), DType::F32);
-    let drawn = |batcher: &graph_diffuser::batch::Batcher| match batcher.pack(&dataset, &dataset.splits.train).targets {
+    let drawn = |batcher: &graph_diffuser::batch::Batcher| match batcher
+        .collate(&dataset, &dataset.splits.train)
+        .targets
+    {
         TargetTensor::Links { second, .. } => second.into_data().iter::<i64>().collect::<Vec<_>>(),
         other => panic!("{other:?} are no pairs"),
     };
-    let epoch = |seed, epoch| drawn(&batcher.for_epoch(Seeds::new(seed), epoch));
+    let epoch = |seed, epoch| drawn(&batcher.for_epoch(SeedTree::new(seed), epoch));
     assert_eq!(epoch(0, 3), epoch(0, 3));
     assert_ne!(epoch(0, 3), epoch(0, 4));
     assert_ne!(epoch(0, 3), epoch(1, 3));
@@ -133,12 +151,18 @@ fn negatives_are_drawn_anew_each_epoch_and_stay_in_evaluation() {
 
 #[test]
 fn the_chosen_loss_and_metric_are_what_training_uses() {
-    let dataset = molecules(TargetSchema::GraphValues(2), 8);
+    let dataset = molecules(TargetSchema::Regression(2), 8);
     let mut recipe = recipe(GRAPH, &["train.epochs=1"]);
     let (_, usual) = trained(&recipe, &dataset, &[]);
-    recipe.task = TaskConfig { loss: Some(RegressionLoss::Mse), metric: Some(Metric::Rmse), ..TaskConfig::default() };
+    recipe.task = TaskConfig {
+        loss: Some(RegressionLoss::Mse),
+        metric: Some(Metric::Rmse),
+        ..TaskConfig::default()
+    };
     let (_, chosen) = trained(&recipe, &dataset, &[]);
-    let (Outcome::Finished { test: usual, .. }, Outcome::Finished { test: chosen, .. }) = (usual, chosen) else {
+    let (TrainOutcome::Finished { test: usual, .. }, TrainOutcome::Finished { test: chosen, .. }) =
+        (usual, chosen)
+    else {
         panic!("both finish")
     };
     assert_eq!(usual.metric, usual.metrics[&Metric::Mae]);

@@ -51,7 +51,7 @@ enum CaseName {
 }
 
 #[derive(Debug, Serialize)]
-struct Measured {
+struct MeanSd {
     case: &'static str,
     threads: usize,
     pairs: usize,
@@ -77,7 +77,9 @@ pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> ExitCode {
     let steps = args.steps.max(1);
     let mut bench = match args.nodes {
         Some(nodes) => Bench::of_one_graph(case, nodes as usize),
-        None => Bench::new(case, args.graphs.map_or_else(|| case.graphs(), |graphs| graphs as usize)),
+        None => {
+            Bench::new(case, args.graphs.map_or_else(|| case.graphs(), |graphs| graphs as usize))
+        }
     };
     let rounds = bench.batches();
     let train = (!args.forward).then(|| median(rounds, steps, |step| bench.train_step(step)));
@@ -85,7 +87,7 @@ pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> ExitCode {
     let forward = median(rounds, steps, |step| bench.forward(step));
     let milliseconds = |time: Duration| (time.as_secs_f64() * 1e5).round() / 100.0;
     let profile = args.profile.then(|| bench.profile(steps));
-    let measured = Measured {
+    let measured = MeanSd {
         case: name,
         threads,
         pairs: bench.pairs(),
@@ -93,17 +95,23 @@ pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> ExitCode {
         train_ms: train.map(milliseconds),
         forward_ms: milliseconds(forward),
         peak_rss_mb: peak_rss_mb.or_else(self::peak_rss_mb),
-        estimated_mb: bench.estimated_bytes().filter(|_| train.is_some()).map(|bytes| bytes / (1 << 20)),
-        graphs_per_s: train.map(|time| (bench.graphs() as f64 / time.as_secs_f64() * 10.0).round() / 10.0),
-        profile_ms: profile
-            .map(|timings| timings.0.into_iter().map(|(part, time)| (part, milliseconds(time))).collect()),
+        estimated_mb: bench
+            .estimated_bytes()
+            .filter(|_| train.is_some())
+            .map(|bytes| bytes / (1 << 20)),
+        graphs_per_s: train
+            .map(|time| (bench.graphs() as f64 / time.as_secs_f64() * 10.0).round() / 10.0),
+        profile_ms: profile.map(|timings| {
+            timings.0.into_iter().map(|(part, time)| (part, milliseconds(time))).collect()
+        }),
     };
     printer.data(&measured, || to_text(&measured));
     ExitCode::SUCCESS
 }
 
-fn to_text(measured: &Measured) -> String {
-    let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.1}"));
+fn to_text(measured: &MeanSd) -> String {
+    let number =
+        |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.1}"));
     let mut text = format!(
         "{}: {} threads, {} pairs a batch, {} parameters\n  train step {} ms ({} graphs/s), forward {:.1} ms, peak memory {} MB\n",
         measured.case,

@@ -6,10 +6,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use graph_diffuser::Device;
-use graph_diffuser::explain::check::{CheckConfig, CheckReport, Measured, Shares};
-use graph_diffuser::explain::picture::{self, View};
+use graph_diffuser::explain::faithfulness::{
+    FaithfulnessConfig, FaithfulnessReport, MeanSd, Shares,
+};
+use graph_diffuser::explain::figure::{self, View};
 use graph_diffuser::explain::{AttentionTrace, Explainer};
-use graph_diffuser::predict::{NewFile, PredictError};
+use graph_diffuser::predict::{AtomicFile, PredictError};
 use graph_diffuser::run::Run;
 use graph_diffuser_data::{Graph, Split};
 use serde::Serialize;
@@ -109,7 +111,8 @@ pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> anyhow::Resul
     use_threads(args.threads);
     let split = Split::from(args.split);
     let run = args.run.open()?;
-    let dataset = if args.smiles.is_some() { run.empty_dataset()? } else { read_dataset(run.recipe())? };
+    let dataset =
+        if args.smiles.is_some() { run.empty_dataset()? } else { read_dataset(run.recipe())? };
     let explainer = Explainer::open(&run, &dataset, &Device::flex())?;
     let (number, graph) = if let Some(smiles) = &args.smiles {
         (None, explainer.molecule(smiles)?)
@@ -120,10 +123,16 @@ pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> anyhow::Resul
     let name = number.map_or("the molecule".to_owned(), |number| format!("graph {number}"));
     explainer.check(&graph, &name, args.node, args.layer, args.head)?;
     if args.check {
-        let config =
-            CheckConfig { split, graphs: args.graphs as usize, seed: args.seed, layer: args.layer, head: args.head };
+        let config = FaithfulnessConfig {
+            split,
+            graphs: args.graphs as usize,
+            seed: args.seed,
+            layer: args.layer,
+            head: args.head,
+        };
         let mut progress = FileProgress::counting("checking");
-        let report = explainer.check_attention(&config, &mut |done, total| progress.show(done, total, ""));
+        let report = explainer
+            .measure_faithfulness(&config, &mut |done, total| progress.show(done, total, ""));
         progress.finish();
         printer.data(&report, || table(&report));
     }
@@ -142,22 +151,22 @@ fn write(
     printer: &mut Printer,
 ) -> anyhow::Result<()> {
     let is_picture = matches!(out.format, Format::Svg | Format::Png);
-    let node = args.node.or_else(|| is_picture.then(|| explainer.telling_node(graph)));
-    let rows = node.map_or_else(|| explainer.usual_rows(graph), |node| vec![node]);
+    let node = args.node.or_else(|| is_picture.then(|| explainer.most_focused_node(graph)));
+    let rows = node.map_or_else(|| explainer.default_rows(graph), |node| vec![node]);
     let trace: AttentionTrace = explainer.trace(graph, number, &rows);
     let layer = args.layer.unwrap_or(trace.layers.len() - 1);
     let shown = node.unwrap_or(trace.rows[0]);
     let view = View { node: shown, layer, head: args.head };
     let content = match out.format {
-        Format::Svg => picture::draw(&trace, view).to_svg().into_bytes(),
-        Format::Png => picture::draw(&trace, view).to_png(),
+        Format::Svg => figure::draw(&trace, view).to_svg().into_bytes(),
+        Format::Png => figure::draw(&trace, view).to_png(),
         Format::Json => trace.to_json().into_bytes(),
         Format::Npz => trace.to_npz(),
     };
-    let new = NewFile::create(&out.path, true)?;
+    let new = AtomicFile::create(&out.path, true)?;
     new.file().write_all(&content).map_err(PredictError::Output)?;
     new.keep()?;
-    let outcome = picture::headline(&trace, shown);
+    let outcome = figure::headline(&trace, shown);
     let written = Written {
         run: run.directory(),
         graph: number,
@@ -170,15 +179,16 @@ fn write(
     };
     printer.data(&written, || {
         let rows = trace.rows.len();
-        let what = if is_picture { String::new() } else { format!(", attention of {rows} of its rows") };
+        let what =
+            if is_picture { String::new() } else { format!(", attention of {rows} of its rows") };
         format!("{}{what}: {outcome}\nwrote {}", trace.graph.name(), out.path.display())
     });
     Ok(())
 }
 
 /// The check as people read it.
-fn table(report: &CheckReport) -> String {
-    let measured = |value: Measured| format!("{:.4} ± {:.4}", value.mean, value.sd);
+fn table(report: &FaithfulnessReport) -> String {
+    let measured = |value: MeanSd| format!("{:.4} ± {:.4}", value.mean, value.sd);
     let mut text = format!("{} graphs; mean ± sample deviation over graphs\n", report.graphs);
     match &report.deletion {
         Some(deletion) => text.push_str(&format!(
@@ -194,13 +204,16 @@ fn table(report: &CheckReport) -> String {
         None => text.push_str("\nNothing can be removed: nodes have no features.\n"),
     }
     if let Some(grid) = &report.grid {
-        text.push_str(&format!("\nShares on what labels count, of {} nodes that count others:\n\n", grid.nodes));
+        text.push_str(&format!(
+            "\nShares on what labels count, of {} nodes that count others:\n\n",
+            grid.nodes
+        ));
         text.push_str(&format!(
             "{:<14} {:>24} {:>20} {:>22}\n",
             "", "position: row, column", "content: colour", "attention: counted"
         ));
         let mut line = |name: String, shares: &Shares| {
-            let cell = |value: Option<Measured>| value.map_or("-".to_owned(), measured);
+            let cell = |value: Option<MeanSd>| value.map_or("-".to_owned(), measured);
             text.push_str(&format!(
                 "{name:<14} {:>24} {:>20} {:>22}\n",
                 cell(shares.position_on_row_and_column),

@@ -10,11 +10,11 @@ use std::time::Duration;
 use clap::Args;
 use graph_diffuser::Device;
 use graph_diffuser::explain::Explainer;
-use graph_diffuser::predict::{NewFile, PredictError};
+use graph_diffuser::predict::{AtomicFile, PredictError};
 use graph_diffuser::recipe::{DataError, RecipeError};
 use graph_diffuser::run::Run;
 use graph_diffuser_data::Split;
-use graph_diffuser_data::input::InputKind;
+use graph_diffuser_data::inference_input::Featurizer;
 use serde::Serialize;
 
 use crate::args::{Part, RunArgs, use_threads};
@@ -82,13 +82,18 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> anyhow::Resul
         Err(RecipeError::Unread(missing @ DataError::Missing { .. }))
             if args.export.is_none() && reads_molecules(&run) =>
         {
-            printer.note(&format!("{missing}: there is no graph to choose, but any SMILES can be typed"));
+            printer.note(&format!(
+                "{missing}: there is no graph to choose, but any SMILES can be typed"
+            ));
             run.empty_dataset()?
         }
         read => read?,
     };
     let explainer = Explainer::open(&run, &dataset, &Device::flex())?;
-    let name = run.directory().file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let name = run
+        .directory()
+        .file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     match &args.export {
         Some(file) => {
             let most = args.graphs.map_or(export::USUAL_GRAPHS, |graphs| graphs as usize);
@@ -99,7 +104,7 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> anyhow::Resul
 }
 
 fn reads_molecules(run: &Run) -> bool {
-    run.recipe().data.input_kind() != InputKind::Graphs
+    run.recipe().data.featurizer() != Featurizer::Graphs
 }
 
 fn write(
@@ -115,10 +120,12 @@ fn write(
     }
     if file.exists() && !args.force {
         let what = format!("`{}` already exists", file.display());
-        return Err(Misuse { what, hint: "choose another name, or replace it with `--force`" }.into());
+        return Err(
+            Misuse { what, hint: "choose another name, or replace it with `--force`" }.into()
+        );
     }
     let stop = stop_flag();
-    let new = NewFile::create(file, args.force)?;
+    let new = AtomicFile::create(file, args.force)?;
     let Some(page) = export::export(&mut explorer, args.graphs.is_none(), &stop)? else {
         printer.note("stopped: nothing was written");
         return Ok(ExitCode::from(130));
@@ -126,27 +133,40 @@ fn write(
     new.file().write_all(page.html.as_bytes()).map_err(PredictError::Output)?;
     new.keep()?;
     let (graphs, bytes) = (page.graphs, page.html.len());
-    printer.data(&Exported { run: run.directory(), split: args.split.into(), graphs, file, bytes }, || {
-        format!("wrote {}: {graphs} graphs, {:.1} MB", file.display(), bytes as f64 / 1e6)
-    });
+    printer.data(
+        &Exported { run: run.directory(), split: args.split.into(), graphs, file, bytes },
+        || format!("wrote {}: {graphs} graphs, {:.1} MB", file.display(), bytes as f64 / 1e6),
+    );
     Ok(ExitCode::SUCCESS)
 }
 
 /// Answers until Ctrl-C; between questions, graphs are scored for the list.
-fn serve(args: &ExploreArgs, run: &Run, mut explorer: Explorer<'_>, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+fn serve(
+    args: &ExploreArgs,
+    run: &Run,
+    mut explorer: Explorer<'_>,
+    printer: &mut Printer,
+) -> anyhow::Result<ExitCode> {
     let stop = stop_flag();
     let listener = server::listen(args.port)?;
     let address = format!("http://{}/", listener.local_addr()?);
     let questions = server::start(listener)?;
     let graphs = explorer.numbers().len();
-    let serving = Serving { run: run.directory(), split: args.split.into(), graphs, address: address.clone() };
-    printer.data(&serving, || format!("{address}\n{graphs} graphs of {}; Ctrl-C ends it", run.directory().display()));
+    let serving = Serving {
+        run: run.directory(),
+        split: args.split.into(),
+        graphs,
+        address: address.clone(),
+    };
+    printer.data(&serving, || {
+        format!("{address}\n{graphs} graphs of {}; Ctrl-C ends it", run.directory().display())
+    });
     let mut to_score = true;
     while !stop.load(Ordering::SeqCst) {
         let patience = Duration::from_millis(if to_score { 0 } else { 100 });
         match questions.recv_timeout(patience) {
             // A page that is gone needs no answer.
-            Ok(asked) => drop(asked.answer.send(explorer.answer(&asked.question))),
+            Ok(traced) => drop(traced.answer.send(explorer.answer(&traced.question))),
             Err(RecvTimeoutError::Timeout) if to_score => to_score = explorer.score_some(),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => anyhow::bail!("the server broke down"),

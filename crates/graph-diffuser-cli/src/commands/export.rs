@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use graph_diffuser::predict::{NewFile, VectorFormat, VectorRows, export_rows};
+use graph_diffuser::predict::{AtomicFile, EmbeddingFormat, EmbeddingLevel, embed_rows};
 
 use crate::printer::{Misuse, Printer};
 
@@ -28,21 +28,21 @@ pub(crate) struct ExportArgs {
 pub(crate) fn export(args: ExportArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
     let ExportArgs { rows, nodes } = args;
     let format = match rows.output.extension().and_then(|extension| extension.to_str()) {
-        Some("npy") => VectorFormat::Npy,
-        Some("csv") => VectorFormat::Csv,
+        Some("npy") => EmbeddingFormat::Npy,
+        Some("csv") => EmbeddingFormat::Csv,
         _ => {
             let what = format!("`{}` is neither an .npy nor a .csv file", rows.output.display());
             return Err(Misuse { what, hint: "name it vectors.npy or vectors.csv" }.into());
         }
     };
-    if nodes && rows.on_invalid == Invalid::Blank {
+    if nodes && rows.on_invalid == Invalid::Keep {
         let what = "a row that is no graph has no nodes to leave blank".to_owned();
         return Err(Misuse { what, hint: "use `--on-invalid skip` with `--nodes`" }.into());
     }
-    let of = if nodes { VectorRows::Nodes } else { VectorRows::Graphs };
-    let new = NewFile::create(&rows.output, rows.force)?;
+    let of = if nodes { EmbeddingLevel::Nodes } else { EmbeddingLevel::Graphs };
+    let new = AtomicFile::create(&rows.output, rows.force)?;
     rows.through(printer, |predictor, reading, tell| {
-        let (counts, vectors) = export_rows(predictor, reading, &new, format, of, tell)?;
+        let (counts, vectors) = embed_rows(predictor, reading, &new, format, of, tell)?;
         new.keep()?;
         Ok((counts, format!(", {vectors} vectors of {}", predictor.width())))
     })

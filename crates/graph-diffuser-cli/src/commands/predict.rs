@@ -7,8 +7,11 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use graph_diffuser::Device;
-use graph_diffuser::predict::{Counts, NewFile, OnInvalid, PredictError, Predictor, Reading, Told, predict_rows};
-use graph_diffuser_data::input::Input;
+use graph_diffuser::predict::{
+    AtomicFile, OnInvalidRow, PredictError, PredictEvent, PredictJob, Predictor, RowCounts,
+    predict_rows,
+};
+use graph_diffuser_data::inference_input::InferenceInput;
 use serde::Serialize;
 
 use crate::args::{RunArgs, use_threads};
@@ -61,7 +64,7 @@ pub(super) struct RowArgs {
 pub(super) enum Invalid {
     Fail,
     Skip,
-    Blank,
+    Keep,
 }
 
 #[derive(Debug, Serialize)]
@@ -70,7 +73,7 @@ struct Predicted {
     input: PathBuf,
     output: PathBuf,
     #[serde(flatten)]
-    counts: Counts,
+    counts: RowCounts,
     seconds: f64,
     graphs_per_second: f64,
 }
@@ -82,7 +85,11 @@ pub(crate) fn predict(args: PredictArgs, printer: &mut Printer) -> anyhow::Resul
         return Err(Misuse { what, hint: "name a file for the predictions" }.into());
     }
     args.rows.check_output()?;
-    let new = if to_stdout { None } else { Some(NewFile::create(&args.rows.output, args.rows.force)?) };
+    let new = if to_stdout {
+        None
+    } else {
+        Some(AtomicFile::create(&args.rows.output, args.rows.force)?)
+    };
     let stdout = printer.stream();
     args.rows.through(printer, |predictor, reading, tell| {
         let out: Box<dyn Write> = match &new {
@@ -105,7 +112,10 @@ impl RowArgs {
     pub(super) fn check_output(&self) -> Result<(), Misuse> {
         if self.output.extension().is_some_and(|extension| extension == "gz") {
             let what = format!("`{}` would not be compressed", self.output.display());
-            return Err(Misuse { what, hint: "leave `.gz` away, or write to `-` and pipe it through gzip" });
+            return Err(Misuse {
+                what,
+                hint: "leave `.gz` away, or write to `-` and pipe it through gzip",
+            });
         }
         Ok(())
     }
@@ -114,32 +124,43 @@ impl RowArgs {
     pub(super) fn through(
         self,
         printer: &mut Printer,
-        work: impl FnOnce(&Predictor, Reading<'_>, &mut dyn FnMut(Told<'_>)) -> Result<(Counts, String), PredictError>,
+        work: impl FnOnce(
+            &Predictor,
+            PredictJob<'_>,
+            &mut dyn FnMut(PredictEvent<'_>),
+        ) -> Result<(RowCounts, String), PredictError>,
     ) -> anyhow::Result<ExitCode> {
         let threads = use_threads(self.threads);
         let stop = stop_flag();
         let run = self.run.open()?;
         let predictor = Predictor::open(&run, &Device::flex())?;
         let smiles = self.smiles.as_deref().or(predictor.smiles_column());
-        let input = Input::open(&self.input, predictor.input(), predictor.schema(), smiles);
+        let input =
+            InferenceInput::open(&self.input, predictor.input(), predictor.schema(), smiles);
         let on_invalid = match self.on_invalid {
-            Invalid::Fail => OnInvalid::Fail,
-            Invalid::Skip => OnInvalid::Skip,
-            Invalid::Blank => OnInvalid::Blank,
+            Invalid::Fail => OnInvalidRow::Fail,
+            Invalid::Skip => OnInvalidRow::Skip,
+            Invalid::Keep => OnInvalidRow::Keep,
         };
-        let reading = Reading { input: input.map_err(PredictError::Input)?, on_invalid, threads, stop: &stop };
+        let reading = PredictJob {
+            input: input.map_err(PredictError::Input)?,
+            on_invalid,
+            threads,
+            stop: &stop,
+        };
         let start = Instant::now();
-        let speed = |counts: &Counts| counts.predicted as f64 / start.elapsed().as_secs_f64().max(1e-9);
+        let speed =
+            |counts: &RowCounts| counts.predicted as f64 / start.elapsed().as_secs_f64().max(1e-9);
         let mut progress = FileProgress::new("predicting");
         let mut named = 0;
         let done = work(&predictor, reading, &mut |told| match told {
-            Told::Invalid(problem) => {
+            PredictEvent::Invalid(problem) => {
                 named += 1;
                 if named <= NAMED {
                     progress.line(&format!("warning: {problem}"));
                 }
             }
-            Told::Progress { counts, read_bytes, bytes } => {
+            PredictEvent::Progress { counts, read_bytes, bytes } => {
                 let message = format!("{} rows  {:.0} graphs/s", counts.rows, speed(&counts));
                 progress.show(read_bytes, bytes, &message);
             }
@@ -160,20 +181,23 @@ impl RowArgs {
         let seconds = start.elapsed().as_secs_f64();
         let output = self.output.display().to_string();
         let text = || {
-            let Counts { rows, predicted, invalid } = counts;
+            let RowCounts { rows, predicted, invalid } = counts;
             let invalid = match (invalid, on_invalid) {
                 (0, _) => String::new(),
-                (count, OnInvalid::Blank) => format!(", {count} left blank"),
+                (count, OnInvalidRow::Keep) => format!(", {count} left blank"),
                 (count, _) => format!(", {count} left out"),
             };
-            format!("{output}: {predicted} of {rows} rows{invalid}{more}, {graphs_per_second:.0} graphs/s")
+            format!(
+                "{output}: {predicted} of {rows} rows{invalid}{more}, {graphs_per_second:.0} graphs/s"
+            )
         };
         if output == "-" {
             printer.note(&text());
         } else {
             let Self { input, output, .. } = self;
             let run = run.directory().to_owned();
-            printer.data(&Predicted { run, input, output, counts, seconds, graphs_per_second }, text);
+            printer
+                .data(&Predicted { run, input, output, counts, seconds, graphs_per_second }, text);
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -13,7 +13,7 @@ use crate::printer::Printer;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     graph-diffuser recipe list\n  \
-    graph-diffuser recipe show grid-quick --set model.width=64\n  \
+    graph-diffuser recipe show grid-quick --set model.hidden_dim=64\n  \
     graph-diffuser recipe check my.toml")]
 pub(crate) struct RecipeArgs {
     #[command(subcommand)]
@@ -72,16 +72,22 @@ pub(crate) fn recipe(args: RecipeArgs, printer: &mut Printer) -> anyhow::Result<
         }
         RecipeCommand::Show(chosen) => {
             let recipe = Recipe::find(&chosen.recipe, &chosen.set)?;
-            let parts = recipe.data.schema().map(|schema| recipe.parameters_by_part(&schema)).unwrap_or_default();
-            let parameters: Vec<Part> = parts.into_iter().map(|(part, parameters)| Part { part, parameters }).collect();
+            let parts = recipe
+                .data
+                .schema()
+                .map(|schema| recipe.parameters_by_part(&schema))
+                .unwrap_or_default();
+            let parameters: Vec<Part> =
+                parts.into_iter().map(|(part, parameters)| Part { part, parameters }).collect();
             let total = parameters.iter().map(|part| part.parameters).sum();
             let shown = Shown { recipe: &recipe, parameters, total };
             printer.data(&shown, || to_text(&shown));
         }
         RecipeCommand::Check(chosen) => match Recipe::find(&chosen.recipe, &chosen.set) {
-            Ok(recipe) => printer.data(&serde_json::json!({ "recipe": recipe.name, "sound": true }), || {
-                format!("`{}` is sound", recipe.name)
-            }),
+            Ok(recipe) => printer
+                .data(&serde_json::json!({ "recipe": recipe.name, "sound": true }), || {
+                    format!("`{}` is sound", recipe.name)
+                }),
             Err(error) => {
                 printer.error(&error.into());
                 return Ok(ExitCode::FAILURE); // the check was done, and failed

@@ -66,7 +66,7 @@ pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> anyhow::Result<
 
 fn of_sweep(directory: &Path, printer: &Printer) -> anyhow::Result<Report> {
     let report = Report::of_sweep(&Sweep::open(directory)?);
-    for problem in report.sweep.iter().flat_map(|sweep| &sweep.problems) {
+    for problem in report.sweep.iter().flat_map(|sweep| &sweep.failed_runs) {
         let reason = problem.reason.lines().next().unwrap_or_default();
         printer.note(&format!("warning: run `{}` has no score: {reason}", problem.run));
     }
@@ -78,10 +78,12 @@ fn of_runs(directories: &[PathBuf], printer: &Printer) -> anyhow::Result<Report>
     for directory in directories {
         let run = Run::open(directory)?;
         match run.finished()? {
-            Some(_) if finished.iter().any(|known| known.recipe == *run.recipe()) => printer.note(&format!(
-                "warning: `{}` is left out: a run of the same recipe and seed stands before it",
-                directory.display()
-            )),
+            Some(_) if finished.iter().any(|known| known.recipe == *run.recipe()) => {
+                printer.note(&format!(
+                    "warning: `{}` is left out: a run of the same recipe and seed stands before it",
+                    directory.display()
+                ))
+            }
             Some(run) => finished.push(run),
             None => printer.note(&format!(
                 "warning: `{}` is left out: it is not finished after {} epochs",

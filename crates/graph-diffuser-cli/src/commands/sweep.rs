@@ -68,7 +68,12 @@ pub(crate) fn sweep(args: SweepArgs, printer: &mut Printer) -> anyhow::Result<Ex
     let sweep = match (&args.resume, args.seeds.clone()) {
         (Some(directory), _) => Sweep::open(directory)?,
         (None, seeds) => {
-            let plan = Plan::new(&args.recipes, &args.set, &args.over, seeds.expect("clap asks for seeds"))?;
+            let plan = Plan::new(
+                &args.recipes,
+                &args.set,
+                &args.over,
+                seeds.expect("clap asks for seeds"),
+            )?;
             let name = || Path::new("sweeps").join(&plan.recipes[0].recipe.name);
             let directory = args.out.clone().unwrap_or_else(name);
             Sweep::begin(&directory, plan)?
@@ -93,12 +98,16 @@ pub(crate) fn sweep(args: SweepArgs, printer: &mut Printer) -> anyhow::Result<Ex
     printer.note(&format!("report: {}", sweep.directory().join("report.html").display()));
     if left > 0 {
         let runs = counted(left, "run");
-        printer.note(&format!("stopped with {runs} to go; go on with\n  graph-diffuser sweep --resume {directory}"));
+        printer.note(&format!(
+            "stopped with {runs} to go; go on with\n  graph-diffuser sweep --resume {directory}"
+        ));
         return Ok(ExitCode::from(STOPPED));
     }
     if failed > 0 {
         let runs = counted(failed, "run");
-        printer.note(&format!("{runs} failed; try again with\n  graph-diffuser sweep --resume {directory}"));
+        printer.note(&format!(
+            "{runs} failed; try again with\n  graph-diffuser sweep --resume {directory}"
+        ));
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
@@ -197,13 +206,16 @@ impl<'a> Session<'a> {
                 self.printer.note(&format!("warning: {fault}; going on from its checkpoint"));
                 self.waiting.push_back(run);
             }
-            RunState::Missing | RunState::Begun { .. } | RunState::Failed { .. } => self.waiting.push_back(run),
+            RunState::Missing | RunState::Begun { .. } | RunState::Failed { .. } => {
+                self.waiting.push_back(run)
+            }
         }
     }
 
     fn count(&mut self, run: &PlannedRun, finished: &FinishedRun) {
         self.done += 1;
-        self.times.push((self.sweep.configurations()[run.configuration].recipe, finished.result.seconds));
+        self.times
+            .push((self.sweep.configurations()[run.configuration].recipe, finished.result.seconds));
     }
 
     /// Runs all that waits, or until `stop` is set; then waits for what has begun.
@@ -265,13 +277,25 @@ impl<'a> Session<'a> {
         self.sweep.forget_failure(run)?;
         let path = self.sweep.log(run);
         let cannot_write = || format!("cannot write `{}`", path.display());
-        fs::create_dir_all(path.parent().expect("a log is in a directory")).with_context(cannot_write)?;
-        let log = File::options().append(true).create(true).open(&path).with_context(cannot_write)?;
+        fs::create_dir_all(path.parent().expect("a log is in a directory"))
+            .with_context(cannot_write)?;
+        let log =
+            File::options().append(true).create(true).open(&path).with_context(cannot_write)?;
         let log_start = log.metadata().map_or(0, |metadata| metadata.len());
         let mut command = Command::new(program()?);
-        command.args(["train", "--stop-with-input", "--threads", &self.threads.to_string(), "--resume"]);
+        command.args([
+            "train",
+            "--stop-with-input",
+            "--threads",
+            &self.threads.to_string(),
+            "--resume",
+        ]);
         command.arg(&directory).stdin(Stdio::piped());
-        let child = command.stdout(log.try_clone()?).stderr(log).spawn().context("cannot start a process")?;
+        let child = command
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("cannot start a process")?;
         Ok(Process { run: run.clone(), child, start: Instant::now(), log_start })
     }
 
@@ -315,7 +339,8 @@ impl<'a> Session<'a> {
     fn fail(&mut self, run: &PlannedRun, reason: &str) -> anyhow::Result<()> {
         self.failed += 1;
         self.sweep.keep_failure(run, reason)?;
-        let lines = reason.lines().filter(|line| !line.is_empty()).map(|line| format!("\n  {line}"));
+        let lines =
+            reason.lines().filter(|line| !line.is_empty()).map(|line| format!("\n  {line}"));
         self.printer.note(&format!("{}: failed{}", run.name, lines.collect::<String>()));
         if self.printer.is_json() {
             let line = RunLine { failed: Some(reason), ..self.line(run) };
@@ -326,7 +351,8 @@ impl<'a> Session<'a> {
 
     fn tell_finished(&mut self, run: &PlannedRun, finished: &FinishedRun) {
         let result = &finished.result;
-        let (metric, valid, test) = (result.metric.name(), result.best.valid.metric, result.test.metric);
+        let (metric, valid, test) =
+            (result.metric.name(), result.best.valid.metric, result.test.metric);
         self.printer.note(&format!(
             "{}: valid {metric} {valid:.4} at epoch {}, test {test:.4}, {:.0} s",
             run.name, result.best.epoch, result.seconds
@@ -380,8 +406,10 @@ impl<'a> Session<'a> {
     /// From the time that finished runs of the same recipe took, or of any where there are none.
     fn time_left(&self) -> Option<Duration> {
         let mean = |recipe: Option<usize>| {
-            let times = self.times.iter().filter(|(of, _)| recipe.is_none_or(|recipe| recipe == *of));
-            let (count, sum) = times.fold((0, 0.0), |(count, sum), (_, seconds)| (count + 1, sum + seconds));
+            let times =
+                self.times.iter().filter(|(of, _)| recipe.is_none_or(|recipe| recipe == *of));
+            let (count, sum) =
+                times.fold((0, 0.0), |(count, sum), (_, seconds)| (count + 1, sum + seconds));
             (count > 0).then(|| sum / f64::from(count))
         };
         let expected = |run: &PlannedRun| {
@@ -389,10 +417,9 @@ impl<'a> Session<'a> {
             mean(Some(recipe)).or_else(|| mean(None))
         };
         let waiting = self.waiting.iter().map(expected).sum::<Option<f64>>()?;
-        let running = self
-            .processes
-            .iter()
-            .map(|process| Some((expected(&process.run)? - process.start.elapsed().as_secs_f64()).max(0.0)));
+        let running = self.processes.iter().map(|process| {
+            Some((expected(&process.run)? - process.start.elapsed().as_secs_f64()).max(0.0))
+        });
         let seconds = (waiting + running.sum::<Option<f64>>()?) / self.jobs as f64;
         Duration::try_from_secs_f64(seconds).ok().filter(|left| left.as_secs() > 0)
     }
@@ -401,7 +428,11 @@ impl<'a> Session<'a> {
 /// This program, which stays the same one though its file be replaced while a sweep runs.
 fn program() -> anyhow::Result<PathBuf> {
     let itself = Path::new("/proc/self/exe");
-    if itself.exists() { Ok(itself.to_owned()) } else { std::env::current_exe().context("cannot find this program") }
+    if itself.exists() {
+        Ok(itself.to_owned())
+    } else {
+        std::env::current_exe().context("cannot find this program")
+    }
 }
 
 fn counted(count: usize, what: &str) -> String {

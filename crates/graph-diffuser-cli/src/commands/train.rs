@@ -10,7 +10,7 @@ use graph_diffuser::Device;
 use graph_diffuser::recipe::Recipe;
 use graph_diffuser::run::{Environment, Run, RunError, RunLock, quoted};
 use graph_diffuser::sweep::SeedRange;
-use graph_diffuser::train::{Event, Outcome, available_bytes, check_memory};
+use graph_diffuser::train::{TrainEvent, TrainOutcome, available_bytes, check_memory};
 use graph_diffuser_data::Dataset;
 
 use crate::args::use_threads;
@@ -60,7 +60,8 @@ pub(super) fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
 }
 
 pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
-    let environment = Environment::here(use_threads(args.threads), option_env!("GRAPH_DIFFUSER_COMMIT"));
+    let environment =
+        Environment::here(use_threads(args.threads), option_env!("GRAPH_DIFFUSER_COMMIT"));
     let stop = stop_flag();
     if args.stop_with_input {
         stop_with_input(&stop);
@@ -88,7 +89,11 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> anyhow::Result<Ex
     // Before a directory is made: what does not fit leaves nothing behind.
     let dataset = args.dataset(&recipe, &args.directory(&recipe, seeds[0]), printer)?;
     for &seed in &seeds {
-        let run = Run::create(&args.directory(&recipe, seed), Recipe { seed, ..recipe.clone() }, &environment)?;
+        let run = Run::create(
+            &args.directory(&recipe, seed),
+            Recipe { seed, ..recipe.clone() },
+            &environment,
+        )?;
         if !train_one(&run, &run.lock()?, &dataset, &stop, printer)? {
             if seeds.last() != Some(&seed) {
                 printer.note(&format!("seeds from {} on are not begun", seed + 1));
@@ -106,10 +111,18 @@ fn exit_code(finished: bool) -> ExitCode {
 
 impl TrainArgs {
     /// The graphs, if a step on them fits into memory.
-    fn dataset(&self, recipe: &Recipe, directory: &Path, printer: &Printer) -> anyhow::Result<Dataset> {
+    fn dataset(
+        &self,
+        recipe: &Recipe,
+        directory: &Path,
+        printer: &Printer,
+    ) -> anyhow::Result<Dataset> {
         printer.note(&format!("{}: preparing the dataset", directory.display()));
         let dataset = read_dataset(recipe)?;
-        let available = self.memory.map(|megabytes| megabytes.saturating_mul(1_000_000)).or_else(available_bytes);
+        let available = self
+            .memory
+            .map(|megabytes| megabytes.saturating_mul(1_000_000))
+            .or_else(available_bytes);
         check_memory(recipe, &dataset, available).map_err(RunError::from)?;
         Ok(dataset)
     }
@@ -136,7 +149,8 @@ fn train_one(
     let recipe = run.recipe();
     let directory = run.directory().display();
     let metric = recipe.task.init(dataset.schema.targets).metric();
-    let parameters: usize = recipe.parameters_by_part(&dataset.schema).iter().map(|(_, count)| count).sum();
+    let parameters: usize =
+        recipe.parameters_by_part(&dataset.schema).iter().map(|(_, count)| count).sum();
     printer.note(&format!(
         "{directory}: {} graphs to learn from, {parameters} parameters, seed {}",
         dataset.splits.train.len(),
@@ -145,14 +159,14 @@ fn train_one(
     let mut progress = Progress::new(metric, recipe.train.epochs);
     let json = printer.is_json();
     let outcome = run.train(lock, dataset, &Device::flex(), stop, |event| {
-        if let (true, Event::Epoch(record)) = (json, &event) {
+        if let (true, TrainEvent::Epoch(record)) = (json, &event) {
             printer.data(record, String::new);
         }
         progress.show(&event);
     });
     progress.finish();
     match outcome? {
-        Outcome::Finished { best, test, .. } => {
+        TrainOutcome::Finished { best, test, .. } => {
             let result = run.result()?.expect("a finished run has its result");
             printer.data(&result, || {
                 format!(
@@ -166,7 +180,7 @@ fn train_one(
             });
             Ok(true)
         }
-        Outcome::Stopped { epoch, batch } => {
+        TrainOutcome::Stopped { epoch, batch } => {
             printer.note(&format!(
                 "stopped and saved after {epoch} epochs and {batch} batches; go on with\n  \
                  graph-diffuser train --resume {}",

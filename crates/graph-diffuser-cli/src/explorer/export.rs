@@ -46,18 +46,22 @@ pub(crate) fn export(
         traces.push(trace);
     }
     let kept = &explorer.numbers()[..traces.len()];
-    let read = |text: String| serde_json::from_str::<Value>(&text).expect("it was written a moment ago");
+    let read =
+        |text: String| serde_json::from_str::<Value>(&text).expect("it was written a moment ago");
     let mut introduction = read(explorer.answer(&Question::Introduction)?);
-    let mut scores = read(explorer.answer(&Question::Scores(0))?);
+    let mut scores = read(explorer.answer(&Question::EvalMetrics(0))?);
     round(&mut scores);
     if let Some(graphs) = introduction["graphs"].as_array_mut() {
         graphs.truncate(kept.len());
     }
     if let Some(scores) = scores["scores"].as_array_mut() {
-        scores.retain(|score| score["number"].as_u64().is_some_and(|number| kept.contains(&(number as usize))));
+        scores.retain(|score| {
+            score["number"].as_u64().is_some_and(|number| kept.contains(&(number as usize)))
+        });
     }
     scores["all"] = json!(kept.len());
-    let data = format!("{{\"run\":{introduction},\"scores\":{scores},\"traces\":[{}]}}", traces.join(","));
+    let data =
+        format!("{{\"run\":{introduction},\"scores\":{scores},\"traces\":[{}]}}", traces.join(","));
     Ok(Some(Export { html: assemble(&data), graphs: kept.len() }))
 }
 
@@ -65,8 +69,9 @@ fn packed_graph(explorer: &Explorer<'_>, number: usize) -> Result<String, Explai
     let first = TraceQuestion { graph: Some(number), places: true, ..TraceQuestion::default() };
     let drawn = explorer.draw(&first)?;
     let telling = drawn.telling;
-    let rows = explorer.explainer.usual_rows(&explorer.explainer.dataset().graphs.get(number));
-    let drawn = if rows.len() > 1 { explorer.draw(&TraceQuestion { rows, ..first })? } else { drawn };
+    let rows = explorer.explainer.default_rows(&explorer.explainer.dataset().graphs.get(number));
+    let drawn =
+        if rows.len() > 1 { explorer.draw(&TraceQuestion { rows, ..first })? } else { drawn };
     let mut value = serde_json::to_value(drawn).expect("plain data serialises");
     value["telling"] = json!(telling);
     // Nothing in a file can be asked for later.
@@ -99,7 +104,8 @@ fn pack(drawn: &mut Value) {
 ///
 /// A number is right to a four-thousandth of the largest, and a small one to a few thousandths of itself.
 fn pack_row(row: &mut Value) {
-    let weights: Vec<f64> = row.as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+    let weights: Vec<f64> =
+        row.as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
     let most = weights.iter().copied().fold(1e-30, f64::max);
     let digits = weights.iter().flat_map(|weight| {
         let share = (4095.0 * (weight / most).max(0.0).sqrt()).round() as usize;
@@ -112,7 +118,8 @@ fn pack_row(row: &mut Value) {
 fn round(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
-            let short = number.as_f64().and_then(|number| format!("{number:.3e}").parse::<f64>().ok());
+            let short =
+                number.as_f64().and_then(|number| format!("{number:.3e}").parse::<f64>().ok());
             *value = short.map_or(Value::Null, |short| json!(short));
         }
         Value::Array(values) => values.iter_mut().for_each(round),
@@ -154,7 +161,11 @@ fn base_64(bytes: &[u8]) -> String {
         other => other,
     };
     let of_three = |three: &[u8]| {
-        let bits = three.iter().chain([&0, &0]).take(3).fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte));
+        let bits = three
+            .iter()
+            .chain([&0, &0])
+            .take(3)
+            .fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte));
         let letters = [18, 12, 6, 0].map(|shift| digit(bits >> shift));
         let used = three.len() + 1;
         letters.into_iter().take(used).chain(std::iter::repeat_n('=', 4 - used)).collect::<String>()
@@ -168,7 +179,8 @@ mod tests {
 
     #[test]
     fn base_64_is_that_of_everybody() {
-        let written = ["", "f", "fo", "foo", "foob", "\u{fb}\u{f0}"].map(|text| base_64(text.as_bytes()));
+        let written =
+            ["", "f", "fo", "foo", "foob", "\u{fb}\u{f0}"].map(|text| base_64(text.as_bytes()));
         assert_eq!(written, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "w7vDsA=="]);
     }
 

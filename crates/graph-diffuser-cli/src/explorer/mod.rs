@@ -9,8 +9,10 @@ pub(crate) mod server;
 
 use std::collections::VecDeque;
 
-use graph_diffuser::explain::picture::{self, Placed};
-use graph_diffuser::explain::{AttentionTrace, ExplainError, Explainer, GraphScore, Structure, check};
+use graph_diffuser::explain::figure::{self, Placed};
+use graph_diffuser::explain::{
+    AttentionTrace, ExplainError, Explainer, GraphScore, Structure, faithfulness,
+};
 use graph_diffuser_data::{Graph, Split};
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +30,7 @@ pub(crate) enum Question {
     /// What there is to see.
     Introduction,
     /// Scores, from a place in their order on.
-    Scores(usize),
+    EvalMetrics(usize),
     /// What the model looks at in one graph.
     Trace(TraceQuestion),
 }
@@ -42,7 +44,7 @@ pub(crate) struct TraceQuestion {
     /// Or a molecule.
     pub(crate) smiles: Option<String>,
     /// Cells of a grid with their new colours.
-    pub(crate) colours: Vec<(usize, u32)>,
+    pub(crate) colors: Vec<(usize, u32)>,
     /// Nodes whose attention is asked for; the one with most to tell where none is named.
     pub(crate) rows: Vec<usize>,
     /// Whether the page has no places of the nodes yet.
@@ -63,13 +65,13 @@ struct Introduction {
     error: &'static str,
     molecules: bool,
     /// Letter and tint of each colour that a cell can have.
-    colours: Vec<(String, String)>,
+    colors: Vec<(String, String)>,
     ramp: Vec<String>,
 }
 
 /// Scores of some graphs in the order in which they were computed.
 #[derive(Debug, Serialize)]
-struct Scores<'a> {
+struct EvalMetrics<'a> {
     scores: &'a [GraphScore],
     all: usize,
 }
@@ -109,7 +111,12 @@ pub(crate) struct Explorer<'a> {
 
 impl<'a> Explorer<'a> {
     /// Explores the first graphs of a split, `most` at most.
-    pub(crate) fn new(explainer: &'a Explainer<'a>, run: String, split: Split, most: usize) -> Self {
+    pub(crate) fn new(
+        explainer: &'a Explainer<'a>,
+        run: String,
+        split: Split,
+        most: usize,
+    ) -> Self {
         let all = explainer.dataset().split(split);
         let numbers = all[..all.len().min(most).min(LISTED)].to_vec();
         let to_score = explainer.score_batches(&numbers).into();
@@ -132,9 +139,9 @@ impl<'a> Explorer<'a> {
     pub(crate) fn answer(&self, question: &Question) -> Result<String, ExplainError> {
         let json = match question {
             Question::Introduction => serde_json::to_string(&self.introduction()),
-            Question::Scores(from) => {
+            Question::EvalMetrics(from) => {
                 let scores = self.scores.get(*from..).unwrap_or_default();
-                serde_json::to_string(&Scores { scores, all: self.numbers.len() })
+                serde_json::to_string(&EvalMetrics { scores, all: self.numbers.len() })
             }
             Question::Trace(question) => serde_json::to_string(&self.draw(question)?),
         };
@@ -143,23 +150,27 @@ impl<'a> Explorer<'a> {
 
     fn introduction(&self) -> Introduction {
         let dataset = self.explainer.dataset();
-        let letter = |colour: usize| match u8::try_from(colour) {
+        let letter = |color: usize| match u8::try_from(color) {
             Ok(place @ 0..26) => char::from(b'A' + place).to_string(),
-            _ => colour.to_string(),
+            _ => color.to_string(),
         };
-        let colours = self.explainer.colours().filter(|_| !self.explainer.reads_molecules());
+        let colors = self.explainer.colors().filter(|_| !self.explainer.reads_molecules());
         Introduction {
             run: self.run.clone(),
             recipe: self.explainer.recipe().name.clone(),
             split: self.split,
             total: dataset.split(self.split).len(),
-            graphs: self.numbers.iter().map(|&number| (number, dataset.graphs.nodes(number))).collect(),
+            graphs: self
+                .numbers
+                .iter()
+                .map(|&number| (number, dataset.graphs.nodes(number)))
+                .collect(),
             error: self.explainer.error_name(),
             molecules: self.explainer.reads_molecules(),
-            colours: (0..colours.unwrap_or(0).min(64))
-                .map(|colour| (letter(colour), hex(picture::category_fill(colour))))
+            colors: (0..colors.unwrap_or(0).min(64))
+                .map(|color| (letter(color), hex(figure::category_fill(color))))
                 .collect(),
-            ramp: picture::RAMP.into_iter().map(hex).collect(),
+            ramp: figure::RAMP.into_iter().map(hex).collect(),
         }
     }
 
@@ -170,22 +181,37 @@ impl<'a> Explorer<'a> {
         let rows = graph.nodes + usize::from(self.explainer.has_cls());
         if let Some(&row) = question.rows.iter().find(|&&row| row >= rows) {
             let whose = "the graph".to_owned();
-            return Err(ExplainError::OutOfRange { what: "node", number: row, whose, last: rows - 1 });
+            return Err(ExplainError::OutOfRange {
+                what: "node",
+                number: row,
+                whose,
+                last: rows - 1,
+            });
         }
-        let telling = question.rows.is_empty().then(|| self.explainer.telling_node(&graph));
+        let telling = question.rows.is_empty().then(|| self.explainer.most_focused_node(&graph));
         let whole = self.explainer.is_traced_whole(graph.nodes);
         // Rows of a large graph are asked for a few at a time; all of them would fit in no memory.
         let most = if whole { rows } else { 2 };
-        let asked: Vec<usize> = question.rows.iter().copied().take(most).chain(telling).collect();
-        let trace = self.explainer.trace(&graph, number, &asked);
-        let counted = check::counted(&trace, 0)
-            .map(|_| trace.rows.iter().map(|&row| check::counted(&trace, row).unwrap_or_default()).collect());
+        let traced: Vec<usize> = question.rows.iter().copied().take(most).chain(telling).collect();
+        let trace = self.explainer.trace(&graph, number, &traced);
+        let counted = faithfulness::counted(&trace, 0).map(|_| {
+            trace
+                .rows
+                .iter()
+                .map(|&row| faithfulness::counted(&trace, row).unwrap_or_default())
+                .collect()
+        });
         let drawing = question.places.then(|| {
             let is_molecule = matches!(trace.graph.structure, Structure::Molecule { .. });
-            let Placed { nodes, places } = Placed::of(&trace, if is_molecule { DRAWN_ATOMS } else { DRAWN });
-            let fills = picture::fills(&trace).into_iter().map(|fill| fill.map(hex)).collect();
+            let Placed { nodes, places } =
+                Placed::of(&trace, if is_molecule { DRAWN_ATOMS } else { DRAWN });
+            let fills = figure::fills(&trace).into_iter().map(|fill| fill.map(hex)).collect();
             let round = |number: f64| (number * 1000.0).round() / 1000.0;
-            Drawing { nodes, places: places.into_iter().map(|place| place.map(round)).collect(), fills }
+            Drawing {
+                nodes,
+                places: places.into_iter().map(|place| place.map(round)).collect(),
+                fills,
+            }
         });
         Ok(Drawn { telling, whole, known: question.smiles.is_none(), counted, drawing, trace })
     }
@@ -205,10 +231,10 @@ impl<'a> Explorer<'a> {
                 last: graphs.len().saturating_sub(1),
             });
         }
-        if question.colours.is_empty() {
+        if question.colors.is_empty() {
             return Ok(graphs.get(number).into_owned());
         }
-        self.explainer.recoloured(number, &question.colours)
+        self.explainer.recolored(number, &question.colors)
     }
 }
 

@@ -73,7 +73,11 @@ impl IntoResponse for Refusal {
 
 impl From<ExplainError> for Refusal {
     fn from(error: ExplainError) -> Self {
-        Self { status: StatusCode::UNPROCESSABLE_ENTITY, hint: error.hint(), error: error.to_string() }
+        Self {
+            status: StatusCode::UNPROCESSABLE_ENTITY,
+            hint: error.hint(),
+            error: error.to_string(),
+        }
     }
 }
 
@@ -82,14 +86,14 @@ impl From<ExplainError> for Refusal {
 struct Desk {
     /// `Host` of a request that is meant for this server.
     hosts: [String; 3],
-    asked: mpsc::Sender<Asked>,
+    traced: mpsc::Sender<Asked>,
 }
 
 impl Desk {
     async fn ask(&self, question: Question) -> Result<Response, Refusal> {
         let gone = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the program is ending");
         let (answer, answered) = oneshot::channel();
-        self.asked.send(Asked { question, answer }).map_err(|_| gone())?;
+        self.traced.send(Asked { question, answer }).map_err(|_| gone())?;
         let json = answered.await.map_err(|_| gone())??;
         Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
     }
@@ -102,7 +106,10 @@ pub(crate) fn listen(port: Option<u16>) -> anyhow::Result<TcpListener> {
         Some(port) => bind(port).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => {
                 let what = format!("port {port} is taken");
-                anyhow::Error::new(Misuse { what, hint: "give another, or none: one that is free is found" })
+                anyhow::Error::new(Misuse {
+                    what,
+                    hint: "give another, or none: one that is free is found",
+                })
             }
             _ => anyhow::Error::new(error).context(format!("cannot listen on port {port}")),
         })?,
@@ -114,9 +121,10 @@ pub(crate) fn listen(port: Option<u16>) -> anyhow::Result<TcpListener> {
 
 /// Serves in a thread of its own until the program ends; questions come out of the channel.
 pub(crate) fn start(listener: TcpListener) -> anyhow::Result<mpsc::Receiver<Asked>> {
-    let (asked, questions) = mpsc::channel();
-    let router = router(listener.local_addr()?.port(), asked);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let (traced, questions) = mpsc::channel();
+    let router = router(listener.local_addr()?.port(), traced);
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     std::thread::Builder::new().name("server".into()).spawn(move || {
         runtime.block_on(async {
             // Ends with the program, or where the listener breaks; the channel closes then.
@@ -128,15 +136,19 @@ pub(crate) fn start(listener: TcpListener) -> anyhow::Result<mpsc::Receiver<Aske
     Ok(questions)
 }
 
-fn router(port: u16, asked: mpsc::Sender<Asked>) -> Router {
+fn router(port: u16, traced: mpsc::Sender<Asked>) -> Router {
     let hosts = ["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:{port}"));
-    let desk = Desk { hosts, asked };
-    let text =
-        |kind: &'static str, text: &'static str| get(move || async move { ([(header::CONTENT_TYPE, kind)], text) });
+    let desk = Desk { hosts, traced };
+    let text = |kind: &'static str, text: &'static str| {
+        get(move || async move { ([(header::CONTENT_TYPE, kind)], text) })
+    };
     let mut router = Router::new()
         .route("/", text("text/html; charset=utf-8", page::HTML))
         .route("/style.css", text("text/css; charset=utf-8", page::STYLE))
-        .route("/api/run", get(|State(desk): State<Desk>| async move { desk.ask(Question::Introduction).await }))
+        .route(
+            "/api/run",
+            get(|State(desk): State<Desk>| async move { desk.ask(Question::Introduction).await }),
+        )
         .route("/api/scores/{from}", get(scores))
         .route("/api/trace", post(trace));
     for (path, script) in page::SCRIPTS {
@@ -150,8 +162,9 @@ fn router(port: u16, asked: mpsc::Sender<Asked>) -> Router {
 }
 
 async fn scores(State(desk): State<Desk>, Path(from): Path<String>) -> Result<Response, Refusal> {
-    let from = from.parse().map_err(|_| Refusal::new(StatusCode::BAD_REQUEST, "the place is a number"))?;
-    desk.ask(Question::Scores(from)).await
+    let from =
+        from.parse().map_err(|_| Refusal::new(StatusCode::BAD_REQUEST, "the place is a number"))?;
+    desk.ask(Question::EvalMetrics(from)).await
 }
 
 async fn trace(
@@ -161,12 +174,17 @@ async fn trace(
 ) -> Result<Response, Refusal> {
     // A form of a foreign page cannot have this type.
     if headers.get(header::CONTENT_TYPE).is_none_or(|kind| kind != "application/json") {
-        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a question is `application/json`"));
+        return Err(Refusal::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "a question is `application/json`",
+        ));
     }
-    let body = body
-        .map_err(|rejection| Refusal::new(rejection.status(), format!("a question has {BODY_LIMIT} bytes at most")))?;
-    let question = serde_json::from_slice(&body)
-        .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, format!("the question is not understood: {error}")))?;
+    let body = body.map_err(|rejection| {
+        Refusal::new(rejection.status(), format!("a question has {BODY_LIMIT} bytes at most"))
+    })?;
+    let question = serde_json::from_slice(&body).map_err(|error| {
+        Refusal::new(StatusCode::BAD_REQUEST, format!("the question is not understood: {error}"))
+    })?;
     desk.ask(Question::Trace(question)).await
 }
 
@@ -188,13 +206,17 @@ fn refuse(desk: &Desk, headers: &HeaderMap, method: &Method) -> Option<Refusal> 
     let Some(host) = host.filter(|host| desk.hosts.iter().any(|own| own == host)) else {
         return forbidden("this server is for its own machine; ask for `localhost` and its port");
     };
-    let is_own =
-        |origin: &HeaderValue| origin.to_str().is_ok_and(|origin| origin.strip_prefix("http://") == Some(host));
+    let is_own = |origin: &HeaderValue| {
+        origin.to_str().is_ok_and(|origin| origin.strip_prefix("http://") == Some(host))
+    };
     if headers.get_all(header::ORIGIN).iter().any(|origin| !is_own(origin)) {
         return forbidden("another page may not ask");
     }
     if !matches!(*method, Method::GET | Method::HEAD | Method::POST) {
-        return Some(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "only GET and POST are answered"));
+        return Some(Refusal::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "only GET and POST are answered",
+        ));
     }
     None
 }
@@ -205,7 +227,7 @@ mod tests {
 
     fn desk() -> Desk {
         let hosts = ["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:80"));
-        Desk { hosts, asked: mpsc::channel().0 }
+        Desk { hosts, traced: mpsc::channel().0 }
     }
 
     fn status(headers: &[(HeaderName, &'static str)], method: &Method) -> Option<u16> {
@@ -221,7 +243,14 @@ mod tests {
         for host in ["localhost:80", "127.0.0.1:80", "[::1]:80"] {
             assert_eq!(status(&[(header::HOST, host)], &Method::GET), None, "{host}");
         }
-        for host in ["localhost", "localhost:81", "example.org:80", "localhost:80.example.org", "", "127.0.0.2:80"] {
+        for host in [
+            "localhost",
+            "localhost:81",
+            "example.org:80",
+            "localhost:80.example.org",
+            "",
+            "127.0.0.2:80",
+        ] {
             assert_eq!(status(&[(header::HOST, host)], &Method::GET), Some(403), "{host}");
         }
         assert_eq!(status(&[], &Method::GET), Some(403));
@@ -231,9 +260,13 @@ mod tests {
 
     #[test]
     fn another_origin_may_not_ask() {
-        let from = |origin| status(&[(header::HOST, "localhost:80"), (header::ORIGIN, origin)], &Method::POST);
+        let from = |origin| {
+            status(&[(header::HOST, "localhost:80"), (header::ORIGIN, origin)], &Method::POST)
+        };
         assert_eq!(from("http://localhost:80"), None);
-        for origin in ["http://localhost:3000", "https://localhost:80", "null", "http://example.org"] {
+        for origin in
+            ["http://localhost:3000", "https://localhost:80", "null", "http://example.org"]
+        {
             assert_eq!(from(origin), Some(403), "{origin}");
         }
         assert_eq!(status(&[(header::HOST, "localhost:80")], &Method::DELETE), Some(405));

@@ -32,7 +32,8 @@ fn find() -> Option<PathBuf> {
     }
     let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
     let path = env::var_os("PATH")?;
-    let files = env::split_paths(&path).flat_map(|directory| names.map(|name| directory.join(name)));
+    let files =
+        env::split_paths(&path).flat_map(|directory| names.map(|name| directory.join(name)));
     files.into_iter().find(|file| file.is_file())
 }
 
@@ -46,15 +47,28 @@ impl Browser {
         let profile = tempfile::tempdir().expect("a temporary directory");
         // The browser takes its messages on the third and fourth channel; a shell puts our pipes there.
         let mut command = Command::new("sh");
-        command.args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1"]).arg(program);
-        command.args(["--headless=new", "--remote-debugging-pipe", "--no-first-run", "--disable-gpu"]);
+        command
+            .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1"])
+            .arg(program);
+        command.args([
+            "--headless=new",
+            "--remote-debugging-pipe",
+            "--no-first-run",
+            "--disable-gpu",
+        ]);
         // Tests may run as root in a container, which has neither a sandbox nor much shared memory.
         command.args(["--no-sandbox", "--disable-dev-shm-usage", "--disable-extensions"]);
-        command.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
+        command.args([
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+        ]);
         command.arg(format!("--user-data-dir={}", profile.path().display())).arg("about:blank");
-        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let started =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut process = started.expect("a shell starts");
-        let (input, output) = (process.stdin.take().expect("a pipe"), process.stdout.take().expect("a pipe"));
+        let (input, output) =
+            (process.stdin.take().expect("a pipe"), process.stdout.take().expect("a pipe"));
         let (send, messages) = mpsc::channel();
         std::thread::spawn(move || {
             for message in BufReader::new(output).split(0) {
@@ -65,10 +79,20 @@ impl Browser {
                 }
             }
         });
-        let mut browser =
-            Self { process, input, messages, sent: 0, session: None, faults: Vec::new(), _profile: profile };
+        let mut browser = Self {
+            process,
+            input,
+            messages,
+            sent: 0,
+            session: None,
+            faults: Vec::new(),
+            _profile: profile,
+        };
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
-        let attached = browser.call("Target.attachToTarget", json!({"targetId": target["targetId"], "flatten": true}));
+        let attached = browser.call(
+            "Target.attachToTarget",
+            json!({"targetId": target["targetId"], "flatten": true}),
+        );
         browser.session = Some(attached["sessionId"].as_str().expect("a session").to_owned());
         for domain in ["Page", "Runtime", "Log"] {
             browser.call(&format!("{domain}.enable"), json!({}));
@@ -87,22 +111,29 @@ impl Browser {
         bytes.push(0);
         self.input.write_all(&bytes).expect("the browser listens");
         loop {
-            let message = self.messages.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("{method}: {error}"));
+            let message = self
+                .messages
+                .recv_timeout(PATIENCE)
+                .unwrap_or_else(|error| panic!("{method}: {error}"));
             if message["id"] == self.sent {
                 assert!(message["error"].is_null(), "{method}: {}", message["error"]);
                 return message["result"].clone();
             }
-            self.hear(&message);
+            self.gine_aggregate(&message);
         }
     }
 
     /// Keeps what is a fault: an exception, an error or warning on the console, something refused or not found.
-    fn hear(&mut self, message: &Value) {
+    fn gine_aggregate(&mut self, message: &Value) {
         let parameters = &message["params"];
         let is_fault = match message["method"].as_str().unwrap_or_default() {
             "Runtime.exceptionThrown" => true,
-            "Runtime.consoleAPICalled" => ["error", "warning", "assert"].iter().any(|kind| parameters["type"] == *kind),
-            "Log.entryAdded" => ["error", "warning"].iter().any(|level| parameters["entry"]["level"] == *level),
+            "Runtime.consoleAPICalled" => {
+                ["error", "warning", "assert"].iter().any(|kind| parameters["type"] == *kind)
+            }
+            "Log.entryAdded" => {
+                ["error", "warning"].iter().any(|level| parameters["entry"]["level"] == *level)
+            }
             _ => false,
         };
         if is_fault {
@@ -123,22 +154,29 @@ impl Browser {
 
     pub(crate) fn resize(&mut self, width: u32, height: u32) {
         let mobile = width < 600;
-        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile});
+        let size =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile});
         self.call("Emulation.setDeviceMetricsOverride", size);
     }
 
     /// The value of an expression in the page.
     #[track_caller]
     pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
-        let question = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
+        let question =
+            json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let answer = self.call("Runtime.evaluate", question);
-        assert!(answer["exceptionDetails"].is_null(), "{expression}: {}", answer["exceptionDetails"]);
+        assert!(
+            answer["exceptionDetails"].is_null(),
+            "{expression}: {}",
+            answer["exceptionDetails"]
+        );
         answer["result"]["value"].clone()
     }
 
     #[track_caller]
     pub(crate) fn text(&mut self, selector: &str) -> String {
-        let found = self.evaluate(&format!("document.querySelector({}).textContent", json!(selector)));
+        let found =
+            self.evaluate(&format!("document.querySelector({}).textContent", json!(selector)));
         found.as_str().expect("a text").to_owned()
     }
 
@@ -146,7 +184,11 @@ impl Browser {
     pub(crate) fn wait_for(&mut self, expression: &str) {
         let start = Instant::now();
         while self.evaluate(&format!("Boolean({expression})")) != true {
-            assert!(start.elapsed() < PATIENCE, "never came: {expression}; faults: {:?}", self.faults);
+            assert!(
+                start.elapsed() < PATIENCE,
+                "never came: {expression}; faults: {:?}",
+                self.faults
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -160,7 +202,8 @@ impl Browser {
              return [box.x + box.width / 2, box.y + box.height / 2]; }})()",
             json!(selector)
         ));
-        let [x, y] = [0, 1].map(|axis| place[axis].as_f64().unwrap_or_else(|| panic!("{selector} has no place")));
+        let [x, y] = [0, 1]
+            .map(|axis| place[axis].as_f64().unwrap_or_else(|| panic!("{selector} has no place")));
         self.call("Input.dispatchMouseEvent", json!({"type": "mouseMoved", "x": x, "y": y}));
         [x, y]
     }
@@ -196,7 +239,9 @@ impl Drop for Browser {
         self.session = None;
         let _ = self.input.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
         let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(3) && matches!(self.process.try_wait(), Ok(None)) {
+        while start.elapsed() < Duration::from_secs(3)
+            && matches!(self.process.try_wait(), Ok(None))
+        {
             std::thread::sleep(Duration::from_millis(20));
         }
         let _ = self.process.kill();

@@ -52,7 +52,9 @@ impl Workplace {
         let mut command = Command::new(env!("CARGO_BIN_EXE_graph-diffuser"));
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
         command.env("COLUMNS", "100").env("RUST_BACKTRACE", "0").env("NO_COLOR", "1");
-        command.env("GRAPH_DIFFUSER_CACHE", self.path("cache")).env("GRAPH_DIFFUSER_DATA", self.path("data"));
+        command
+            .env("GRAPH_DIFFUSER_CACHE", self.path("cache"))
+            .env("GRAPH_DIFFUSER_DATA", self.path("data"));
         command
     }
 
@@ -63,7 +65,9 @@ impl Workplace {
     /// Trains in `run`, in a moment.
     fn train(&self, recipe: &str, settings: &[&str]) {
         let settings = settings.iter().flat_map(|setting| ["--set", setting]);
-        let said = self.run(&["train", recipe, "--out", "run"].into_iter().chain(settings).collect::<Vec<_>>());
+        let said = self.run(
+            &["train", recipe, "--out", "run"].into_iter().chain(settings).collect::<Vec<_>>(),
+        );
         assert_eq!(said.code, Some(0), "{}", said.stderr);
     }
 
@@ -77,28 +81,35 @@ impl Workplace {
                 "data.train=8",
                 "data.valid=4",
                 "data.test=6",
-                "train.batch.graphs=4",
+                "train.batch_size=4",
                 "train.epochs=2",
-                "model.width=8",
-                "model.virtual_edges.steps=3",
+                "model.hidden_dim=8",
+                "model.virtual_edges.num_steps=3",
             ],
         );
     }
 
     fn train_molecules(&self) {
-        let molecules = ["CCO", "CCN", "c1ccccc1", "CC(=O)O", "C1CCCCC1", "CCCl", "C#N", "COC", "CCS", "c1ccncc1"];
-        let rows: Vec<String> =
-            molecules.iter().enumerate().map(|(row, smiles)| format!("{smiles},{}.5\n", row % 4)).collect();
-        fs::write(self.path("mine.csv"), format!("smiles,size\n{}", rows.concat())).expect("written");
+        let molecules = [
+            "CCO", "CCN", "c1ccccc1", "CC(=O)O", "C1CCCCC1", "CCCl", "C#N", "COC", "CCS",
+            "c1ccncc1",
+        ];
+        let rows: Vec<String> = molecules
+            .iter()
+            .enumerate()
+            .map(|(row, smiles)| format!("{smiles},{}.5\n", row % 4))
+            .collect();
+        fs::write(self.path("mine.csv"), format!("smiles,size\n{}", rows.concat()))
+            .expect("written");
         self.train(
             "molecules",
             &[
                 "data.path=mine.csv",
-                "model.width=8",
+                "model.hidden_dim=8",
                 "model.layers=2",
-                "model.virtual_edges.steps=3",
+                "model.virtual_edges.num_steps=3",
                 "train.epochs=1",
-                "train.batch.graphs=4",
+                "train.batch_size=4",
                 "optim.schedule.kind=constant",
             ],
         );
@@ -112,11 +123,16 @@ impl Workplace {
     /// The same of a model that `arguments` name.
     fn explore_model(&self, arguments: &[&str]) -> Explorer {
         let mut command = self.command(&[&["explore", "--json"], arguments].concat());
-        let mut program = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().expect("the program starts");
+        let mut program = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("the program starts");
         let mut line = String::new();
         let stdout = program.stdout.take().expect("it was asked for");
         BufReader::new(stdout).read_line(&mut line).expect("it says where it is");
-        let said: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line:?}"));
+        let said: Value =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line:?}"));
         Explorer { program, address: said["address"].as_str().expect("an address").to_owned() }
     }
 }
@@ -151,13 +167,18 @@ impl Explorer {
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         let answer = String::from_utf8_lossy(&answer).into_owned();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        let (head, body) =
+            answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+        let status =
+            head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
         Answer { status, head: head.to_lowercase(), body: body.to_owned() }
     }
 
     fn get(&self, path: &str) -> Answer {
-        self.send(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.host()))
+        self.send(&format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.host()
+        ))
     }
 
     fn ask(&self, question: &str) -> Answer {
@@ -165,7 +186,11 @@ impl Explorer {
     }
 
     fn post(&self, body: &str, headers: &[(&str, &str)]) -> Answer {
-        let headers = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect::<Vec<_>>().concat();
+        let headers = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}\r\n"))
+            .collect::<Vec<_>>()
+            .concat();
         let (host, length) = (self.host(), body.len());
         self.send(&format!(
             "POST /api/trace HTTP/1.1\r\nHost: {host}\r\n{headers}Content-Length: {length}\r\n\

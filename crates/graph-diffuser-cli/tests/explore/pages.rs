@@ -12,8 +12,7 @@ fn shades(picture: usize) -> String {
 }
 
 /// Whether the pictures are there and all rows with them.
-const READY: &str =
-    "document.querySelectorAll('#equations .panel .body').length > 0 && document.body.dataset.rows === 'all'";
+const READY: &str = "document.querySelectorAll('#equations .panel .body').length > 0 && document.body.dataset.rows === 'all'";
 
 const FITS: &str = "document.documentElement.scrollWidth <= document.documentElement.clientWidth";
 
@@ -44,7 +43,11 @@ fn the_pictures_follow_clicks_keys_and_colours() {
     for (picture, (before, after)) in before.iter().zip(&after).enumerate() {
         assert_ne!(before, after, "picture {picture}");
     }
-    assert!(browser.text("#verdicts").contains(&format!("node {other} (")), "{}", browser.text("#verdicts"));
+    assert!(
+        browser.text("#verdicts").contains(&format!("node {other} (")),
+        "{}",
+        browser.text("#verdicts")
+    );
 
     // So do another head and another layer, by mouse and by key.
     browser.click("#heads .choice:nth-of-type(2)");
@@ -87,21 +90,29 @@ fn the_pictures_follow_clicks_keys_and_colours() {
     // Another colour on a cell is another prediction.
     browser.click("#paint");
     let probabilities = browser.evaluate("JSON.stringify(known.outcome.probabilities)");
-    let other = browser.evaluate("(known.graph.node_features[5][0] + 1) % 4").as_u64().expect("a colour");
+    let other =
+        browser.evaluate("(known.graph.node_features[5][0] + 1) % 4").as_u64().expect("a colour");
     browser.click(&format!("#palette button:nth-child({})", other + 1));
     browser.click("#graph-stage [data-node='5']");
     browser.wait_for(&format!("location.hash.includes('colours=5%3A{other}')"));
     assert_ne!(browser.evaluate("JSON.stringify(known.outcome.probabilities)"), probabilities);
-    assert!(browser.text("#graph-note").starts_with("1 recoloured"), "{}", browser.text("#graph-note"));
+    assert!(
+        browser.text("#graph-note").starts_with("1 recoloured"),
+        "{}",
+        browser.text("#graph-note")
+    );
     browser.click("#reset");
     browser.wait_for("!location.hash.includes('colours')");
     assert_eq!(browser.evaluate("JSON.stringify(known.outcome.probabilities)"), probabilities);
 
     // The list is sorted by error once graphs are scored, and searched.
-    browser.wait_for("scores.size === run.graphs.length && document.getElementById('scoring').hidden");
+    browser
+        .wait_for("scores.size === run.graphs.length && document.getElementById('scoring').hidden");
     browser.evaluate("$('sort').value = 'worst'; $('sort').dispatchEvent(new Event('change'))");
-    let sorted = "[...document.querySelectorAll('#list .error')].map((error) => Number(error.textContent))";
-    browser.wait_for(&format!("{sorted}.every((error, at, all) => at === 0 || error <= all[at - 1])"));
+    let sorted =
+        "[...document.querySelectorAll('#list .error')].map((error) => Number(error.textContent))";
+    browser
+        .wait_for(&format!("{sorted}.every((error, at, all) => at === 0 || error <= all[at - 1])"));
     let last = browser.evaluate("run.graphs.at(-1)[0]");
     browser.click("#search");
     browser.insert(&last.to_string());
@@ -119,9 +130,11 @@ fn the_pictures_follow_clicks_keys_and_colours() {
     browser.wait_for("document.getElementById('help-dialog').open");
     let first = browser.evaluate("run.graphs[0][0]");
     browser.open("about:blank");
-    browser.open(&format!("{}#graph={first}&node=3&other=4&layer=0&head=2&step=1", explorer.address));
+    browser
+        .open(&format!("{}#graph={first}&node=3&other=4&layer=0&head=2&step=1", explorer.address));
     browser.wait_for("document.querySelectorAll('#equations .panel').length === 6");
-    let seen = browser.evaluate("[state.node, state.other, state.layer, state.head, state.step].join()");
+    let seen =
+        browser.evaluate("[state.node, state.other, state.layer, state.head, state.step].join()");
     assert_eq!(seen, "3,4,0,2,1");
 
     // A phone shows it without scrolling sideways; the list is folded away.
@@ -146,7 +159,10 @@ fn a_smiles_is_answered_and_a_bad_one_explained() {
     browser.wait_for("document.getElementById('graph').textContent === 'Your molecule'");
     assert_ne!(browser.text("#verdicts"), before);
     assert_eq!(browser.text("#size"), "8 atoms, 8 bonds");
-    assert_eq!(browser.evaluate("document.querySelectorAll('#graph-stage .node').length >= 8"), true);
+    assert_eq!(
+        browser.evaluate("document.querySelectorAll('#graph-stage .node').length >= 8"),
+        true
+    );
     assert!(browser.evaluate("location.hash.includes('smiles=c1ccccc1CO')") == true);
     assert_faultless(&mut browser);
 
@@ -177,17 +193,21 @@ fn an_exported_page_works_without_the_program() {
     let said = work.run(&["explore", "run", "--export", "page.html", "--graphs", "3"]);
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     browser.open(&format!("file://{}", work.path("page.html").display()));
-    browser.wait_for("document.querySelectorAll('#equations .panel .body').length > 0 && scores.size === 3");
+    browser.wait_for(
+        "document.querySelectorAll('#equations .panel .body').length > 0 && scores.size === 3",
+    );
     assert_eq!(browser.evaluate("document.querySelectorAll('#list button').length"), 3);
     let before = browser.evaluate(&shades(2));
     let other = browser.evaluate("state.node === 1 ? 2 : 1");
     browser.click(&format!("#equations [data-node='{other}']"));
     browser.wait_for(&format!("{} !== {before}", shades(2)));
     // Attention is made of its parts, and rows sum to one.
-    let sum =
-        browser.evaluate("[...known.parts(state.node, 0, null).attention].reduce((sum, weight) => sum + weight, 0)");
+    let sum = browser.evaluate(
+        "[...known.parts(state.node, 0, null).attention].reduce((sum, weight) => sum + weight, 0)",
+    );
     assert!((sum.as_f64().expect("a number") - 1.0).abs() < 1e-6, "{sum}");
-    let walk = browser.evaluate("[...known.walk(state.node, 2)].reduce((sum, weight) => sum + weight, 0)");
+    let walk =
+        browser.evaluate("[...known.walk(state.node, 2)].reduce((sum, weight) => sum + weight, 0)");
     assert!((walk.as_f64().expect("a number") - 1.0).abs() < 1e-2, "{walk}");
     browser.press("n");
     browser.wait_for("document.querySelector('#list li:nth-child(2) button').getAttribute('aria-current') === 'true'");

@@ -20,7 +20,10 @@ impl Said {
 
 /// All that a program said, for a snapshot.
 pub(crate) fn transcript(said: &Said) -> String {
-    let mut text = format!("exit code: {}\n", said.code.map_or_else(|| "none".to_owned(), |code| code.to_string()));
+    let mut text = format!(
+        "exit code: {}\n",
+        said.code.map_or_else(|| "none".to_owned(), |code| code.to_string())
+    );
     for (name, stream) in [("stdout", &said.stdout), ("stderr", &said.stderr)] {
         if !stream.is_empty() {
             text.push_str(&format!("--- {name}\n{stream}"));

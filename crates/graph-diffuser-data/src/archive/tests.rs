@@ -43,7 +43,8 @@ fn unpacked(bytes: &[u8]) -> Result<Vec<(String, Vec<u8>)>, ArchiveError> {
     fs::write(&archive, bytes).unwrap();
     let target = directory.path().join("deep/target");
     let outcome = unpack(&archive, &target, &LIMITS);
-    let outside: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let outside: Vec<_> =
+        fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(outside.iter().all(|name| name == "archive" || name == "deep"), "{outside:?}");
     if let Ok(deep) = fs::read_dir(directory.path().join("deep")) {
         assert_eq!(deep.count(), usize::from(outcome.is_ok()));
@@ -74,7 +75,8 @@ use tar::EntryType::{Directory, Link, Regular, Symlink};
 
 #[test]
 fn a_sound_archive_is_unpacked() {
-    let expected = vec![("data/raw/a.csv".into(), b"1,2\n".to_vec()), ("data/b".into(), vec![7; 5000])];
+    let expected =
+        vec![("data/raw/a.csv".into(), b"1,2\n".to_vec()), ("data/b".into(), vec![7; 5000])];
     let mut sorted = expected.clone();
     sorted.sort();
     let zip = zipped(&[("data/raw/a.csv", b"1,2\n"), ("data/b", &[7; 5000])]);
@@ -89,7 +91,15 @@ fn a_sound_archive_is_unpacked() {
 
 #[test]
 fn names_that_lead_elsewhere_are_refused() {
-    for name in ["../evil", "data/../../evil", "/etc/evil", "C:/evil", "..\\evil", "a\\..\\..\\evil", "a/\u{1}"] {
+    for name in [
+        "../evil",
+        "data/../../evil",
+        "/etc/evil",
+        "C:/evil",
+        "..\\evil",
+        "a\\..\\..\\evil",
+        "a/\u{1}",
+    ] {
         let expected = format!("the entry `{name}` would be written elsewhere");
         assert_eq!(refused(&zipped(&[("fine", b"x"), (name, b"x")])), expected);
         assert_eq!(refused(&tarred(&[("fine", Regular, b"x"), (name, Regular, b"x")])), expected);
@@ -111,12 +121,18 @@ fn links_and_devices_are_refused() {
 fn bombs_are_refused_by_size_and_by_ratio() {
     let zeros = vec![0; 200_000];
     assert_eq!(refused(&zipped(&[("zeros", &zeros)])), "it unpacks to more than 100000 bytes");
-    assert_eq!(refused(&tarred(&[("zeros", Regular, &zeros)])), "it unpacks to more than 100000 bytes");
+    assert_eq!(
+        refused(&tarred(&[("zeros", Regular, &zeros)])),
+        "it unpacks to more than 100000 bytes"
+    );
     let directory = tempfile::tempdir().unwrap();
     let archive = directory.path().join("bomb.zip");
     fs::write(&archive, zipped(&[("zeros", &vec![0; 30 << 20])])).unwrap();
     let outcome = unpack(&archive, &directory.path().join("target"), &Limits::of_bytes(u64::MAX));
-    assert!(matches!(outcome, Err(ArchiveError::TooLarge { limit }) if limit < 10 << 20), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(ArchiveError::TooLarge { limit }) if limit < 10 << 20),
+        "{outcome:?}"
+    );
     let names: Vec<String> = (0..11).map(|number| number.to_string()).collect();
     let many: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b""[..])).collect();
     assert_eq!(refused(&zipped(&many)), "more than 10 entries");
@@ -127,8 +143,14 @@ fn bombs_are_refused_by_size_and_by_ratio() {
 #[test]
 fn one_file_cannot_be_written_twice() {
     assert_eq!(refused(&zipped(&[("a", b"x"), ("A", b"y")])), "the entry `A` stands twice");
-    assert_eq!(refused(&tarred(&[("a", Regular, b"x"), ("./a", Regular, b"y")])), "the entry `./a` stands twice");
-    assert_eq!(refused(&tarred(&[("a", Regular, b"x"), ("a/b", Regular, b"y")])), "the entry `a/b` stands twice");
+    assert_eq!(
+        refused(&tarred(&[("a", Regular, b"x"), ("./a", Regular, b"y")])),
+        "the entry `./a` stands twice"
+    );
+    assert_eq!(
+        refused(&tarred(&[("a", Regular, b"x"), ("a/b", Regular, b"y")])),
+        "the entry `a/b` stands twice"
+    );
     // The same name twice: written under two names of one length, then renamed in the bytes.
     let mut zip = zipped(&[("one", b"x"), ("two", b"y")]);
     for place in 0..zip.len() - 3 {
@@ -141,7 +163,8 @@ fn one_file_cannot_be_written_twice() {
 
 #[test]
 fn cut_and_foreign_files_are_refused() {
-    let noise: Vec<u8> = (0..5000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let noise: Vec<u8> =
+        (0..5000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let (zip, tar) = (zipped(&[("a", &noise)]), tarred(&[("a", Regular, &noise)]));
     assert!(matches!(unpacked(&zip[..zip.len() - 30]), Err(ArchiveError::Damaged { .. })));
     assert!(matches!(unpacked(&tar[..tar.len() / 2]), Err(ArchiveError::Damaged { .. })));
@@ -154,7 +177,10 @@ fn nothing_is_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     let archive = directory.path().join("archive");
     fs::write(&archive, zipped(&[("a", b"x")])).unwrap();
-    assert!(matches!(unpack(&archive, directory.path(), &LIMITS), Err(ArchiveError::TargetExists { .. })));
+    assert!(matches!(
+        unpack(&archive, directory.path(), &LIMITS),
+        Err(ArchiveError::TargetExists { .. })
+    ));
 }
 
 proptest! {

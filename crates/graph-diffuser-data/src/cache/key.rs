@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 
 use sha2::{Digest, Sha256};
 
-use crate::meter::Meter;
-use crate::number_rows::file_problem;
-use crate::problem::Problem;
+use crate::error::LocatedError;
+use crate::numeric_csv::file_problem;
+use crate::progress::ProgressMeter;
 
 /// SHA-256 over the reader's name and version, and the names and contents of its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +24,8 @@ impl CacheKey {
     pub(crate) fn of<'p>(
         reader: &str,
         files: impl Iterator<Item = &'p Path>,
-        meter: &mut Meter<'_>,
-    ) -> Result<Self, Problem> {
+        meter: &mut ProgressMeter<'_>,
+    ) -> Result<Self, LocatedError> {
         let mut all = Sha256::new();
         all.update((reader.len() as u64).to_le_bytes());
         all.update(reader);

@@ -147,7 +147,9 @@ fn put_features(features: &Features, rows: usize, step: usize, into: &mut Vec<u8
         let places = (column..length).step_by(columns * step);
         match features {
             Features::None => {}
-            Features::Categorical { values, .. } => put_whole(places.map(|place| values[place]), true, into),
+            Features::Categorical { values, .. } => {
+                put_whole(places.map(|place| values[place]), true, into)
+            }
             Features::Float { values, .. } => put_real(places.map(|place| values[place]), into),
         }
     }
@@ -177,7 +179,10 @@ fn put_real(values: impl Iterator<Item = f32> + Clone, into: &mut Vec<u8>) {
     if values.clone().all(|value| value.to_bits() == first.to_bits()) {
         into.push(CONSTANT);
         into.extend(first.to_le_bytes());
-    } else if values.clone().all(|value| thousandth(thousandths(value)).to_bits() == value.to_bits()) {
+    } else if values
+        .clone()
+        .all(|value| thousandth(thousandths(value)).to_bits() == value.to_bits())
+    {
         into.push(THOUSANDTHS);
         into.extend(values.flat_map(|value| thousandths(value).to_le_bytes()));
     } else {
@@ -249,10 +254,14 @@ impl<'a> Bytes<'a> {
                 let constant = u32::from_le_bytes(self.array()?);
                 places.for_each(|place| *place = constant);
             }
-            ONE_BYTE => places.zip(self.take(rows)?).for_each(|(place, &byte)| *place = u32::from(byte)),
+            ONE_BYTE => {
+                places.zip(self.take(rows)?).for_each(|(place, &byte)| *place = u32::from(byte))
+            }
             TWO_BYTES => {
                 let (pairs, _) = self.take(rows.checked_mul(2)?)?.as_chunks();
-                places.zip(pairs).for_each(|(place, &pair)| *place = u32::from(u16::from_le_bytes(pair)));
+                places
+                    .zip(pairs)
+                    .for_each(|(place, &pair)| *place = u32::from(u16::from_le_bytes(pair)));
             }
             FOUR_BYTES => {
                 let (words, _) = self.take(rows.checked_mul(4)?)?.as_chunks();
@@ -273,7 +282,9 @@ impl<'a> Bytes<'a> {
             }
             THOUSANDTHS => {
                 let (pairs, _) = self.take(rows.checked_mul(2)?)?.as_chunks();
-                places.zip(pairs).for_each(|(place, &pair)| *place = thousandth(u16::from_le_bytes(pair)));
+                places
+                    .zip(pairs)
+                    .for_each(|(place, &pair)| *place = thousandth(u16::from_le_bytes(pair)));
             }
             FOUR_BYTES => {
                 let (words, _) = self.take(rows.checked_mul(4)?)?.as_chunks();
@@ -297,7 +308,8 @@ impl<'a> Bytes<'a> {
         match tag {
             1 => {
                 let mut values = vec![0; rows * columns];
-                (0..columns).try_for_each(|column| self.whole_into(&mut values, columns, column))?;
+                (0..columns)
+                    .try_for_each(|column| self.whole_into(&mut values, columns, column))?;
                 Some(Features::Categorical { columns, values: twice(values, columns, paired) })
             }
             2 => {
@@ -332,11 +344,18 @@ pub(crate) mod tests {
 
     fn features(rows: usize) -> impl Strategy<Value = Features> {
         let categories = prop_oneof![0..4_u32, 0..300_u32, 0..100_000_u32, Just(7)];
-        let reals = prop_oneof![(0..1000_u32).prop_map(|k| (f64::from(k) / 1e3) as f32), -1e6..1e6_f32, Just(-0.0_f32)];
+        let reals = prop_oneof![
+            (0..1000_u32).prop_map(|k| (f64::from(k) / 1e3) as f32),
+            -1e6..1e6_f32,
+            Just(-0.0_f32)
+        ];
         prop_oneof![
             Just(Features::None),
             (1..4_usize)
-                .prop_flat_map(move |columns| (Just(columns), vec(categories.clone(), rows * columns)))
+                .prop_flat_map(move |columns| (
+                    Just(columns),
+                    vec(categories.clone(), rows * columns)
+                ))
                 .prop_map(|(columns, values)| Features::Categorical { columns, values }),
             (1..4_usize)
                 .prop_flat_map(move |columns| (Just(columns), vec(reals.clone(), rows * columns)))
@@ -351,19 +370,24 @@ pub(crate) mod tests {
             let edge = (end.clone(), end).prop_map(|(u, v)| [u, v]);
             let targets = prop_oneof![
                 vec(0..5_u32, nodes).prop_map(Targets::NodeClasses),
-                vec(prop_oneof![Just(0.0), Just(1.0), -5.0..5.0_f32], 0..4).prop_map(Targets::GraphValues),
+                vec(prop_oneof![Just(0.0), Just(1.0), -5.0..5.0_f32], 0..4)
+                    .prop_map(Targets::GraphValues),
                 any::<u32>().prop_map(Targets::GraphClass),
                 vec(any::<u32>(), 0..5).prop_map(Targets::SubTokens),
                 vec(edge.clone(), 0..5).prop_map(Targets::Links),
             ];
             (vec(edge, rows), features(nodes), features(rows), targets).prop_map(
                 move |(edges, node_features, kept, targets)| {
-                    let edges =
-                        if paired { edges.iter().flat_map(|&[u, v]| [[u, v], [v, u]]).collect() } else { edges };
+                    let edges = if paired {
+                        edges.iter().flat_map(|&[u, v]| [[u, v], [v, u]]).collect()
+                    } else {
+                        edges
+                    };
                     let edge_features = match kept {
-                        Features::Categorical { columns, values } => {
-                            Features::Categorical { columns, values: twice(values, columns, paired) }
-                        }
+                        Features::Categorical { columns, values } => Features::Categorical {
+                            columns,
+                            values: twice(values, columns, paired),
+                        },
                         Features::Float { columns, values } => {
                             Features::Float { columns, values: twice(values, columns, paired) }
                         }
@@ -408,7 +432,8 @@ pub(crate) mod tests {
     fn a_molecule_takes_a_few_bytes_an_atom() {
         // A ring of six atoms with nine features, seven of them constant, and three constant bond features:
         // 9 bytes of counts, 2 × (1 + 6) edges, 5 + 2 × (1 + 6) + 7 × 5 nodes, 5 + 3 × 5 bonds, 1 + 4 + 5 target.
-        let ring: Vec<[u32; 2]> = (0..6).flat_map(|u| [[u, (u + 1) % 6], [(u + 1) % 6, u]]).collect();
+        let ring: Vec<[u32; 2]> =
+            (0..6).flat_map(|u| [[u, (u + 1) % 6], [(u + 1) % 6, u]]).collect();
         let atoms = (0..6).flat_map(|atom| [5 + atom % 2, atom % 3, 3, 5, 1, 0, 1, 1, 1]).collect();
         let graph = Graph {
             nodes: 6,

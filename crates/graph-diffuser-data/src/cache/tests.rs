@@ -15,7 +15,10 @@ fn path_graph(nodes: usize) -> Graph {
     Graph {
         nodes,
         edges: (1..nodes_as).flat_map(|v| [[v - 1, v], [v, v - 1]]).collect(),
-        node_features: Features::Categorical { columns: 1, values: (0..nodes_as).map(|v| v % 3).collect() },
+        node_features: Features::Categorical {
+            columns: 1,
+            values: (0..nodes_as).map(|v| v % 3).collect(),
+        },
         edge_features: Features::None,
         targets: Targets::GraphClass(nodes_as % 2),
     }
@@ -25,7 +28,7 @@ fn schema() -> Schema {
     Schema {
         node_features: FeatureSchema::Categorical(vec![3]),
         edge_features: FeatureSchema::None,
-        targets: TargetSchema::GraphClasses(2),
+        targets: TargetSchema::Multiclass(2),
         names: Names { classes: vec!["even".into(), "odd".into()], ..Names::default() },
     }
 }
@@ -71,7 +74,10 @@ fn every_way_of_being_wrong_is_told_apart() {
     assert_eq!(changed(&|bytes| bytes[8] = 0), "has format version 0 instead of 1");
     assert_eq!(changed(&|bytes| bytes[20] = 0), "was made from other files");
     let length = sound.len();
-    assert_eq!(changed(&|bytes| bytes.truncate(length - 1)), format!("has {} bytes instead of {length}", length - 1));
+    assert_eq!(
+        changed(&|bytes| bytes.truncate(length - 1)),
+        format!("has {} bytes instead of {length}", length - 1)
+    );
     assert_eq!(changed(&|bytes| bytes[48] = 200), "is damaged: the checksum is wrong");
     assert_eq!(changed(&|bytes| bytes[length - 1] ^= 1), "is damaged: the checksum is wrong");
     assert_eq!(changed(&|bytes| bytes[HEADER + 2] ^= 1), "graph 0 is damaged");
@@ -116,7 +122,7 @@ fn a_build_that_fails_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let failed = open_or_build(directory.path(), "some", &KEY, |writer| {
         writer.push(&path_graph(3))?;
-        Err(Problem::new(Path::new("source.csv"), CacheFault::Foreign))
+        Err(LocatedError::new(Path::new("source.csv"), CacheError::Foreign))
     });
     assert!(failed.is_err());
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::Crc;
 
-use super::{CHECKSUM, CacheFault, CacheKey, ENTRY, HEADER, MAGIC, VERSION, checksum, record};
+use super::{CHECKSUM, CacheError, CacheKey, ENTRY, HEADER, MAGIC, VERSION, checksum, record};
 use crate::dataset::Schema;
+use crate::error::LocatedError;
 use crate::graph::Graph;
-use crate::problem::Problem;
 
 /// Writes graphs one after another; nothing is seen of them before [`CacheWriter::finish`].
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl CacheWriter {
     ///
     /// # Errors
     /// When nothing can be written there.
-    pub fn create(path: &Path, key: &CacheKey) -> Result<Self, Problem> {
+    pub fn create(path: &Path, key: &CacheKey) -> Result<Self, LocatedError> {
         let begin = || {
             fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
             let (partial, file) = PartialFile::create(path)?;
@@ -37,36 +37,47 @@ impl CacheWriter {
             file.write_all(&[0; HEADER])?;
             Ok((partial, file))
         };
-        let (partial, file) = begin().map_err(|error| Problem::new(path, CacheFault::Write(error)))?;
+        let (partial, file) =
+            begin().map_err(|error| LocatedError::new(path, CacheError::Write(error)))?;
         let (table, record) = (vec![], vec![]);
-        Ok(Self { path: path.to_owned(), partial, file, key: *key, offset: HEADER as u64, table, record })
+        Ok(Self {
+            path: path.to_owned(),
+            partial,
+            file,
+            key: *key,
+            offset: HEADER as u64,
+            table,
+            record,
+        })
     }
 
     /// Adds a graph.
     ///
     /// # Errors
     /// When the graph is beyond what is stored or the disk is full.
-    pub fn push(&mut self, graph: &Graph) -> Result<(), Problem> {
+    pub fn push(&mut self, graph: &Graph) -> Result<(), LocatedError> {
         self.record.clear();
         let number = self.table.len() / ENTRY;
         record::encode(graph, &mut self.record)
-            .ok_or_else(|| Problem::new(&self.path, CacheFault::TooLarge { graph: number }))?;
+            .ok_or_else(|| LocatedError::new(&self.path, CacheError::TooLarge { graph: number }))?;
         let mut crc = Crc::new();
         crc.update(&self.record);
         self.table.extend(self.offset.to_le_bytes());
         self.table.extend((graph.nodes as u32).to_le_bytes());
         self.table.extend(crc.sum().to_le_bytes());
         self.offset += self.record.len() as u64;
-        self.file.write_all(&self.record).map_err(|error| Problem::new(&self.path, CacheFault::Write(error)))
+        self.file
+            .write_all(&self.record)
+            .map_err(|error| LocatedError::new(&self.path, CacheError::Write(error)))
     }
 
     /// Completes the file, has it written to disk and gives it its name.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn finish(self, schema: &Schema) -> Result<(), Problem> {
+    pub fn finish(self, schema: &Schema) -> Result<(), LocatedError> {
         let path = self.path.clone();
-        self.complete(schema).map_err(|error| Problem::new(&path, CacheFault::Write(error)))
+        self.complete(schema).map_err(|error| LocatedError::new(&path, CacheError::Write(error)))
     }
 
     fn complete(mut self, schema: &Schema) -> io::Result<()> {

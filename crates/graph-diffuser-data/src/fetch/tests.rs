@@ -52,19 +52,21 @@ fn cut(body: &[u8], length: usize) -> Answer {
 const BODY: &[u8] = b"0,1\n1,2\n2,0\n";
 const SUM: &str = "45828c0c9b531245c4d37e371dc6955b";
 
-const QUICK: Fetcher = Fetcher { timeout: Duration::from_millis(400), retries: 2, pause: Duration::from_millis(1) };
+const QUICK: Fetcher =
+    Fetcher { timeout: Duration::from_millis(400), retries: 2, pause: Duration::from_millis(1) };
 
 struct Outcome {
     result: Result<PathBuf, FetchError>,
     directory: tempfile::TempDir,
     requests: Vec<String>,
-    progress: Vec<Progress>,
+    progress: Vec<DownloadProgress>,
 }
 
 impl Outcome {
     fn files(&self) -> Vec<String> {
         let entries = fs::read_dir(self.directory.path()).unwrap();
-        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
@@ -87,7 +89,8 @@ fn fetch_with(answers: Vec<Answer>, md5: Option<&str>, max_bytes: u64) -> Outcom
         max_bytes,
     };
     let mut progress = Vec::new();
-    let result = QUICK.fetch(&file, directory.path(), &AtomicBool::new(false), &mut |now| progress.push(now));
+    let result = QUICK
+        .fetch(&file, directory.path(), &AtomicBool::new(false), &mut |now| progress.push(now));
     let requests = server.requests.join().unwrap();
     Outcome { result, directory, requests, progress }
 }
@@ -100,15 +103,23 @@ fn fetch(answers: Vec<Answer>) -> Outcome {
 fn a_file_arrives_whole_and_is_not_asked_for_again() {
     let outcome = fetch(vec![whole(BODY)]);
     outcome.is_whole();
-    assert_eq!(outcome.progress.last(), Some(&Progress { done: 12, total: Some(12) }));
-    let file =
-        RemoteFile { address: "http://127.0.0.1:1/", file: "edges.csv", md5: Some(SUM), bytes: None, max_bytes: 1 };
+    assert_eq!(outcome.progress.last(), Some(&DownloadProgress { done: 12, total: Some(12) }));
+    let file = RemoteFile {
+        address: "http://127.0.0.1:1/",
+        file: "edges.csv",
+        md5: Some(SUM),
+        bytes: None,
+        max_bytes: 1,
+    };
     QUICK.fetch(&file, outcome.directory.path(), &AtomicBool::new(false), &mut |_| {}).unwrap();
 }
 
 #[test]
 fn a_cut_connection_is_gone_on_from() {
-    let rest = reply("206 Partial Content\r\nContent-Range: bytes 5-11/12\r\nContent-Length: 7", &BODY[5..]);
+    let rest = reply(
+        "206 Partial Content\r\nContent-Range: bytes 5-11/12\r\nContent-Length: 7",
+        &BODY[5..],
+    );
     let outcome = fetch(vec![cut(BODY, 5), rest]);
     outcome.is_whole();
     assert!(outcome.requests[1].contains("range: bytes=5-\r\n"), "{}", outcome.requests[1]);
@@ -117,12 +128,21 @@ fn a_cut_connection_is_gone_on_from() {
 
 #[test]
 fn a_later_run_goes_on_where_the_last_one_stopped() {
-    let rest = reply("206 Partial Content\r\nContent-Range: bytes 5-11/12\r\nContent-Length: 7", &BODY[5..]);
+    let rest = reply(
+        "206 Partial Content\r\nContent-Range: bytes 5-11/12\r\nContent-Length: 7",
+        &BODY[5..],
+    );
     let server = serve(vec![rest]);
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("edges.csv.part"), &BODY[..5]).unwrap();
     fs::write(directory.path().join("edges.csv.part.version"), "\"one\"").unwrap();
-    let file = RemoteFile { address: &server.address, file: "edges.csv", md5: None, bytes: None, max_bytes: 99 };
+    let file = RemoteFile {
+        address: &server.address,
+        file: "edges.csv",
+        md5: None,
+        bytes: None,
+        max_bytes: 99,
+    };
     let path = QUICK.fetch(&file, directory.path(), &AtomicBool::new(false), &mut |_| {}).unwrap();
     assert_eq!(fs::read(path).unwrap(), BODY);
     assert!(server.requests.join().unwrap()[0].contains("range: bytes=5-"));
@@ -131,8 +151,14 @@ fn a_later_run_goes_on_where_the_last_one_stopped() {
 #[test]
 fn a_server_without_ranges_or_with_a_new_file_starts_again() {
     fetch(vec![cut(b"another file", 5), whole(BODY)]).is_whole();
-    fetch(vec![cut(BODY, 5), reply("416 Range Not Satisfiable\r\nContent-Length: 0", b""), whole(BODY)]).is_whole();
-    let shifted = reply("206 Partial Content\r\nContent-Range: bytes 0-11/12\r\nContent-Length: 12", BODY);
+    fetch(vec![
+        cut(BODY, 5),
+        reply("416 Range Not Satisfiable\r\nContent-Length: 0", b""),
+        whole(BODY),
+    ])
+    .is_whole();
+    let shifted =
+        reply("206 Partial Content\r\nContent-Range: bytes 0-11/12\r\nContent-Length: 12", BODY);
     fetch(vec![cut(BODY, 5), shifted, whole(BODY)]).is_whole();
 }
 
@@ -148,7 +174,10 @@ fn without_a_version_and_a_sum_halves_are_not_joined() {
 fn a_wrong_sum_puts_the_file_aside() {
     let outcome = fetch(vec![whole(b"something else")]);
     let error = outcome.result.as_ref().unwrap_err();
-    assert!(error.to_string().contains("not 45828c0c9b531245c4d37e371dc6955b; it was put aside"), "{error}");
+    assert!(
+        error.to_string().contains("not 45828c0c9b531245c4d37e371dc6955b; it was put aside"),
+        "{error}"
+    );
     assert_eq!(outcome.files(), ["edges.csv.bad"]);
 }
 
@@ -166,9 +195,11 @@ fn what_may_pass_is_tried_again_and_what_will_not_is_not() {
 #[test]
 fn a_redirect_is_followed_and_a_web_page_is_not_taken() {
     let target = serve(vec![whole(BODY)]);
-    let moved = reply(&format!("302 Found\r\nLocation: {}/real\r\nContent-Length: 0", target.address), b"");
+    let moved =
+        reply(&format!("302 Found\r\nLocation: {}/real\r\nContent-Length: 0", target.address), b"");
     fetch(vec![moved]).is_whole();
-    let page = reply("200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 6", b"<html>");
+    let page =
+        reply("200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 6", b"<html>");
     assert!(matches!(fetch(vec![page]).result, Err(FetchError::WebPage { .. })));
 }
 
@@ -189,7 +220,8 @@ fn a_server_cannot_fill_the_disk() {
 #[test]
 fn a_silent_server_is_given_up_and_gone_on_from() {
     let stalled: Answer = Box::new(|stream: &mut TcpStream| {
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nETag: \"one\"\r\nContent-Length: 12\r\n\r\n0,1\n1");
+        let _ = stream
+            .write_all(b"HTTP/1.1 200 OK\r\nETag: \"one\"\r\nContent-Length: 12\r\n\r\n0,1\n1");
         // Held open while the next connection is served.
         let held = stream.try_clone().unwrap();
         std::thread::spawn(move || {
@@ -197,7 +229,10 @@ fn a_silent_server_is_given_up_and_gone_on_from() {
             drop(held);
         });
     });
-    let rest = reply("206 Partial Content\r\nContent-Range: bytes 5-11/12\r\nContent-Length: 7", &BODY[5..]);
+    let rest = reply(
+        "206 Partial Content\r\nContent-Range: bytes 5-11/12\r\nContent-Length: 7",
+        &BODY[5..],
+    );
     fetch(vec![stalled, rest]).is_whole();
 }
 
@@ -205,18 +240,29 @@ fn a_silent_server_is_given_up_and_gone_on_from() {
 fn without_a_network_the_hint_says_what_to_put_where() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("http://127.0.0.1:{port}/edges.csv");
-    let file = RemoteFile { address: &address, file: "edges.csv", md5: None, bytes: None, max_bytes: 99 };
+    let file =
+        RemoteFile { address: &address, file: "edges.csv", md5: None, bytes: None, max_bytes: 99 };
     let directory = tempfile::tempdir().unwrap();
-    let error = QUICK.fetch(&file, directory.path(), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    let error =
+        QUICK.fetch(&file, directory.path(), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
     let path = directory.path().join("edges.csv");
-    assert_eq!(error.hint().unwrap(), format!("download {address} elsewhere and put it at `{}`", path.display()));
+    assert_eq!(
+        error.hint().unwrap(),
+        format!("download {address} elsewhere and put it at `{}`", path.display())
+    );
 }
 
 #[test]
 fn a_download_can_be_stopped_and_has_one_writer() {
     let server = serve(vec![whole(BODY)]);
     let directory = tempfile::tempdir().unwrap();
-    let file = RemoteFile { address: &server.address, file: "edges.csv", md5: None, bytes: None, max_bytes: 99 };
+    let file = RemoteFile {
+        address: &server.address,
+        file: "edges.csv",
+        md5: None,
+        bytes: None,
+        max_bytes: 99,
+    };
     let outcome = QUICK.fetch(&file, directory.path(), &AtomicBool::new(true), &mut |_| {});
     assert!(matches!(outcome, Err(FetchError::Cancelled)));
     let part = File::create(directory.path().join("edges.csv.part")).unwrap();

@@ -15,13 +15,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub mod contacts;
-mod fault;
+mod error;
 pub mod ogb_features;
 mod rings;
 pub mod scaffold;
 pub mod zinc_features;
 
-pub use fault::MoleculeFault;
+pub use error::MoleculeError;
 pub use scaffold::scaffold_groups;
 
 /// The longest SMILES that is read, in bytes. Perceiving rings takes time in the square of the length and more, and a
@@ -45,7 +45,7 @@ impl Molecule {
     ///
     /// # Errors
     /// Why `RDKit` would refuse it; and a SMILES without atoms, which `RDKit` lets pass.
-    pub fn from_smiles(smiles: &str) -> Result<Self, MoleculeFault> {
+    pub fn from_smiles(smiles: &str) -> Result<Self, MoleculeError> {
         Self::read(smiles, &cosmolkit::SmilesParseParams::default())
     }
 
@@ -54,7 +54,7 @@ impl Molecule {
     ///
     /// # Errors
     /// Bad syntax, and a SMILES without atoms.
-    pub fn from_cxsmiles_unsanitised(smiles: &str) -> Result<Self, MoleculeFault> {
+    pub fn from_cxsmiles_unsanitized(smiles: &str) -> Result<Self, MoleculeError> {
         let params = cosmolkit::SmilesParseParams {
             sanitize: false,
             remove_hs: false,
@@ -63,22 +63,23 @@ impl Molecule {
         Self::read(smiles, &params)
     }
 
-    fn read(smiles: &str, params: &cosmolkit::SmilesParseParams) -> Result<Self, MoleculeFault> {
+    fn read(smiles: &str, params: &cosmolkit::SmilesParseParams) -> Result<Self, MoleculeError> {
         if smiles.trim().is_empty() {
-            return Err(MoleculeFault::Empty);
+            return Err(MoleculeError::Empty);
         }
         if smiles.len() > LONGEST_SMILES {
-            return Err(MoleculeFault::TooLong { length: smiles.len() });
+            return Err(MoleculeError::TooLong { length: smiles.len() });
         }
         let written = smiles.split_whitespace().next().unwrap_or_default();
         let wildcards = written.matches('*').count() + written.matches("[#0").count();
         if params.sanitize && wildcards > MOST_WILDCARDS {
-            return Err(MoleculeFault::Wildcards { count: wildcards });
+            return Err(MoleculeError::Wildcards { count: wildcards });
         }
-        let read = guarded(smiles.len(), || cosmolkit::Molecule::from_smiles_with_params(smiles, params))?;
-        let inner = read.map_err(|error| MoleculeFault::from_reader(&error))?;
+        let read =
+            guarded(smiles.len(), || cosmolkit::Molecule::from_smiles_with_params(smiles, params))?;
+        let inner = read.map_err(|error| MoleculeError::from_reader(&error))?;
         if inner.num_atoms() == 0 {
-            return Err(MoleculeFault::NoAtoms);
+            return Err(MoleculeError::NoAtoms);
         }
         Ok(Self { inner, sanitised: params.sanitize })
     }
@@ -90,7 +91,10 @@ impl Molecule {
 
     /// Both ends of every bond, in the order of the SMILES.
     fn bond_ends(&self) -> impl Iterator<Item = [u32; 2]> {
-        self.inner.bonds().iter().map(|bond| [bond.begin().index() as u32, bond.end().index() as u32])
+        self.inner
+            .bonds()
+            .iter()
+            .map(|bond| [bond.begin().index() as u32, bond.end().index() as u32])
     }
 }
 
@@ -98,16 +102,16 @@ impl Molecule {
 ///
 /// The chemistry walks molecules by recursion, and a stack that runs out cannot be caught: up to 250 bytes a character
 /// were seen. What could come near the two megabytes of a worker thread gets a thread of its own.
-fn guarded<T: Send>(size: usize, work: impl FnOnce() -> T + Send) -> Result<T, MoleculeFault> {
+fn guarded<T: Send>(size: usize, work: impl FnOnce() -> T + Send) -> Result<T, MoleculeError> {
     const SHORT: usize = 1_000;
     const STACK: usize = 32 << 20;
     if size <= SHORT {
         // The closure owns or reads its input, and what it made is dropped with the panic.
-        return catch_unwind(AssertUnwindSafe(work)).map_err(|_| MoleculeFault::Broke);
+        return catch_unwind(AssertUnwindSafe(work)).map_err(|_| MoleculeError::Broke);
     }
     std::thread::scope(|scope| {
         let spawned = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
-        spawned.map_err(|_| MoleculeFault::Broke)?.join().map_err(|_| MoleculeFault::Broke)
+        spawned.map_err(|_| MoleculeError::Broke)?.join().map_err(|_| MoleculeError::Broke)
     })
 }
 
@@ -124,7 +128,8 @@ mod tests {
         assert_eq!(refusal(" "), "the SMILES is empty");
         assert_eq!(refusal("CC(C"), "the SMILES breaks off at character 5: unclosed branch");
         assert_eq!(refusal("C1CC"), "ring 1 is opened and never closed");
-        let valence = "no such molecule: Explicit valence for atom # 1 C, 5, is greater than permitted";
+        let valence =
+            "no such molecule: Explicit valence for atom # 1 C, 5, is greater than permitted";
         assert_eq!(refusal("CC(C)(C)(C)C"), valence);
         assert_eq!(
             refusal("c1cccc1"),
@@ -137,7 +142,10 @@ mod tests {
         let ring = "CCOcc(*1O)#c**********************Occ(*1O)#c*********";
         assert_eq!(refusal(ring), "the SMILES has 33 atoms `*`, and 12 are read at most");
         assert!(Molecule::from_smiles(&format!("c1{}1", "*".repeat(11))).is_ok());
-        assert_eq!(refusal(&"C".repeat(20_001)), "the SMILES has 20001 characters, and 20000 are read at most");
+        assert_eq!(
+            refusal(&"C".repeat(20_001)),
+            "the SMILES has 20001 characters, and 20000 are read at most"
+        );
     }
 
     #[test]
@@ -145,7 +153,9 @@ mod tests {
         let rings = "C1CCCCC1".repeat(800);
         std::thread::scope(|scope| {
             let small = std::thread::Builder::new().stack_size(256 << 10);
-            let atoms = small.spawn_scoped(scope, || Molecule::from_smiles(&rings).map(|molecule| molecule.atoms()));
+            let atoms = small.spawn_scoped(scope, || {
+                Molecule::from_smiles(&rings).map(|molecule| molecule.atoms())
+            });
             assert_eq!(atoms.unwrap().join().unwrap(), Ok(4_800));
         });
     }
@@ -153,6 +163,6 @@ mod tests {
     #[test]
     fn unsanitised_hydrogens_are_atoms() {
         assert_eq!(Molecule::from_smiles("[H][C]([H])([H])[H]").unwrap().atoms(), 1);
-        assert_eq!(Molecule::from_cxsmiles_unsanitised("[H][C]([H])([H])[H]").unwrap().atoms(), 5);
+        assert_eq!(Molecule::from_cxsmiles_unsanitized("[H][C]([H])([H])[H]").unwrap().atoms(), 5);
     }
 }

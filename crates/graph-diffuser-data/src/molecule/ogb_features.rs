@@ -24,7 +24,8 @@ impl Molecule {
         let mut nodes = Vec::with_capacity(ATOM_FEATURES.len() * atoms.len());
         for (atom, ring) in atoms.iter().zip(rings.atoms) {
             // Unsanitised atoms outside brackets have no count yet; what is written is all there is.
-            let hydrogens = atom.total_hydrogens().unwrap_or_else(|_| i32::from(atom.explicit_hydrogens()));
+            let hydrogens =
+                atom.total_hydrogens().unwrap_or_else(|_| i32::from(atom.explicit_hydrogens()));
             let degree = atom.degree() as i32 + hydrogens;
             nodes.extend([
                 index(i32::from(atom.atomic_number()) - 1, ATOM_FEATURES[0]),
@@ -33,7 +34,7 @@ impl Molecule {
                 index(i32::from(atom.formal_charge()) + 5, ATOM_FEATURES[3]),
                 index(hydrogens, ATOM_FEATURES[4]),
                 index(i32::from(atom.radical_electrons()), ATOM_FEATURES[5]),
-                hybridisation(atom.hybridization()),
+                hybridization(atom.hybridization()),
                 u32::from(atom.is_aromatic()),
                 u32::from(ring),
             ]);
@@ -42,7 +43,8 @@ impl Molecule {
         let mut edges = Vec::with_capacity(2 * bonds.len());
         let mut kinds = Vec::with_capacity(2 * BOND_FEATURES.len() * bonds.len());
         for (bond, [begin, end]) in bonds.iter().zip(self.bond_ends()) {
-            let kind = [bond_type(bond.order()), stereo(bond.stereo()), u32::from(bond.is_conjugated())];
+            let kind =
+                [bond_type(bond.order()), stereo(bond.stereo()), u32::from(bond.is_conjugated())];
             edges.extend([[begin, end], [end, begin]]);
             kinds.extend(kind);
             kinds.extend(kind);
@@ -73,7 +75,7 @@ fn chirality(tag: ChiralTag) -> u32 {
     }
 }
 
-fn hybridisation(kind: Hybridization) -> u32 {
+fn hybridization(kind: Hybridization) -> u32 {
     match kind {
         Hybridization::Sp => 0,
         Hybridization::Sp2 => 1,
@@ -113,8 +115,10 @@ mod tests {
     fn the_example_of_the_benchmark_has_its_features() {
         let graph = Molecule::from_smiles("Cl[C@H](/C=C/C)Br").unwrap().ogb_graph();
         assert_eq!(graph.check(), Ok(()));
-        let (Features::Categorical { values: atoms, .. }, Features::Categorical { values: bonds, .. }) =
-            (&graph.node_features, &graph.edge_features)
+        let (
+            Features::Categorical { values: atoms, .. },
+            Features::Categorical { values: bonds, .. },
+        ) = (&graph.node_features, &graph.edge_features)
         else {
             panic!("both are categories")
         };

@@ -17,12 +17,15 @@ impl Molecule {
         use cosmolkit::BondOrder::{Dative, DativeLeft, DativeOne, DativeRight, Hydrogen, Zero};
         let atoms = self.atoms();
         let ends: Vec<[u32; 2]> = self.bond_ends().collect();
-        let mut neighbours: Vec<Vec<(usize, usize)>> = vec![Vec::new(); atoms];
+        let mut neighbors: Vec<Vec<(usize, usize)>> = vec![Vec::new(); atoms];
         for (number, (&[begin, end], bond)) in ends.iter().zip(self.inner.bonds()).enumerate() {
-            let apart = matches!(bond.order(), Dative | DativeLeft | DativeOne | DativeRight | Hydrogen | Zero);
+            let apart = matches!(
+                bond.order(),
+                Dative | DativeLeft | DativeOne | DativeRight | Hydrogen | Zero
+            );
             if !(self.sanitised && apart) {
-                neighbours[begin as usize].push((end as usize, number));
-                neighbours[end as usize].push((begin as usize, number));
+                neighbors[begin as usize].push((end as usize, number));
+                neighbors[end as usize].push((begin as usize, number));
             }
         }
         let mut rings = Rings { atoms: vec![false; atoms], bonds: vec![false; ends.len()] };
@@ -39,7 +42,7 @@ impl Molecule {
             (met[root], reach[root]) = (clock, clock);
             clock += 1;
             while let Some(&mut (atom, entry, ref mut next)) = path.last_mut() {
-                if let Some(&(other, bond)) = neighbours[atom].get(*next) {
+                if let Some(&(other, bond)) = neighbors[atom].get(*next) {
                     *next += 1;
                     if bond == entry {
                         continue;
@@ -84,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_chain_as_long_as_may_be_is_walked() {
-        let rings = Molecule::from_cxsmiles_unsanitised(&"C".repeat(20_000)).unwrap().rings();
+        let rings = Molecule::from_cxsmiles_unsanitized(&"C".repeat(20_000)).unwrap().rings();
         assert!(rings.atoms.iter().all(|ring| !ring));
     }
 }

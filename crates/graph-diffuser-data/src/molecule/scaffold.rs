@@ -4,21 +4,24 @@
 //! double bond as well; an aromatic hetero atom that lost a substituent gets a hydrogen. The key of a scaffold is its
 //! canonical SMILES without stereochemistry, empty for a molecule without rings.
 
-use cosmolkit::{AtomId, BondOrder, ChiralTag, CoordinateBlock, MoleculeProperties, SmilesWriteParams};
+use cosmolkit::{
+    AtomId, BondOrder, ChiralTag, CoordinateBlock, MoleculeProperties, SmilesWriteParams,
+};
 
-use super::{Molecule, MoleculeFault, guarded};
+use super::{Molecule, MoleculeError, guarded};
 
 impl Molecule {
     /// The canonical SMILES of the scaffold; empty if the molecule has no ring.
     ///
     /// # Errors
     /// The scaffold cannot be written, which is not known to happen to a sanitised molecule.
-    pub fn scaffold(&self) -> Result<String, MoleculeFault> {
+    pub fn scaffold(&self) -> Result<String, MoleculeError> {
         let core = self.core();
         if !core.contains(&true) {
             return Ok(String::new());
         }
-        guarded(self.atoms(), || self.write_scaffold(&core))?.map_err(|reason| MoleculeFault::Chemistry { reason })
+        guarded(self.atoms(), || self.write_scaffold(&core))?
+            .map_err(|reason| MoleculeError::Chemistry { reason })
     }
 
     /// Which atoms are in rings or on the ways between them.
@@ -28,14 +31,16 @@ impl Molecule {
         let in_ring = self.rings().atoms;
         // Whatever hangs on one bond and is in no ring falls off, until nothing does. In a fragment without rings
         // the last atom has no bond left and falls as well.
-        let mut degree: Vec<usize> = (0..kept.len()).map(|atom| atoms.neighbors_of(atom).len()).collect();
-        let mut ends: Vec<usize> = (0..kept.len()).filter(|&atom| degree[atom] <= 1 && !in_ring[atom]).collect();
+        let mut degree: Vec<usize> =
+            (0..kept.len()).map(|atom| atoms.neighbors_of(atom).len()).collect();
+        let mut ends: Vec<usize> =
+            (0..kept.len()).filter(|&atom| degree[atom] <= 1 && !in_ring[atom]).collect();
         while let Some(atom) = ends.pop() {
             if !std::mem::replace(&mut kept[atom], false) {
                 continue;
             }
-            for neighbour in atoms.neighbors_of(atom) {
-                let other = neighbour.atom_index;
+            for neighbor in atoms.neighbors_of(atom) {
+                let other = neighbor.atom_index;
                 degree[other] = degree[other].saturating_sub(1);
                 if kept[other] && degree[other] <= 1 && !in_ring[other] {
                     ends.push(other);
@@ -51,9 +56,9 @@ impl Molecule {
         let mut reached = in_ring.to_vec();
         let mut next: Vec<usize> = (0..kept.len()).filter(|&atom| in_ring[atom]).collect();
         while let Some(atom) = next.pop() {
-            for neighbour in self.inner.topology().adjacency.neighbors_of(atom) {
-                if !std::mem::replace(&mut reached[neighbour.atom_index], true) {
-                    next.push(neighbour.atom_index);
+            for neighbor in self.inner.topology().adjacency.neighbors_of(atom) {
+                if !std::mem::replace(&mut reached[neighbor.atom_index], true) {
+                    next.push(neighbor.atom_index);
                 }
             }
         }
@@ -65,15 +70,15 @@ impl Molecule {
         let mut removed = Vec::new();
         for outside in (0..core.len()).filter(|&atom| !core[atom]) {
             let mut hangs = false;
-            for neighbour in self.inner.topology().adjacency.neighbors_of(outside) {
-                if !core[neighbour.atom_index] {
+            for neighbor in self.inner.topology().adjacency.neighbors_of(outside) {
+                if !core[neighbor.atom_index] {
                     continue;
                 }
-                hangs = self.inner.bonds()[neighbour.bond.index()].order() == BondOrder::Double;
+                hangs = self.inner.bonds()[neighbor.bond.index()].order() == BondOrder::Double;
                 if hangs {
                     break;
                 }
-                let atom = &mut topology.atoms[neighbour.atom_index];
+                let atom = &mut topology.atoms[neighbor.atom_index];
                 if atom.is_aromatic() && (atom.atomic_number() != 6 || atom.formal_charge() == 1) {
                     atom.set_explicit_hydrogens(1);
                 } else if atom.no_implicit() || atom.chiral_tag() != ChiralTag::Unspecified {
@@ -92,9 +97,12 @@ impl Molecule {
             edit.remove_atom(AtomId::new(atom)).map_err(|error| text(&error))?;
         }
         let (topology, _) = edit.finish().map_err(|error| text(&error))?;
-        let scaffold =
-            cosmolkit::Molecule::from_parts(topology, CoordinateBlock::default(), MoleculeProperties::default())
-                .map_err(|error| text(&error))?;
+        let scaffold = cosmolkit::Molecule::from_parts(
+            topology,
+            CoordinateBlock::default(),
+            MoleculeProperties::default(),
+        )
+        .map_err(|error| text(&error))?;
         let params = SmilesWriteParams { isomeric_smiles: false, ..SmilesWriteParams::default() };
         let written = scaffold.to_smiles_with_params(&params).map_err(|error| text(&error))?;
         Ok(String::from_utf8_lossy(written.as_bytes()).into_owned())

@@ -32,7 +32,7 @@ fn small() -> TempDir {
     directory
 }
 
-fn read(directory: &TempDir, code2: Code2) -> Result<Dataset, Problem> {
+fn read(directory: &TempDir, code2: Code2) -> Result<Dataset, LocatedError> {
     code2.read(directory.path(), &directory.path().join("cache"), &mut |_, _| {})
 }
 
@@ -40,8 +40,12 @@ fn read(directory: &TempDir, code2: Code2) -> Result<Dataset, Problem> {
 fn edges_are_the_tree_then_the_way_each_with_its_reverse() {
     let dataset = read(&small(), Code2::default()).unwrap();
     let graph = dataset.graphs.get(0);
-    assert_eq!(graph.edges, [[0, 1], [0, 2], [2, 3], [1, 0], [2, 0], [3, 2], [1, 2], [2, 3], [2, 1], [3, 2]]);
-    let kinds = [[0, 0], [0, 0], [0, 0], [0, 1], [0, 1], [0, 1], [1, 0], [1, 0], [1, 1], [1, 1]].concat();
+    assert_eq!(
+        graph.edges,
+        [[0, 1], [0, 2], [2, 3], [1, 0], [2, 0], [3, 2], [1, 2], [2, 3], [2, 1], [3, 2]]
+    );
+    let kinds =
+        [[0, 0], [0, 0], [0, 0], [0, 1], [0, 1], [0, 1], [1, 0], [1, 0], [1, 1], [1, 1]].concat();
     assert_eq!(graph.edge_features, Features::Categorical { columns: 2, values: kinds });
     let nodes = vec![0, 2, 0, 1, 0, 1, 0, 2, 1, 1, 1, 20];
     assert_eq!(graph.node_features, Features::Categorical { columns: 3, values: nodes });
@@ -64,14 +68,14 @@ fn the_vocabulary_is_that_of_training_and_other_words_keep_apart() {
         [0, 1, 2, 3].map(|number| words(&dataset, number)),
         [vec![2, 3], vec![1, 0, 0], vec![2, 6], vec![2, 7, 0]]
     );
-    let short = read(&small(), Code2 { words: 2, ..Code2::default() }).unwrap();
+    let short = read(&small(), Code2 { vocab_size: 2, ..Code2::default() }).unwrap();
     assert_eq!(short.schema.names.classes, ["size", "set", UNKNOWN, END]);
     assert_eq!(words(&short, 0), [4, 5]);
 }
 
 #[test]
 fn a_cut_graph_keeps_the_first_nodes() {
-    let dataset = read(&small(), Code2 { largest: Some(3), ..Code2::default() }).unwrap();
+    let dataset = read(&small(), Code2 { max_nodes: Some(3), ..Code2::default() }).unwrap();
     let graph = dataset.graphs.get(0);
     assert_eq!((graph.nodes, graph.edges.len()), (3, 6));
     assert_eq!(graph.edges[4..], [[1, 2], [2, 1]]);
@@ -83,7 +87,8 @@ fn wrong_files_are_named() {
     let fault = |name: &str, content: &str| {
         let directory = small();
         fs::write(directory.path().join(name), content).unwrap();
-        let problem = read(&directory, Code2::default()).expect_err("the change made the data unusable");
+        let problem =
+            read(&directory, Code2::default()).expect_err("the change made the data unusable");
         problem.to_string().replace(&format!("{}/", directory.path().display()), "")
     };
     assert_eq!(

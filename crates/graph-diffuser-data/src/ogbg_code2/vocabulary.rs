@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use super::{END, UNKNOWN};
-use crate::number_rows::Rows;
-use crate::problem::Problem;
+use crate::error::LocatedError;
+use crate::numeric_csv::NumericCsvReader;
 
 /// The words of every graph, by number in order of first appearance.
 pub(super) struct Labels {
@@ -19,10 +19,10 @@ pub(super) struct Labels {
 
 impl Labels {
     /// Reads one label a line, words separated by blanks.
-    pub(super) fn read(path: &Path, read: &Arc<AtomicU64>) -> Result<Self, Problem> {
+    pub(super) fn read(path: &Path, read: &Arc<AtomicU64>) -> Result<Self, LocatedError> {
         let mut labels = Self { distinct: vec![], words: vec![], ends: vec![] };
         let mut numbers: HashMap<String, u32> = HashMap::new();
-        let mut rows = Rows::open(path, read)?;
+        let mut rows = NumericCsvReader::open(path, read)?;
         while let Some(line) = rows.next_text()? {
             for word in line.split_ascii_whitespace() {
                 let number = numbers.get(word).copied().unwrap_or_else(|| {

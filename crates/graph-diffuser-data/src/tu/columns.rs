@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Folder, Preferred, TuFault};
+use super::{Folder, NodeFeatureSource, TuError};
 use crate::dataset::FeatureSchema;
+use crate::error::LocatedError;
 use crate::graph::Features;
-use crate::number_rows::{RowFault, Rows, real};
-use crate::problem::Problem;
+use crate::numeric_csv::{NumericCsvError, NumericCsvReader, real};
 
 /// Features of all nodes or all edges.
 pub(super) enum Column {
@@ -23,15 +23,17 @@ impl Column {
         of: &str,
         what: &'static str,
         expected: usize,
-        preferred: Preferred,
-    ) -> Result<Self, Problem> {
-        let (labels, attributes) = (folder.file(&format!("{of}_labels")), folder.file(&format!("{of}_attributes")));
+        preferred: NodeFeatureSource,
+    ) -> Result<Self, LocatedError> {
+        let (labels, attributes) =
+            (folder.file(&format!("{of}_labels")), folder.file(&format!("{of}_attributes")));
         let count = |path: &Path, length: usize, columns: usize| {
             let found = length / columns;
-            let fault = TuFault::Rows { found, expected, what };
-            if found == expected { Ok(()) } else { Err(Problem::new(path, fault)) }
+            let fault = TuError::NumericCsvReader { found, expected, what };
+            if found == expected { Ok(()) } else { Err(LocatedError::new(path, fault)) }
         };
-        let take_attributes = attributes.is_file() && (preferred == Preferred::Attributes || !labels.is_file());
+        let take_attributes = attributes.is_file()
+            && (preferred == NodeFeatureSource::Attributes || !labels.is_file());
         if take_attributes {
             let table = rows(&attributes, None, real)?;
             count(&attributes, table.values.len(), table.columns)?;
@@ -45,13 +47,18 @@ impl Column {
 
     pub(super) fn rows(&self, numbers: &[usize]) -> Features {
         fn gather<T: Copy>(values: &[T], columns: usize, numbers: &[usize]) -> Vec<T> {
-            numbers.iter().flat_map(|row| &values[row * columns..(row + 1) * columns]).copied().collect()
+            numbers
+                .iter()
+                .flat_map(|row| &values[row * columns..(row + 1) * columns])
+                .copied()
+                .collect()
         }
         match self {
             Self::None => Features::None,
-            Self::Categories { values, tables } => {
-                Features::Categorical { columns: tables.len(), values: gather(values, tables.len(), numbers) }
-            }
+            Self::Categories { values, tables } => Features::Categorical {
+                columns: tables.len(),
+                values: gather(values, tables.len(), numbers),
+            },
             Self::Reals(Table { columns, values }) => {
                 Features::Float { columns: *columns, values: gather(values, *columns, numbers) }
             }
@@ -61,7 +68,9 @@ impl Column {
     pub(super) fn schema(&self) -> FeatureSchema {
         match self {
             Self::None => FeatureSchema::None,
-            Self::Categories { tables, .. } => FeatureSchema::Categorical(tables.iter().map(Vec::len).collect()),
+            Self::Categories { tables, .. } => {
+                FeatureSchema::Categorical(tables.iter().map(Vec::len).collect())
+            }
             Self::Reals(table) => FeatureSchema::Float(table.columns),
         }
     }
@@ -78,9 +87,14 @@ impl Column {
 
 /// The distinct values of each column in order, and every value as its place among them.
 pub(super) fn numbered(values: &[i64], columns: usize) -> (Vec<Vec<i64>>, Vec<u32>) {
-    let column = |column: usize| values.iter().skip(column).step_by(columns).copied().collect::<BTreeSet<i64>>();
-    let tables: Vec<Vec<i64>> = (0..columns).map(|number| column(number).into_iter().collect()).collect();
-    let place = |(number, value): (usize, &i64)| tables[number % columns].partition_point(|other| other < value) as u32;
+    let column = |column: usize| {
+        values.iter().skip(column).step_by(columns).copied().collect::<BTreeSet<i64>>()
+    };
+    let tables: Vec<Vec<i64>> =
+        (0..columns).map(|number| column(number).into_iter().collect()).collect();
+    let place = |(number, value): (usize, &i64)| {
+        tables[number % columns].partition_point(|other| other < value) as u32
+    };
     let places = values.iter().enumerate().map(place).collect();
     (tables, places)
 }
@@ -94,8 +108,8 @@ pub(super) struct Table<T> {
 pub(super) fn rows_if_any<T>(
     path: &Path,
     columns: Option<usize>,
-    cell: impl Fn(&[u8]) -> Result<T, RowFault>,
-) -> Result<Option<Table<T>>, Problem> {
+    cell: impl Fn(&[u8]) -> Result<T, NumericCsvError>,
+) -> Result<Option<Table<T>>, LocatedError> {
     if path.is_file() { rows(path, columns, cell).map(Some) } else { Ok(None) }
 }
 
@@ -103,26 +117,28 @@ pub(super) fn rows_if_any<T>(
 pub(super) fn rows<T>(
     path: &Path,
     mut columns: Option<usize>,
-    cell: impl Fn(&[u8]) -> Result<T, RowFault>,
-) -> Result<Table<T>, Problem> {
-    let mut rows = Rows::open(path, &Arc::default())?.with_commas_at_ends();
+    cell: impl Fn(&[u8]) -> Result<T, NumericCsvError>,
+) -> Result<Table<T>, LocatedError> {
+    let mut rows = NumericCsvReader::open(path, &Arc::default())?.with_commas_at_ends();
     let mut values = vec![];
     while let Some(found) = rows.next_row(&mut values, |_, bytes| cell(bytes))? {
         let expected = *columns.get_or_insert(found);
         if found != expected {
-            return Err(rows.problem(RowFault::Columns { expected, found }));
+            return Err(rows.problem(NumericCsvError::Columns { expected, found }));
         }
     }
     Ok(Table { columns: columns.unwrap_or(1), values })
 }
 
 /// A whole number of either sign.
-pub(super) fn signed(cell: &[u8]) -> Result<i64, RowFault> {
+pub(super) fn signed(cell: &[u8]) -> Result<i64, NumericCsvError> {
     match std::str::from_utf8(cell).ok().and_then(|text| text.parse().ok()) {
         Some(value) => Ok(value),
         None => match real(cell)? {
             value if value.fract() == 0.0 => Ok(value as i64),
-            _ => Err(RowFault::NotWhole { cell: String::from_utf8_lossy(cell).into_owned() }),
+            _ => {
+                Err(NumericCsvError::NotWhole { cell: String::from_utf8_lossy(cell).into_owned() })
+            }
         },
     }
 }

@@ -32,7 +32,7 @@ fn small_but(name: &str, content: Option<&str>) -> TempDir {
 
 #[test]
 fn graphs_are_taken_apart_by_the_indicator() {
-    let dataset = read(small_but("", None).path(), Preferred::Labels).unwrap();
+    let dataset = read(small_but("", None).path(), NodeFeatureSource::Labels).unwrap();
     assert_eq!(
         *dataset.graphs.get(1),
         Graph {
@@ -51,11 +51,11 @@ fn graphs_are_taken_apart_by_the_indicator() {
 
 #[test]
 fn attributes_are_taken_when_preferred_or_alone() {
-    let preferred = read(small_but("", None).path(), Preferred::Attributes).unwrap();
+    let preferred = read(small_but("", None).path(), NodeFeatureSource::Attributes).unwrap();
     let expected = Features::Float { columns: 2, values: vec![0.5, 1.0, -3.0, 100.0] };
     assert_eq!(preferred.graphs.get(1).node_features, expected);
     assert_eq!(preferred.schema.edge_features, FeatureSchema::Float(1));
-    let alone = read(small_but("node_labels", None).path(), Preferred::Labels).unwrap();
+    let alone = read(small_but("node_labels", None).path(), NodeFeatureSource::Labels).unwrap();
     assert_eq!(alone.graphs.get(1).node_features, expected);
 }
 
@@ -63,17 +63,29 @@ fn attributes_are_taken_when_preferred_or_alone() {
 fn without_classes_the_attributes_of_graphs_are_predicted() {
     let directory = small_but("graph_labels", None);
     fs::write(directory.path().join("TWO_graph_attributes.txt"), "0.5, 1\n-2, 3\n").unwrap();
-    let dataset = read(directory.path(), Preferred::Labels).unwrap();
-    assert_eq!(dataset.schema.targets, TargetSchema::GraphValues(2));
+    let dataset = read(directory.path(), NodeFeatureSource::Labels).unwrap();
+    assert_eq!(dataset.schema.targets, TargetSchema::Regression(2));
     assert_eq!(dataset.graphs.get(1).targets, Targets::GraphValues(vec![-2.0, 3.0]));
 }
 
 #[test]
 fn every_fault_is_named_with_its_place() {
     let table = [
-        ("A", Some("1, 3\n3, 6\n"), "`TWO_A.txt`, line 2: node 6 does not exist: there are 5, numbered from 1"),
-        ("A", Some("0, 3\n"), "`TWO_A.txt`, line 1: node 0 does not exist: there are 5, numbered from 1"),
-        ("A", Some("1, 2\n"), "`TWO_A.txt`, line 1: the edge joins a node of graph 1 with one of graph 2"),
+        (
+            "A",
+            Some("1, 3\n3, 6\n"),
+            "`TWO_A.txt`, line 2: node 6 does not exist: there are 5, numbered from 1",
+        ),
+        (
+            "A",
+            Some("0, 3\n"),
+            "`TWO_A.txt`, line 1: node 0 does not exist: there are 5, numbered from 1",
+        ),
+        (
+            "A",
+            Some("1, 2\n"),
+            "`TWO_A.txt`, line 1: the edge joins a node of graph 1 with one of graph 2",
+        ),
         ("A", Some("1\n"), "`TWO_A.txt`, line 1: the row has 1 columns instead of 2"),
         (
             "graph_indicator",
@@ -87,15 +99,23 @@ fn every_fault_is_named_with_its_place() {
         ),
         ("node_labels", Some("3\n7\n"), "`TWO_node_labels.txt`: there are 2 rows, but 5 nodes"),
         ("edge_labels", Some("3\n"), "`TWO_edge_labels.txt`: there are 1 rows, but 6 edges"),
-        ("node_labels", Some("3\n7.5\n"), "`TWO_node_labels.txt`, line 2, column `1`: `7.5` is not a whole number"),
+        (
+            "node_labels",
+            Some("3\n7.5\n"),
+            "`TWO_node_labels.txt`, line 2, column `1`: `7.5` is not a whole number",
+        ),
         ("graph_labels", None, "`TWO_graph_labels.txt`: the file is missing"),
     ];
     for (name, content, expected) in table {
         let directory = small_but(name, content);
-        let problem = read(directory.path(), Preferred::Labels).expect_err("the change made the data unusable");
-        assert_eq!(problem.to_string().replace(&format!("{}/", directory.path().display()), ""), expected);
+        let problem = read(directory.path(), NodeFeatureSource::Labels)
+            .expect_err("the change made the data unusable");
+        assert_eq!(
+            problem.to_string().replace(&format!("{}/", directory.path().display()), ""),
+            expected
+        );
     }
-    let problem = read(small_but("A", None).path(), Preferred::Labels).unwrap_err();
+    let problem = read(small_but("A", None).path(), NodeFeatureSource::Labels).unwrap_err();
     assert_eq!(problem.fault.to_string(), "the folder holds 0 files `…_A.txt` instead of one");
 }
 
@@ -107,8 +127,14 @@ fn a_fold_is_one_line_of_each_file() {
     }
     let fold = |fold, graphs| read_fold(directory.path(), "TWO", fold, graphs);
     assert_eq!(fold(1, 4).unwrap(), Splits { train: vec![2, 3], valid: vec![0], test: vec![1] });
-    assert_eq!(fold(2, 4).unwrap_err().fault.to_string(), "there are 2 folds, one a line; fold 2 is not among them");
-    assert_eq!(fold(0, 3).unwrap_err().fault.to_string(), "graph 3 does not exist or stands in the fold twice");
+    assert_eq!(
+        fold(2, 4).unwrap_err().fault.to_string(),
+        "there are 2 folds, one a line; fold 2 is not among them"
+    );
+    assert_eq!(
+        fold(0, 3).unwrap_err().fault.to_string(),
+        "graph 3 does not exist or stands in the fold twice"
+    );
 }
 
 proptest! {
@@ -124,7 +150,7 @@ proptest! {
         let place = place.index(bytes.len());
         bytes[place] = byte;
         fs::write(directory.path().join(format!("TWO_{name}.txt")), bytes).unwrap();
-        let preferred = if attributes { Preferred::Attributes } else { Preferred::Labels };
+        let preferred = if attributes { NodeFeatureSource::Attributes } else { NodeFeatureSource::Labels };
         if let Ok(dataset) = read(directory.path(), preferred) {
             prop_assert!(dataset.graphs.iter().all(|graph| graph.check().is_ok()));
         }

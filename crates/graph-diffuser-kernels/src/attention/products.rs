@@ -34,17 +34,23 @@ pub(super) unsafe fn multiply<S: Simd>(
         if S::LANES == 16 {
             while column + 2 * S::LANES <= columns {
                 let (right, product) = (right.add(column), product.add(column));
-                multiply_block::<S, 2, 1>(simd, depth, left, row_step, depth_step, right, columns, product);
+                multiply_block::<S, 2, 1>(
+                    simd, depth, left, row_step, depth_step, right, columns, product,
+                );
                 column += 2 * S::LANES;
             }
             if column < columns {
                 let (right, product) = (right.add(column), product.add(column));
-                multiply_block::<S, 1, 2>(simd, depth, left, row_step, depth_step, right, columns, product);
+                multiply_block::<S, 1, 2>(
+                    simd, depth, left, row_step, depth_step, right, columns, product,
+                );
             }
         } else {
             while column < columns {
                 let (right, product) = (right.add(column), product.add(column));
-                multiply_block::<S, 1, 1>(simd, depth, left, row_step, depth_step, right, columns, product);
+                multiply_block::<S, 1, 1>(
+                    simd, depth, left, row_step, depth_step, right, columns, product,
+                );
                 column += S::LANES;
             }
         }
@@ -183,12 +189,28 @@ pub(super) unsafe fn accumulate<S: Simd>(
         let mut column = 0;
         if S::LANES == 16 {
             while column + 2 * S::LANES <= columns {
-                accumulate_block::<S, 2>(simd, d_head, left, left_step, right.add(column), columns, sums.add(column));
+                accumulate_block::<S, 2>(
+                    simd,
+                    d_head,
+                    left,
+                    left_step,
+                    right.add(column),
+                    columns,
+                    sums.add(column),
+                );
                 column += 2 * S::LANES;
             }
         }
         while column < columns {
-            accumulate_block::<S, 1>(simd, d_head, left, left_step, right.add(column), columns, sums.add(column));
+            accumulate_block::<S, 1>(
+                simd,
+                d_head,
+                left,
+                left_step,
+                right.add(column),
+                columns,
+                sums.add(column),
+            );
             column += S::LANES;
         }
     }
@@ -258,7 +280,12 @@ pub(super) unsafe fn dot<S: Simd>(simd: S, d: usize, a: *const f32, b: *const f3
 pub(super) unsafe fn scale<S: Simd>(simd: S, count: usize, factor: f32, numbers: *mut f32) {
     for start in (0..count).step_by(S::LANES) {
         // SAFETY: the caller says so.
-        unsafe { simd.store(numbers.add(start), simd.mul(simd.load(numbers.add(start)), simd.splat(factor))) };
+        unsafe {
+            simd.store(
+                numbers.add(start),
+                simd.mul(simd.load(numbers.add(start)), simd.splat(factor)),
+            )
+        };
     }
 }
 
@@ -267,10 +294,22 @@ pub(super) unsafe fn scale<S: Simd>(simd: S, count: usize, factor: f32, numbers:
 /// # Safety
 /// They are there in full vectors, and there is room for `d`.
 #[inline(always)]
-pub(super) unsafe fn copy_scaled<S: Simd>(simd: S, d: usize, from: *const f32, scale: f32, to: *mut f32) {
+pub(super) unsafe fn copy_scaled<S: Simd>(
+    simd: S,
+    d: usize,
+    from: *const f32,
+    scale: f32,
+    to: *mut f32,
+) {
     for start in (0..d).step_by(S::LANES) {
         // SAFETY: the caller says so.
-        unsafe { simd.store_up_to(to.add(start), simd.mul(simd.load(from.add(start)), simd.splat(scale)), d - start) };
+        unsafe {
+            simd.store_up_to(
+                to.add(start),
+                simd.mul(simd.load(from.add(start)), simd.splat(scale)),
+                d - start,
+            )
+        };
     }
 }
 
@@ -294,7 +333,11 @@ pub(super) unsafe fn pack_along<S: Simd>(
             // SAFETY: the caller says so.
             unsafe {
                 let first = simd.load_partial(from.add(row * step), d);
-                let second = if row + 1 < n { simd.load_partial(from.add((row + 1) * step), d) } else { simd.zero() };
+                let second = if row + 1 < n {
+                    simd.load_partial(from.add((row + 1) * step), d)
+                } else {
+                    simd.zero()
+                };
                 simd.store(to.add(row / 2 * S::LANES), simd.interleave(first, second));
             }
         }

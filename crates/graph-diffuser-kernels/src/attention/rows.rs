@@ -39,7 +39,7 @@ type Statistics = [f32; 2];
 
 /// How the exponent of a weight is formed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum PackageFormat {
     /// `exp(content)`.
     Content,
     /// `exp(content) · σ(position)`.
@@ -50,7 +50,7 @@ enum Form {
     Add,
 }
 
-impl Form {
+impl PackageFormat {
     /// That of a row in the first attempt.
     #[inline(always)]
     fn of(combine: Combine, row: &Row) -> Self {
@@ -92,7 +92,11 @@ impl Row {
         let own = self.own(simd, j, whole);
         match self.position {
             // SAFETY: so many scores are there.
-            Some(position) => simd.keep_first(unsafe { simd.load_up_to(position.wrapping_add(j), own) }, own, self.cls),
+            Some(position) => simd.keep_first(
+                unsafe { simd.load_up_to(position.wrapping_add(j), own) },
+                own,
+                self.cls,
+            ),
             None => simd.zero(),
         }
     }
@@ -140,12 +144,20 @@ impl Row {
 
     /// What stands in the exponent for these scores, before the largest is subtracted.
     #[inline(always)]
-    fn exponent<S: Simd>(&self, simd: S, form: Form, content: S::V, position: S::V) -> S::V {
+    fn exponent<S: Simd>(
+        &self,
+        simd: S,
+        form: PackageFormat,
+        content: S::V,
+        position: S::V,
+    ) -> S::V {
         let content = self.clamp(simd, content);
         match form {
-            Form::Content | Form::Gate => content,
-            Form::LogGate => simd.add(content, log_sigmoid(simd, self.clamp(simd, position))),
-            Form::Add => simd.add(content, self.clamp(simd, position)),
+            PackageFormat::Content | PackageFormat::Gate => content,
+            PackageFormat::LogGate => {
+                simd.add(content, log_sigmoid(simd, self.clamp(simd, position)))
+            }
+            PackageFormat::Add => simd.add(content, self.clamp(simd, position)),
         }
     }
 }
@@ -157,18 +169,27 @@ impl Row {
 /// # Safety
 /// The rows are in memory. They may be the same.
 #[inline(always)]
-pub(super) unsafe fn weigh<S: Simd>(simd: S, combine: Combine, calm: bool, rows: [Row; 2]) -> [Statistics; 2] {
+pub(super) unsafe fn weigh<S: Simd>(
+    simd: S,
+    combine: Combine,
+    calm: bool,
+    rows: [Row; 2],
+) -> [Statistics; 2] {
     // SAFETY: passed on. Each call has a constant form, so that none is asked for in its loops.
     unsafe {
-        match Form::of(combine, &rows[0]) {
-            Form::Content => weigh_as(simd, Form::Content, calm, rows),
-            Form::Add => weigh_as(simd, Form::Add, calm, rows),
-            Form::Gate | Form::LogGate => {
-                let mut statistics =
-                    if calm { weigh_as(simd, Form::Gate, true, rows) } else { weigh_as(simd, Form::Gate, false, rows) };
+        match PackageFormat::of(combine, &rows[0]) {
+            PackageFormat::Content => weigh_as(simd, PackageFormat::Content, calm, rows),
+            PackageFormat::Add => weigh_as(simd, PackageFormat::Add, calm, rows),
+            PackageFormat::Gate | PackageFormat::LogGate => {
+                let mut statistics = if calm {
+                    weigh_as(simd, PackageFormat::Gate, true, rows)
+                } else {
+                    weigh_as(simd, PackageFormat::Gate, false, rows)
+                };
                 for (row, statistics) in rows.into_iter().zip(&mut statistics) {
                     if statistics[1] > 1.0 / SMALLEST_SUM {
-                        let [[largest, inverse_sum], _] = weigh_as(simd, Form::LogGate, false, [row; 2]);
+                        let [[largest, inverse_sum], _] =
+                            weigh_as(simd, PackageFormat::LogGate, false, [row; 2]);
                         *statistics = [largest, -inverse_sum];
                     }
                 }
@@ -188,7 +209,12 @@ fn extent<S: Simd>(_: S, rows: &[Row; 2]) -> (usize, usize) {
 /// # Safety
 /// As for [`weigh`].
 #[inline(always)]
-unsafe fn weigh_as<S: Simd>(simd: S, form: Form, calm: bool, rows: [Row; 2]) -> [Statistics; 2] {
+unsafe fn weigh_as<S: Simd>(
+    simd: S,
+    form: PackageFormat,
+    calm: bool,
+    rows: [Row; 2],
+) -> [Statistics; 2] {
     let (n, whole) = extent(simd, &rows);
     let mut sums = [simd.zero(); 2];
     // SAFETY: vectors begin at each `j`, and the last may be shorter. What is done to the whole ones
@@ -211,7 +237,7 @@ unsafe fn weigh_as<S: Simd>(simd: S, form: Form, calm: bool, rows: [Row; 2]) -> 
 /// # Safety
 /// As for [`weigh`].
 #[inline(always)]
-unsafe fn largest_exponents<S: Simd>(simd: S, form: Form, rows: &[Row; 2]) -> [f32; 2] {
+unsafe fn largest_exponents<S: Simd>(simd: S, form: PackageFormat, rows: &[Row; 2]) -> [f32; 2] {
     let (n, whole) = extent(simd, rows);
     let mut largest = [simd.splat(f32::NEG_INFINITY); 2];
     // SAFETY: as in `weigh_as`.
@@ -237,7 +263,7 @@ unsafe fn largest_exponents<S: Simd>(simd: S, form: Form, rows: &[Row; 2]) -> [f
 #[inline(always)]
 unsafe fn exponents_from<S: Simd>(
     simd: S,
-    form: Form,
+    form: PackageFormat,
     rows: &[Row; 2],
     j: usize,
     whole: bool,
@@ -247,7 +273,11 @@ unsafe fn exponents_from<S: Simd>(
     for (row, largest) in rows.iter().zip(&mut largest) {
         // SAFETY: passed on.
         unsafe {
-            let position = if form == Form::Gate { simd.zero() } else { row.position(simd, j, whole) };
+            let position = if form == PackageFormat::Gate {
+                simd.zero()
+            } else {
+                row.position(simd, j, whole)
+            };
             let exponent = row.exponent(simd, form, row.content(simd, j), position);
             *largest = simd.max(*largest, simd.keep_first(exponent, count, f32::NEG_INFINITY));
         }
@@ -262,7 +292,7 @@ unsafe fn exponents_from<S: Simd>(
 #[inline(always)]
 unsafe fn weights_from<S: Simd>(
     simd: S,
-    form: Form,
+    form: PackageFormat,
     calm: bool,
     rows: &[Row; 2],
     j: usize,
@@ -275,7 +305,7 @@ unsafe fn weights_from<S: Simd>(
     unsafe {
         let (mut exponents, mut positions) = ([simd.zero(); 2], [simd.zero(); 2]);
         for (i, row) in rows.iter().enumerate() {
-            if form != Form::Content {
+            if form != PackageFormat::Content {
                 positions[i] = row.position(simd, j, whole);
                 row.prefetch_position(simd, j);
             }
@@ -283,14 +313,19 @@ unsafe fn weights_from<S: Simd>(
             // Behind the row may be anything, also what has no exponential.
             exponents[i] = simd.keep_first(exponent, count, largest[i]);
             if !calm {
-                exponents[i] = simd.max(simd.sub(exponents[i], simd.splat(largest[i])), simd.splat(-87.0));
+                exponents[i] =
+                    simd.max(simd.sub(exponents[i], simd.splat(largest[i])), simd.splat(-87.0));
             }
         }
-        let weights = if form == Form::Gate {
+        let weights = if form == PackageFormat::Gate {
             let [p, q] = [rows[0].bounded(simd, positions[0]), rows[1].bounded(simd, positions[1])];
-            let [a, b, c, d] = exp(simd, [exponents[0], exponents[1], p, q], [false, false, true, true]);
+            let [a, b, c, d] =
+                exp(simd, [exponents[0], exponents[1], p, q], [false, false, true, true]);
             let one = simd.splat(1.0);
-            [simd.mul(a, simd.inverse(simd.add(one, c))), simd.mul(b, simd.inverse(simd.add(one, d)))]
+            [
+                simd.mul(a, simd.inverse(simd.add(one, c))),
+                simd.mul(b, simd.inverse(simd.add(one, d))),
+            ]
         } else {
             exp(simd, exponents, [false; 2])
         };
@@ -298,7 +333,9 @@ unsafe fn weights_from<S: Simd>(
             let weight = simd.keep_first(weights[i], count, 0.0);
             sums[i] = simd.add(sums[i], weight);
             let dropped = match row.dropout {
-                Some(dropout) => simd.mul(weight, simd.dropout_mask(dropout, (row.first_pair + j) as u64)),
+                Some(dropout) => {
+                    simd.mul(weight, simd.dropout_mask(dropout, (row.first_pair + j) as u64))
+                }
                 None => weight,
             };
             simd.store(row.weights.add(j), dropped);
@@ -325,15 +362,17 @@ pub(super) unsafe fn unweigh<S: Simd>(
 ) -> S::V {
     // SAFETY: passed on. Each call has a constant form, so that none is asked for in its loop.
     unsafe {
-        match Form::of(combine, &rows[0]) {
-            Form::Content => unweigh_as(simd, Form::Content, rows, statistics, shared),
-            Form::Add => unweigh_as(simd, Form::Add, rows, statistics, shared),
-            Form::Gate | Form::LogGate => {
+        match PackageFormat::of(combine, &rows[0]) {
+            PackageFormat::Content => {
+                unweigh_as(simd, PackageFormat::Content, rows, statistics, shared)
+            }
+            PackageFormat::Add => unweigh_as(simd, PackageFormat::Add, rows, statistics, shared),
+            PackageFormat::Gate | PackageFormat::LogGate => {
                 if statistics[0][1] > 0.0 && statistics[1][1] > 0.0 {
-                    unweigh_as(simd, Form::Gate, rows, statistics, shared)
+                    unweigh_as(simd, PackageFormat::Gate, rows, statistics, shared)
                 } else {
                     // Logarithms are as right for a row that had no need of them.
-                    unweigh_as(simd, Form::LogGate, rows, statistics, shared)
+                    unweigh_as(simd, PackageFormat::LogGate, rows, statistics, shared)
                 }
             }
         }
@@ -345,14 +384,15 @@ pub(super) unsafe fn unweigh<S: Simd>(
 #[inline(always)]
 unsafe fn unweigh_as<S: Simd>(
     simd: S,
-    form: Form,
+    form: PackageFormat,
     rows: [Row; 2],
     statistics: [Statistics; 2],
     shared: [f32; 2],
 ) -> S::V {
     let (n, whole) = extent(simd, &rows);
     let mut d_cls = simd.zero();
-    let statistics = [[statistics[0][0], statistics[0][1].abs()], [statistics[1][0], statistics[1][1].abs()]];
+    let statistics =
+        [[statistics[0][0], statistics[0][1].abs()], [statistics[1][0], statistics[1][1].abs()]];
     // SAFETY: vectors begin at each `j`, and the last may be shorter.
     unsafe {
         let mut j = 0;
@@ -361,7 +401,8 @@ unsafe fn unweigh_as<S: Simd>(
             j += S::LANES;
         }
         while j < n {
-            d_cls = simd.add(d_cls, gradients_from(simd, form, &rows, j, false, statistics, shared));
+            d_cls =
+                simd.add(d_cls, gradients_from(simd, form, &rows, j, false, statistics, shared));
             j += S::LANES;
         }
     }
@@ -375,7 +416,7 @@ unsafe fn unweigh_as<S: Simd>(
 #[inline(always)]
 unsafe fn gradients_from<S: Simd>(
     simd: S,
-    form: Form,
+    form: PackageFormat,
     rows: &[Row; 2],
     j: usize,
     whole: bool,
@@ -393,7 +434,7 @@ unsafe fn gradients_from<S: Simd>(
         for (i, row) in rows.iter().enumerate() {
             contents[i] = row.content(simd, j);
             d_weights[i] = simd.load(row.weights.add(j));
-            if form != Form::Content {
+            if form != PackageFormat::Content {
                 positions[i] = row.position(simd, j, whole);
                 row.prefetch_position(simd, j);
             }
@@ -402,9 +443,10 @@ unsafe fn gradients_from<S: Simd>(
             let exponent = simd.sub(exponent, simd.splat(statistics[i][0]));
             exponents[i] = simd.max(simd.min(exponent, simd.splat(87.0)), simd.splat(-87.0));
         }
-        let weights = if form == Form::Gate || form == Form::LogGate {
+        let weights = if form == PackageFormat::Gate || form == PackageFormat::LogGate {
             let [p, q] = [rows[0].bounded(simd, positions[0]), rows[1].bounded(simd, positions[1])];
-            let [a, b, c, d] = exp(simd, [exponents[0], exponents[1], p, q], [false, false, true, true]);
+            let [a, b, c, d] =
+                exp(simd, [exponents[0], exponents[1], p, q], [false, false, true, true]);
             gates = [simd.inverse(simd.add(one, c)), simd.inverse(simd.add(one, d))];
             [a, b]
         } else {
@@ -412,7 +454,8 @@ unsafe fn gradients_from<S: Simd>(
         };
         for (i, row) in rows.iter().enumerate() {
             let weight = simd.mul(weights[i], simd.splat(statistics[i][1]));
-            let weight = if form == Form::Gate { simd.mul(weight, gates[i]) } else { weight };
+            let weight =
+                if form == PackageFormat::Gate { simd.mul(weight, gates[i]) } else { weight };
             let weight = simd.keep_first(weight, count, 0.0);
             let (d_weight, dropped) = match row.dropout {
                 Some(dropout) => {
@@ -429,8 +472,10 @@ unsafe fn gradients_from<S: Simd>(
             if let Some(d_position) = row.d_position {
                 // The slope of log σ is 1 - σ.
                 let gradient = match form {
-                    Form::Gate | Form::LogGate => simd.mul(d_score, simd.sub(one, gates[i])),
-                    Form::Content | Form::Add => d_score,
+                    PackageFormat::Gate | PackageFormat::LogGate => {
+                        simd.mul(d_score, simd.sub(one, gates[i]))
+                    }
+                    PackageFormat::Content | PackageFormat::Add => d_score,
                 };
                 let gradient = row.clamp_gradient(simd, positions[i], gradient);
                 let (own, d_position) = (row.own(simd, j, whole), d_position.wrapping_add(j));

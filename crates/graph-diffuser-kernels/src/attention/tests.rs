@@ -1,7 +1,7 @@
 //! Attention against the equations as they are printed, in double precision.
 
 use super::*;
-use crate::scramble;
+use crate::hash32;
 
 /// Sizes of graphs with the starts that [`Graphs`] points to.
 struct Batch {
@@ -24,13 +24,17 @@ impl Batch {
     }
 
     fn graphs(&self) -> Graphs<'_> {
-        Graphs { sizes: &self.sizes, node_starts: &self.node_starts, pair_starts: &self.pair_starts }
+        Graphs {
+            sizes: &self.sizes,
+            node_starts: &self.node_starts,
+            pair_starts: &self.pair_starts,
+        }
     }
 }
 
 /// Numbers spread evenly over `±size`.
 fn draw(stream: u32, count: usize, size: f32) -> Vec<f32> {
-    let draw = |index| scramble(scramble(index as u32) ^ stream) as f32 / 2_f32.powi(31) - 1.0;
+    let draw = |index| hash32(hash32(index as u32) ^ stream) as f32 / 2_f32.powi(31) - 1.0;
     (0..count).map(|index| size * draw(index)).collect()
 }
 
@@ -97,7 +101,8 @@ impl Case {
         let (graphs, rule) = (self.batch.graphs(), &self.rule);
         let position = self.position.as_ref().map(Blocks::view);
         let Attended { out, statistics } = forward(isa, graphs, rule, &self.qkv, position);
-        let gradients = backward(isa, graphs, rule, &self.qkv, position, (&out, &statistics), &self.d_out);
+        let gradients =
+            backward(isa, graphs, rule, &self.qkv, position, (&out, &statistics), &self.d_out);
         Given { out, d_qkv: gradients.qkv, d_scores: gradients.scores, d_cls: gradients.cls }
     }
 
@@ -120,7 +125,8 @@ impl Case {
         for (graph, &n) in graphs.sizes.iter().enumerate() {
             let start = graphs.node_starts[graph];
             for head in 0..rule.heads {
-                let (query, key, value) = (head * d_head, d + head * d_head, columns - d + head * d_head);
+                let (query, key, value) =
+                    (head * d_head, d + head * d_head, columns - d + head * d_head);
                 for i in 0..n {
                     let row = start + i;
                     let first_pair = head * p + graphs.pair_starts[graph] + i * n;
@@ -129,14 +135,16 @@ impl Case {
                             if !rule.content {
                                 return 0.0;
                             }
-                            let products = (0..d_head).map(|c| qkv(row, query + c) * qkv(start + j, key + c));
+                            let products =
+                                (0..d_head).map(|c| qkv(row, query + c) * qkv(start + j, key + c));
                             products.sum::<f64>() * scale
                         })
                         .collect();
                     // Where the score of a pair is, if it is not that of the CLS node.
                     let place = |j: usize| {
                         let scored = n - usize::from(cls.is_some());
-                        let start = self.position.as_ref().map_or(0, |position| position.starts[graph]);
+                        let start =
+                            self.position.as_ref().map_or(0, |position| position.starts[graph]);
                         let at = head * (scores.len() / rule.heads) + start + i * scored + j;
                         (i < scored && j < scored).then_some(at)
                     };
@@ -149,7 +157,8 @@ impl Case {
                         .collect();
                     let scores: Vec<f64> = (0..n)
                         .map(|j| {
-                            let (content, at) = (content[j].clamp(-bound, bound), position[j].clamp(-bound, bound));
+                            let (content, at) =
+                                (content[j].clamp(-bound, bound), position[j].clamp(-bound, bound));
                             match rule.combine {
                                 Combine::Gate if self.position.is_some() => {
                                     content + at.min(0.0) - (-at.abs()).exp().ln_1p()
@@ -160,16 +169,20 @@ impl Case {
                         .collect();
                     let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                     let sum: f64 = scores.iter().map(|score| (score - largest).exp()).sum();
-                    let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp() / sum).collect();
+                    let weights: Vec<f64> =
+                        scores.iter().map(|score| (score - largest).exp() / sum).collect();
                     let mask = |j: usize| {
-                        rule.dropout.map_or(1.0, |dropout| f64::from(dropout.factor((first_pair + j) as u64)))
+                        rule.dropout.map_or(1.0, |dropout| {
+                            f64::from(dropout.factor((first_pair + j) as u64))
+                        })
                     };
                     let d_out = |c: usize| f64::from(self.d_out[row * d + head * d_head + c]);
                     let mut d_weights = vec![0.0; n];
                     for j in 0..n {
                         for c in 0..d_head {
                             let weight = weights[j] * mask(j);
-                            given.out[row * d + head * d_head + c] += weight * qkv(start + j, value + c);
+                            given.out[row * d + head * d_head + c] +=
+                                weight * qkv(start + j, value + c);
                             given.d_qkv[(start + j) * columns + value + c] += weight * d_out(c);
                             d_weights[j] += d_out(c) * qkv(start + j, value + c) * mask(j);
                         }
@@ -189,8 +202,10 @@ impl Case {
                         }
                         if rule.content && content[j].abs() <= bound {
                             for c in 0..d_head {
-                                given.d_qkv[row * columns + query + c] += d_score * scale * qkv(start + j, key + c);
-                                given.d_qkv[(start + j) * columns + key + c] += d_score * scale * qkv(row, query + c);
+                                given.d_qkv[row * columns + query + c] +=
+                                    d_score * scale * qkv(start + j, key + c);
+                                given.d_qkv[(start + j) * columns + key + c] +=
+                                    d_score * scale * qkv(row, query + c);
                             }
                         }
                     }
@@ -211,7 +226,12 @@ impl Case {
             let name = format!("{isa:?}, {:?}, {:?}", self.rule, self.batch.sizes);
             assert_close(&ours.out, &expected.out, tolerance, &format!("out, {name}"));
             assert_close(&ours.d_qkv, &expected.d_qkv, tolerance, &format!("d_qkv, {name}"));
-            assert_close(&ours.d_scores, &expected.d_scores, tolerance, &format!("d_scores, {name}"));
+            assert_close(
+                &ours.d_scores,
+                &expected.d_scores,
+                tolerance,
+                &format!("d_scores, {name}"),
+            );
             assert_close(&ours.d_cls, &expected.d_cls, tolerance, &format!("d_cls, {name}"));
         }
     }
@@ -237,9 +257,9 @@ fn dropout() -> Dropout {
 
 /// Content with and without position, and position alone, each combined in each way.
 fn modes() -> impl Iterator<Item = (bool, bool, Combine)> {
-    [(true, true), (true, false), (false, true)]
-        .into_iter()
-        .flat_map(|(content, directed)| [Combine::Gate, Combine::Add].map(|combine| (content, directed, combine)))
+    [(true, true), (true, false), (false, true)].into_iter().flat_map(|(content, directed)| {
+        [Combine::Gate, Combine::Add].map(|combine| (content, directed, combine))
+    })
 }
 
 const RAGGED: [usize; 11] = [3, 1, 0, 15, 2, 16, 17, 0, 33, 8, 9];
@@ -253,9 +273,13 @@ fn two_nodes_by_hand() {
     let check = |rule: Rule, qkv: &[f32], position: Option<[f32; 4]>, expected: f32| {
         let batch = Batch::new(&[2]);
         for isa in Isa::available() {
-            let position = position.as_ref().map(|scores| Position { scores, starts: &[0], cls: None });
+            let position =
+                position.as_ref().map(|scores| Position { scores, starts: &[0], cls: None });
             let Attended { out, .. } = forward(isa, batch.graphs(), &rule, qkv, position);
-            assert!((out[0] - expected).abs() < 1e-5 && (out[1] - 15.0).abs() < 1e-5, "{out:?}, not {expected}");
+            assert!(
+                (out[0] - expected).abs() < 1e-5 && (out[1] - 15.0).abs() < 1e-5,
+                "{out:?}, not {expected}"
+            );
         }
     };
     let qkv = [two, 1.0, 10.0, 0.0, 0.0, 20.0];
@@ -287,7 +311,8 @@ fn every_mode_agrees_with_the_equations() {
 #[test]
 fn every_head_count_and_width_agrees_with_the_equations() {
     for heads in 1..=16 {
-        Case::new(&RAGGED[..8], Rule { dropout: Some(dropout()), ..rule(heads, 3) }, true, 3.0).check();
+        Case::new(&RAGGED[..8], Rule { dropout: Some(dropout()), ..rule(heads, 3) }, true, 3.0)
+            .check();
     }
     for d_head in (1..=33).chain([47, 48, 63, 64]) {
         Case::new(&[5, 17, 1, 9], Rule { clamp: Some(2.0), ..rule(2, d_head) }, true, 3.0).check();
@@ -297,7 +322,8 @@ fn every_head_count_and_width_agrees_with_the_equations() {
 #[test]
 fn large_graphs_agree_with_the_equations() {
     Case::new(&[130, 1, 300], rule(1, 28), true, 3.0).check();
-    let rule = Rule { combine: Combine::Add, clamp: Some(1.5), dropout: Some(dropout()), ..rule(2, 5) };
+    let rule =
+        Rule { combine: Combine::Add, clamp: Some(1.5), dropout: Some(dropout()), ..rule(2, 5) };
     Case::new(&[130, 0, 300, 2], rule, true, 3.0).check();
 }
 
@@ -343,7 +369,8 @@ fn the_largest_content_may_have_the_smallest_gate() {
     let position = Position { scores: &[-120.0, 0.0, 0.0, 0.0], starts: &[0], cls: None };
     let weight = 1.0 / (1.0 + 0.5 * 20_f32.exp());
     for isa in Isa::available() {
-        let Attended { out, statistics } = forward(isa, batch.graphs(), &rule(1, 1), &qkv, Some(position));
+        let Attended { out, statistics } =
+            forward(isa, batch.graphs(), &rule(1, 1), &qkv, Some(position));
         assert!((out[0] - (2.0 + 1e6 * weight)).abs() < 1e-5, "{isa:?} gives {}", out[0]);
         assert!(statistics[1] < 0.0 && statistics[3] > 0.0, "only the first row needs logarithms");
     }
@@ -370,13 +397,25 @@ fn weights_of_a_row_sum_to_one_whatever_the_scores() {
                 }
                 for isa in Isa::available() {
                     let Given { out, d_qkv, d_scores, .. } = case.run(isa);
-                    assert!(out.iter().all(|one| (one - 1.0).abs() < 2e-6), "{isa:?}: scores of {size} lose weight");
+                    assert!(
+                        out.iter().all(|one| (one - 1.0).abs() < 2e-6),
+                        "{isa:?}: scores of {size} lose weight"
+                    );
                     let small = 2e-5 * size.sqrt();
-                    assert!(d_scores.iter().all(|slope| slope.abs() < small), "{isa:?}: scores of {size}");
+                    assert!(
+                        d_scores.iter().all(|slope| slope.abs() < small),
+                        "{isa:?}: scores of {size}"
+                    );
                     for row in d_qkv.chunks(rule.columns()) {
                         let (scores, values) = row.split_at(row.len() - rule.width);
-                        assert!(scores.iter().all(|slope| slope.abs() < small), "{isa:?}: scores of {size}");
-                        assert!(values.iter().all(|slope| slope.is_finite()), "{isa:?}: scores of {size}");
+                        assert!(
+                            scores.iter().all(|slope| slope.abs() < small),
+                            "{isa:?}: scores of {size}"
+                        );
+                        assert!(
+                            values.iter().all(|slope| slope.is_finite()),
+                            "{isa:?}: scores of {size}"
+                        );
                     }
                 }
             }
@@ -433,9 +472,13 @@ fn a_graph_is_the_same_alone_or_in_a_batch() {
         let in_batch = whole.run(isa);
         for (graph, &n) in graphs.sizes.iter().enumerate() {
             let nodes = graphs.node_starts[graph]..graphs.node_starts[graph + 1];
-            let of_nodes = |values: &[f32], columns: usize| values[nodes.start * columns..nodes.end * columns].to_vec();
+            let of_nodes = |values: &[f32], columns: usize| {
+                values[nodes.start * columns..nodes.end * columns].to_vec()
+            };
             let of_pairs = |values: &[f32]| -> Vec<f32> {
-                let of_head = |head: &[f32]| head[graphs.pair_starts[graph]..graphs.pair_starts[graph + 1]].to_vec();
+                let of_head = |head: &[f32]| {
+                    head[graphs.pair_starts[graph]..graphs.pair_starts[graph + 1]].to_vec()
+                };
                 values.chunks(graphs.pairs()).flat_map(of_head).collect()
             };
             let alone = Case {
@@ -466,7 +509,9 @@ fn cls_scores_and_shared_blocks_agree_with_the_equations() {
     let sizes = [4, 17, 4, 1, 18, 17, 16, 4, 1, 34, 17];
     let blocks = [0, 1, 0, 2, 3, 1, 4, 0, 2, 5, 1];
     for cls in [false, true] {
-        for (content, combine) in [(true, Combine::Gate), (true, Combine::Add), (false, Combine::Gate)] {
+        for (content, combine) in
+            [(true, Combine::Gate), (true, Combine::Add), (false, Combine::Gate)]
+        {
             for clamp in [None, Some(0.7)] {
                 for dropout in [None, Some(dropout())] {
                     let rule = Rule { content, combine, clamp, dropout, ..rule(3, 5) };
@@ -495,7 +540,8 @@ fn graphs_of_every_size_agree_with_the_equations() {
 fn shared_blocks_and_cls_scores_are_the_same_to_the_bit_on_any_number_of_threads() {
     let sizes: Vec<usize> = (0..60).map(|graph| 1 + graph % 7 * 11).collect();
     let blocks: Vec<usize> = (0..60).map(|graph| graph % 7).collect();
-    let case = Case::with_position(&sizes, rule(2, 5), Some(Blocks::new(&sizes, &blocks, true, 2, 3.0)));
+    let case =
+        Case::with_position(&sizes, rule(2, 5), Some(Blocks::new(&sizes, &blocks, true, 2, 3.0)));
     on_any_number_of_threads(&case);
 }
 

@@ -14,7 +14,11 @@ impl Affine {
     pub(super) fn new(statistics: &Statistics, gamma: &[f32], beta: &[f32]) -> Self {
         let Statistics { mean, variance } = statistics;
         let channels = mean.len();
-        assert_eq!([variance.len(), gamma.len(), beta.len()], [channels; 3], "one of each a channel");
+        assert_eq!(
+            [variance.len(), gamma.len(), beta.len()],
+            [channels; 3],
+            "one of each a channel"
+        );
         let centre: Vec<f32> = mean.iter().map(|mean| *mean as f32).collect();
         let (scale, constant) = (0..channels)
             .map(|channel| {
@@ -61,7 +65,18 @@ impl<S: Simd, const W: usize> Channels<S, W> {
 
     /// The derivative before the `ReLU`.
     #[inline(always)]
-    pub(super) fn before_relu(&self, simd: S, centred: S::V, d_y: S::V, relu: bool, v: usize) -> S::V {
-        if relu { simd.select_positive(self.apply(simd, centred, v), d_y, simd.zero()) } else { d_y }
+    pub(super) fn before_relu(
+        &self,
+        simd: S,
+        centred: S::V,
+        d_y: S::V,
+        relu: bool,
+        v: usize,
+    ) -> S::V {
+        if relu {
+            simd.select_positive(self.apply(simd, centred, v), d_y, simd.zero())
+        } else {
+            d_y
+        }
     }
 }

@@ -43,11 +43,20 @@ impl Block {
     /// # Safety
     /// `row` has all channels, and `v` is below `W`.
     #[inline(always)]
-    pub(crate) unsafe fn load<S: Simd, const W: usize>(self, simd: S, row: *const f32, v: usize) -> S::V {
+    pub(crate) unsafe fn load<S: Simd, const W: usize>(
+        self,
+        simd: S,
+        row: *const f32,
+        v: usize,
+    ) -> S::V {
         // SAFETY: the vectors before the last are whole, the last ends with the block.
         unsafe {
             let from = row.add(self.first + v * S::LANES);
-            if v + 1 < W { simd.load(from) } else { simd.load_up_to(from, self.count - (W - 1) * S::LANES) }
+            if v + 1 < W {
+                simd.load(from)
+            } else {
+                simd.load_up_to(from, self.count - (W - 1) * S::LANES)
+            }
         }
     }
 
@@ -56,7 +65,11 @@ impl Block {
     /// # Safety
     /// `row` has all channels.
     #[inline(always)]
-    pub(crate) unsafe fn load_all<S: Simd, const W: usize>(self, simd: S, row: *const f32) -> [S::V; W] {
+    pub(crate) unsafe fn load_all<S: Simd, const W: usize>(
+        self,
+        simd: S,
+        row: *const f32,
+    ) -> [S::V; W] {
         let mut values = [simd.zero(); W];
         for (v, value) in values.iter_mut().enumerate() {
             // SAFETY: the caller's.
@@ -74,7 +87,13 @@ impl Block {
     /// # Safety
     /// As for [`Self::load`].
     #[inline(always)]
-    pub(crate) unsafe fn store<S: Simd, const W: usize>(self, simd: S, row: *mut f32, v: usize, value: S::V) {
+    pub(crate) unsafe fn store<S: Simd, const W: usize>(
+        self,
+        simd: S,
+        row: *mut f32,
+        v: usize,
+        value: S::V,
+    ) {
         // SAFETY: as in `load`.
         unsafe {
             let to = row.add(self.first + v * S::LANES);

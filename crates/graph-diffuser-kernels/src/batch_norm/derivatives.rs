@@ -85,7 +85,8 @@ fn derive<const DOTTED: bool>(
     let chunk = CHUNK * channels;
     let d_chunk = if DOTTED { CHUNK } else { chunk };
     let mut sums = vec![0.0; rows.div_ceil(CHUNK) * 2 * channels];
-    let tasks = x.chunks(chunk).zip(d_y.chunks(d_chunk)).zip(sums.chunks_mut(2 * channels)).collect();
+    let tasks =
+        x.chunks(chunk).zip(d_y.chunks(d_chunk)).zip(sums.chunks_mut(2 * channels)).collect();
     run_all(x.len(), tasks, |((x, d_y), sums)| {
         isa.run(DerivativeSums::<DOTTED> { x, d_y, affine: &affine, relu, sums });
     });
@@ -99,13 +100,16 @@ fn derive<const DOTTED: bool>(
     // dx = scale · g + (x - centre) · slope + level
     let (mut slope, mut level) = (vec![0.0; channels], vec![0.0; channels]);
     let (mut d_gamma, mut d_beta) = (vec![0.0; channels], vec![0.0; channels]);
-    let (mut scale, mut d_weight) = (affine.scale.clone(), vec![0.0; if DOTTED { channels } else { 0 }]);
+    let (mut scale, mut d_weight) =
+        (affine.scale.clone(), vec![0.0; if DOTTED { channels } else { 0 }]);
     for channel in 0..channels {
-        let (mean, inverse) = (statistics.mean[channel], 1.0 / (statistics.variance[channel] + EPSILON).sqrt());
+        let (mean, inverse) =
+            (statistics.mean[channel], 1.0 / (statistics.variance[channel] + EPSILON).sqrt());
         let missed = mean - f64::from(affine.centre[channel]);
         let (mut plain, mut product) = (total[channel], total[channels + channel]);
         if DOTTED {
-            let [scale_of_rows, constant] = [affine.scale[channel], affine.constant[channel]].map(f64::from);
+            let [scale_of_rows, constant] =
+                [affine.scale[channel], affine.constant[channel]].map(f64::from);
             d_weight[channel] = (scale_of_rows * product + constant * plain) as f32;
             scale[channel] *= weight[channel];
             plain *= f64::from(weight[channel]);
@@ -123,7 +127,9 @@ fn derive<const DOTTED: bool>(
     let mut d_branch = dropout.map(|dropout| (dropout, Fresh::new(x.len())));
     let branches: Vec<_> = match &mut d_branch {
         None => x.chunks(chunk).map(|_| None).collect(),
-        Some((dropout, room)) => room.room().chunks_mut(chunk).map(|part| Some((*dropout, part))).collect(),
+        Some((dropout, room)) => {
+            room.room().chunks_mut(chunk).map(|part| Some((*dropout, part))).collect()
+        }
     };
     let inputs = x.chunks(chunk).zip(d_y.chunks(d_chunk));
     let tasks = inputs.zip(d_x.room().chunks_mut(chunk)).zip(branches).enumerate().collect();
@@ -151,7 +157,11 @@ unsafe fn load_d<S: Simd, const W: usize, const DOTTED: bool>(
 ) -> S::V {
     // SAFETY: the caller's.
     unsafe {
-        if DOTTED { simd.splat(*d_y.get_unchecked(row)) } else { block.load::<S, W>(simd, d_y.as_ptr().add(at), v) }
+        if DOTTED {
+            simd.splat(*d_y.get_unchecked(row))
+        } else {
+            block.load::<S, W>(simd, d_y.as_ptr().add(at), v)
+        }
     }
 }
 
@@ -183,7 +193,11 @@ impl<const DOTTED: bool> Blockwise for DerivativeSums<'_, DOTTED> {
             let affine = Channels::<S, W>::load(simd, self.affine, block);
             for (row, at) in (0..self.x.len()).step_by(block.channels).enumerate() {
                 for v in 0..W {
-                    let centred = affine.centre(simd, block.load::<S, W>(simd, self.x.as_ptr().add(at), v), v);
+                    let centred = affine.centre(
+                        simd,
+                        block.load::<S, W>(simd, self.x.as_ptr().add(at), v),
+                        v,
+                    );
                     let d_y = load_d::<S, W, DOTTED>(simd, block, self.d_y, (row, at), v);
                     let d_y = affine.before_relu(simd, centred, d_y, self.relu, v);
                     plain[v] = simd.add(plain[v], d_y);
@@ -240,13 +254,19 @@ impl<const DOTTED: bool> Blockwise for Derivative<'_, DOTTED> {
                 .map(|numbers| block.load_all::<S, W>(simd, numbers.as_ptr()));
             for (row, at) in (0..self.x.len()).step_by(block.channels).enumerate() {
                 for v in 0..W {
-                    let centred = affine.centre(simd, block.load::<S, W>(simd, self.x.as_ptr().add(at), v), v);
+                    let centred = affine.centre(
+                        simd,
+                        block.load::<S, W>(simd, self.x.as_ptr().add(at), v),
+                        v,
+                    );
                     let d_y = load_d::<S, W, DOTTED>(simd, block, self.d_y, (row, at), v);
                     let d_y = affine.before_relu(simd, centred, d_y, self.relu, v);
-                    let d_x = simd.mul_add(scale[v], d_y, simd.mul_add(centred, slope[v], level[v]));
+                    let d_x =
+                        simd.mul_add(scale[v], d_y, simd.mul_add(centred, slope[v], level[v]));
                     block.store::<S, W>(simd, self.d_x.as_mut_ptr().cast::<f32>().add(at), v, d_x);
                     if let Some((dropout, d_branch)) = &mut self.d_branch {
-                        let mask = simd.dropout_mask(*dropout, self.first + block.index::<S>(at, v));
+                        let mask =
+                            simd.dropout_mask(*dropout, self.first + block.index::<S>(at, v));
                         let to = d_branch.as_mut_ptr().cast::<f32>().add(at);
                         block.store::<S, W>(simd, to, v, simd.mul(d_x, mask));
                     }

@@ -12,7 +12,13 @@ use crate::simd::{Isa, Kernel, Simd};
 /// - `x`: `[rows, channels]`
 /// - `gamma`, `beta`, `weight`: `[channels]`
 /// - returns `[rows]`
-pub fn forward_dot(isa: Isa, x: &[f32], gamma: &[f32], beta: &[f32], weight: &[f32]) -> (Vec<f32>, Statistics) {
+pub fn forward_dot(
+    isa: Isa,
+    x: &[f32],
+    gamma: &[f32],
+    beta: &[f32],
+    weight: &[f32],
+) -> (Vec<f32>, Statistics) {
     let statistics = measure(isa, x, gamma.len(), None);
     (evaluate_dot(isa, x, &statistics, gamma, beta, weight), statistics)
 }

@@ -68,11 +68,19 @@ impl Added<'_> {
     /// # Safety
     /// There is a row of all channels at `at`, and `v` is below `W`.
     #[inline(always)]
-    unsafe fn load<S: Simd, const W: usize>(&self, simd: S, block: Block, at: usize, v: usize) -> S::V {
+    unsafe fn load<S: Simd, const W: usize>(
+        &self,
+        simd: S,
+        block: Block,
+        at: usize,
+        v: usize,
+    ) -> S::V {
         // SAFETY: the caller's.
         let value = unsafe { block.load::<S, W>(simd, self.values.as_ptr().add(at), v) };
         match self.dropout {
-            Some(dropout) => simd.mul(value, simd.dropout_mask(dropout, self.first + block.index::<S>(at, v))),
+            Some(dropout) => {
+                simd.mul(value, simd.dropout_mask(dropout, self.first + block.index::<S>(at, v)))
+            }
             None => value,
         }
     }
@@ -104,7 +112,12 @@ impl Blockwise for Moments<'_> {
                     for v in 0..W {
                         let branch = added.load::<S, W>(simd, block, at, v);
                         let value = simd.add(block.load::<S, W>(simd, x.add(at), v), branch);
-                        block.store::<S, W>(simd, added.sum.as_mut_ptr().cast::<f32>().add(at), v, value);
+                        block.store::<S, W>(
+                            simd,
+                            added.sum.as_mut_ptr().cast::<f32>().add(at),
+                            v,
+                            value,
+                        );
                         let difference = simd.sub(value, first[v]);
                         plain[v] = simd.add(plain[v], difference);
                         squares[v] = simd.mul_add(difference, difference, squares[v]);
@@ -147,7 +160,9 @@ impl Kernel for Together<'_> {
         let (mut mean, mut variance) = (vec![0.0; channels], vec![0.0; channels]);
         let chunks = || {
             let chunks = self.firsts.iter().zip(self.sums.chunks(2 * channels)).enumerate();
-            chunks.map(|(chunk, (first, sums))| ((self.rows - chunk * CHUNK).min(CHUNK) as f64, *first, sums))
+            chunks.map(|(chunk, (first, sums))| {
+                ((self.rows - chunk * CHUNK).min(CHUNK) as f64, *first, sums)
+            })
         };
         for (count, first, sums) in chunks() {
             for ((mean, first), sum) in mean.iter_mut().zip(first).zip(sums) {
@@ -165,7 +180,8 @@ impl Kernel for Together<'_> {
             {
                 let plain = f64::from(*plain);
                 let distance = f64::from(*first) + plain * each - mean;
-                *variance += f64::from(*squares) - plain * plain * each + distance * distance * count;
+                *variance +=
+                    f64::from(*squares) - plain * plain * each + distance * distance * count;
             }
         }
         // Rounding may leave less than nothing of a constant channel.

@@ -1,11 +1,13 @@
 //! Batch norm by hand, and against straight loops in double precision.
 
 use super::*;
-use crate::scramble;
+use crate::hash32;
 use crate::simd::{Dropout, Isa};
 
 fn numbers(count: usize, seed: u32) -> Vec<f32> {
-    (0..count as u32).map(|at| scramble(scramble(at) ^ (seed << 20)) as f32 / u32::MAX as f32 - 0.5).collect()
+    (0..count as u32)
+        .map(|at| hash32(hash32(at) ^ (seed << 20)) as f32 / u32::MAX as f32 - 0.5)
+        .collect()
 }
 
 /// As [`numbers`], each channel with a mean and a size of its own.
@@ -29,11 +31,25 @@ struct Exact {
 }
 
 /// In double precision, channel after channel; the derivative goes through mean and variance one by one.
-fn exact(x: &[f32], channels: usize, gamma: &[f32], beta: &[f32], relu: bool, d_y: &[f32]) -> Exact {
+fn exact(
+    x: &[f32],
+    channels: usize,
+    gamma: &[f32],
+    beta: &[f32],
+    relu: bool,
+    d_y: &[f32],
+) -> Exact {
     let rows = x.len() / channels;
     let empty = || vec![0.0; x.len()];
     let none = || vec![0.0; channels];
-    let mut exact = Exact { y: empty(), mean: none(), variance: none(), d_x: empty(), d_gamma: none(), d_beta: none() };
+    let mut exact = Exact {
+        y: empty(),
+        mean: none(),
+        variance: none(),
+        d_x: empty(),
+        d_gamma: none(),
+        d_beta: none(),
+    };
     for channel in 0..channels {
         let (gamma, beta) = (f64::from(gamma[channel]), f64::from(beta[channel]));
         let at = |row: usize| row * channels + channel;
@@ -74,7 +90,10 @@ fn assert_close<T: Copy + Into<f64>>(
     assert_eq!(ours.len(), exact.len());
     for (at, (ours, exact)) in ours.iter().zip(exact).enumerate() {
         let ours: f64 = (*ours).into();
-        assert!((ours - exact).abs() <= tolerance * size(at), "{what} at {at}: {ours} is not {exact}");
+        assert!(
+            (ours - exact).abs() <= tolerance * size(at),
+            "{what} at {at}: {ours} is not {exact}"
+        );
     }
 }
 
@@ -83,18 +102,26 @@ fn compare(isa: Isa, x: &[f32], channels: usize, relu: bool, tolerance: f64) {
     let (gamma, beta, d_y) = (numbers(channels, 3), numbers(channels, 4), numbers(x.len(), 2));
     let exact = exact(x, channels, &gamma, &beta, relu, &d_y);
     let what = format!("{isa:?} [{}, {channels}] {relu}", x.len() / channels);
-    let Normalised { y, statistics, .. } = forward(isa, x, None, &gamma, &beta, relu);
+    let Normalized { y, statistics, .. } = forward(isa, x, None, &gamma, &beta, relu);
     let mean_size = |at: usize| exact.mean[at].abs() + exact.variance[at].sqrt();
     assert_close(&statistics.mean, &exact.mean, mean_size, 1e-6, &format!("{what} mean"));
     let variance_size = |at: usize| exact.variance[at] + 1e-9;
-    assert_close(&statistics.variance, &exact.variance, variance_size, tolerance, &format!("{what} variance"));
+    assert_close(
+        &statistics.variance,
+        &exact.variance,
+        variance_size,
+        tolerance,
+        &format!("{what} variance"),
+    );
     assert_close(&y, &exact.y, |at| 1.0 + exact.y[at].abs(), tolerance, &format!("{what} y"));
     let made = backward(isa, x, None, &gamma, &beta, &statistics, relu, &d_y);
     // Where rounding decides whether a number passes the `ReLU`, its derivative is either.
     if (0..y.len()).any(|at| (y[at] > 0.0) != (exact.y[at] > 0.0)) && relu {
         return;
     }
-    let scale = |at: usize| f64::from(gamma[at % channels].abs()) / (exact.variance[at % channels] + EPSILON).sqrt();
+    let scale = |at: usize| {
+        f64::from(gamma[at % channels].abs()) / (exact.variance[at % channels] + EPSILON).sqrt()
+    };
     assert_close(&made.x, &exact.d_x, scale, tolerance, &format!("{what} d_x"));
     let length = ((x.len() / channels) as f64).sqrt();
     assert_close(&made.gamma, &exact.d_gamma, |_| length, tolerance, &format!("{what} d_gamma"));
@@ -107,7 +134,8 @@ fn four_rows_by_hand() {
     let x = [1.0, 5.0, 3.0, 5.0, 1.0, 5.0, 3.0, 5.0];
     let one = (1.0 / (1.0 + EPSILON).sqrt()) as f32;
     for isa in Isa::available() {
-        let Normalised { y, statistics, .. } = forward(isa, &x, None, &[1.0, 1.0], &[0.0, 2.0], false);
+        let Normalized { y, statistics, .. } =
+            forward(isa, &x, None, &[1.0, 1.0], &[0.0, 2.0], false);
         assert_eq!(statistics, Statistics { mean: vec![2.0, 5.0], variance: vec![1.0, 0.0] });
         assert_eq!(y, [-one, 2.0, one, 2.0, -one, 2.0, one, 2.0]);
         let y = forward(isa, &x, None, &[1.0, 1.0], &[0.0, -2.0], true).y;
@@ -160,15 +188,26 @@ fn a_branch_is_dropped_and_added_before() {
         for (rows, channels) in [(1, 3), (70, 33), (130, 64), (5000, 60)] {
             for dropout in [None, Some(DROPOUT)] {
                 let (x, values) = (rows_of(rows, channels), numbers(rows * channels, 5));
-                let (gamma, beta, d_y) = (numbers(channels, 3), numbers(channels, 4), numbers(rows * channels, 2));
+                let (gamma, beta, d_y) =
+                    (numbers(channels, 3), numbers(channels, 4), numbers(rows * channels, 2));
                 let factor = |at: usize| dropout.map_or(1.0, |dropout| dropout.factor(at as u64));
-                let sum: Vec<f32> = (0..x.len()).map(|at| x[at] + values[at] * factor(at)).collect();
-                let ours = forward(isa, &x, Some(Branch { values: &values, dropout }), &gamma, &beta, true);
+                let sum: Vec<f32> =
+                    (0..x.len()).map(|at| x[at] + values[at] * factor(at)).collect();
+                let ours = forward(
+                    isa,
+                    &x,
+                    Some(Branch { values: &values, dropout }),
+                    &gamma,
+                    &beta,
+                    true,
+                );
                 let plain = forward(isa, &sum, None, &gamma, &beta, true);
                 assert_eq!(ours.sum.as_ref(), Some(&sum));
                 assert_eq!((ours.y, &ours.statistics), (plain.y, &plain.statistics));
-                let made = backward(isa, &sum, dropout, &gamma, &beta, &plain.statistics, true, &d_y);
-                let expected = backward(isa, &sum, None, &gamma, &beta, &plain.statistics, true, &d_y);
+                let made =
+                    backward(isa, &sum, dropout, &gamma, &beta, &plain.statistics, true, &d_y);
+                let expected =
+                    backward(isa, &sum, None, &gamma, &beta, &plain.statistics, true, &d_y);
                 assert_eq!(expected.branch, None);
                 let branch: Vec<f32> = (0..x.len()).map(|at| expected.x[at] * factor(at)).collect();
                 assert_eq!(made, Gradients { branch: dropout.map(|_| branch), ..expected });
@@ -181,8 +220,9 @@ fn a_branch_is_dropped_and_added_before() {
 fn a_dot_with_the_rows_is_that_of_rows_that_were_written() {
     for (rows, channels) in [(1, 3), (2, 1), (63, 17), (64, 64), (200, 224), (700, 33)] {
         let x = rows_of(rows, channels);
-        let [gamma, beta] =
-            [5, 6].map(|seed| numbers(channels, seed).iter().map(|value| value + 0.6).collect::<Vec<_>>());
+        let [gamma, beta] = [5, 6].map(|seed| {
+            numbers(channels, seed).iter().map(|value| value + 0.6).collect::<Vec<_>>()
+        });
         let (mut weight, d) = (numbers(channels, 7), numbers(rows, 8));
         weight[0] = 0.0;
         for isa in Isa::available() {
@@ -190,15 +230,20 @@ fn a_dot_with_the_rows_is_that_of_rows_that_were_written() {
             let written = forward(isa, &x, None, &gamma, &beta, true);
             assert_eq!(statistics, written.statistics);
             assert_eq!(dots, evaluate_dot(isa, &x, &statistics, &gamma, &beta, &weight));
-            let dot = |row: &[f32]| row.iter().zip(&weight).map(|(y, w)| f64::from(*y) * f64::from(*w)).sum::<f64>();
+            let dot = |row: &[f32]| {
+                row.iter().zip(&weight).map(|(y, w)| f64::from(*y) * f64::from(*w)).sum::<f64>()
+            };
             let expected: Vec<f64> = written.y.chunks(channels).map(dot).collect();
             assert_close(&dots, &expected, |_| channels as f64, 1e-6, "dots");
 
-            let d_y: Vec<f32> = d.iter().flat_map(|d| weight.iter().map(move |weight| d * weight)).collect();
+            let d_y: Vec<f32> =
+                d.iter().flat_map(|d| weight.iter().map(move |weight| d * weight)).collect();
             let expected = exact(&x, channels, &gamma, &beta, true, &d_y);
             let (made, d_weight) = backward_dot(isa, &x, &gamma, &beta, &weight, &statistics, &d);
-            let size =
-                |at: usize| f64::from(gamma[at % channels]) / (expected.variance[at % channels] + EPSILON).sqrt();
+            let size = |at: usize| {
+                f64::from(gamma[at % channels])
+                    / (expected.variance[at % channels] + EPSILON).sqrt()
+            };
             assert_close(&made.x, &expected.d_x, size, 1e-6, "x");
             let of_channels = |_| (rows as f64).sqrt();
             assert_close(&made.gamma, &expected.d_gamma, of_channels, 1e-5, "gamma");
@@ -219,10 +264,26 @@ fn evaluation_uses_the_statistics_it_is_given() {
         let statistics = Statistics { mean: vec![1.0, -2.0], variance: vec![4.0, 1.0] };
         let (x, branch) = ([2.0, -2.0, 1.0, 0.5], [1.0, 0.0, 0.0, -0.5]);
         let y = evaluate(isa, &x, Some(&branch), &statistics, &[2.0, 1.0], &[0.5, -1.0], true);
-        assert_eq!(y, evaluate(isa, &[3.0, -2.0, 1.0, 0.0], None, &statistics, &[2.0, 1.0], &[0.5, -1.0], true));
+        assert_eq!(
+            y,
+            evaluate(
+                isa,
+                &[3.0, -2.0, 1.0, 0.0],
+                None,
+                &statistics,
+                &[2.0, 1.0],
+                &[0.5, -1.0],
+                true
+            )
+        );
         assert_close(
             &y,
-            &[2.0 / (1.0 + EPSILON / 4.0).sqrt() + 0.5, 0.0, 0.5, 2.0 / (1.0 + EPSILON).sqrt() - 1.0],
+            &[
+                2.0 / (1.0 + EPSILON / 4.0).sqrt() + 0.5,
+                0.0,
+                0.5,
+                2.0 / (1.0 + EPSILON).sqrt() - 1.0,
+            ],
             |_| 1.0,
             1e-6,
             "y",
@@ -243,18 +304,24 @@ fn what_is_not_a_number_stays_visible() {
 #[test]
 fn results_do_not_depend_on_the_number_of_threads() {
     for (rows, channels) in [(200, 33), (5000, 60)] {
-        let (x, residual, d_y) = (rows_of(rows, channels), numbers(rows * channels, 5), numbers(rows * channels, 2));
+        let (x, residual, d_y) =
+            (rows_of(rows, channels), numbers(rows * channels, 5), numbers(rows * channels, 2));
         let (gamma, beta) = (numbers(channels, 3), numbers(channels, 4));
         for isa in Isa::available() {
             let results = [1, 2, 5].map(|threads| {
                 let pool = crate::Threads::new(threads);
                 pool.install(|| {
                     let branch = Branch { values: &residual, dropout: Some(DROPOUT) };
-                    let Normalised { y, sum, statistics } = forward(isa, &x, Some(branch), &gamma, &beta, true);
+                    let Normalized { y, sum, statistics } =
+                        forward(isa, &x, Some(branch), &gamma, &beta, true);
                     let sum = sum.expect("the sum with the branch");
-                    let made = backward(isa, &sum, Some(DROPOUT), &gamma, &beta, &statistics, true, &d_y);
+                    let made =
+                        backward(isa, &sum, Some(DROPOUT), &gamma, &beta, &statistics, true, &d_y);
                     let d_branch = made.branch.expect("another one");
-                    let bits = [y, made.x, d_branch, made.gamma, made.beta].concat().into_iter().map(f32::to_bits);
+                    let bits = [y, made.x, d_branch, made.gamma, made.beta]
+                        .concat()
+                        .into_iter()
+                        .map(f32::to_bits);
                     (statistics, bits.collect::<Vec<_>>())
                 })
             });

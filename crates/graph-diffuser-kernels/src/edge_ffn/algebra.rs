@@ -15,7 +15,11 @@ pub(super) fn double(values: &[f32]) -> Vec<f64> {
 /// Adds up the sums of all chunks, in their order.
 pub(super) fn total<const N: usize>(parts: Vec<[Vec<f64>; N]>) -> [Vec<f64>; N] {
     let add = |mut total: [Vec<f64>; N], part: [Vec<f64>; N]| {
-        total.iter_mut().flatten().zip(part.iter().flatten()).for_each(|(total, part)| *total += part);
+        total
+            .iter_mut()
+            .flatten()
+            .zip(part.iter().flatten())
+            .for_each(|(total, part)| *total += part);
         total
     };
     parts.into_iter().reduce(add).expect("there is always a chunk")
@@ -38,12 +42,15 @@ impl Moments {
         for part in parts {
             let count = all.count + part.count;
             let (old, new) = (all.count / count.max(1.0), part.count / count.max(1.0));
-            let step: Vec<f64> = part.mean.iter().zip(&all.mean).map(|(part, all)| part - all).collect();
+            let step: Vec<f64> =
+                part.mean.iter().zip(&all.mean).map(|(part, all)| part - all).collect();
             for i in 0..c {
                 all.mean[i] += new * step[i];
                 for j in i..c {
                     let covariance = &mut all.covariance[i * c + j];
-                    *covariance = old * *covariance + new * part.covariance[i * c + j] + old * new * step[i] * step[j];
+                    *covariance = old * *covariance
+                        + new * part.covariance[i * c + j]
+                        + old * new * step[i] * step[j];
                 }
             }
             all.count = count;
@@ -64,7 +71,8 @@ impl Moments {
     /// What is left after a batch norm without γ and β.
     pub(super) fn normalised(&self, normal: &Normal) -> Self {
         let c = self.mean.len();
-        let scaled = |at: usize| self.covariance[at] * normal.inverse[at / c] * normal.inverse[at % c];
+        let scaled =
+            |at: usize| self.covariance[at] * normal.inverse[at / c] * normal.inverse[at % c];
         Self { count: self.count, mean: vec![0.0; c], covariance: (0..c * c).map(scaled).collect() }
     }
 }
@@ -87,10 +95,16 @@ impl Level {
     pub(super) fn new(weights: &Weights<'_>, index: usize, shifts: &[Vec<f64>]) -> Self {
         let c = weights.channels;
         if index == 0 {
-            assert!(weights.norm.gamma.len() == c && weights.norm.beta.len() == c, "the stack's norm has c channels");
+            assert!(
+                weights.norm.gamma.len() == c && weights.norm.beta.len() == c,
+                "the stack's norm has c channels"
+            );
             return Self { scale: double(weights.norm.gamma), offset: double(weights.norm.beta) };
         }
-        Self { scale: vec![1.0; c], offset: shifts.get(index - 1).cloned().unwrap_or_else(|| vec![0.0; c]) }
+        Self {
+            scale: vec![1.0; c],
+            offset: shifts.get(index - 1).cloned().unwrap_or_else(|| vec![0.0; c]),
+        }
     }
 }
 
@@ -113,11 +127,24 @@ impl First {
         let (channels, hidden, layer) = (weights.channels, weights.hidden, &weights.layers[index]);
         let level = Level::new(weights, index, shifts);
         let plain = double(layer.first_weight);
-        assert!(plain.len() == hidden * channels && layer.first_bias.len() == hidden, "the first map is [hidden, c]");
-        assert!(layer.norm.gamma.len() == hidden && layer.norm.beta.len() == hidden, "a norm of hidden units");
-        let weight = plain.iter().enumerate().map(|(at, weight)| weight * level.scale[at % channels]).collect();
-        let row = |i: usize| plain[i * channels..][..channels].iter().zip(&level.offset).map(|(w, o)| w * o);
-        let bias = (0..hidden).map(|i| row(i).sum::<f64>() + f64::from(layer.first_bias[i])).collect();
+        assert!(
+            plain.len() == hidden * channels && layer.first_bias.len() == hidden,
+            "the first map is [hidden, c]"
+        );
+        assert!(
+            layer.norm.gamma.len() == hidden && layer.norm.beta.len() == hidden,
+            "a norm of hidden units"
+        );
+        let weight = plain
+            .iter()
+            .enumerate()
+            .map(|(at, weight)| weight * level.scale[at % channels])
+            .collect();
+        let row = |i: usize| {
+            plain[i * channels..][..channels].iter().zip(&level.offset).map(|(w, o)| w * o)
+        };
+        let bias =
+            (0..hidden).map(|i| row(i).sum::<f64>() + f64::from(layer.first_bias[i])).collect();
         let (gamma, beta) = (double(layer.norm.gamma), double(layer.norm.beta));
         Self { channels, hidden, level, gamma, beta, plain, weight, bias }
     }
@@ -164,7 +191,8 @@ impl First {
         let (c, hidden) = (self.channels, self.hidden);
         let mut correction = Correction::none(c);
         let mut weight = vec![0.0; hidden * c];
-        let (mut bias, mut gamma, mut beta) = (vec![0.0; hidden], vec![0.0; hidden], vec![0.0; hidden]);
+        let (mut bias, mut gamma, mut beta) =
+            (vec![0.0; hidden], vec![0.0; hidden], vec![0.0; hidden]);
         for i in 0..hidden {
             let inverse = normal.inverse[i];
             let scale = self.gamma[i] * inverse;
@@ -180,7 +208,9 @@ impl First {
                     let plain = scale * self.plain[i * c + j];
                     correction.constant[j] += plain * (m1 + m2 * at_zero);
                     let row = &mut correction.matrix[j * c..][..c];
-                    row.iter_mut().zip(self.row(i)).for_each(|(entry, weight)| *entry += plain * m2 * inverse * weight);
+                    row.iter_mut()
+                        .zip(self.row(i))
+                        .for_each(|(entry, weight)| *entry += plain * m2 * inverse * weight);
                 }
             } else {
                 bias[i] = scale * sum;
@@ -230,7 +260,10 @@ impl Correction {
         let hidden = weight.len() / c - 1;
         let through = |i: usize, h: usize| {
             let row = &self.matrix[i * c..][..c];
-            row.iter().enumerate().map(|(j, entry)| entry * weight[j * (hidden + 1) + h]).sum::<f64>()
+            row.iter()
+                .enumerate()
+                .map(|(j, entry)| entry * weight[j * (hidden + 1) + h])
+                .sum::<f64>()
         };
         Matrix::new(c, c + 1 + hidden, |i, j| -match j {
             _ if j < c => self.matrix[i * c + j] * scale[j],

@@ -2,7 +2,10 @@
 
 use crate::fresh::Fresh;
 use crate::simd::Isa;
-use crate::tile::{self, Affine, Ahead, Buffer, Finish, Matrix, RowSums, Slopes, Start, Sums, Tiles, WIDTH, product};
+use crate::tile::{
+    self, Affine, Ahead, Buffer, Finish, Matrix, RowSums, Slopes, Start, Sums, Tiles, WIDTH,
+    product,
+};
 
 use super::algebra::{Correction, First, Level, Moments, Normal, dot, double, single, total};
 use super::upper::{OwnTiles, Upper};
@@ -63,10 +66,16 @@ impl Network {
         let (c, hidden) = (weights.channels, weights.hidden);
         let centre = single(&normals[0].mean);
         let offset = |i: usize| (f64::from(centre[i]) - normals[0].mean[i]) * normals[0].inverse[i];
-        let input =
-            Affine { scale: single(&normals[0].inverse), offset: (0..c).map(|i| offset(i) as f32).collect(), centre };
-        let input_scale = (0..c).map(|i| (f64::from(weights.norm.gamma[i]) * normals[0].inverse[i]) as f32).collect();
-        let levels: Vec<Level> = (0..=weights.layers.len()).map(|index| Level::new(weights, index, shifts)).collect();
+        let input = Affine {
+            scale: single(&normals[0].inverse),
+            offset: (0..c).map(|i| offset(i) as f32).collect(),
+            centre,
+        };
+        let input_scale = (0..c)
+            .map(|i| (f64::from(weights.norm.gamma[i]) * normals[0].inverse[i]) as f32)
+            .collect();
+        let levels: Vec<Level> =
+            (0..=weights.layers.len()).map(|index| Level::new(weights, index, shifts)).collect();
         let prepare = |(index, normal): (usize, &Normal)| {
             let first = First::new(weights, index, shifts);
             let layer = &weights.layers[index];
@@ -77,8 +86,9 @@ impl Network {
                 .map(|at| (at / (hidden + 1), at % (hidden + 1)))
                 .map(|(i, j)| if j < hidden { second(i, j) } else { constant(i) })
                 .collect();
-            let scaled: Vec<f64> =
-                (0..hidden * c).map(|at| first.gamma[at / c] * normal.inverse[at / c] * first.plain[at]).collect();
+            let scaled: Vec<f64> = (0..hidden * c)
+                .map(|at| first.gamma[at / c] * normal.inverse[at / c] * first.plain[at])
+                .collect();
             Prepared {
                 first: Matrix::new(hidden, c + 1, |i, j| first.forward_entry(normal, i, j)),
                 second: Matrix::new(c, hidden + 1, |i, j| weight[i * (hidden + 1) + j]),
@@ -123,12 +133,26 @@ impl Network {
     }
 
     /// Says that the tiles of a chunk of the input of layer `index` will be needed.
-    pub(super) fn announce(&self, stack: &Stack<'_>, inputs: &[Buffer], index: usize, chunk: usize, ahead: &mut Ahead) {
+    pub(super) fn announce(
+        &self,
+        stack: &Stack<'_>,
+        inputs: &[Buffer],
+        index: usize,
+        chunk: usize,
+        ahead: &mut Ahead,
+    ) {
         if index == 0 {
-            ahead.add_rows(stack.rows.iter().map(|row| row.as_ptr()), stack.plan.pairs(chunk).start, GROUP * WIDTH);
+            ahead.add_rows(
+                stack.rows.iter().map(|row| row.as_ptr()),
+                stack.plan.pairs(chunk).start,
+                GROUP * WIDTH,
+            );
         } else {
             let size = (self.channels + 1) * WIDTH;
-            ahead.add_groups(&inputs[index - 1][stack.plan.tiles(chunk).start * size..], GROUP * size);
+            ahead.add_groups(
+                &inputs[index - 1][stack.plan.tiles(chunk).start * size..],
+                GROUP * size,
+            );
         }
     }
 
@@ -167,7 +191,12 @@ impl Network {
 
     /// Mean of the output of layer `index` over the first tile. Sums about it are small, so they keep
     /// variances much smaller than the mean.
-    pub(super) fn sample_mean(&self, stack: &Stack<'_>, inputs: &[Buffer], index: usize) -> Vec<f64> {
+    pub(super) fn sample_mean(
+        &self,
+        stack: &Stack<'_>,
+        inputs: &[Buffer],
+        index: usize,
+    ) -> Vec<f64> {
         let c = self.channels;
         let (mut scratch, mut relu, mut out) =
             (Buffer::tile(c + 1), Buffer::tile(self.hidden + 1), Buffer::tile(c + 1));
@@ -178,13 +207,25 @@ impl Network {
     }
 
     /// Output of layer `index` for all pairs, tile after tile, and its moments.
-    pub(super) fn apply_layer(&self, stack: &Stack<'_>, inputs: &[Buffer], index: usize) -> (Buffer, Moments) {
+    pub(super) fn apply_layer(
+        &self,
+        stack: &Stack<'_>,
+        inputs: &[Buffer],
+        index: usize,
+    ) -> (Buffer, Moments) {
         let (c, isa, plan) = (self.channels, stack.isa, stack.plan);
         let size = (c + 1) * WIDTH;
         let mut output = Buffer::reused(plan.tiles * size);
         let pieces = plan.cut_tiles(&mut output, size);
         let weighed = if stack.counts.is_some() { c + 1 } else { 0 };
-        let scratch = || (Buffer::tile(c + 1), Buffer::tile(self.hidden + 1), Group::new(weighed), Gather::new(c));
+        let scratch = || {
+            (
+                Buffer::tile(c + 1),
+                Buffer::tile(self.hidden + 1),
+                Group::new(weighed),
+                Gather::new(c),
+            )
+        };
         let parts = plan.run(pieces, scratch, |(scratch, relu, weighed, gather), chunk, piece| {
             let ahead = &mut Ahead::new();
             self.announce(stack, inputs, index, chunk, ahead);
@@ -222,14 +263,21 @@ impl Network {
         let last = &self.levels[self.layers.len()];
         let mut own_rest = own;
         if let Some(own) = &own_rest {
-            assert_eq!(own.len(), self_pairs.len() * c, "one row for each pair of a node with itself");
+            assert_eq!(
+                own.len(),
+                self_pairs.len() * c,
+                "one row for each pair of a node with itself"
+            );
         }
         let size = self.scores * plan.pairs / positions.max(1);
         let mut fresh: Vec<Fresh> = (0..positions).map(|_| Fresh::new(size)).collect();
         let mut pieces = Vec::new();
-        for (chunk, rows) in plan.cut_rows(fresh.iter_mut().map(Fresh::room)).into_iter().enumerate() {
+        for (chunk, rows) in
+            plan.cut_rows(fresh.iter_mut().map(Fresh::room)).into_iter().enumerate()
+        {
             let own = own_rest.take().map(|own| {
-                let (part, rest) = own.split_at_mut(own_of(self_pairs, plan.pairs(chunk)).len() * c);
+                let (part, rest) =
+                    own.split_at_mut(own_of(self_pairs, plan.pairs(chunk)).len() * c);
                 own_rest = Some(rest);
                 part
             });
@@ -238,7 +286,8 @@ impl Network {
         let [scores, hidden] = [self.scores, self.hidden + 1];
         let scratch = || [c + 1, c + 1, hidden, scores].map(Buffer::tile);
         plan.run(pieces, scratch, |[x, next, relu, out], chunk, (mut rows, mut own)| {
-            let (first_own, ahead) = (own_of(self_pairs, plan.pairs(chunk)).start, &mut Ahead::new());
+            let (first_own, ahead) =
+                (own_of(self_pairs, plan.pairs(chunk)).start, &mut Ahead::new());
             self.announce(stack, inputs, inputs.len(), chunk, ahead);
             ahead.add_rows(rows.iter().map(|row| row.as_ptr().cast()), 0, GROUP * WIDTH);
             for place in plan.places(chunk) {
@@ -256,7 +305,9 @@ impl Network {
                 if let Some(own) = &mut own {
                     for number in own_of(self_pairs, place.start..place.start + place.len) {
                         let column = self_pairs[number] - place.start;
-                        for (i, value) in own[(number - first_own) * c..][..c].iter_mut().enumerate() {
+                        for (i, value) in
+                            own[(number - first_own) * c..][..c].iter_mut().enumerate()
+                        {
                             let t = f64::from(t[i * WIDTH + column]);
                             *value = (last.scale[i] * t + last.offset[i]) as f32;
                         }
@@ -313,7 +364,14 @@ impl Network {
             dots: RowSums::new(c),
         };
         let parts = plan.run(plan.cut_tiles(d, size), scratch, |scratch, chunk, piece| {
-            let Descent { groups: [joint, other, d_x, g, d_scores], position, by_relu, second, first, dots } = scratch;
+            let Descent {
+                groups: [joint, other, d_x, g, d_scores],
+                position,
+                by_relu,
+                second,
+                first,
+                dots,
+            } = scratch;
             let mut own = OwnTiles { d: Buffer::tile(c), relu: Buffer::tile(hidden), len: 0 };
             let ahead = &mut Ahead::new();
             ahead.add_groups(piece, GROUP * size);
@@ -321,7 +379,11 @@ impl Network {
                 self.announce(stack, inputs, index, chunk, ahead);
             }
             if let Some(upper) = upper {
-                ahead.add_rows(upper.rows.iter().map(|row| row.as_ptr()), plan.pairs(chunk).start, GROUP * WIDTH);
+                ahead.add_rows(
+                    upper.rows.iter().map(|row| row.as_ptr()),
+                    plan.pairs(chunk).start,
+                    GROUP * WIDTH,
+                );
             }
             for group in plan.groups(chunk) {
                 ahead.turn();
@@ -342,12 +404,30 @@ impl Network {
                         let d_scores = d_scores.tile_mut(slot);
                         tile::load(isa, &upper.rows, place.start, place.len, d_scores);
                         if forms_output {
-                            self.add_second(isa, ahead, index, t, place.len, relu, other.tile_mut(slot));
+                            self.add_second(
+                                isa,
+                                ahead,
+                                index,
+                                t,
+                                place.len,
+                                relu,
+                                other.tile_mut(slot),
+                            );
                         }
-                        product(isa, ahead, &upper.transposed, d_scores, Start::Zero, Finish::Nothing, d_x);
+                        product(
+                            isa,
+                            ahead,
+                            &upper.transposed,
+                            d_scores,
+                            Start::Zero,
+                            Finish::Nothing,
+                            d_x,
+                        );
                         upper.add_own(place, d_x);
                         if multiplied_out {
-                            own.gather(upper, place, relu, |d, relu| second.add(isa, ahead, 1, d, relu));
+                            own.gather(upper, place, relu, |d, relu| {
+                                second.add(isa, ahead, 1, d, relu)
+                            });
                         }
                     }
                     if let Some(correction) = &correction {
@@ -358,7 +438,15 @@ impl Network {
                             stack.weigh(place, weighed);
                             made_from = weighed;
                         }
-                        product(isa, ahead, correction, made_from, Start::Tile(kept), Finish::Nothing, d_x);
+                        product(
+                            isa,
+                            ahead,
+                            correction,
+                            made_from,
+                            Start::Tile(kept),
+                            Finish::Nothing,
+                            d_x,
+                        );
                     }
                     let (t, relu) = joint.tile(slot).split_at(size);
                     if index == 0 {
@@ -367,7 +455,15 @@ impl Network {
                     if let Some(layer) = layer {
                         let (g, finish) = (g.tile_mut(slot), Finish::WherePositive(relu));
                         product(isa, ahead, &layer.second_transposed, d_x, Start::Zero, finish, g);
-                        product(isa, ahead, &layer.first_transposed, g, Start::Tile(d_x), Finish::Nothing, kept);
+                        product(
+                            isa,
+                            ahead,
+                            &layer.first_transposed,
+                            g,
+                            Start::Tile(d_x),
+                            Finish::Nothing,
+                            kept,
+                        );
                     } else {
                         kept[..c * WIDTH].copy_from_slice(d_x);
                     }
@@ -386,13 +482,21 @@ impl Network {
                 }
             }
             own.finish(|d, relu| second.add(isa, ahead, 1, d, relu));
-            [position.finish(isa), by_relu.finish(isa), second.finish(isa), first.finish(isa), dots.finish(isa)]
+            [
+                position.finish(isa),
+                by_relu.finish(isa),
+                second.finish(isa),
+                first.finish(isa),
+                dots.finish(isa),
+            ]
         });
         let [mut position, by_relu, mut second, first, mut dots] = total(parts);
         if let Some(layer) = layer {
             // Σ ∂x ⊙ t of the layer's input: what `g` adds follows from its sums.
             for (j, dot) in dots.iter_mut().enumerate() {
-                *dot += (0..hidden).map(|i| layer.scaled[i * c + j] * first[i * (c + 1) + j]).sum::<f64>();
+                *dot += (0..hidden)
+                    .map(|i| layer.scaled[i * c + j] * first[i * (c + 1) + j])
+                    .sum::<f64>();
             }
         }
         if let Some(upper) = upper.filter(|_| multiplied_out) {
@@ -410,12 +514,14 @@ impl Network {
         position: &mut [f64],
         second: &mut [f64],
     ) {
-        let (c, hidden, level, weight) = (self.channels, self.hidden, &self.levels[index], &self.layers[index].weight);
+        let (c, hidden, level, weight) =
+            (self.channels, self.hidden, &self.levels[index], &self.layers[index].weight);
         for (r, by_relu) in by_relu.chunks_exact(hidden).enumerate() {
             let position = &mut position[r * (c + 1)..][..=c];
             for i in 0..c {
                 let row = &weight[i * (hidden + 1)..][..=hidden];
-                position[i] = position[i] * level.scale[i] + position[c] * row[hidden] + dot(row, by_relu);
+                position[i] =
+                    position[i] * level.scale[i] + position[c] * row[hidden] + dot(row, by_relu);
                 for (second, by_relu) in second[i * hidden..][..hidden].iter_mut().zip(by_relu) {
                     *second += upper.weight[r * c + i] * by_relu;
                 }

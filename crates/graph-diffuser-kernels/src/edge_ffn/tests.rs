@@ -2,7 +2,7 @@
 
 use super::algebra::dot;
 use super::*;
-use crate::scramble;
+use crate::hash32;
 
 /// Numbers of no pattern in [-1, 1).
 struct Noise(u32);
@@ -10,7 +10,7 @@ struct Noise(u32);
 impl Noise {
     fn next(&mut self) -> f32 {
         self.0 = self.0.wrapping_add(1);
-        (scramble(self.0) >> 8) as f32 / 8_388_608.0 - 1.0
+        (hash32(self.0) >> 8) as f32 / 8_388_608.0 - 1.0
     }
     fn many(&mut self, count: usize, size: f32, about: f32) -> Vec<f32> {
         (0..count).map(|_| about + size * self.next()).collect()
@@ -25,7 +25,7 @@ struct Case {
     heads: usize,
     groups: usize,
     pairs: usize,
-    transform: Transform,
+    transform: PairTransform,
     with_own: bool,
     missing: Option<usize>,
     running: bool,
@@ -50,7 +50,7 @@ const PLAIN: Case = Case {
     heads: 4,
     groups: 3,
     pairs: 129,
-    transform: Transform::None,
+    transform: PairTransform::None,
     with_own: true,
     missing: None,
     running: false,
@@ -74,7 +74,7 @@ impl Data {
     fn new(case: Case, seed: u32) -> Self {
         let Case { c, heads, groups, pairs, .. } = case;
         let hidden = c * case.multiplier;
-        let mut noise = Noise(scramble(seed ^ 0x51ab));
+        let mut noise = Noise(hash32(seed ^ 0x51ab));
         let mut parameters = vec![noise.many(c, 0.5, 1.0), noise.many(c, 0.5, 0.0)];
         for _ in 0..case.layers {
             parameters.push(noise.many(hidden * c, 1.0 / (c as f32).sqrt(), 0.0));
@@ -88,16 +88,20 @@ impl Data {
             parameters.push(noise.many(heads * c, 1.0 / (c as f32).sqrt(), 0.0));
             parameters.push(noise.many(heads, 0.3, 0.0));
         }
-        let mut running = vec![Statistics { mean: noise.many(c, 0.3, 0.2), variance: noise.many(c, 0.1, 0.2) }];
+        let mut running =
+            vec![Statistics { mean: noise.many(c, 0.3, 0.2), variance: noise.many(c, 0.1, 0.2) }];
         for _ in 0..case.layers {
-            running.push(Statistics { mean: noise.many(hidden, 0.3, 0.0), variance: noise.many(hidden, 0.5, 1.0) });
+            running.push(Statistics {
+                mean: noise.many(hidden, 0.3, 0.0),
+                variance: noise.many(hidden, 0.5, 1.0),
+            });
         }
         // Few different columns, so that a seed without a hidden unit at its kink is soon found.
         let kinds = pairs.min(24);
         let kind: Vec<Vec<f32>> = (0..kinds)
             .map(|_| {
                 let mut column = noise.many(c, 0.4, 0.1);
-                if matches!(case.transform, Transform::Log { .. }) {
+                if matches!(case.transform, PairTransform::Log { .. }) {
                     column = column.into_iter().map(f32::abs).collect();
                 }
                 if case.entries == Entries::Tiny {
@@ -107,7 +111,7 @@ impl Data {
                     column[0] = -13.0 + 1e-3 * noise.next();
                     column[1] = 0.1;
                 }
-                if matches!(case.transform, Transform::SignedSquareRoot) && noise.next() > 0.0 {
+                if matches!(case.transform, PairTransform::SignedSquareRoot) && noise.next() > 0.0 {
                     column[c - 1] = 0.0;
                 }
                 column
@@ -115,18 +119,19 @@ impl Data {
             .collect();
         let mut stack = vec![0.0; c * pairs];
         for pair in 0..pairs {
-            let column = &kind[if pair < kinds { pair } else { scramble(pair as u32 ^ seed) as usize % kinds }];
+            let column = &kind
+                [if pair < kinds { pair } else { hash32(pair as u32 ^ seed) as usize % kinds }];
             for i in 0..c {
                 stack[i * pairs + pair] = column[i];
             }
         }
         let self_pairs: Vec<usize> =
-            (0..pairs).filter(|&pair| pair == 0 || scramble(pair as u32 ^ 0x77) % 9 < 2).collect();
+            (0..pairs).filter(|&pair| pair == 0 || hash32(pair as u32 ^ 0x77) % 9 < 2).collect();
         let d_scores = (0..groups)
             .map(|group| (case.missing != Some(group)).then(|| noise.many(heads * pairs, 1.0, 0.1)))
             .collect();
         let d_own = case.with_own.then(|| noise.many(self_pairs.len() * c, 1.0, 0.2));
-        let counts = (0..pairs).map(|pair| (1 + scramble(pair as u32 ^ 0x1234) % 7) as f32).collect();
+        let counts = (0..pairs).map(|pair| (1 + hash32(pair as u32 ^ 0x1234) % 7) as f32).collect();
         Self { case, parameters, running, stack, self_pairs, counts, d_scores, d_own }
     }
 
@@ -177,8 +182,10 @@ type Named = Vec<(String, usize, Vec<f64>)>;
 fn ours(data: &Data, isa: Isa) -> Named {
     let Case { c, transform, .. } = data.case;
     let weights = data.weights();
-    let normalise = if data.case.running { Normalise::Running(&data.running) } else { Normalise::Batch };
-    let Read { scores, own, saved } = forward(isa, &weights, transform, normalise, data.pairs(), true);
+    let normalize =
+        if data.case.running { Normalize::Running(&data.running) } else { Normalize::Batch };
+    let EdgeFfnForward { scores, own, saved } =
+        forward(isa, &weights, transform, normalize, data.pairs(), true);
     let d_scores: Vec<Option<&[f32]>> = data.d_scores.iter().map(Option::as_deref).collect();
     let d_own = data.d_own.as_deref();
     let gradients = backward(isa, &weights, transform, &saved, data.pairs(), d_scores, d_own);
@@ -224,7 +231,7 @@ struct Normed {
     variance: Vec<f64>,
 }
 
-fn normalise(values: &[f64], rows: usize, given: Option<&Statistics>, counts: &[f64]) -> Normed {
+fn normalize(values: &[f64], rows: usize, given: Option<&Statistics>, counts: &[f64]) -> Normed {
     let (p, total) = (counts.len(), counts.iter().sum::<f64>());
     let mut normed = Normed { hat: vec![], inverse: vec![], mean: vec![], variance: vec![] };
     for i in 0..rows {
@@ -260,7 +267,8 @@ fn denormalise(
         d_gamma.push(product);
         d_beta.push(sum);
         let (m1, m2) = if batch { (sum / total, product / total) } else { (0.0, 0.0) };
-        let of_norm = d.iter().zip(hat).zip(counts).map(|((d, hat), count)| d - count * (m1 + m2 * hat));
+        let of_norm =
+            d.iter().zip(hat).zip(counts).map(|((d, hat), count)| d - count * (m1 + m2 * hat));
         d_in.extend(of_norm.map(|d| gamma[i] * normed.inverse[i] * d));
     }
     (d_in, d_gamma, d_beta)
@@ -272,7 +280,8 @@ fn linear(weight: &[f64], bias: &[f64], x: &[f64], inner: usize) -> Vec<f64> {
     let mut out = vec![0.0; rows * p];
     for i in 0..rows {
         for pair in 0..p {
-            out[i * p + pair] = bias[i] + (0..inner).map(|j| weight[i * inner + j] * x[j * p + pair]).sum::<f64>();
+            out[i * p + pair] =
+                bias[i] + (0..inner).map(|j| weight[i * inner + j] * x[j * p + pair]).sum::<f64>();
         }
     }
     out
@@ -297,7 +306,8 @@ impl Exact {
     fn new(data: &Data) -> Self {
         let Case { c, heads, groups, layers, pairs: p, transform, running, .. } = data.case;
         let hidden = c * data.case.multiplier;
-        let parameters: Vec<Vec<f64>> = data.parameters.iter().map(|values| double(values)).collect();
+        let parameters: Vec<Vec<f64>> =
+            data.parameters.iter().map(|values| double(values)).collect();
         let layer = |index: usize| &parameters[2 + 6 * index..][..6];
         let position = |group: usize| &parameters[2 + 6 * layers + 2 * group..][..2];
         let given = |index: usize| running.then(|| &data.running[index]);
@@ -306,12 +316,12 @@ impl Exact {
         let transformed: Vec<f64> = e
             .iter()
             .map(|e| match transform {
-                Transform::None => *e,
-                Transform::Log { epsilon } => (e + f64::from(epsilon)).ln(),
-                Transform::SignedSquareRoot => e.abs().sqrt().copysign(*e),
+                PairTransform::None => *e,
+                PairTransform::Log { eps } => (e + f64::from(eps)).ln(),
+                PairTransform::SignedSquareRoot => e.abs().sqrt().copysign(*e),
             })
             .collect();
-        let first = normalise(&transformed, c, given(0), &counts);
+        let first = normalize(&transformed, c, given(0), &counts);
         let affine = |hat: &[f64], gamma: &[f64], beta: &[f64]| -> Vec<f64> {
             hat.iter().enumerate().map(|(at, hat)| gamma[at / p] * hat + beta[at / p]).collect()
         };
@@ -320,11 +330,13 @@ impl Exact {
         for index in 0..layers {
             let [w1, b1, gamma, beta, w2, b2] = layer(index) else { unreachable!() };
             let x = &xs[index];
-            let norm = normalise(&linear(w1, b1, x, c), hidden, given(index + 1), &counts);
+            let norm = normalize(&linear(w1, b1, x, c), hidden, given(index + 1), &counts);
             let before = affine(&norm.hat, gamma, beta);
-            nearest_kink = before.iter().fold(nearest_kink, |nearest, value| nearest.min(value.abs()));
+            nearest_kink =
+                before.iter().fold(nearest_kink, |nearest, value| nearest.min(value.abs()));
             let relu: Vec<f64> = before.iter().map(|value| value.max(0.0)).collect();
-            let next = linear(w2, b2, &relu, hidden).iter().zip(x).map(|(new, x)| new + x).collect();
+            let next =
+                linear(w2, b2, &relu, hidden).iter().zip(x).map(|(new, x)| new + x).collect();
             xs.push(next);
             norms.push(norm);
             relus.push(relu);
@@ -332,9 +344,17 @@ impl Exact {
         let last = &xs[layers];
         let mut values: Named = Vec::new();
         for group in 0..groups {
-            values.push((String::new(), 1, linear(&position(group)[0], &position(group)[1], last, c)));
+            values.push((
+                String::new(),
+                1,
+                linear(&position(group)[0], &position(group)[1], last, c),
+            ));
         }
-        let own = data.self_pairs.iter().flat_map(|pair| (0..c).map(move |i| last[i * p + pair])).collect();
+        let own = data
+            .self_pairs
+            .iter()
+            .flat_map(|pair| (0..c).map(move |i| last[i * p + pair]))
+            .collect();
         values.push((String::new(), 1, own));
         for norm in &norms {
             values.push((String::new(), 1, norm.mean.clone()));
@@ -343,7 +363,8 @@ impl Exact {
         let mut d = vec![0.0; c * p];
         let mut d_position = vec![];
         for group in 0..groups {
-            let d_scores = data.d_scores[group].as_ref().map_or(vec![0.0; heads * p], |d| double(d));
+            let d_scores =
+                data.d_scores[group].as_ref().map_or(vec![0.0; heads * p], |d| double(d));
             let [weight, bias, d_x] = unlinear(&position(group)[0], last, &d_scores, heads, c);
             d.iter_mut().zip(d_x).for_each(|(d, more)| *d += more);
             d_position.extend([weight, bias]);
@@ -359,18 +380,23 @@ impl Exact {
             let relu = &relus[index];
             let [d_w2, d_b2, mut g] = unlinear(w2, relu, &d, c, hidden);
             g.iter_mut().zip(relu).for_each(|(g, relu)| *g *= f64::from(u8::from(*relu > 0.0)));
-            let (d_h, d_gamma, d_beta) = denormalise(&norms[index + 1], gamma, &g, !running, &counts);
+            let (d_h, d_gamma, d_beta) =
+                denormalise(&norms[index + 1], gamma, &g, !running, &counts);
             let [d_w1, d_b1, d_x] = unlinear(w1, &xs[index], &d_h, hidden, c);
             d.iter_mut().zip(d_x).for_each(|(d, more)| *d += more);
             d_layers.push([d_w1, d_b1, d_gamma, d_beta, d_w2, d_b2]);
         }
-        let (mut d_e, d_gamma, d_beta) = denormalise(&norms[0], &parameters[0], &d, !running, &counts);
+        let (mut d_e, d_gamma, d_beta) =
+            denormalise(&norms[0], &parameters[0], &d, !running, &counts);
         d_e.iter_mut().zip(&e).for_each(|(d, e)| match transform {
-            Transform::None => {}
-            Transform::Log { epsilon } => *d /= e + f64::from(epsilon),
-            Transform::SignedSquareRoot => *d *= if *e == 0.0 { 0.0 } else { 0.5 / e.abs().sqrt() },
+            PairTransform::None => {}
+            PairTransform::Log { eps } => *d /= e + f64::from(eps),
+            PairTransform::SignedSquareRoot => {
+                *d *= if *e == 0.0 { 0.0 } else { 0.5 / e.abs().sqrt() }
+            }
         });
-        for array in [d_e, d_gamma, d_beta].into_iter().chain(d_layers.into_iter().rev().flatten()) {
+        for array in [d_e, d_gamma, d_beta].into_iter().chain(d_layers.into_iter().rev().flatten())
+        {
             values.push((String::new(), 1, array));
         }
         values.extend(d_position.into_iter().map(|array| (String::new(), 1, array)));
@@ -388,10 +414,14 @@ fn check(case: Case, tolerance: f64) {
             assert_eq!(ours.len(), exact.len(), "{name}");
             let width = (ours.len() / rows).max(1);
             for (ours, exact) in ours.chunks(width).zip(exact.chunks(width)) {
-                let largest = exact.iter().fold(1e-2_f64, |largest, value| largest.max(value.abs()));
+                let largest =
+                    exact.iter().fold(1e-2_f64, |largest, value| largest.max(value.abs()));
                 for (ours, exact) in ours.iter().zip(exact) {
                     let error = (ours - exact).abs() / largest;
-                    assert!(error < tolerance, "{name}: {ours} is not {exact} ({error:.1e}), {isa:?}, {case:?}");
+                    assert!(
+                        error < tolerance,
+                        "{name}: {ours} is not {exact} ({error:.1e}), {isa:?}, {case:?}"
+                    );
                 }
             }
         }
@@ -415,7 +445,9 @@ fn it_equals_straight_loops_for_one_pair_and_from_five_on() {
 
 #[test]
 fn it_equals_straight_loops_for_any_width_and_depth() {
-    for (c, multiplier) in [(2, 1), (3, 3), (7, 2), (13, 2), (17, 1), (18, 3), (33, 1), (33, 2), (65, 1)] {
+    for (c, multiplier) in
+        [(2, 1), (3, 3), (7, 2), (13, 2), (17, 1), (18, 3), (33, 1), (33, 2), (65, 1)]
+    {
         for layers in 0..4 {
             check(Case { c, multiplier, layers, pairs: 400, ..PLAIN }, 2e-5); // a mean near zero is off by 1.1e-5
         }
@@ -437,7 +469,7 @@ fn it_equals_straight_loops_for_any_heads_and_missing_gradients() {
 
 #[test]
 fn it_equals_straight_loops_after_any_transform() {
-    for transform in [Transform::Log { epsilon: 1e-3 }, Transform::SignedSquareRoot] {
+    for transform in [PairTransform::Log { eps: 1e-3 }, PairTransform::SignedSquareRoot] {
         for (layers, pairs) in [(0, 40), (1, 333), (2, 1000), (3, 129)] {
             check(Case { transform, layers, pairs, c: 17, ..PLAIN }, 1e-4);
         }
@@ -464,7 +496,7 @@ fn badly_scaled_and_constant_channels_keep_their_statistics() {
 #[test]
 fn logarithms_of_tiny_entries_keep_values_and_gradients() {
     // Deviations about a mean of -13 that is exact to 1e-6.
-    let transform = Transform::Log { epsilon: 1e-6 };
+    let transform = PairTransform::Log { eps: 1e-6 };
     for (layers, pairs) in [(0, 300), (1, 5000), (2, 300), (2, 5000)] {
         check(Case { entries: Entries::Tiny, transform, layers, pairs, c: 17, ..PLAIN }, 1e-4);
     }
@@ -477,17 +509,30 @@ fn it_equals_straight_loops_where_pairs_count_several_times() {
             check(Case { counted: true, layers, pairs, running, c: 9, ..PLAIN }, 2e-5);
         }
     }
-    check(Case { counted: true, c: 17, pairs: 1000, transform: Transform::Log { epsilon: 1e-3 }, ..PLAIN }, 1e-4);
+    check(
+        Case {
+            counted: true,
+            c: 17,
+            pairs: 1000,
+            transform: PairTransform::Log { eps: 1e-3 },
+            ..PLAIN
+        },
+        1e-4,
+    );
 }
 
 #[test]
 fn to_count_a_pair_several_times_is_to_repeat_it() {
-    let once = Data::away_from_kinks(Case { counted: true, pairs: 200, c: 7, with_own: false, ..PLAIN }).0;
-    let copies: Vec<usize> = (0..200).flat_map(|pair| std::iter::repeat_n(pair, once.counts[pair] as usize)).collect();
+    let once =
+        Data::away_from_kinks(Case { counted: true, pairs: 200, c: 7, with_own: false, ..PLAIN }).0;
+    let copies: Vec<usize> =
+        (0..200).flat_map(|pair| std::iter::repeat_n(pair, once.counts[pair] as usize)).collect();
     let case = Case { counted: false, pairs: copies.len(), ..once.case };
     let mut often = Data::new(case, 0);
     let repeat = |rows: &[f32]| -> Vec<f32> {
-        rows.chunks(200).flat_map(|row| copies.iter().map(|&pair| row[pair]).collect::<Vec<_>>()).collect()
+        rows.chunks(200)
+            .flat_map(|row| copies.iter().map(|&pair| row[pair]).collect::<Vec<_>>())
+            .collect()
     };
     often.parameters.clone_from(&once.parameters);
     (often.stack, often.self_pairs) = (repeat(&once.stack), vec![]);
@@ -496,7 +541,8 @@ fn to_count_a_pair_several_times_is_to_repeat_it() {
     let mut once = once;
     once.self_pairs.clear();
     for d in once.d_scores.iter_mut().flatten() {
-        d.chunks_mut(200).for_each(|row| row.iter_mut().zip(&once.counts).for_each(|(d, count)| *d *= count));
+        d.chunks_mut(200)
+            .for_each(|row| row.iter_mut().zip(&once.counts).for_each(|(d, count)| *d *= count));
     }
     let isa = Isa::best();
     for ((name, _, once), (_, _, often)) in ours(&once, isa).iter().zip(&ours(&often, isa)) {
@@ -504,7 +550,10 @@ fn to_count_a_pair_several_times_is_to_repeat_it() {
         let expected: Vec<f64> = match &name[..] {
             scores if scores.starts_with("scores") => {
                 let first = |pair: usize| copies.partition_point(|&copy| copy < pair);
-                often.chunks(many).flat_map(|row| (0..200).map(|pair| row[first(pair)]).collect::<Vec<_>>()).collect()
+                often
+                    .chunks(many)
+                    .flat_map(|row| (0..200).map(|pair| row[first(pair)]).collect::<Vec<_>>())
+                    .collect()
             }
             "d_stack" => {
                 let sum = |row: &[f64]| {
@@ -543,11 +592,20 @@ fn a_second_backward_makes_again_what_the_first_took() {
     for layers in [1, 2, 3] {
         let data = Data::new(Case { layers, ..PLAIN }, 0);
         let (isa, weights) = (Isa::best(), data.weights());
-        let saved = forward(isa, &weights, Transform::None, Normalise::Batch, data.pairs(), true).saved;
+        let saved =
+            forward(isa, &weights, PairTransform::None, Normalize::Batch, data.pairs(), true).saved;
         let made = [(); 2].map(|()| {
             let d_scores = data.d_scores.iter().map(Option::as_deref).collect();
-            backward::<&[f32]>(isa, &weights, Transform::None, &saved, data.pairs(), d_scores, data.d_own.as_deref())
-                .stack
+            backward::<&[f32]>(
+                isa,
+                &weights,
+                PairTransform::None,
+                &saved,
+                data.pairs(),
+                d_scores,
+                data.d_own.as_deref(),
+            )
+            .stack
         });
         assert_eq!(made[0], made[1]);
     }
@@ -559,8 +617,11 @@ fn no_pairs_are_no_accident() {
     let weights = data.weights();
     let isa = Isa::best();
     let pairs = Pairs { stack: &[], self_pairs: &[], counts: None };
-    let saved = forward(isa, &weights, Transform::None, Normalise::Batch, pairs, true).saved;
+    let saved = forward(isa, &weights, PairTransform::None, Normalize::Batch, pairs, true).saved;
     let d_scores: [Option<&[f32]>; 3] = [Some(&[]); 3];
-    let gradients = backward(isa, &weights, Transform::None, &saved, pairs, d_scores.to_vec(), Some(&[]));
-    assert!(gradients.gamma.iter().chain(&gradients.layers[0].first_weight).all(|value| *value == 0.0));
+    let gradients =
+        backward(isa, &weights, PairTransform::None, &saved, pairs, d_scores.to_vec(), Some(&[]));
+    assert!(
+        gradients.gamma.iter().chain(&gradients.layers[0].first_weight).all(|value| *value == 0.0)
+    );
 }

@@ -78,17 +78,27 @@ impl<'a> Upper<'a> {
         own: Option<&'a [f32]>,
     ) -> Self {
         let (c, heads) = (network.channels, weights.heads);
-        let groups: Vec<usize> = (0..d_scores.len()).filter(|&group| d_scores[group].is_some()).collect();
+        let groups: Vec<usize> =
+            (0..d_scores.len()).filter(|&group| d_scores[group].is_some()).collect();
         let mut rows = Vec::new();
-        assert_eq!(d_scores.len(), weights.position.len(), "gradients of scores, or none, for each position");
+        assert_eq!(
+            d_scores.len(),
+            weights.position.len(),
+            "gradients of scores, or none, for each position"
+        );
         for scores in d_scores.iter().flatten().map(AsRef::as_ref) {
             let pairs = scores.len() / heads;
             rows.extend((0..heads).map(|head| &scores[head * pairs..][..pairs]));
         }
         if let Some(own) = own {
-            assert_eq!(own.len(), self_pairs.len() * c, "one row for each pair of a node with itself");
+            assert_eq!(
+                own.len(),
+                self_pairs.len() * c,
+                "one row for each pair of a node with itself"
+            );
         }
-        let weight: Vec<f64> = groups.iter().flat_map(|&group| double(weights.position[group].weight)).collect();
+        let weight: Vec<f64> =
+            groups.iter().flat_map(|&group| double(weights.position[group].weight)).collect();
         let transposed = Matrix::new(c, rows.len(), |j, i| weight[i * c + j]);
         Self { heads, groups, rows, weight, transposed, self_pairs, own, channels: c }
     }
@@ -117,7 +127,12 @@ impl<'a> Upper<'a> {
     }
 
     /// Gradients of positions from `sums = Σ ∂scores ⊗ [t, 1]`.
-    pub(super) fn gradients(&self, weights: &Weights<'_>, level: &Level, sums: &[f64]) -> Vec<PositionGradients> {
+    pub(super) fn gradients(
+        &self,
+        weights: &Weights<'_>,
+        level: &Level,
+        sums: &[f64],
+    ) -> Vec<PositionGradients> {
         let (c, heads) = (self.channels, self.heads);
         let mut gradients: Vec<_> = (0..weights.position.len())
             .map(|_| PositionGradients { weight: vec![0.0; heads * c], bias: vec![0.0; heads] })
@@ -126,7 +141,8 @@ impl<'a> Upper<'a> {
             let (gradient, head) = (&mut gradients[self.groups[i / heads]], i % heads);
             gradient.bias[head] = sums[c] as f32;
             for j in 0..c {
-                gradient.weight[head * c + j] = (sums[j] * level.scale[j] + sums[c] * level.offset[j]) as f32;
+                gradient.weight[head * c + j] =
+                    (sums[j] * level.scale[j] + sums[c] * level.offset[j]) as f32;
             }
         }
         gradients

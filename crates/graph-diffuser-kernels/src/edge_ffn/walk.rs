@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::parallel;
 use crate::simd::Isa;
-use crate::tile::{self, Affine, Ahead, Buffer, Sums, Tiles, Transform, WIDTH};
+use crate::tile::{self, Affine, Ahead, Buffer, PairTransform, Sums, Tiles, WIDTH};
 
 use super::Pairs;
 use super::algebra::Moments;
@@ -68,7 +68,10 @@ impl Plan {
     }
 
     /// Cuts every row of `[rows, p]` at the ends of chunks: for each chunk its part of every row.
-    pub(super) fn cut_rows<'a, T>(self, all: impl IntoIterator<Item = &'a mut [T]>) -> Vec<Vec<&'a mut [T]>> {
+    pub(super) fn cut_rows<'a, T>(
+        self,
+        all: impl IntoIterator<Item = &'a mut [T]>,
+    ) -> Vec<Vec<&'a mut [T]>> {
         let mut chunks: Vec<Vec<_>> = (0..self.chunks).map(|_| vec![]).collect();
         for mut row in all.into_iter().flat_map(|rows| rows.chunks_exact_mut(self.pairs.max(1))) {
             for (chunk, parts) in chunks.iter_mut().enumerate() {
@@ -82,7 +85,9 @@ impl Plan {
 
     /// Cuts tiles of `size` numbers at the ends of chunks.
     pub(super) fn cut_tiles(self, mut tiles: &mut [f32], size: usize) -> Vec<&mut [f32]> {
-        let cut = |chunk| tiles.split_off_mut(..self.tiles(chunk).len() * size).expect("all tiles are there");
+        let cut = |chunk| {
+            tiles.split_off_mut(..self.tiles(chunk).len() * size).expect("all tiles are there")
+        };
         (0..self.chunks).map(cut).collect()
     }
 
@@ -101,13 +106,14 @@ impl Plan {
 
 /// Which of `self_pairs` are among `pairs`.
 pub(super) fn own_of(self_pairs: &[usize], pairs: Range<usize>) -> Range<usize> {
-    self_pairs.partition_point(|&pair| pair < pairs.start)..self_pairs.partition_point(|&pair| pair < pairs.end)
+    self_pairs.partition_point(|&pair| pair < pairs.start)
+        ..self_pairs.partition_point(|&pair| pair < pairs.end)
 }
 
 /// The input, and how it is walked.
 pub(super) struct Stack<'a> {
     pub(super) isa: Isa,
-    pub(super) transform: Transform,
+    pub(super) transform: PairTransform,
     pub(super) rows: Vec<&'a [f32]>,
     pub(super) counts: Option<&'a [f32]>,
     /// Roots of `counts`: with them on both sides a sum of squares stays one.
@@ -116,7 +122,12 @@ pub(super) struct Stack<'a> {
 }
 
 impl<'a> Stack<'a> {
-    pub(super) fn new(isa: Isa, transform: Transform, channels: usize, pairs: Pairs<'a>) -> Self {
+    pub(super) fn new(
+        isa: Isa,
+        transform: PairTransform,
+        channels: usize,
+        pairs: Pairs<'a>,
+    ) -> Self {
         let Pairs { stack, counts, .. } = pairs;
         assert!(channels > 0 && stack.len().is_multiple_of(channels), "the stack is [c, p]");
         let pairs = stack.len() / channels;
@@ -142,7 +153,15 @@ impl<'a> Stack<'a> {
 
     pub(super) fn load(&self, affine: &Affine, place: Place, out: &mut [f32]) {
         let rows = self.rows.len();
-        tile::load_mapped(self.isa, &self.rows, self.transform, affine, place.start, place.len, out);
+        tile::load_mapped(
+            self.isa,
+            &self.rows,
+            self.transform,
+            affine,
+            place.start,
+            place.len,
+            out,
+        );
         tile::fill_ones(&mut out[rows * WIDTH..], place.len);
     }
 
@@ -152,8 +171,13 @@ impl<'a> Stack<'a> {
         let scratch = || (Group::new(c + 1), Gather::new(c));
         let parts = self.plan.run(vec![(); self.plan.chunks], scratch, |(x, gather), chunk, ()| {
             let mut ahead = Ahead::new();
-            ahead.add_rows(self.rows.iter().map(|row| row.as_ptr()), self.plan.pairs(chunk).start, GROUP * WIDTH);
-            let mut affine = Affine { centre: vec![0.0; c], scale: vec![1.0; c], offset: vec![0.0; c] };
+            ahead.add_rows(
+                self.rows.iter().map(|row| row.as_ptr()),
+                self.plan.pairs(chunk).start,
+                GROUP * WIDTH,
+            );
+            let mut affine =
+                Affine { centre: vec![0.0; c], scale: vec![1.0; c], offset: vec![0.0; c] };
             for group in self.plan.groups(chunk) {
                 ahead.turn();
                 for (slot, &place) in group.iter().enumerate() {
@@ -228,6 +252,8 @@ impl Gather {
 
 /// Mean of each row over the first `len` pairs of a tile.
 pub(super) fn row_means(x: &[f32], rows: usize, len: usize) -> Vec<f32> {
-    let mean = |row: &[f32]| (row[..len].iter().map(|&value| f64::from(value)).sum::<f64>() / len as f64) as f32;
+    let mean = |row: &[f32]| {
+        (row[..len].iter().map(|&value| f64::from(value)).sum::<f64>() / len as f64) as f32
+    };
     x.chunks_exact(WIDTH).take(rows).map(mean).collect()
 }

@@ -2,12 +2,12 @@
 
 /// The edges at each node, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Incidence {
+pub struct CsrIndex {
     starts: Vec<usize>,
     edges: Vec<u32>,
 }
 
-impl Incidence {
+impl CsrIndex {
     /// By the node that each edge has at one end.
     pub fn new(nodes: usize, ends: &[u32]) -> Self {
         let mut starts = vec![0; nodes + 1];
@@ -48,15 +48,15 @@ impl Incidence {
 
 /// Edges that are alike share a row: whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kinds {
+pub struct EdgeTypes {
     pub(super) of_edge: Vec<u32>,
-    edges: Incidence,
+    edges: CsrIndex,
 }
 
-impl Kinds {
+impl EdgeTypes {
     /// By the kind of each edge.
     pub fn new(kinds: usize, of_edge: &[u32]) -> Self {
-        Self { of_edge: of_edge.to_vec(), edges: Incidence::new(kinds, of_edge) }
+        Self { of_edge: of_edge.to_vec(), edges: CsrIndex::new(kinds, of_edge) }
     }
 
     /// Number of kinds.
@@ -65,7 +65,7 @@ impl Kinds {
     }
 
     /// The edges of each kind.
-    pub fn edges(&self) -> &Incidence {
+    pub fn edges(&self) -> &CsrIndex {
         &self.edges
     }
 }
@@ -75,8 +75,8 @@ impl Kinds {
 pub struct Edges {
     pub(super) sources: Vec<u32>,
     pub(super) targets: Vec<u32>,
-    pub(super) leaving: Incidence,
-    pub(super) entering: Incidence,
+    pub(super) outgoing: CsrIndex,
+    pub(super) incoming: CsrIndex,
 }
 
 impl Edges {
@@ -86,14 +86,14 @@ impl Edges {
         Self {
             sources: sources.to_vec(),
             targets: targets.to_vec(),
-            leaving: Incidence::new(nodes, sources),
-            entering: Incidence::new(nodes, targets),
+            outgoing: CsrIndex::new(nodes, sources),
+            incoming: CsrIndex::new(nodes, targets),
         }
     }
 
     /// Number of nodes.
     pub fn nodes(&self) -> usize {
-        self.entering.nodes()
+        self.incoming.nodes()
     }
 
     /// Number of edges.
@@ -102,13 +102,13 @@ impl Edges {
     }
 
     /// The edges that leave each node.
-    pub fn leaving(&self) -> &Incidence {
-        &self.leaving
+    pub fn outgoing(&self) -> &CsrIndex {
+        &self.outgoing
     }
 
     /// The edges that enter each node.
-    pub fn entering(&self) -> &Incidence {
-        &self.entering
+    pub fn incoming(&self) -> &CsrIndex {
+        &self.incoming
     }
 
     /// Numbers that go over all edges and nodes.
@@ -120,14 +120,24 @@ impl Edges {
     pub(super) fn check_nodes(&self, width: usize, buffers: &[&[f32]]) {
         assert!(width > 0, "rows without numbers");
         for buffer in buffers {
-            assert_eq!(buffer.len(), self.nodes() * width, "{} nodes of width {width}", self.nodes());
+            assert_eq!(
+                buffer.len(),
+                self.nodes() * width,
+                "{} nodes of width {width}",
+                self.nodes()
+            );
         }
     }
 
     #[track_caller]
     pub(super) fn check_edges(&self, width: usize, buffers: &[&[f32]]) {
         for buffer in buffers {
-            assert_eq!(buffer.len(), self.count() * width, "{} edges of width {width}", self.count());
+            assert_eq!(
+                buffer.len(),
+                self.count() * width,
+                "{} edges of width {width}",
+                self.count()
+            );
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{Edges, ROWS};
 use crate::batch_norm::{Block, Blockwise, by_blocks, run_all};
+use crate::diffusion_stack::Shared;
 use crate::simd::{Isa, Kernel, Simd};
-use crate::walk_stack::Shared;
 
 /// Keeps a node without messages from dividing by zero.
 pub(super) const EPSILON: f32 = 1e-6;
@@ -21,12 +21,12 @@ pub struct Gated<'a> {
     /// `[m, width]`, `C e`: what an edge says itself.
     pub gate_edge: &'a [f32],
     /// `[r, width]`, `B x`: the message of a source.
-    pub neighbour: &'a [f32],
+    pub neighbor: &'a [f32],
 }
 
 /// Derivatives of [`Gated`], in the same shapes.
 #[derive(Debug)]
-pub struct GatedDerivatives<'a> {
+pub struct GatedGradients<'a> {
     /// Of `D x`.
     pub gate_target: &'a mut [f32],
     /// Of `E x`.
@@ -34,7 +34,7 @@ pub struct GatedDerivatives<'a> {
     /// Of `C e`.
     pub gate_edge: &'a mut [f32],
     /// Of `B x`.
-    pub neighbour: &'a mut [f32],
+    pub neighbor: &'a mut [f32],
 }
 
 /// Gates `g_ij = D x_i + E x_j + C e_ij` of the edges j → i, and what each node hears through them:
@@ -53,11 +53,12 @@ pub fn gated_forward(
     total: &mut [f32],
     out: &mut [f32],
 ) {
-    let Gated { gate_target, gate_source, gate_edge, neighbour } = inputs;
-    edges.check_nodes(width, &[gate_target, gate_source, neighbour, total, out]);
+    let Gated { gate_target, gate_source, gate_edge, neighbor } = inputs;
+    edges.check_nodes(width, &[gate_target, gate_source, neighbor, total, out]);
     edges.check_edges(width, &[gate_edge, gates]);
     let gates = Shared::new(gates);
-    let tasks = total.chunks_mut(ROWS * width).zip(out.chunks_mut(ROWS * width)).enumerate().collect();
+    let tasks =
+        total.chunks_mut(ROWS * width).zip(out.chunks_mut(ROWS * width)).enumerate().collect();
     run_all(edges.numbers(width) * GATE, tasks, |(task, (total, out))| {
         isa.run(GatedForward { edges, inputs, width, start: task * ROWS, gates, total, out });
     });
@@ -69,23 +70,23 @@ pub fn gated_forward(
 /// gets `σ(g_ij) p_i`.
 ///
 /// # Shapes
-/// - `neighbour`: `[r, width]`, as the forward took it
+/// - `neighbor`: `[r, width]`, as the forward took it
 /// - `gates`: `[m, width]`, `total`, `out`: `[r, width]`, as the forward wrote them
 /// - `d_out`: `[r, width]`; `d_gates`: `[m, width]`, where the gates are used for themselves
 pub fn gated_backward(
     isa: Isa,
     edges: &Edges,
-    neighbour: &[f32],
+    neighbor: &[f32],
     width: usize,
     gates: &[f32],
     total: &[f32],
     out: &[f32],
     d_out: &[f32],
     d_gates: Option<&[f32]>,
-    derivatives: GatedDerivatives<'_>,
+    derivatives: GatedGradients<'_>,
 ) {
-    let GatedDerivatives { gate_target, gate_source, gate_edge, neighbour: d_neighbour } = derivatives;
-    edges.check_nodes(width, &[neighbour, total, out, d_out, gate_target, gate_source, d_neighbour]);
+    let GatedGradients { gate_target, gate_source, gate_edge, neighbor: d_neighbour } = derivatives;
+    edges.check_nodes(width, &[neighbor, total, out, d_out, gate_target, gate_source, d_neighbour]);
     edges.check_edges(width, &[gates, gate_edge]);
     edges.check_edges(width, d_gates.as_slice());
     let (chunk, numbers) = (ROWS * width, edges.numbers(width) * GATE);
@@ -97,7 +98,7 @@ pub fn gated_backward(
         let start = task * ROWS;
         isa.run(GatedAtTarget {
             edges,
-            neighbour,
+            neighbor,
             width,
             gates,
             total,
@@ -112,9 +113,19 @@ pub fn gated_backward(
     });
 
     let (shares, d_edge) = (&shares, &*gate_edge);
-    let tasks = gate_source.chunks_mut(chunk).zip(d_neighbour.chunks_mut(chunk)).enumerate().collect();
+    let tasks =
+        gate_source.chunks_mut(chunk).zip(d_neighbour.chunks_mut(chunk)).enumerate().collect();
     run_all(numbers, tasks, |(task, (d_source, d_neighbour))| {
-        isa.run(GatedAtSource { edges, width, gates, shares, d_edge, start: task * ROWS, d_source, d_neighbour });
+        isa.run(GatedAtSource {
+            edges,
+            width,
+            gates,
+            shares,
+            d_edge,
+            start: task * ROWS,
+            d_source,
+            d_neighbour,
+        });
     });
 }
 
@@ -146,24 +157,26 @@ impl Blockwise for GatedForward<'_> {
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
-        let Gated { gate_target, gate_source, gate_edge, neighbour } = self.inputs;
+        let Gated { gate_target, gate_source, gate_edge, neighbor } = self.inputs;
         let rows = self.total.chunks_exact_mut(width).zip(self.out.chunks_exact_mut(width));
         for (node, (total, out)) in (self.start..).zip(rows) {
             // SAFETY: see above.
             unsafe {
-                let at_target = block.load_all::<S, W>(simd, gate_target.as_ptr().add(node * width));
+                let at_target =
+                    block.load_all::<S, W>(simd, gate_target.as_ptr().add(node * width));
                 let (mut totals, mut sums) = ([simd.splat(EPSILON); W], [simd.zero(); W]);
-                for edge in self.edges.entering.at(node) {
+                for edge in self.edges.incoming.at(node) {
                     let source = *self.edges.sources.get_unchecked(*edge as usize) as usize * width;
                     let edge = *edge as usize * width;
                     for v in 0..W {
-                        let at_source = block.load::<S, W>(simd, gate_source.as_ptr().add(source), v);
+                        let at_source =
+                            block.load::<S, W>(simd, gate_source.as_ptr().add(source), v);
                         let at_edge = block.load::<S, W>(simd, gate_edge.as_ptr().add(edge), v);
                         let gate = simd.add(simd.add(at_target[v], at_source), at_edge);
                         block.store::<S, W>(simd, self.gates.pointer().add(edge), v, gate);
                         let open = simd.sigmoid(gate);
                         totals[v] = simd.add(totals[v], open);
-                        let said = block.load::<S, W>(simd, neighbour.as_ptr().add(source), v);
+                        let said = block.load::<S, W>(simd, neighbor.as_ptr().add(source), v);
                         sums[v] = simd.mul_add(open, said, sums[v]);
                     }
                 }
@@ -179,7 +192,7 @@ impl Blockwise for GatedForward<'_> {
 /// The derivatives of gates, and their sums at targets.
 struct GatedAtTarget<'a> {
     edges: &'a Edges,
-    neighbour: &'a [f32],
+    neighbor: &'a [f32],
     width: usize,
     gates: &'a [f32],
     total: &'a [f32],
@@ -215,19 +228,26 @@ impl Blockwise for GatedAtTarget<'_> {
                 let mut sums = [simd.zero(); W];
                 for (v, share) in share.iter_mut().enumerate() {
                     // Behind the last channel a total is zero, and what comes of it is never stored.
-                    *share = simd.div(*share, block.load::<S, W>(simd, self.total.as_ptr().add(row), v));
+                    *share =
+                        simd.div(*share, block.load::<S, W>(simd, self.total.as_ptr().add(row), v));
                     block.store::<S, W>(simd, shares.as_mut_ptr(), v, *share);
                 }
-                for edge in self.edges.entering.at(node) {
+                for edge in self.edges.incoming.at(node) {
                     let source = *self.edges.sources.get_unchecked(*edge as usize) as usize * width;
                     let edge = *edge as usize * width;
                     for v in 0..W {
-                        let open = simd.sigmoid(block.load::<S, W>(simd, self.gates.as_ptr().add(edge), v));
-                        let said = block.load::<S, W>(simd, self.neighbour.as_ptr().add(source), v);
+                        let open = simd.sigmoid(block.load::<S, W>(
+                            simd,
+                            self.gates.as_ptr().add(edge),
+                            v,
+                        ));
+                        let said = block.load::<S, W>(simd, self.neighbor.as_ptr().add(source), v);
                         let d_open = simd.mul(share[v], simd.sub(said, out[v]));
                         let slope = simd.mul(open, simd.sub(simd.splat(1.0), open));
                         let direct = match self.d_gates {
-                            Some(d_gates) => block.load::<S, W>(simd, d_gates.as_ptr().add(edge), v),
+                            Some(d_gates) => {
+                                block.load::<S, W>(simd, d_gates.as_ptr().add(edge), v)
+                            }
                             None => simd.zero(),
                         };
                         let d_gate = simd.mul_add(d_open, slope, direct);
@@ -268,18 +288,23 @@ impl Blockwise for GatedAtSource<'_> {
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
-        let rows = self.d_source.chunks_exact_mut(width).zip(self.d_neighbour.chunks_exact_mut(width));
+        let rows =
+            self.d_source.chunks_exact_mut(width).zip(self.d_neighbour.chunks_exact_mut(width));
         for (node, (d_source, d_neighbour)) in (self.start..).zip(rows) {
             let (mut gate_sums, mut sums) = ([simd.zero(); W], [simd.zero(); W]);
             // SAFETY: see above.
             unsafe {
-                for edge in self.edges.leaving.at(node) {
+                for edge in self.edges.outgoing.at(node) {
                     let target = *self.edges.targets.get_unchecked(*edge as usize) as usize * width;
                     let edge = *edge as usize * width;
                     for v in 0..W {
                         let d_gate = block.load::<S, W>(simd, self.d_edge.as_ptr().add(edge), v);
                         gate_sums[v] = simd.add(gate_sums[v], d_gate);
-                        let open = simd.sigmoid(block.load::<S, W>(simd, self.gates.as_ptr().add(edge), v));
+                        let open = simd.sigmoid(block.load::<S, W>(
+                            simd,
+                            self.gates.as_ptr().add(edge),
+                            v,
+                        ));
                         let share = block.load::<S, W>(simd, self.shares.as_ptr().add(target), v);
                         sums[v] = simd.mul_add(open, share, sums[v]);
                     }

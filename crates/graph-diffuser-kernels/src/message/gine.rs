@@ -4,9 +4,9 @@ use std::mem::MaybeUninit;
 
 use super::{Edges, ROWS};
 use crate::batch_norm::{Block, Blockwise, by_blocks, run_all};
+use crate::diffusion_stack::Shared;
 use crate::fresh::Fresh;
 use crate::simd::{Isa, Kernel, Simd};
-use crate::walk_stack::Shared;
 
 /// What each node hears: `x_i + Σ ReLU(x_j + e_ji)` over the edges j → i.
 ///
@@ -14,7 +14,13 @@ use crate::walk_stack::Shared;
 /// - `x`: `[r, width]`
 /// - `e`: `[m, width]`, or nothing where edges have no features
 /// - returns `[r, width]`
-pub fn gine_forward(isa: Isa, edges: &Edges, x: &[f32], e: Option<&[f32]>, width: usize) -> Vec<f32> {
+pub fn gine_forward(
+    isa: Isa,
+    edges: &Edges,
+    x: &[f32],
+    e: Option<&[f32]>,
+    width: usize,
+) -> Vec<f32> {
     edges.check_nodes(width, &[x]);
     edges.check_edges(width, e.as_slice());
     let mut out = Fresh::new(x.len());
@@ -83,13 +89,16 @@ impl Blockwise for GineForward<'_> {
             // SAFETY: see above.
             unsafe {
                 let mut sums = block.load_all::<S, W>(simd, x.add(node * width));
-                for edge in self.edges.entering.at(node) {
+                for edge in self.edges.incoming.at(node) {
                     let edge = *edge as usize;
                     let said = x.add(*self.edges.sources.get_unchecked(edge) as usize * width);
                     for (v, sum) in sums.iter_mut().enumerate() {
                         let mut value = block.load::<S, W>(simd, said, v);
                         if let Some(e) = self.e {
-                            value = simd.add(value, block.load::<S, W>(simd, e.as_ptr().add(edge * width), v));
+                            value = simd.add(
+                                value,
+                                block.load::<S, W>(simd, e.as_ptr().add(edge * width), v),
+                            );
                         }
                         // The value comes second: it is what `max` returns if it is not a number.
                         *sum = simd.add(*sum, simd.max(simd.zero(), value));
@@ -133,15 +142,23 @@ impl Blockwise for GineBackward<'_> {
             unsafe {
                 let x = block.load_all::<S, W>(simd, self.x.as_ptr().add(node * width));
                 let mut sums = block.load_all::<S, W>(simd, d_out.add(node * width));
-                for edge in self.edges.leaving.at(node) {
+                for edge in self.edges.outgoing.at(node) {
                     let edge = *edge as usize;
-                    let d_heard = d_out.add(*self.edges.targets.get_unchecked(edge) as usize * width);
+                    let d_heard =
+                        d_out.add(*self.edges.targets.get_unchecked(edge) as usize * width);
                     for v in 0..W {
                         let mut value = x[v];
                         if let Some(e) = self.e {
-                            value = simd.add(value, block.load::<S, W>(simd, e.as_ptr().add(edge * width), v));
+                            value = simd.add(
+                                value,
+                                block.load::<S, W>(simd, e.as_ptr().add(edge * width), v),
+                            );
                         }
-                        let d_value = simd.select_positive(value, block.load::<S, W>(simd, d_heard, v), simd.zero());
+                        let d_value = simd.select_positive(
+                            value,
+                            block.load::<S, W>(simd, d_heard, v),
+                            simd.zero(),
+                        );
                         sums[v] = simd.add(sums[v], d_value);
                         if let Some(d_e) = self.d_e {
                             block.store::<S, W>(simd, d_e.pointer().add(edge * width), v, d_value);

@@ -2,12 +2,12 @@
 
 use super::gated::EPSILON;
 use super::*;
-use crate::scramble;
+use crate::hash32;
 
 const WIDTHS: [usize; 14] = [1, 2, 3, 7, 8, 9, 16, 17, 32, 33, 63, 64, 65, 100];
 
 fn random(at: usize, seed: u32) -> u32 {
-    scramble(scramble(at as u32) ^ (seed << 20))
+    hash32(hash32(at as u32) ^ (seed << 20))
 }
 
 fn numbers(count: usize, seed: u32) -> Vec<f32> {
@@ -35,15 +35,21 @@ fn some_edges(nodes: usize) -> [Vec<u32>; 2] {
 
 /// All sizes with few widths and all widths with few sizes.
 fn sizes() -> Vec<(usize, usize)> {
-    let few_widths = [0, 1, 2, 15, 16, 17, 130, 300].into_iter().flat_map(|nodes| [(nodes, 5), (nodes, 64)]);
-    few_widths.chain(WIDTHS.into_iter().flat_map(|width| [(1, width), (17, width), (70, width)])).collect()
+    let few_widths =
+        [0, 1, 2, 15, 16, 17, 130, 300].into_iter().flat_map(|nodes| [(nodes, 5), (nodes, 64)]);
+    few_widths
+        .chain(WIDTHS.into_iter().flat_map(|width| [(1, width), (17, width), (70, width)]))
+        .collect()
 }
 
 fn assert_close(ours: &[f32], exact: &[f64], what: &str) {
     assert_eq!(ours.len(), exact.len(), "{what}");
     let size = exact.iter().fold(1.0_f64, |size, value| size.max(value.abs()));
     for (at, (ours, exact)) in ours.iter().zip(exact).enumerate() {
-        assert!((f64::from(*ours) - exact).abs() < 2e-6 * size, "{what} at {at}: {ours} is not {exact}");
+        assert!(
+            (f64::from(*ours) - exact).abs() < 2e-6 * size,
+            "{what} at {at}: {ours} is not {exact}"
+        );
     }
 }
 
@@ -61,7 +67,8 @@ fn a_path_of_three_by_hand() {
 
         // Gates of zero are half open: a node hears the average of its neighbours.
         let zeros = [0.0; 3];
-        let inputs = Gated { gate_target: &zeros, gate_source: &zeros, gate_edge: &zeros, neighbour: &x };
+        let inputs =
+            Gated { gate_target: &zeros, gate_source: &zeros, gate_edge: &zeros, neighbor: &x };
         let (mut gates, mut total, mut out) = ([1.0; 3], [0.0; 3], [0.0; 3]);
         gated_forward(isa, &edges, inputs, 1, &mut gates, &mut total, &mut out);
         assert_eq!(gates, zeros);
@@ -78,13 +85,15 @@ fn ends_meet_at_edges_and_edges_are_summed_at_ends() {
             let [at_source, at_target] = [3, 4].map(|seed| numbers(nodes * width, seed));
             // One of five kinds has no edges, where there are any.
             let of_edge: Vec<u32> = (0..sources.len()).map(|edge| random(edge, 6) % 4).collect();
-            let (kinds, features) = (Kinds::new(5, &of_edge), numbers(5 * width, 5));
+            let (kinds, features) = (EdgeTypes::new(5, &of_edge), numbers(5 * width, 5));
             for e in [None, Some((features.as_slice(), &kinds))] {
-                let met = meet(isa, &edges, &at_source, &at_target, e, width);
+                let met = edge_update(isa, &edges, &at_source, &at_target, e, width);
                 assert_eq!(met.len(), sources.len() * width);
-                let (mut exact, mut exact_by_kind) = (vec![0.0; nodes * width], vec![0.0; 5 * width]);
+                let (mut exact, mut exact_by_kind) =
+                    (vec![0.0; nodes * width], vec![0.0; 5 * width]);
                 for (edge, row) in met.chunks(width).enumerate() {
-                    let [source, target] = [&sources, &targets].map(|ends| ends[edge] as usize * width);
+                    let [source, target] =
+                        [&sources, &targets].map(|ends| ends[edge] as usize * width);
                     for (at, met) in row.iter().enumerate() {
                         let ends = at_source[source + at] + at_target[target + at];
                         let kind = of_edge[edge] as usize * width;
@@ -93,9 +102,9 @@ fn ends_meet_at_edges_and_edges_are_summed_at_ends() {
                         exact_by_kind[kind + at] += f64::from(*met);
                     }
                 }
-                let sum = sum_by_row(isa, &met, width, edges.leaving());
+                let sum = scatter_sum(isa, &met, width, edges.outgoing());
                 assert_close(&sum, &exact, &format!("{isa:?} [{nodes}, {width}]"));
-                let sum = sum_by_row(isa, &met, width, kinds.edges());
+                let sum = scatter_sum(isa, &met, width, kinds.edges());
                 assert_close(&sum, &exact_by_kind, &format!("{isa:?} [{nodes}, {width}] by kind"));
             }
         }
@@ -111,7 +120,8 @@ fn gine_is_that_of_double_precision() {
         let (x, d_out) = (numbers(nodes * width, 3), numbers(nodes * width, 4));
         let features = numbers(count * width, 5);
         for e in [None, Some(features.as_slice())] {
-            let (mut exact, mut exact_d_x, mut exact_d_e) = (wide(&x), wide(&d_out), vec![0.0; count * width]);
+            let (mut exact, mut exact_d_x, mut exact_d_e) =
+                (wide(&x), wide(&d_out), vec![0.0; count * width]);
             for edge in 0..count {
                 for at in 0..width {
                     let [j, i] = [&sources, &targets].map(|ends| ends[edge] as usize * width + at);
@@ -146,11 +156,14 @@ fn gated_messages_are_those_of_double_precision() {
         let edges = Edges::new(nodes, &sources, &targets);
         let [d, e, b, d_out] = [3, 4, 5, 6].map(|seed| numbers(nodes * width, seed));
         let [c, d_gates] = [7, 8].map(|seed| numbers(count * width, seed));
-        let inputs = Gated { gate_target: &d, gate_source: &e, gate_edge: &c, neighbour: &b };
+        let inputs = Gated { gate_target: &d, gate_source: &e, gate_edge: &c, neighbor: &b };
         for d_gates in [None, Some(d_gates.as_slice())] {
             let mut exact_gates = vec![0.0; count * width];
-            let (mut sum, mut total) = (vec![0.0; nodes * width], vec![f64::from(EPSILON); nodes * width]);
-            let ends = |edge: usize, at: usize| [&sources, &targets].map(|ends| ends[edge] as usize * width + at);
+            let (mut sum, mut total) =
+                (vec![0.0; nodes * width], vec![f64::from(EPSILON); nodes * width]);
+            let ends = |edge: usize, at: usize| {
+                [&sources, &targets].map(|ends| ends[edge] as usize * width + at)
+            };
             for edge in 0..count {
                 for at in 0..width {
                     let ([j, i], place) = (ends(edge, at), edge * width + at);
@@ -162,7 +175,8 @@ fn gated_messages_are_those_of_double_precision() {
                 }
             }
             let exact: Vec<f64> = sum.iter().zip(&total).map(|(sum, total)| sum / total).collect();
-            let [mut exact_d, mut exact_e, mut exact_b] = [(); 3].map(|()| vec![0.0; nodes * width]);
+            let [mut exact_d, mut exact_e, mut exact_b] =
+                [(); 3].map(|()| vec![0.0; nodes * width]);
             let mut exact_c = vec![0.0; count * width];
             for edge in 0..count {
                 for at in 0..width {
@@ -172,7 +186,8 @@ fn gated_messages_are_those_of_double_precision() {
                     let d_total = -f64::from(d_out[i]) * sum[i] / (total[i] * total[i]);
                     exact_b[j] += open * d_sum;
                     let d_open = d_sum * f64::from(b[j]) + d_total;
-                    let d_gate = d_open * open * (1.0 - open) + d_gates.map_or(0.0, |g| f64::from(g[place]));
+                    let d_gate =
+                        d_open * open * (1.0 - open) + d_gates.map_or(0.0, |g| f64::from(g[place]));
                     exact_c[place] = d_gate;
                     exact_d[i] += d_gate;
                     exact_e[j] += d_gate;
@@ -180,16 +195,28 @@ fn gated_messages_are_those_of_double_precision() {
             }
             for isa in Isa::available() {
                 let what = format!("{isa:?} [{nodes}, {width}]");
-                let [mut out, mut total, mut d_d, mut d_e, mut d_b] = [(); 5].map(|()| vec![f32::NAN; nodes * width]);
+                let [mut out, mut total, mut d_d, mut d_e, mut d_b] =
+                    [(); 5].map(|()| vec![f32::NAN; nodes * width]);
                 let [mut gates, mut d_c] = [(); 2].map(|()| vec![f32::NAN; count * width]);
                 gated_forward(isa, &edges, inputs, width, &mut gates, &mut total, &mut out);
-                let derivatives = GatedDerivatives {
+                let derivatives = GatedGradients {
                     gate_target: &mut d_d,
                     gate_source: &mut d_e,
                     gate_edge: &mut d_c,
-                    neighbour: &mut d_b,
+                    neighbor: &mut d_b,
                 };
-                gated_backward(isa, &edges, &b, width, &gates, &total, &out, &d_out, d_gates, derivatives);
+                gated_backward(
+                    isa,
+                    &edges,
+                    &b,
+                    width,
+                    &gates,
+                    &total,
+                    &out,
+                    &d_out,
+                    d_gates,
+                    derivatives,
+                );
                 assert_close(&gates, &exact_gates, &format!("{what} gates"));
                 assert_close(&out, &exact, &format!("{what} out"));
                 assert_close(&d_b, &exact_b, &format!("{what} d_b"));
@@ -209,28 +236,41 @@ fn results_do_not_depend_on_the_number_of_threads() {
     let edges = Edges::new(nodes, &sources, &targets);
     let [d, e, b, d_out] = [3, 4, 5, 6].map(|seed| numbers(nodes * width, seed));
     let [c, d_gates] = [7, 8].map(|seed| numbers(count * width, seed));
-    let inputs = Gated { gate_target: &d, gate_source: &e, gate_edge: &c, neighbour: &b };
-    let kinds = Kinds::new(nodes, &sources);
+    let inputs = Gated { gate_target: &d, gate_source: &e, gate_edge: &c, neighbor: &b };
+    let kinds = EdgeTypes::new(nodes, &sources);
     for isa in Isa::available() {
         let results = [1, 2, 5].map(|threads| {
             let pool = crate::Threads::new(threads);
             pool.install(|| {
-                let [mut out, mut total, mut d_d, mut d_e, mut d_b] = [(); 5].map(|()| vec![f32::NAN; nodes * width]);
+                let [mut out, mut total, mut d_d, mut d_e, mut d_b] =
+                    [(); 5].map(|()| vec![f32::NAN; nodes * width]);
                 let [mut gates, mut d_c] = [(); 2].map(|()| vec![f32::NAN; count * width]);
-                let met = meet(isa, &edges, &d, &e, Some((&b, &kinds)), width);
-                let sum = sum_by_row(isa, &c, width, edges.entering());
+                let met = edge_update(isa, &edges, &d, &e, Some((&b, &kinds)), width);
+                let sum = scatter_sum(isa, &c, width, edges.incoming());
                 let heard = gine_forward(isa, &edges, &d, Some(&c), width);
                 let (d_x, d_features) = gine_backward(isa, &edges, &d, Some(&c), width, &d_out);
                 let d_features = d_features.expect("edges have features");
                 gated_forward(isa, &edges, inputs, width, &mut gates, &mut total, &mut out);
-                let derivatives = GatedDerivatives {
+                let derivatives = GatedGradients {
                     gate_target: &mut d_d,
                     gate_source: &mut d_e,
                     gate_edge: &mut d_c,
-                    neighbour: &mut d_b,
+                    neighbor: &mut d_b,
                 };
-                gated_backward(isa, &edges, &b, width, &gates, &total, &out, &d_out, Some(&d_gates), derivatives);
-                let all = [heard, d_x, sum, out, total, d_d, d_e, d_b, met, d_features, gates, d_c].concat();
+                gated_backward(
+                    isa,
+                    &edges,
+                    &b,
+                    width,
+                    &gates,
+                    &total,
+                    &out,
+                    &d_out,
+                    Some(&d_gates),
+                    derivatives,
+                );
+                let all = [heard, d_x, sum, out, total, d_d, d_e, d_b, met, d_features, gates, d_c]
+                    .concat();
                 all.into_iter().map(f32::to_bits).collect::<Vec<_>>()
             })
         });

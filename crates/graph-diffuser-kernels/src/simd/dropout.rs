@@ -15,13 +15,13 @@ impl Dropout {
     /// The factor of one entry.
     pub fn factor(&self, index: u64) -> f32 {
         let [low, high] = self.key;
-        let bits = scramble(scramble((index as u32).wrapping_add(low)) ^ high ^ (index >> 32) as u32);
+        let bits = hash32(hash32((index as u32).wrapping_add(low)) ^ high ^ (index >> 32) as u32);
         if bits < self.threshold { 0.0 } else { self.kept }
     }
 }
 
 /// A bijection of 32 bits with good avalanche ("lowbias32"): two multiplications, which vectorise.
-pub const fn scramble(bits: u32) -> u32 {
+pub const fn hash32(bits: u32) -> u32 {
     let bits = (bits ^ (bits >> 16)).wrapping_mul(0x7feb_352d);
     let bits = (bits ^ (bits >> 15)).wrapping_mul(0x846c_a68b);
     bits ^ (bits >> 16)

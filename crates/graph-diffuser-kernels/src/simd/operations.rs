@@ -127,7 +127,9 @@ pub(crate) trait Simd: Copy + Send + Sync {
     #[inline(always)]
     unsafe fn load_up_to(self, from: *const f32, count: usize) -> Self::V {
         // SAFETY: passed on.
-        unsafe { if count >= Self::LANES { self.load(from) } else { self.load_partial(from, count) } }
+        unsafe {
+            if count >= Self::LANES { self.load(from) } else { self.load_partial(from, count) }
+        }
     }
 
     /// Stores the first `count` numbers, at most `LANES`.

@@ -57,7 +57,8 @@ fn functions_are_exact_to_rounding() {
     worst(7, &values, f64::abs);
     let positive: Vec<f32> = (1..4000).map(|step| 1.01_f32.powi(step - 2000) * 1.37).collect();
     worst(8, &positive, |value| 1.0 / value);
-    let away_from_one: Vec<f32> = positive.into_iter().filter(|value| (value - 1.0).abs() > 0.05).collect();
+    let away_from_one: Vec<f32> =
+        positive.into_iter().filter(|value| (value - 1.0).abs() > 0.05).collect();
     worst(1, &away_from_one, f64::ln);
 }
 
@@ -71,7 +72,8 @@ fn lanes_are_summed_compared_chosen_and_kept() {
         assert_eq!(run(4)[0], values[lanes - 1]);
         assert_eq!(run(5)[..5], [-1.0, -1.0, -1.0, -1.0, 1.0]);
         assert_eq!(run(6)[..5], [-3.0, -2.0, -1.0, 9.0, 9.0]);
-        let alternating = |lane: usize| if lane.is_multiple_of(2) { values[lane / 2] } else { -values[lane / 2] };
+        let alternating =
+            |lane: usize| if lane.is_multiple_of(2) { values[lane / 2] } else { -values[lane / 2] };
         assert_eq!(run(9)[..lanes], (0..lanes).map(alternating).collect::<Vec<f32>>());
         let pairs: Vec<f32> = values.chunks(2).map(|pair| pair[0] + pair[1]).collect();
         assert_eq!(run(10)[..lanes / 2], pairs[..lanes / 2]);
@@ -109,7 +111,9 @@ impl Kernel for Transpose<'_> {
 fn columns_become_rows() {
     let from: Vec<f32> = (0..16 * 17).map(|value| value as f32 + 1.0).collect();
     for isa in Isa::available() {
-        for (rows, columns) in (0..=16).flat_map(|rows| (0..=16).map(move |columns| (rows, columns))) {
+        for (rows, columns) in
+            (0..=16).flat_map(|rows| (0..=16).map(move |columns| (rows, columns)))
+        {
             for fill in [false, true] {
                 isa.run(Transpose(&from, [rows, columns], fill));
             }
@@ -136,7 +140,8 @@ fn masks_are_the_same_on_every_instruction_set() {
     for index in [0, 5, 1 << 20, (1 << 32) - 6, (1 << 32) - 1, 1 << 32, (7 << 32) + 3] {
         for isa in Isa::available() {
             let mask = isa.run(Mask(dropout, index));
-            let expected: Vec<f32> = (0..mask.len() as u64).map(|lane| dropout.factor(index + lane)).collect();
+            let expected: Vec<f32> =
+                (0..mask.len() as u64).map(|lane| dropout.factor(index + lane)).collect();
             assert_eq!(mask, expected, "{isa:?} at {index}");
         }
     }

@@ -8,24 +8,24 @@ use super::WIDTH;
 
 /// What is done to every entry on its way in.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Transform {
+pub enum PairTransform {
     /// Nothing: the paper.
     None,
-    /// `ln(E + epsilon)`, for entries above `-epsilon`.
+    /// `ln(E + eps)`, for entries above `-eps`.
     Log {
         /// Keeps the logarithm finite where no walk arrives.
-        epsilon: f32,
+        eps: f32,
     },
     /// `sign(E) √|E|`, with slope zero at zero.
     SignedSquareRoot,
 }
 
-impl Transform {
+impl PairTransform {
     #[inline(always)]
     fn apply<S: Simd>(self, simd: S, value: S::V) -> S::V {
         match self {
             Self::None => value,
-            Self::Log { epsilon } => simd.ln(simd.add(value, simd.splat(epsilon))),
+            Self::Log { eps } => simd.ln(simd.add(value, simd.splat(eps))),
             Self::SignedSquareRoot => {
                 let negative = simd.sub(simd.zero(), value);
                 let root = simd.sqrt(simd.max(value, negative));
@@ -39,7 +39,7 @@ impl Transform {
     fn times_slope<S: Simd>(self, simd: S, gradient: S::V, value: S::V) -> S::V {
         match self {
             Self::None => gradient,
-            Self::Log { epsilon } => simd.div(gradient, simd.add(value, simd.splat(epsilon))),
+            Self::Log { eps } => simd.div(gradient, simd.add(value, simd.splat(eps))),
             Self::SignedSquareRoot => {
                 let size = simd.max(value, simd.sub(simd.zero(), value));
                 let half = simd.mul(gradient, simd.splat(0.5));
@@ -58,7 +58,13 @@ pub(crate) struct Affine {
 }
 
 /// Copies `len` pairs of every row from `start` on into a tile.
-pub(crate) fn load<R: AsRef<[f32]>>(isa: Isa, rows: &[R], start: usize, len: usize, out: &mut [f32]) {
+pub(crate) fn load<R: AsRef<[f32]>>(
+    isa: Isa,
+    rows: &[R],
+    start: usize,
+    len: usize,
+    out: &mut [f32],
+) {
     assert!(len <= WIDTH && out.len() >= rows.len() * WIDTH, "the tile is smaller than the rows");
     isa.run(Load { rows, start, len, out });
 }
@@ -85,7 +91,8 @@ impl<R: AsRef<[f32]>> Kernel for Load<'_, R> {
                     continue;
                 }
                 for place in (0..WIDTH).step_by(S::LANES) {
-                    let value = simd.load_up_to(from.wrapping_add(place), self.len.saturating_sub(place));
+                    let value =
+                        simd.load_up_to(from.wrapping_add(place), self.len.saturating_sub(place));
                     simd.store(out.as_mut_ptr().add(place), value);
                 }
             }
@@ -97,7 +104,7 @@ impl<R: AsRef<[f32]>> Kernel for Load<'_, R> {
 pub(crate) fn load_mapped(
     isa: Isa,
     rows: &[&[f32]],
-    transform: Transform,
+    transform: PairTransform,
     affine: &Affine,
     start: usize,
     len: usize,
@@ -109,7 +116,7 @@ pub(crate) fn load_mapped(
 
 struct LoadMapped<'a> {
     rows: &'a [&'a [f32]],
-    transform: Transform,
+    transform: PairTransform,
     affine: &'a Affine,
     start: usize,
     len: usize,
@@ -120,7 +127,9 @@ impl Kernel for LoadMapped<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        for (index, (row, out)) in self.rows.iter().zip(self.out.chunks_exact_mut(WIDTH)).enumerate() {
+        for (index, (row, out)) in
+            self.rows.iter().zip(self.out.chunks_exact_mut(WIDTH)).enumerate()
+        {
             let from = row[self.start..self.start + self.len].as_ptr();
             let centre = simd.splat(self.affine.centre[index]);
             let scale = simd.splat(self.affine.scale[index]);
@@ -129,9 +138,12 @@ impl Kernel for LoadMapped<'_> {
                 let count = self.len.saturating_sub(place).min(S::LANES);
                 // SAFETY: at most `len` numbers are read, and a row of the tile has `WIDTH`.
                 unsafe {
-                    let value = self.transform.apply(simd, simd.load_up_to(from.wrapping_add(place), count));
+                    let value = self
+                        .transform
+                        .apply(simd, simd.load_up_to(from.wrapping_add(place), count));
                     let value = simd.mul_add(simd.sub(value, centre), scale, offset);
-                    let value = if count < S::LANES { simd.keep_first(value, count, 0.0) } else { value };
+                    let value =
+                        if count < S::LANES { simd.keep_first(value, count, 0.0) } else { value };
                     simd.store(out.as_mut_ptr().add(place), value);
                 }
             }
@@ -160,7 +172,10 @@ impl Kernel for Weigh<'_> {
                 // SAFETY: both have `WIDTH` numbers.
                 unsafe {
                     let to = row.as_mut_ptr().add(place);
-                    simd.store(to, simd.mul(simd.load(to), simd.load(self.factors.as_ptr().add(place))));
+                    simd.store(
+                        to,
+                        simd.mul(simd.load(to), simd.load(self.factors.as_ptr().add(place))),
+                    );
                 }
             }
         }
@@ -168,7 +183,13 @@ impl Kernel for Weigh<'_> {
 }
 
 /// Writes the first `len` pairs of a tile to every row from `start` on.
-pub(crate) fn store(isa: Isa, tile: &[f32], rows: &mut [&mut [MaybeUninit<f32>]], start: usize, len: usize) {
+pub(crate) fn store(
+    isa: Isa,
+    tile: &[f32],
+    rows: &mut [&mut [MaybeUninit<f32>]],
+    start: usize,
+    len: usize,
+) {
     assert!(len <= WIDTH && tile.len() >= rows.len() * WIDTH, "the tile is smaller than the rows");
     isa.run(Store { tile, rows, start, len });
 }
@@ -189,13 +210,20 @@ impl Kernel for Store<'_, '_> {
             if self.len == WIDTH {
                 for place in (0..WIDTH).step_by(S::LANES) {
                     // SAFETY: both have `WIDTH` numbers.
-                    unsafe { simd.store(to.as_mut_ptr().add(place).cast(), simd.load(tile.as_ptr().add(place))) };
+                    unsafe {
+                        simd.store(
+                            to.as_mut_ptr().add(place).cast(),
+                            simd.load(tile.as_ptr().add(place)),
+                        )
+                    };
                 }
                 continue;
             }
             for (to, from) in to.chunks_mut(S::LANES).zip(tile.chunks_exact(S::LANES)) {
                 // SAFETY: a chunk has the length that is given.
-                unsafe { simd.store_up_to(to.as_mut_ptr().cast(), simd.load(from.as_ptr()), to.len()) };
+                unsafe {
+                    simd.store_up_to(to.as_mut_ptr().cast(), simd.load(from.as_ptr()), to.len())
+                };
             }
         }
     }
@@ -203,7 +231,7 @@ impl Kernel for Store<'_, '_> {
 
 /// Where a gradient is written, and the entries that it is the gradient of.
 pub(crate) struct Slopes<'a> {
-    pub(crate) transform: Transform,
+    pub(crate) transform: PairTransform,
     /// A factor a row.
     pub(crate) scales: &'a [f32],
     /// The rows that were transformed.
@@ -240,9 +268,12 @@ impl Kernel for StoreSloped<'_, '_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        for (index, (row, tile)) in self.rows.iter_mut().zip(self.tile.chunks_exact(WIDTH)).enumerate() {
+        for (index, (row, tile)) in
+            self.rows.iter_mut().zip(self.tile.chunks_exact(WIDTH)).enumerate()
+        {
             let to = row[self.start..self.start + self.len].as_mut_ptr().cast::<f32>();
-            let values = self.slopes.values[index][self.slopes.start..self.slopes.start + self.len].as_ptr();
+            let values =
+                self.slopes.values[index][self.slopes.start..self.slopes.start + self.len].as_ptr();
             let scale = simd.splat(self.slopes.scales[index]);
             // The first vector is cut so that those after it begin where a stream of them may.
             let size = S::LANES * size_of::<f32>();
@@ -253,7 +284,8 @@ impl Kernel for StoreSloped<'_, '_> {
                 // SAFETY: from `place` on both rows and the tile have `count` numbers; a vector that is not cut
                 // begins where a stream of them may.
                 unsafe {
-                    let gradient = simd.mul(simd.load_up_to(tile.as_ptr().add(place), count), scale);
+                    let gradient =
+                        simd.mul(simd.load_up_to(tile.as_ptr().add(place), count), scale);
                     let value = simd.load_up_to(values.add(place), count);
                     let gradient = self.slopes.transform.times_slope(simd, gradient, value);
                     if count == S::LANES && self.slopes.past_caches {
@@ -291,27 +323,40 @@ mod tests {
     #[test]
     fn a_gradient_past_the_caches_is_the_same_wherever_its_rows_begin() {
         let (rows, pairs) = (3, 400);
-        let number = |at: usize| crate::scramble(at as u32) as f32 / u32::MAX as f32 + 0.1;
+        let number = |at: usize| crate::hash32(at as u32) as f32 / u32::MAX as f32 + 0.1;
         let tile: Vec<f32> = (0..rows * WIDTH).map(number).collect();
         let values: Vec<f32> = (0..rows * pairs).map(|at| number(at + 7000)).collect();
         let values: Vec<&[f32]> = values.chunks(pairs).collect();
         for isa in Isa::available() {
-            for transform in [Transform::None, Transform::Log { epsilon: 1e-3 }, Transform::SignedSquareRoot] {
-                for (shift, len) in (0..17).flat_map(|shift| [1, 15, 16, 33, 127, WIDTH].map(|len| (shift, len))) {
+            for transform in [
+                PairTransform::None,
+                PairTransform::Log { eps: 1e-3 },
+                PairTransform::SignedSquareRoot,
+            ] {
+                for (shift, len) in
+                    (0..17).flat_map(|shift| [1, 15, 16, 33, 127, WIDTH].map(|len| (shift, len)))
+                {
                     let made = [false, true].map(|past_caches| {
-                        let slopes =
-                            Slopes { transform, scales: &[1.5, -2.0, 0.5], values: &values, start: 9, past_caches };
+                        let slopes = Slopes {
+                            transform,
+                            scales: &[1.5, -2.0, 0.5],
+                            values: &values,
+                            start: 9,
+                            past_caches,
+                        };
                         let mut out = vec![MaybeUninit::new(-7.0_f32); rows * pairs];
                         let mut cut: Vec<&mut [MaybeUninit<f32>]> = out.chunks_mut(pairs).collect();
                         store_sloped(isa, &tile, &slopes, &mut cut, shift, len);
                         settle(isa);
                         // SAFETY: all were numbers from the start.
-                        out.into_iter().map(|value| unsafe { value.assume_init() }).collect::<Vec<f32>>()
+                        out.into_iter()
+                            .map(|value| unsafe { value.assume_init() })
+                            .collect::<Vec<f32>>()
                     });
                     assert_eq!(made[0], made[1], "{isa:?} {transform:?} {shift} {len}");
                     let written = made[1].iter().filter(|value| **value != -7.0).count();
                     assert_eq!(written, rows * len);
-                    if transform == Transform::None {
+                    if transform == PairTransform::None {
                         assert_eq!(made[1][pairs + shift], tile[WIDTH] * -2.0);
                     }
                 }

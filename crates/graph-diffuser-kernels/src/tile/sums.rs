@@ -84,11 +84,22 @@ impl Sums {
     }
 
     /// Adds the products of the first rows of some tiles of `a` and `b`.
-    pub(crate) fn add(&mut self, isa: Isa, ahead: &mut Ahead, count: usize, a: Tiles<'_>, b: Tiles<'_>) {
+    pub(crate) fn add(
+        &mut self,
+        isa: Isa,
+        ahead: &mut Ahead,
+        count: usize,
+        a: Tiles<'_>,
+        b: Tiles<'_>,
+    ) {
         let reaches = |tiles: Tiles<'_>, rows: usize| {
-            tiles.rows >= rows && tiles.values.len() >= (count.saturating_sub(1) * tiles.rows + rows) * WIDTH
+            tiles.rows >= rows
+                && tiles.values.len() >= (count.saturating_sub(1) * tiles.rows + rows) * WIDTH
         };
-        assert!(reaches(a, self.rows) && reaches(b, self.columns), "tiles are smaller than the sums, or too few");
+        assert!(
+            reaches(a, self.rows) && reaches(b, self.columns),
+            "tiles are smaller than the sums, or too few"
+        );
         isa.run(Outer { ahead, sums: self, count, a, b });
         self.tiles += count;
         if self.tiles >= TILES_PER_FOLD {
@@ -139,10 +150,12 @@ impl Kernel for Outer<'_> {
                     });
                 }
                 Block::Corner(rows) if S::LANES == 16 => {
-                    with_rows!(rows.len(), [1, 2, 3, 4, 5, 6], |ROWS| sums.corner::<S, ROWS>(simd, rows.start));
+                    with_rows!(rows.len(), [1, 2, 3, 4, 5, 6], |ROWS| sums
+                        .corner::<S, ROWS>(simd, rows.start));
                 }
                 Block::Corner(rows) => {
-                    with_rows!(rows.len(), [1, 2, 3, 4], |ROWS| sums.corner::<S, ROWS>(simd, rows.start));
+                    with_rows!(rows.len(), [1, 2, 3, 4], |ROWS| sums
+                        .corner::<S, ROWS>(simd, rows.start));
                 }
             }
         }
@@ -159,14 +172,23 @@ struct OuterSums<'a> {
 }
 
 impl OuterSums<'_> {
-    #[expect(clippy::needless_range_loop, reason = "plain indices are what keeps the sums in registers")]
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "plain indices are what keeps the sums in registers"
+    )]
     #[inline(always)]
-    fn block<S: Simd, const ROWS: usize, const COLUMNS: usize>(&mut self, simd: S, row: usize, column: usize) {
+    fn block<S: Simd, const ROWS: usize, const COLUMNS: usize>(
+        &mut self,
+        simd: S,
+        row: usize,
+        column: usize,
+    ) {
         let stride = self.stride;
         // SAFETY: `Sums::add` has checked the tiles, and `lanes` has room for the most lanes there are.
         unsafe {
             let lanes = self.lanes.as_mut_ptr();
-            let place = |r: usize, c: usize| lanes.add(((row + r) * stride + column + c) * S::LANES);
+            let place =
+                |r: usize, c: usize| lanes.add(((row + r) * stride + column + c) * S::LANES);
             let mut sums: [[S::V; COLUMNS]; ROWS] =
                 std::array::from_fn(|r| std::array::from_fn(|c| simd.load(place(r, c))));
             self.ahead.begin(self.count * (WIDTH / S::LANES));
@@ -175,7 +197,8 @@ impl OuterSums<'_> {
             for _ in 0..self.count {
                 for pair in (0..WIDTH).step_by(S::LANES) {
                     self.ahead.ask();
-                    let left: [S::V; ROWS] = std::array::from_fn(|r| simd.load(a.add(r * WIDTH + pair)));
+                    let left: [S::V; ROWS] =
+                        std::array::from_fn(|r| simd.load(a.add(r * WIDTH + pair)));
                     for c in 0..COLUMNS {
                         let right = simd.load(b.add(c * WIDTH + pair));
                         for r in 0..ROWS {
@@ -195,7 +218,10 @@ impl OuterSums<'_> {
     }
 
     /// A block on the diagonal; both operands are the same.
-    #[expect(clippy::needless_range_loop, reason = "plain indices are what keeps the sums in registers")]
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "plain indices are what keeps the sums in registers"
+    )]
     #[inline(always)]
     fn corner<S: Simd, const ROWS: usize>(&mut self, simd: S, row: usize) {
         let stride = self.stride;
@@ -214,7 +240,8 @@ impl OuterSums<'_> {
             for _ in 0..self.count {
                 for pair in (0..WIDTH).step_by(S::LANES) {
                     self.ahead.ask();
-                    let values: [S::V; ROWS] = std::array::from_fn(|r| simd.load(a.add(r * WIDTH + pair)));
+                    let values: [S::V; ROWS] =
+                        std::array::from_fn(|r| simd.load(a.add(r * WIDTH + pair)));
                     for r in 0..ROWS {
                         for c in r..ROWS {
                             sums[r][c] = simd.mul_add(values[r], values[c], sums[r][c]);
@@ -266,7 +293,10 @@ impl RowSums {
 
     pub(crate) fn add(&mut self, isa: Isa, a: &[f32], b: &[f32]) {
         let rows = self.total.len();
-        assert!(a.len() >= rows * WIDTH && b.len() >= rows * WIDTH, "tiles are smaller than the sums");
+        assert!(
+            a.len() >= rows * WIDTH && b.len() >= rows * WIDTH,
+            "tiles are smaller than the sums"
+        );
         isa.run(Dots { rows, lanes: &mut self.lanes, a, b });
         self.tiles += 1;
         if self.tiles == TILES_PER_FOLD {
@@ -300,8 +330,11 @@ impl Kernel for Dots<'_> {
                 let lanes = self.lanes.as_mut_ptr().add(row * S::LANES);
                 let mut sum = simd.load(lanes);
                 for place in (row * WIDTH..(row + 1) * WIDTH).step_by(S::LANES) {
-                    sum =
-                        simd.mul_add(simd.load(self.a.as_ptr().add(place)), simd.load(self.b.as_ptr().add(place)), sum);
+                    sum = simd.mul_add(
+                        simd.load(self.a.as_ptr().add(place)),
+                        simd.load(self.b.as_ptr().add(place)),
+                        sum,
+                    );
                 }
                 simd.store(lanes, sum);
             }

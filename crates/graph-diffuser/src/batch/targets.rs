@@ -3,7 +3,7 @@
 use burn::tensor::{Int, Tensor};
 use graph_diffuser_data::{Graph, TargetSchema, Targets};
 
-use crate::task::links::draw_negatives;
+use crate::task::link_prediction::sample_negatives;
 
 use super::{Batcher, indices};
 
@@ -37,13 +37,13 @@ pub enum TargetTensor {
         /// `[q, 1]` one where the two belong together, zero where not.
         labels: Tensor<2>,
         /// All pairs of each graph that belong together, which metrics read.
-        graphs: Vec<GraphLinks>,
+        graphs: Vec<PositiveLinks>,
     },
 }
 
 /// The pairs of one graph that belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GraphLinks {
+pub struct PositiveLinks {
     /// Nodes of the graph.
     pub nodes: usize,
     /// Pairs of nodes, counted within the graph.
@@ -52,16 +52,21 @@ pub struct GraphLinks {
 
 impl Batcher {
     /// `numbers` are those of the graphs in their dataset; a graph without one goes by its place.
-    pub(super) fn targets(&self, graphs: &[&Graph], schema: TargetSchema, numbers: &[usize]) -> TargetTensor {
+    pub(super) fn targets(
+        &self,
+        graphs: &[&Graph],
+        schema: TargetSchema,
+        numbers: &[usize],
+    ) -> TargetTensor {
         match schema {
-            TargetSchema::NodeClasses(_) => {
+            TargetSchema::NodeMulticlass(_) => {
                 let classes = graphs.iter().flat_map(|graph| match &graph.targets {
                     Targets::NodeClasses(classes) => classes.iter().map(|&class| class as usize),
                     _ => panic!("the schema promises a class a node"),
                 });
                 TargetTensor::NodeClasses(indices(classes.collect(), &self.device))
             }
-            TargetSchema::GraphValues(outputs) | TargetSchema::GraphLabels(outputs) => {
+            TargetSchema::Regression(outputs) | TargetSchema::Multilabel(outputs) => {
                 let values: Vec<f32> = graphs
                     .iter()
                     .flat_map(|graph| match &graph.targets {
@@ -70,14 +75,16 @@ impl Batcher {
                     })
                     .collect();
                 let shape = [graphs.len(), outputs];
-                let known = values.iter().map(|value| if value.is_nan() { 0.0 } else { 1.0 }).collect();
-                let values = values.into_iter().map(|value| if value.is_nan() { 0.0 } else { value });
+                let known =
+                    values.iter().map(|value| if value.is_nan() { 0.0 } else { 1.0 }).collect();
+                let values =
+                    values.into_iter().map(|value| if value.is_nan() { 0.0 } else { value });
                 TargetTensor::GraphValues {
                     values: self.floats(values.collect(), shape),
                     known: self.floats(known, shape),
                 }
             }
-            TargetSchema::GraphClasses(_) => {
+            TargetSchema::Multiclass(_) => {
                 let classes = graphs.iter().map(|graph| match &graph.targets {
                     Targets::GraphClass(class) => *class as usize,
                     _ => panic!("the schema promises a class a graph"),
@@ -93,10 +100,11 @@ impl Batcher {
                     })
                     .collect();
                 let positions = self.positions.expect("a head for words has positions");
-                let classes = words.iter().flat_map(|words| cut(words, vocabulary, positions)).collect();
+                let classes =
+                    words.iter().flat_map(|words| cut(words, vocabulary, positions)).collect();
                 TargetTensor::SubTokens { classes: indices(classes, &self.device), words }
             }
-            TargetSchema::Links => self.links(graphs, numbers),
+            TargetSchema::LinkPrediction => self.links(graphs, numbers),
         }
     }
 
@@ -105,18 +113,23 @@ impl Batcher {
         let mut links = Vec::with_capacity(graphs.len());
         let mut start = 0;
         for (place, graph) in graphs.iter().enumerate() {
-            let Targets::Links(positives) = &graph.targets else { panic!("the schema promises pairs a graph") };
+            let Targets::Links(positives) = &graph.targets else {
+                panic!("the schema promises pairs a graph")
+            };
             let number = numbers.get(place).copied().unwrap_or(place);
             let mut stream = self.negatives.stream_at("graph", number as u64);
-            let negatives = draw_negatives(graph.nodes, positives, &mut stream);
-            let labelled = positives.iter().map(|pair| (pair, 1.0)).chain(negatives.iter().map(|pair| (pair, 0.0)));
+            let negatives = sample_negatives(graph.nodes, positives, &mut stream);
+            let labelled = positives
+                .iter()
+                .map(|pair| (pair, 1.0))
+                .chain(negatives.iter().map(|pair| (pair, 0.0)));
             for (pair, label) in labelled {
                 first.push(start + pair[0] as usize);
                 second.push(start + pair[1] as usize);
                 labels.push(label);
             }
             start += graph.nodes;
-            links.push(GraphLinks { nodes: graph.nodes, positives: positives.clone() });
+            links.push(PositiveLinks { nodes: graph.nodes, positives: positives.clone() });
         }
         let pairs = labels.len();
         TargetTensor::Links {
@@ -131,19 +144,27 @@ impl Batcher {
 /// So many words of a name: what the vocabulary does not have is its unknown word, what the name does not have its end.
 fn cut(words: &[u32], vocabulary: usize, positions: usize) -> impl Iterator<Item = usize> {
     assert!(vocabulary >= 2, "a vocabulary has an unknown word and an end");
-    let known = move |&word: &u32| if (word as usize) < vocabulary { word as usize } else { vocabulary - 2 };
+    let known = move |&word: &u32| {
+        if (word as usize) < vocabulary { word as usize } else { vocabulary - 2 }
+    };
     words.iter().map(known).chain(std::iter::repeat(vocabulary - 1)).take(positions)
 }
 
 #[cfg(test)]
 mod tests {
     use burn::tensor::{DType, Device};
-    use graph_diffuser_data::{Features, Seeds};
+    use graph_diffuser_data::{Features, SeedTree};
 
     use super::*;
 
     fn graph(nodes: usize, targets: Targets) -> Graph {
-        Graph { nodes, edges: vec![], node_features: Features::None, edge_features: Features::None, targets }
+        Graph {
+            nodes,
+            edges: vec![],
+            node_features: Features::None,
+            edge_features: Features::None,
+            targets,
+        }
     }
 
     fn integers(tensor: &Tensor<1, Int>) -> Vec<i64> {
@@ -162,24 +183,28 @@ mod tests {
     #[test]
     fn a_graph_draws_the_same_negatives_wherever_it_stands_and_others_in_another_epoch() {
         let ring: Vec<[u32; 2]> = (0..9).map(|node| [node, (node + 4) % 9]).collect();
-        let graphs = [graph(3, Targets::Links(vec![[0, 2], [2, 0]])), graph(9, Targets::Links(ring))];
-        let pairs = |graphs: &[&Graph], numbers: &[usize], seeds: Seeds| {
+        let graphs =
+            [graph(3, Targets::Links(vec![[0, 2], [2, 0]])), graph(9, Targets::Links(ring))];
+        let pairs = |graphs: &[&Graph], numbers: &[usize], seeds: SeedTree| {
             let batcher = Batcher { negatives: seeds, ..Batcher::new(&Device::flex(), DType::F32) };
-            match batcher.targets(graphs, TargetSchema::Links, numbers) {
+            match batcher.targets(graphs, TargetSchema::LinkPrediction, numbers) {
                 TargetTensor::Links { first, second, labels, .. } => {
                     let labels = labels.into_data().iter::<f32>().collect::<Vec<_>>();
                     let ends = integers(&first).into_iter().zip(integers(&second));
-                    ends.zip(labels).map(|((first, second), label)| (first, second, label == 1.0)).collect::<Vec<_>>()
+                    ends.zip(labels)
+                        .map(|((first, second), label)| (first, second, label == 1.0))
+                        .collect::<Vec<_>>()
                 }
                 other => panic!("{other:?} are no pairs"),
             }
         };
-        let alone = pairs(&[&graphs[1]], &[7], Seeds::new(1));
-        let together = pairs(&[&graphs[0], &graphs[1]], &[3, 7], Seeds::new(1));
-        let moved: Vec<_> = alone.iter().map(|(first, second, label)| (first + 3, second + 3, *label)).collect();
+        let alone = pairs(&[&graphs[1]], &[7], SeedTree::new(1));
+        let together = pairs(&[&graphs[0], &graphs[1]], &[3, 7], SeedTree::new(1));
+        let moved: Vec<_> =
+            alone.iter().map(|(first, second, label)| (first + 3, second + 3, *label)).collect();
         assert!(together.ends_with(&moved));
         assert_eq!(alone.iter().filter(|pair| pair.2).count(), 9);
-        assert_ne!(alone, pairs(&[&graphs[1]], &[7], Seeds::new(2)));
-        assert_ne!(alone, pairs(&[&graphs[1]], &[8], Seeds::new(1)));
+        assert_ne!(alone, pairs(&[&graphs[1]], &[7], SeedTree::new(2)));
+        assert_ne!(alone, pairs(&[&graphs[1]], &[8], SeedTree::new(1)));
     }
 }

@@ -9,7 +9,7 @@
 use faer::{Mat, Side};
 use graph_diffuser_data::Graph;
 
-use super::random_walk::return_probabilities;
+use super::rwse::return_probabilities;
 
 /// Eigenvalues closer than this are one: they lie between 0 and 2, and are good to about 1e-14.
 const SAME: f64 = 1e-8;
@@ -20,14 +20,17 @@ const WALKS: usize = 12;
 
 /// `[n, 3 count]`: for each of the `count` smallest eigenvalues the entry of its eigenvector (of length `√n`, so that
 /// entries are about one in graphs of any size), then the eigenvalues, then one where there is such an eigenvector.
-pub(super) fn eigenvectors(graph: &Graph, count: usize) -> Vec<f64> {
+pub(super) fn num_eigenvectors(graph: &Graph, count: usize) -> Vec<f64> {
     let nodes = graph.nodes;
     let (values, basis) = decompose(graph);
     let mut chosen: Vec<(f64, Vec<f64>)> = Vec::with_capacity(nodes);
     let mut landmarks: Option<Vec<Vec<f64>>> = None;
     let mut first = 0;
     while first < nodes && chosen.len() < count {
-        let last = (first..nodes).take_while(|&place| values[place] - values[first] < SAME).last().unwrap_or(first);
+        let last = (first..nodes)
+            .take_while(|&place| values[place] - values[first] < SAME)
+            .last()
+            .unwrap_or(first);
         let space = &basis[first..=last];
         if space.len() == 1 {
             chosen.push((values[first], space[0].clone()));
@@ -63,19 +66,29 @@ fn decompose(graph: &Graph) -> (Vec<f64>, Vec<Vec<f64>>) {
         adjacent[source * nodes + target] = true;
         adjacent[target * nodes + source] = true;
     }
-    let degree = |node: usize| adjacent[node * nodes..(node + 1) * nodes].iter().filter(|edge| **edge).count() as f64;
+    let degree = |node: usize| {
+        adjacent[node * nodes..(node + 1) * nodes].iter().filter(|edge| **edge).count() as f64
+    };
     let degrees: Vec<f64> = (0..nodes).map(degree).collect();
-    let laplacian = Mat::<f64>::from_fn(nodes, nodes, |row, column| {
+    let lap_pe = Mat::<f64>::from_fn(nodes, nodes, |row, column| {
         if row == column {
             return if degrees[row] > 0.0 { 1.0 } else { 0.0 };
         }
-        if adjacent[row * nodes + column] { -1.0 / (degrees[row] * degrees[column]).sqrt() } else { 0.0 }
+        if adjacent[row * nodes + column] {
+            -1.0 / (degrees[row] * degrees[column]).sqrt()
+        } else {
+            0.0
+        }
     });
-    let decomposed = laplacian.self_adjoint_eigen(Side::Lower).expect("a finite symmetric matrix has eigenvalues");
+    let decomposed =
+        lap_pe.self_adjoint_eigen(Side::Lower).expect("a finite symmetric matrix has eigenvalues");
     let values = decomposed.S().column_vector();
     let vectors = decomposed.U();
     let column = |place| (0..nodes).map(|node| vectors[(node, place)]).collect();
-    ((0..nodes).map(|place| values[place].clamp(0.0, 2.0)).collect(), (0..nodes).map(column).collect())
+    (
+        (0..nodes).map(|place| values[place].clamp(0.0, 2.0)).collect(),
+        (0..nodes).map(column).collect(),
+    )
 }
 
 /// Vectors that renumbering the nodes renumbers, each of length one.
@@ -137,14 +150,17 @@ fn sign_of(vector: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use graph_diffuser_data::{Features, Seeds, Targets};
+    use graph_diffuser_data::{Features, SeedTree, Targets};
 
     use super::*;
 
     fn graph(nodes: usize, bonds: &[[u32; 2]]) -> Graph {
         Graph {
             nodes,
-            edges: bonds.iter().flat_map(|&[first, second]| [[first, second], [second, first]]).collect(),
+            edges: bonds
+                .iter()
+                .flat_map(|&[first, second]| [[first, second], [second, first]])
+                .collect(),
             node_features: Features::None,
             edge_features: Features::None,
             targets: Targets::GraphValues(vec![]),
@@ -167,8 +183,11 @@ mod tests {
     #[test]
     fn two_nodes_by_hand() {
         // L = [[1, -1], [-1, 1]]: 0 with (1, 1)/√2 and 2 with (1, -1)/√2, at length √2; there is no third.
-        let table = eigenvectors(&graph(2, &[[0, 1]]), 3);
-        let expected = [1.0, 1.0, 0.0, 0.0, 2.0, 0.0, 1.0, 1.0, 0.0, 1.0, -1.0, 0.0, 0.0, 2.0, 0.0, 1.0, 1.0, 0.0];
+        let table = num_eigenvectors(&graph(2, &[[0, 1]]), 3);
+        let expected = [
+            1.0, 1.0, 0.0, 0.0, 2.0, 0.0, 1.0, 1.0, 0.0, 1.0, -1.0, 0.0, 0.0, 2.0, 0.0, 1.0, 1.0,
+            0.0,
+        ];
         for (found, expected) in table.iter().zip(expected) {
             assert!((found - expected).abs() < 1e-12, "{table:?}");
         }
@@ -180,19 +199,30 @@ mod tests {
         let mut parts = grid(3, 4);
         parts.nodes = 18;
         parts.edges.extend(
-            graph(5, &[[0, 1], [1, 2], [2, 0], [2, 3], [3, 4]]).edges.iter().map(|ends| ends.map(|node| node + 12)),
+            graph(5, &[[0, 1], [1, 2], [2, 0], [2, 3], [3, 4]])
+                .edges
+                .iter()
+                .map(|ends| ends.map(|node| node + 12)),
         );
-        let cases = [grid(4, 5), grid(3, 6), parts, graph(6, &[[0, 1], [1, 2], [2, 3], [3, 4], [1, 5]])];
+        let cases =
+            [grid(4, 5), grid(3, 6), parts, graph(6, &[[0, 1], [1, 2], [2, 3], [3, 4], [1, 5]])];
         for (case, graph) in cases.into_iter().enumerate() {
             let (count, nodes) = (5, graph.nodes);
             let mut order: Vec<u32> = (0..nodes as u32).collect();
-            Seeds::new(3).stream("order").shuffle(&mut order);
-            let edges = graph.edges.iter().map(|ends| ends.map(|node| order[node as usize])).collect();
-            let (before, after) = (eigenvectors(&graph, count), eigenvectors(&Graph { edges, ..graph.clone() }, count));
+            SeedTree::new(3).stream("order").shuffle(&mut order);
+            let edges =
+                graph.edges.iter().map(|ends| ends.map(|node| order[node as usize])).collect();
+            let (before, after) = (
+                num_eigenvectors(&graph, count),
+                num_eigenvectors(&Graph { edges, ..graph.clone() }, count),
+            );
             for place in 0..count {
                 let entry = |table: &[f64], node: usize| table[node * 3 * count + place];
-                let pairs = (0..nodes).map(|node| (entry(&before, node), entry(&after, order[node] as usize)));
-                let apart = |sign: f64| pairs.clone().map(|(x, y)| (x - sign * y).abs()).fold(0.0, f64::max);
+                let pairs = (0..nodes)
+                    .map(|node| (entry(&before, node), entry(&after, order[node] as usize)));
+                let apart = |sign: f64| {
+                    pairs.clone().map(|(x, y)| (x - sign * y).abs()).fold(0.0, f64::max)
+                };
                 let apart = apart(1.0).min(apart(-1.0));
                 assert!(apart < 1e-6, "graph {case}, eigenvector {place}: {apart}");
             }
@@ -207,8 +237,10 @@ mod tests {
         odd.edges.extend([[3, 3], [0, 2]]);
         for graph in [cycle, odd, graph(1, &[]), graph(4, &[])] {
             let nodes = graph.nodes;
-            let table = eigenvectors(&graph, nodes);
-            let column = |place: usize| table.iter().skip(place).step_by(3 * nodes).copied().collect::<Vec<_>>();
+            let table = num_eigenvectors(&graph, nodes);
+            let column = |place: usize| {
+                table.iter().skip(place).step_by(3 * nodes).copied().collect::<Vec<_>>()
+            };
             for first in 0..nodes {
                 for second in 0..nodes {
                     let expected = if first == second { nodes as f64 } else { 0.0 };
@@ -216,22 +248,29 @@ mod tests {
                 }
             }
             // Σ λ v vᵀ is the Laplacian again.
-            let mut neighbours = vec![std::collections::BTreeSet::new(); nodes];
+            let mut neighbors = vec![std::collections::BTreeSet::new(); nodes];
             for &[source, target] in graph.edges.iter().filter(|ends| ends[0] != ends[1]) {
-                neighbours[source as usize].insert(target as usize);
-                neighbours[target as usize].insert(source as usize);
+                neighbors[source as usize].insert(target as usize);
+                neighbors[target as usize].insert(source as usize);
             }
             for row in 0..nodes {
                 for other in 0..nodes {
                     let sum: f64 = (0..nodes)
-                        .map(|place| column(nodes + place)[0] * column(place)[row] * column(place)[other])
+                        .map(|place| {
+                            column(nodes + place)[0] * column(place)[row] * column(place)[other]
+                        })
                         .sum();
-                    let expected = match (row == other, neighbours[row].contains(&other)) {
-                        (true, _) => f64::from(u8::from(!neighbours[row].is_empty())),
-                        (_, true) => -1.0 / ((neighbours[row].len() * neighbours[other].len()) as f64).sqrt(),
+                    let expected = match (row == other, neighbors[row].contains(&other)) {
+                        (true, _) => f64::from(u8::from(!neighbors[row].is_empty())),
+                        (_, true) => {
+                            -1.0 / ((neighbors[row].len() * neighbors[other].len()) as f64).sqrt()
+                        }
                         _ => 0.0,
                     };
-                    assert!((sum / nodes as f64 - expected).abs() < 1e-9, "{row} {other}: {sum} {expected}");
+                    assert!(
+                        (sum / nodes as f64 - expected).abs() < 1e-9,
+                        "{row} {other}: {sum} {expected}"
+                    );
                 }
             }
         }

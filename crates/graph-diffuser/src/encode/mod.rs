@@ -1,116 +1,124 @@
 //! Raw node and edge features become `x` and `e`, and what the structure says of a node joins them.
 
+mod cache;
 mod eigenvectors;
 mod features;
-mod laplacian;
-mod random_walk;
+mod lap_pe;
+mod rwse;
 mod sign_net;
-mod tables;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::GraphBatch;
-use crate::nn::{Init, Pass};
+use crate::nn::{ForwardContext, ParamInit};
 
+pub use cache::{PositionalEncodingCache, RawEncoding, set_encoding_cache_dir};
 pub use features::FeatureEncoder;
-pub use laplacian::LaplacianEncoding;
-pub use random_walk::RandomWalkEncoding;
+pub use lap_pe::LapPe;
+pub use rwse::Rwse;
 pub use sign_net::{Phi, SignNet, SignNetSize};
-pub use tables::{StructureTable, StructureTables, keep_tables_in};
 
 /// What is known of a node from the structure alone.
 ///
-/// With a `width` it fills so many of the node's numbers, and features fill the others; without one it is added to them.
+/// With a `dim` it fills so many of the node's numbers, and features fill the others; without one it is added to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum NodeEncodingConfig {
+pub enum PositionalEncodingConfig {
     /// Return probabilities of random walks.
-    RandomWalk {
+    Rwse {
         /// Longest walk.
-        steps: usize,
+        num_steps: usize,
         /// How many of the node's numbers it fills.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        width: Option<usize>,
+        dim: Option<usize>,
     },
     /// Eigenvectors of the Laplacian as a set; signs are drawn anew in training.
-    Laplacian {
+    LapPe {
         /// How many, from the smallest eigenvalue on.
-        eigenvectors: usize,
+        num_eigenvectors: usize,
         /// Width of the network on each.
-        hidden: usize,
+        hidden_dim: usize,
         /// How many of the node's numbers it fills.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        width: Option<usize>,
+        dim: Option<usize>,
     },
     /// Eigenvectors of the Laplacian through a network that no sign changes.
     SignNet {
         /// How many, from the smallest eigenvalue on.
-        eigenvectors: usize,
+        num_eigenvectors: usize,
         /// What the network on each is.
         phi: Phi,
         /// Its layers.
         layers: usize,
         /// Its width, and that of the network on all.
-        hidden: usize,
+        hidden_dim: usize,
         /// What it makes of an entry.
         channels: usize,
         /// How many of the node's numbers it fills.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        width: Option<usize>,
+        dim: Option<usize>,
     },
 }
 
-impl NodeEncodingConfig {
+impl PositionalEncodingConfig {
     /// How many of the node's numbers it fills; none where it is added.
-    pub fn own_width(self) -> Option<usize> {
-        let (Self::RandomWalk { width, .. } | Self::Laplacian { width, .. } | Self::SignNet { width, .. }) = self;
-        width
+    pub fn own_dim(self) -> Option<usize> {
+        let (Self::Rwse { dim, .. } | Self::LapPe { dim, .. } | Self::SignNet { dim, .. }) = self;
+        dim
     }
 
     /// Its sizes by name, each of which must be positive.
     pub fn sizes(self) -> Vec<(&'static str, usize)> {
         let mut sizes = match self {
-            Self::RandomWalk { steps, .. } => vec![("node_encoding.steps", steps)],
-            Self::Laplacian { eigenvectors, hidden, .. } => {
-                vec![("node_encoding.eigenvectors", eigenvectors), ("node_encoding.hidden", hidden)]
+            Self::Rwse { num_steps, .. } => vec![("positional_encoding.num_steps", num_steps)],
+            Self::LapPe { num_eigenvectors, hidden_dim, .. } => {
+                vec![
+                    ("positional_encoding.num_eigenvectors", num_eigenvectors),
+                    ("positional_encoding.hidden_dim", hidden_dim),
+                ]
             }
-            Self::SignNet { eigenvectors, layers, hidden, channels, .. } => vec![
-                ("node_encoding.eigenvectors", eigenvectors),
-                ("node_encoding.layers", layers),
-                ("node_encoding.hidden", hidden),
-                ("node_encoding.channels", channels),
+            Self::SignNet { num_eigenvectors, layers, hidden_dim, channels, .. } => vec![
+                ("positional_encoding.num_eigenvectors", num_eigenvectors),
+                ("positional_encoding.layers", layers),
+                ("positional_encoding.hidden_dim", hidden_dim),
+                ("positional_encoding.channels", channels),
             ],
         };
-        sizes.extend(self.own_width().map(|width| ("node_encoding.width", width)));
+        sizes.extend(self.own_dim().map(|dim| ("positional_encoding.dim", dim)));
         sizes
     }
 
     /// What is computed from the structure before a model sees it.
-    pub fn table(self) -> StructureTable {
+    pub fn table(self) -> RawEncoding {
         match self {
-            Self::RandomWalk { steps, .. } => StructureTable::ReturnProbabilities { steps },
-            Self::Laplacian { eigenvectors, .. } | Self::SignNet { eigenvectors, .. } => {
-                StructureTable::Eigenvectors { count: eigenvectors }
+            Self::Rwse { num_steps, .. } => RawEncoding::ReturnProbabilities { num_steps },
+            Self::LapPe { num_eigenvectors, .. } | Self::SignNet { num_eigenvectors, .. } => {
+                RawEncoding::Eigenvectors { count: num_eigenvectors }
             }
         }
     }
 
-    /// Draws the parameters, for nodes of `width`.
-    pub fn init(self, width: usize, init: &mut Init) -> NodeEncoding {
-        let output = self.own_width().unwrap_or(width);
-        let mut encoding =
-            NodeEncoding { random_walk: None, laplacian: None, sign_net: None, added: self.own_width().is_none() };
+    /// Draws the parameters, for nodes of `dim`.
+    pub fn init(self, dim: usize, init: &mut ParamInit) -> PositionalEncoding {
+        let output = self.own_dim().unwrap_or(dim);
+        let mut encoding = PositionalEncoding {
+            rwse: None,
+            lap_pe: None,
+            sign_net: None,
+            added: self.own_dim().is_none(),
+        };
         match self {
-            Self::RandomWalk { steps, .. } => {
-                encoding.random_walk = Some(RandomWalkEncoding::new(steps, output, init));
+            Self::Rwse { num_steps, .. } => {
+                encoding.rwse = Some(Rwse::new(num_steps, output, init));
             }
-            Self::Laplacian { hidden, .. } => {
-                encoding.laplacian = Some(LaplacianEncoding::new(hidden, output, init));
+            Self::LapPe { hidden_dim, .. } => {
+                encoding.lap_pe = Some(LapPe::new(hidden_dim, output, init));
             }
-            Self::SignNet { eigenvectors, phi, layers, hidden, channels, .. } => {
-                let size = SignNetSize { eigenvectors, layers, hidden, channels, width: output };
+            Self::SignNet { num_eigenvectors, phi, layers, hidden_dim, channels, .. } => {
+                let size =
+                    SignNetSize { num_eigenvectors, layers, hidden_dim, channels, dim: output };
                 encoding.sign_net = Some(SignNet::new(phi, size, init));
             }
         }
@@ -141,25 +149,35 @@ impl Eigenvectors {
 
 /// One of the encodings, and how it joins the features.
 #[derive(Module, Debug)]
-pub struct NodeEncoding {
-    random_walk: Option<RandomWalkEncoding>,
-    laplacian: Option<LaplacianEncoding>,
+pub struct PositionalEncoding {
+    rwse: Option<Rwse>,
+    lap_pe: Option<LapPe>,
     sign_net: Option<SignNet>,
     #[module(skip)]
     added: bool,
 }
 
-impl NodeEncoding {
+impl PositionalEncoding {
     /// Features and encoding, one beside the other or added up.
     ///
     /// # Shapes
     /// - `x`: `[r, features]`, `table`: `[r, columns]`
     /// - returns `[r, d]`
-    pub fn join(&self, x: Tensor<2>, table: Tensor<2>, batch: &GraphBatch, pass: &Pass) -> Tensor<2> {
+    pub fn append(
+        &self,
+        x: Tensor<2>,
+        table: Tensor<2>,
+        batch: &GraphBatch,
+        ctx: &ForwardContext,
+    ) -> Tensor<2> {
         let encoded = match self {
-            Self { random_walk: Some(encoding), .. } => encoding.forward(table, pass),
-            Self { laplacian: Some(encoding), .. } => encoding.forward(Eigenvectors::new(table), batch, pass),
-            Self { sign_net: Some(encoding), .. } => encoding.forward(Eigenvectors::new(table), batch, pass),
+            Self { rwse: Some(encoding), .. } => encoding.forward(table, ctx),
+            Self { lap_pe: Some(encoding), .. } => {
+                encoding.forward(Eigenvectors::new(table), batch, ctx)
+            }
+            Self { sign_net: Some(encoding), .. } => {
+                encoding.forward(Eigenvectors::new(table), batch, ctx)
+            }
             _ => unreachable!("one of the three is built"),
         };
         if self.added { x + encoded } else { Tensor::cat(vec![x, encoded], 1) }

@@ -27,7 +27,8 @@ fn is_atom(name: &str) -> bool {
     let mut words = name.split_whitespace();
     words.next().is_some_and(is_element)
         && words.all(|word| {
-            ["+", "-"].contains(&word) || word.strip_prefix('H').is_some_and(|count| count.parse::<u8>().is_ok())
+            ["+", "-"].contains(&word)
+                || word.strip_prefix('H').is_some_and(|count| count.parse::<u8>().is_ok())
         })
 }
 
@@ -44,7 +45,11 @@ pub(super) fn structure(graph: &Graph, schema: &Schema) -> Structure {
     let named = schema.names.node_categories.first();
     let is_molecule = schema.node_features == FeatureSchema::Categorical(ATOM_FEATURES.to_vec())
         || named.is_some_and(|names| !names.is_empty() && names.iter().all(|name| is_atom(name)));
-    if is_molecule { Structure::Molecule { bonds: bonds(graph, schema) } } else { Structure::Other {} }
+    if is_molecule {
+        Structure::Molecule { bonds: bonds(graph, schema) }
+    } else {
+        Structure::Other {}
+    }
 }
 
 /// Rows and columns, where the edges are exactly those of a grid numbered row after row.
@@ -60,10 +65,15 @@ fn grid(graph: &Graph) -> Option<(usize, usize)> {
 
 /// Lines of each edge.
 fn bonds(graph: &Graph, schema: &Schema) -> Vec<u8> {
-    let Features::Categorical { columns, values } = &graph.edge_features else { return vec![1; graph.edges.len()] };
+    let Features::Categorical { columns, values } = &graph.edge_features else {
+        return vec![1; graph.edges.len()];
+    };
     let names = schema.names.edge_categories.first();
     let of_ogb = schema.edge_features == FeatureSchema::Categorical(BOND_FEATURES.to_vec());
-    let lines = |kind: u32| match (names.and_then(|names| names.get(kind as usize)).map(String::as_str), kind) {
+    let lines = |kind: u32| match (
+        names.and_then(|names| names.get(kind as usize)).map(String::as_str),
+        kind,
+    ) {
         (Some("double" | "2"), _) => 2,
         (Some("triple" | "3"), _) => 3,
         (Some("aromatic"), _) => 4,
@@ -102,7 +112,9 @@ pub(super) fn labels(graph: &Graph, schema: &Schema) -> Vec<String> {
     let label = |row: &[u32]| match names.and_then(|names| names.get(row[0] as usize)) {
         Some(name) if is_atom(name) => short_atom(name),
         Some(name) => name.clone(),
-        None if categories <= LETTERS.len() => LETTERS[row[0] as usize..=row[0] as usize].to_owned(),
+        None if categories <= LETTERS.len() => {
+            LETTERS[row[0] as usize..=row[0] as usize].to_owned()
+        }
         None => row[0].to_string(),
     };
     rows.map(label).collect()
@@ -117,8 +129,13 @@ mod tests {
 
     #[test]
     fn grids_are_found_by_their_edges() {
-        let drawn =
-            grid_histogram::GridHistogram { rows: 2, columns: vec![3], train: 1, ..Default::default() }.generate();
+        let drawn = grid_histogram::GridHistogram {
+            rows: 2,
+            columns: vec![3],
+            train: 1,
+            ..Default::default()
+        }
+        .generate();
         let graph = drawn.graphs.get(0).into_owned();
         assert_eq!(structure(&graph, &drawn.schema), Structure::Grid { rows: 2, columns: 3 });
         assert!(labels(&graph, &drawn.schema).iter().all(|label| label.len() == 1));
@@ -132,11 +149,14 @@ mod tests {
         let molecule = Molecule::from_smiles("C[NH+]=C").unwrap();
         let (zinc_graph, zinc_schema) = (molecule.zinc_graph().unwrap(), zinc::schema());
         assert_eq!(labels(&zinc_graph, &zinc_schema), ["C", "NH+", "C"]);
-        assert_eq!(structure(&zinc_graph, &zinc_schema), Structure::Molecule { bonds: vec![1, 1, 2, 2] });
+        assert_eq!(
+            structure(&zinc_graph, &zinc_schema),
+            Structure::Molecule { bonds: vec![1, 1, 2, 2] }
+        );
         let schema = Schema {
             node_features: FeatureSchema::Categorical(ATOM_FEATURES.to_vec()),
             edge_features: FeatureSchema::Categorical(BOND_FEATURES.to_vec()),
-            targets: TargetSchema::GraphValues(1),
+            targets: TargetSchema::Regression(1),
             names: Names::default(),
         };
         let graph = molecule.ogb_graph();
@@ -147,6 +167,9 @@ mod tests {
     #[test]
     fn elements_are_in_order() {
         assert_eq!(ELEMENTS.split_whitespace().count(), 118);
-        assert_eq!((element(5), element(16), element(34), element(52), element(118)), ("C", "Cl", "Br", "I", "*"));
+        assert_eq!(
+            (element(5), element(16), element(34), element(52), element(118)),
+            ("C", "Cl", "Br", "I", "*")
+        );
     }
 }

@@ -5,7 +5,7 @@ use crate::report::escape;
 use super::png;
 
 /// Red, green and blue.
-pub(super) type Colour = [u8; 3];
+pub(super) type Color = [u8; 3];
 
 /// Where a text stands beside its point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,11 +17,11 @@ pub(super) enum Anchor {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Shape {
-    Line { from: [f64; 2], to: [f64; 2], width: f64, colour: Colour },
-    Disc { centre: [f64; 2], radius: f64, fill: Colour },
-    Ring { centre: [f64; 2], radius: f64, width: f64, colour: Colour, dashed: bool },
-    Box { corner: [f64; 2], size: [f64; 2], fill: Colour },
-    Text { at: [f64; 2], size: f64, anchor: Anchor, bold: bool, colour: Colour, text: String },
+    Line { from: [f64; 2], to: [f64; 2], width: f64, color: Color },
+    Disc { centre: [f64; 2], radius: f64, fill: Color },
+    Ring { centre: [f64; 2], radius: f64, width: f64, color: Color, dashed: bool },
+    Box { corner: [f64; 2], size: [f64; 2], fill: Color },
+    Text { at: [f64; 2], size: f64, anchor: Anchor, bold: bool, color: Color, text: String },
 }
 
 /// A picture: shapes on a white sheet, the last on top.
@@ -38,28 +38,56 @@ pub struct Canvas {
 pub(super) const DASHES: usize = 10;
 
 impl Canvas {
-    pub(super) fn line(&mut self, from: [f64; 2], to: [f64; 2], width: f64, colour: Colour) {
-        self.shapes.push(Shape::Line { from, to, width, colour });
+    pub(super) fn line(&mut self, from: [f64; 2], to: [f64; 2], width: f64, color: Color) {
+        self.shapes.push(Shape::Line { from, to, width, color });
     }
 
-    pub(super) fn disc(&mut self, centre: [f64; 2], radius: f64, fill: Colour) {
+    pub(super) fn disc(&mut self, centre: [f64; 2], radius: f64, fill: Color) {
         self.shapes.push(Shape::Disc { centre, radius, fill });
     }
 
-    pub(super) fn ring(&mut self, centre: [f64; 2], radius: f64, width: f64, colour: Colour) {
-        self.shapes.push(Shape::Ring { centre, radius, width, colour, dashed: false });
+    pub(super) fn ring(&mut self, centre: [f64; 2], radius: f64, width: f64, color: Color) {
+        self.shapes.push(Shape::Ring { centre, radius, width, color, dashed: false });
     }
 
-    pub(super) fn dashed_ring(&mut self, centre: [f64; 2], radius: f64, width: f64, colour: Colour) {
-        self.shapes.push(Shape::Ring { centre, radius, width, colour, dashed: true });
+    pub(super) fn dashed_ring(&mut self, centre: [f64; 2], radius: f64, width: f64, color: Color) {
+        self.shapes.push(Shape::Ring { centre, radius, width, color, dashed: true });
     }
 
-    pub(super) fn text(&mut self, at: [f64; 2], size: f64, anchor: Anchor, colour: Colour, text: &str) {
-        self.shapes.push(Shape::Text { at, size, anchor, bold: false, colour, text: text.to_owned() });
+    pub(super) fn text(
+        &mut self,
+        at: [f64; 2],
+        size: f64,
+        anchor: Anchor,
+        color: Color,
+        text: &str,
+    ) {
+        self.shapes.push(Shape::Text {
+            at,
+            size,
+            anchor,
+            bold: false,
+            color,
+            text: text.to_owned(),
+        });
     }
 
-    pub(super) fn bold(&mut self, at: [f64; 2], size: f64, anchor: Anchor, colour: Colour, text: &str) {
-        self.shapes.push(Shape::Text { at, size, anchor, bold: true, colour, text: text.to_owned() });
+    pub(super) fn bold(
+        &mut self,
+        at: [f64; 2],
+        size: f64,
+        anchor: Anchor,
+        color: Color,
+        text: &str,
+    ) {
+        self.shapes.push(Shape::Text {
+            at,
+            size,
+            anchor,
+            bold: true,
+            color,
+            text: text.to_owned(),
+        });
     }
 
     /// As SVG.
@@ -82,35 +110,42 @@ impl Canvas {
     }
 }
 
-fn hex([red, green, blue]: Colour) -> String {
+fn hex([red, green, blue]: Color) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
 impl Shape {
     fn to_svg(&self) -> String {
         match self {
-            Self::Line { from: [x1, y1], to: [x2, y2], width, colour } => format!(
+            Self::Line { from: [x1, y1], to: [x2, y2], width, color } => format!(
                 "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{}\" \
                  stroke-width=\"{width:.2}\" stroke-linecap=\"round\"/>\n",
-                hex(*colour)
+                hex(*color)
             ),
             Self::Disc { centre: [x, y], radius, fill } => {
-                format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"{}\"/>\n", hex(*fill))
+                format!(
+                    "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"{}\"/>\n",
+                    hex(*fill)
+                )
             }
-            Self::Ring { centre: [x, y], radius, width, colour, dashed } => {
+            Self::Ring { centre: [x, y], radius, width, color, dashed } => {
                 let dash = std::f64::consts::TAU * radius / (2 * DASHES) as f64;
-                let dashes = if *dashed { format!(" stroke-dasharray=\"{dash:.2}\"") } else { String::new() };
+                let dashes = if *dashed {
+                    format!(" stroke-dasharray=\"{dash:.2}\"")
+                } else {
+                    String::new()
+                };
                 format!(
                     "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"none\" stroke=\"{}\" \
                      stroke-width=\"{width:.1}\"{dashes}/>\n",
-                    hex(*colour)
+                    hex(*color)
                 )
             }
             Self::Box { corner: [x, y], size: [width, height], fill } => format!(
                 "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{}\"/>\n",
                 hex(*fill)
             ),
-            Self::Text { at: [x, y], size, anchor, bold, colour, text } => {
+            Self::Text { at: [x, y], size, anchor, bold, color, text } => {
                 let anchor = match anchor {
                     Anchor::Start => "",
                     Anchor::Middle => " text-anchor=\"middle\"",
@@ -119,7 +154,7 @@ impl Shape {
                 let weight = if *bold { " font-weight=\"bold\"" } else { "" };
                 format!(
                     "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size:.1}\"{anchor}{weight} fill=\"{}\">{}</text>\n",
-                    hex(*colour),
+                    hex(*color),
                     escape(text)
                 )
             }

@@ -2,22 +2,26 @@
 
 use burn::module::Module as _;
 use burn::tensor::{DType, Device, Tensor};
-use graph_diffuser_data::input::InputKind;
-use graph_diffuser_data::molecule::MoleculeFault;
+use graph_diffuser_data::inference_input::Featurizer;
+use graph_diffuser_data::molecule::MoleculeError;
 use graph_diffuser_data::{
-    Dataset, Fault as _, FeatureSchema, Features, Graph, Split, TargetSchema, Targets, grid_histogram,
+    Dataset, Diagnostic as _, FeatureSchema, Features, Graph, Split, TargetSchema, Targets,
+    grid_histogram,
 };
 
-use crate::batch::{Batcher, GraphBatch, RowBlocks};
+use crate::batch::{Batcher, ChunkedEval, GraphBatch};
 use crate::model::GraphDiffuser;
-use crate::ops::AttentionParts;
+use crate::ops::AttentionComponents;
 use crate::recipe::Recipe;
 use crate::run::{Run, RunError};
 use crate::task::sub_tokens::predicted_words;
-use crate::transformer::Scores;
+use crate::transformer::AttentionScores;
 
 use super::atoms;
-use super::trace::{AttentionTrace, HeadAttention, LayerAttention, Matrix, Outcome, Structure, TracedGraph};
+use super::trace::{
+    AttentionTrace, HeadAttention, LayerAttention, Matrix, PredictionAndTarget, Structure,
+    TracedGraph,
+};
 
 /// Graphs of up to so many nodes are traced whole; of larger ones only the asked rows. All rows of such a graph
 /// are some 10 MB of JSON a layer of four heads.
@@ -36,7 +40,7 @@ pub enum ExplainError {
     /// A number beyond what there is.
     #[error("there is no {what} {number}: {whose} has {what}s 0 to {last}")]
     OutOfRange {
-        /// `graph`, `node`, `layer`, `head` or `colour`.
+        /// `graph`, `node`, `layer`, `head` or `color`.
         what: &'static str,
         /// What was asked for.
         number: usize,
@@ -59,7 +63,7 @@ pub enum ExplainError {
     },
     /// The molecule cannot be read, or the model does not know its atoms.
     #[error(transparent)]
-    Molecule(#[from] MoleculeFault),
+    Molecule(#[from] MoleculeError),
     /// The run cannot be used.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -69,13 +73,19 @@ impl ExplainError {
     /// What the user can do about it, when we know.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::NoAttention { .. } => Some("choose a run whose recipe has `model.layers` above 0".into()),
-            Self::OutOfRange { what, last, .. } => Some(format!("give a {what} between 0 and {last}")),
+            Self::NoAttention { .. } => {
+                Some("choose a run whose recipe has `model.layers` above 0".into())
+            }
+            Self::OutOfRange { what, last, .. } => {
+                Some(format!("give a {what} between 0 and {last}"))
+            }
             Self::NoColours { .. } => Some("choose a graph of a run on grids".into()),
             Self::NoMolecules { .. } => {
                 Some("choose a run on ZINC, ogbg-mol, peptides, or molecules of your own".into())
             }
-            Self::Molecule(MoleculeFault::Empty | MoleculeFault::NoAtoms) => Some("write one such as `CCO`".into()),
+            Self::Molecule(MoleculeError::Empty | MoleculeError::NoAtoms) => {
+                Some("write one such as `CCO`".into())
+            }
             Self::Molecule(fault) => fault.hint(),
             Self::Run(error) => error.hint(),
         }
@@ -115,7 +125,7 @@ impl<'a> Explainer<'a> {
             return Err(ExplainError::NoAttention { recipe: recipe.name.clone() });
         }
         let batcher = recipe.model.batcher(&device.clone().inner(), DType::F32);
-        let batcher = Batcher { row_blocks: Some(RowBlocks::default()), ..batcher };
+        let batcher = Batcher { chunked_eval: Some(ChunkedEval::default()), ..batcher };
         Ok(Self { recipe, dataset, model: model.valid(), batcher })
     }
 
@@ -162,12 +172,12 @@ impl<'a> Explainer<'a> {
     ) -> Result<(), ExplainError> {
         let heads = self.recipe.model.attention.as_ref().map_or(1, |attention| attention.heads);
         let nodes = graph.nodes + usize::from(self.has_cls());
-        for (what, asked, count, whose) in [
+        for (what, traced, count, whose) in [
             ("node", node, nodes, name.to_owned()),
             ("layer", layer, self.recipe.model.layers, format!("`{}`", self.recipe.name)),
             ("head", head, heads, "each layer".to_owned()),
         ] {
-            if let Some(number) = asked.filter(|&asked| asked >= count) {
+            if let Some(number) = traced.filter(|&traced| traced >= count) {
                 return Err(ExplainError::OutOfRange { what, number, whose, last: count - 1 });
             }
         }
@@ -180,11 +190,11 @@ impl<'a> Explainer<'a> {
     }
 
     /// The rows to trace when none are asked for: all, or the telling one of a large graph.
-    pub fn usual_rows(&self, graph: &Graph) -> Vec<usize> {
+    pub fn default_rows(&self, graph: &Graph) -> Vec<usize> {
         if self.is_traced_whole(graph.nodes) {
             (0..graph.nodes + usize::from(self.has_cls())).collect()
         } else {
-            vec![self.telling_node(graph)]
+            vec![self.most_focused_node(graph)]
         }
     }
 
@@ -194,7 +204,7 @@ impl<'a> Explainer<'a> {
     }
 
     /// How many colours a cell of a grid can have; nothing where graphs are not coloured by one category a node.
-    pub fn colours(&self) -> Option<usize> {
+    pub fn colors(&self) -> Option<usize> {
         match &self.dataset.schema.node_features {
             FeatureSchema::Categorical(sizes) if sizes.len() == 1 => Some(sizes[0]),
             _ => None,
@@ -205,29 +215,38 @@ impl<'a> Explainer<'a> {
     ///
     /// # Errors
     /// Where it is no coloured grid, or there is no such cell or colour.
-    pub fn recoloured(&self, number: usize, cells: &[(usize, u32)]) -> Result<Graph, ExplainError> {
+    pub fn recolored(&self, number: usize, cells: &[(usize, u32)]) -> Result<Graph, ExplainError> {
         let mut graph = self.dataset.graphs.get(number).into_owned();
         let nodes = graph.nodes;
         let structure = atoms::structure(&graph, &self.dataset.schema);
-        let (Structure::Grid { columns, .. }, Some(colours)) = (structure, self.colours()) else {
+        let (Structure::Grid { columns, .. }, Some(colors)) = (structure, self.colors()) else {
             return Err(ExplainError::NoColours { number });
         };
         let Features::Categorical { values, .. } = &mut graph.node_features else {
             return Err(ExplainError::NoColours { number });
         };
         let counts = |values: &[u32], highest: u32| -> Vec<u32> {
-            grid_histogram::labels(values, columns).into_iter().map(|label| label.min(highest)).collect()
+            grid_histogram::labels(values, columns)
+                .into_iter()
+                .map(|label| label.min(highest))
+                .collect()
         };
         let highest = (self.dataset.schema.targets.outputs() as u32).saturating_sub(1);
         let counted = matches!(&graph.targets, Targets::NodeClasses(classes) if *classes == counts(values, highest));
-        for &(cell, colour) in cells {
-            for (what, asked, count) in [("node", cell, nodes), ("colour", colour as usize, colours)] {
-                if asked >= count {
+        for &(cell, color) in cells {
+            for (what, traced, count) in [("node", cell, nodes), ("colour", color as usize, colors)]
+            {
+                if traced >= count {
                     let whose = format!("graph {number}");
-                    return Err(ExplainError::OutOfRange { what, number: asked, whose, last: count - 1 });
+                    return Err(ExplainError::OutOfRange {
+                        what,
+                        number: traced,
+                        whose,
+                        last: count - 1,
+                    });
                 }
             }
-            values[cell] = colour;
+            values[cell] = color;
         }
         if counted {
             graph.targets = Targets::NodeClasses(counts(values, highest));
@@ -237,7 +256,7 @@ impl<'a> Explainer<'a> {
 
     /// Whether [`Explainer::molecule`] can be asked.
     pub fn reads_molecules(&self) -> bool {
-        self.recipe.data.input_kind() != InputKind::Graphs
+        self.recipe.data.featurizer() != Featurizer::Graphs
     }
 
     /// A molecule as the model is given it; its targets say nothing.
@@ -248,20 +267,23 @@ impl<'a> Explainer<'a> {
         if !self.reads_molecules() {
             return Err(ExplainError::NoMolecules { recipe: self.recipe.name.clone() });
         }
-        Ok(self.recipe.data.input_kind().molecule(smiles, self.dataset.schema.targets)?)
+        Ok(self.recipe.data.featurizer().molecule(smiles, self.dataset.schema.targets)?)
     }
 
     /// The node with most to tell: the CLS node, the one with the highest class where classes count
     /// something, else the one whose attention in the last layer is the least spread out.
-    pub fn telling_node(&self, graph: &Graph) -> usize {
+    pub fn most_focused_node(&self, graph: &Graph) -> usize {
         if self.has_cls() {
             return graph.nodes;
         }
         let first_of_most = |values: &mut dyn Iterator<Item = f64>| {
-            let best = values.enumerate().fold(None, |best: Option<(usize, f64)>, (node, value)| match best {
-                Some((_, most)) if value <= most => best,
-                _ => Some((node, value)),
-            });
+            let best = values.enumerate().fold(
+                None,
+                |best: Option<(usize, f64)>, (node, value)| match best {
+                    Some((_, most)) if value <= most => best,
+                    _ => Some((node, value)),
+                },
+            );
             best.map_or(0, |(node, _)| node)
         };
         if let Targets::NodeClasses(classes) = &graph.targets {
@@ -275,7 +297,9 @@ impl<'a> Explainer<'a> {
         let trace = self.trace(graph, None, &(0..graph.nodes).collect::<Vec<_>>());
         let last = &trace.layers[trace.layers.len() - 1].mean.attention;
         let plain = |weight: &f32| f64::from(*weight);
-        let focus = |row: &Vec<f32>| row.iter().map(plain).map(|weight| weight * weight.max(1e-30).ln()).sum::<f64>();
+        let focus = |row: &Vec<f32>| {
+            row.iter().map(plain).map(|weight| weight * weight.max(1e-30).ln()).sum::<f64>()
+        };
         first_of_most(&mut last.iter().map(focus))
     }
 
@@ -289,7 +313,7 @@ impl<'a> Explainer<'a> {
         if rows.iter().all(|&row| row >= graph.nodes) {
             rows.insert(0, 0);
         }
-        let batch = self.pack(&[graph], number.unwrap_or(0));
+        let batch = self.collate(&[graph], number.unwrap_or(0));
         let (output, inside) = self.model.forward_traced(&batch, &rows);
         let own = rows.iter().filter(|&&row| row < graph.nodes).count();
         let schema = &self.dataset.schema;
@@ -307,9 +331,11 @@ impl<'a> Explainer<'a> {
                 structure: atoms::structure(graph, schema),
             },
             cls: self.has_cls(),
-            combine: self.recipe.model.attention.as_ref().and_then(|attention| match attention.scores {
-                Scores::PositionAndContent { combine, .. } => Some(combine),
-                Scores::Position { .. } | Scores::Content {} => None,
+            combine: self.recipe.model.attention.as_ref().and_then(|attention| {
+                match attention.scores {
+                    AttentionScores::PositionAndContent { combine, .. } => Some(combine),
+                    AttentionScores::Position { .. } | AttentionScores::Content {} => None,
+                }
             }),
             layers: inside.layers.iter().map(layer).collect(),
             edge_weights: weighed.map(|relations| host(relations.weights.clone())),
@@ -317,7 +343,8 @@ impl<'a> Explainer<'a> {
                 let values = host(relations.walks.clone());
                 let steps: Vec<&[f32]> = values.chunks(own * graph.nodes).collect();
                 let from = |row: usize| {
-                    let to = |step: &&[f32]| step[row * graph.nodes..(row + 1) * graph.nodes].to_vec();
+                    let to =
+                        |step: &&[f32]| step[row * graph.nodes..(row + 1) * graph.nodes].to_vec();
                     steps.iter().map(to).collect()
                 };
                 (0..own).map(from).collect()
@@ -325,7 +352,9 @@ impl<'a> Explainer<'a> {
             outcome: {
                 let [_, columns] = output.dims();
                 let mut outcome = self.outcome(graph, &host(output), columns, &rows[..own]);
-                if let (Outcome::GraphClass { target, .. }, None) = (&mut outcome, number) {
+                if let (PredictionAndTarget::GraphClass { target, .. }, None) =
+                    (&mut outcome, number)
+                {
                     *target = None;
                 }
                 outcome
@@ -336,47 +365,70 @@ impl<'a> Explainer<'a> {
 
     /// Predictions for several graphs that look like `number`, one after another: probabilities or values.
     pub(super) fn predictions(&self, graphs: &[&Graph], number: usize) -> Vec<Matrix> {
-        let output = self.model.forward(&self.pack(graphs, number), &crate::nn::Pass::evaluate());
+        let output = self
+            .model
+            .forward(&self.collate(graphs, number), &crate::nn::ForwardContext::evaluate());
         let [rows, columns] = output.dims();
-        assert!(rows.is_multiple_of(graphs.len()), "{rows} rows of {} graphs of one size", graphs.len());
+        assert!(
+            rows.is_multiple_of(graphs.len()),
+            "{rows} rows of {} graphs of one size",
+            graphs.len()
+        );
         let values: Matrix = host(output).chunks(columns).map(|row| self.readable(row)).collect();
         values.chunks(rows / graphs.len()).map(<[Vec<f32>]>::to_vec).collect()
     }
 
-    fn pack(&self, graphs: &[&Graph], number: usize) -> GraphBatch {
-        self.batcher.pack_graphs(graphs, self.dataset.schema.targets, vec![number; graphs.len()])
+    fn collate(&self, graphs: &[&Graph], number: usize) -> GraphBatch {
+        self.batcher.collate_graphs(graphs, self.dataset.schema.targets, vec![number; graphs.len()])
     }
 
     /// A row of the output as probabilities, where it is scores.
     fn readable(&self, row: &[f32]) -> Vec<f32> {
         match self.dataset.schema.targets {
-            TargetSchema::NodeClasses(_) | TargetSchema::GraphClasses(_) | TargetSchema::SubTokens(_) => softmax(row),
-            TargetSchema::GraphLabels(_) => row.iter().copied().map(sigmoid).collect(),
-            TargetSchema::GraphValues(_) | TargetSchema::Links => row.to_vec(),
+            TargetSchema::NodeMulticlass(_)
+            | TargetSchema::Multiclass(_)
+            | TargetSchema::SubTokens(_) => softmax(row),
+            TargetSchema::Multilabel(_) => row.iter().copied().map(sigmoid).collect(),
+            TargetSchema::Regression(_) | TargetSchema::LinkPrediction => row.to_vec(),
         }
     }
 
     /// What the rows of the output mean; links are told from the nodes `rows`.
-    pub(super) fn outcome(&self, graph: &Graph, values: &[f32], columns: usize, rows: &[usize]) -> Outcome {
+    pub(super) fn outcome(
+        &self,
+        graph: &Graph,
+        values: &[f32],
+        columns: usize,
+        rows: &[usize],
+    ) -> PredictionAndTarget {
         let matrix: Matrix = values.chunks(columns).map(|row| self.readable(row)).collect();
-        let (names, classes) = (self.dataset.schema.names.targets.clone(), self.dataset.schema.names.classes.clone());
-        let known = |values: &[f32]| values.iter().map(|value| (!value.is_nan()).then_some(*value)).collect();
+        let (names, classes) =
+            (self.dataset.schema.names.targets.clone(), self.dataset.schema.names.classes.clone());
+        let known = |values: &[f32]| {
+            values.iter().map(|value| (!value.is_nan()).then_some(*value)).collect()
+        };
         match (&graph.targets, self.dataset.schema.targets) {
-            (Targets::NodeClasses(targets), _) => Outcome::NodeClasses {
+            (Targets::NodeClasses(targets), _) => PredictionAndTarget::NodeClasses {
                 predicted: matrix.iter().map(|row| likeliest(row)).collect(),
                 probabilities: matrix,
                 targets: targets.clone(),
                 names: classes,
             },
-            (Targets::GraphValues(targets), TargetSchema::GraphLabels(_)) => {
-                Outcome::GraphLabels { probabilities: matrix.concat(), targets: known(targets), names }
+            (Targets::GraphValues(targets), TargetSchema::Multilabel(_)) => {
+                PredictionAndTarget::GraphLabels {
+                    probabilities: matrix.concat(),
+                    targets: known(targets),
+                    names,
+                }
             }
-            (Targets::GraphValues(targets), _) => {
-                Outcome::GraphValues { predicted: matrix.concat(), targets: known(targets), names }
-            }
+            (Targets::GraphValues(targets), _) => PredictionAndTarget::GraphValues {
+                predicted: matrix.concat(),
+                targets: known(targets),
+                names,
+            },
             (Targets::GraphClass(target), _) => {
                 let probabilities = matrix.concat();
-                Outcome::GraphClass {
+                PredictionAndTarget::GraphClass {
                     predicted: likeliest(&probabilities),
                     probabilities,
                     target: Some(*target),
@@ -386,24 +438,32 @@ impl<'a> Explainer<'a> {
             (Targets::SubTokens(words), _) => {
                 let positions = values.len() / columns;
                 let predicted = predicted_words(values, columns, positions).concat();
-                Outcome::Words { predicted, targets: words.clone(), names: classes }
+                PredictionAndTarget::Words { predicted, targets: words.clone(), names: classes }
             }
             (Targets::Links(pairs), _) => {
-                let dot = |left: &[f32], right: &[f32]| left.iter().zip(right).map(|(left, right)| left * right).sum();
-                let row = |&row: &usize| matrix.iter().map(|other| sigmoid(dot(&matrix[row], other))).collect();
-                Outcome::Links { probabilities: rows.iter().map(row).collect(), targets: pairs.clone() }
+                let dot = |left: &[f32], right: &[f32]| {
+                    left.iter().zip(right).map(|(left, right)| left * right).sum()
+                };
+                let row = |&row: &usize| {
+                    matrix.iter().map(|other| sigmoid(dot(&matrix[row], other))).collect()
+                };
+                PredictionAndTarget::Links {
+                    probabilities: rows.iter().map(row).collect(),
+                    targets: pairs.clone(),
+                }
             }
         }
     }
 }
 
-fn layer(parts: &AttentionParts) -> LayerAttention {
+fn layer(parts: &AttentionComponents) -> LayerAttention {
     let heads = |part: &Tensor<3>| -> Vec<Matrix> {
         let [_, rows, n] = part.dims();
         let values = host(part.clone());
         values.chunks(rows * n).map(|head| head.chunks(n).map(<[f32]>::to_vec).collect()).collect()
     };
-    let (position, content) = (parts.position.as_ref().map(heads), parts.content.as_ref().map(heads));
+    let (position, content) =
+        (parts.position.as_ref().map(heads), parts.content.as_ref().map(heads));
     let of_head = |(head, attention): (usize, Matrix)| HeadAttention {
         position: position.as_ref().map(|heads| heads[head].clone()),
         content: content.as_ref().map(|heads| heads[head].clone()),
@@ -419,10 +479,13 @@ pub(super) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
 fn feature_rows(features: &Features) -> Matrix {
     match features {
         Features::None => vec![],
-        Features::Categorical { columns, values } => {
-            values.chunks(*columns).map(|row| row.iter().map(|&value| value as f32).collect()).collect()
+        Features::Categorical { columns, values } => values
+            .chunks(*columns)
+            .map(|row| row.iter().map(|&value| value as f32).collect())
+            .collect(),
+        Features::Float { columns, values } => {
+            values.chunks(*columns).map(<[f32]>::to_vec).collect()
         }
-        Features::Float { columns, values } => values.chunks(*columns).map(<[f32]>::to_vec).collect(),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use graph_diffuser_data::Seeds;
+use graph_diffuser_data::SeedTree;
 
 use super::molecule_layout;
 use super::trace::Structure;
@@ -21,36 +21,37 @@ pub fn places(nodes: usize, edges: &[[u32; 2]], structure: &Structure) -> Vec<Po
             (0..nodes).map(|node| [(node % columns) as f64, (node / columns) as f64]).collect()
         }
         Structure::Molecule { bonds } => by_component(nodes, edges, |nodes, edges, kept| {
-            let lines: Vec<u8> = kept.iter().map(|&edge| bonds.get(edge).copied().unwrap_or(1)).collect();
+            let lines: Vec<u8> =
+                kept.iter().map(|&edge| bonds.get(edge).copied().unwrap_or(1)).collect();
             upright(&molecule_layout::places(nodes, edges, &lines), true)
         }),
-        Structure::Other {} => {
-            by_component(nodes, edges, |nodes, edges, _| upright(&by_stress(nodes, edges, None), false))
-        }
+        Structure::Other {} => by_component(nodes, edges, |nodes, edges, _| {
+            upright(&by_stress(nodes, edges, None), false)
+        }),
     }
 }
 
 /// Neighbours of each node, without direction, repetition or loops.
-pub(super) fn neighbours(nodes: usize, edges: &[[u32; 2]]) -> Vec<Vec<usize>> {
-    let mut neighbours = vec![Vec::new(); nodes];
+pub(super) fn neighbors(nodes: usize, edges: &[[u32; 2]]) -> Vec<Vec<usize>> {
+    let mut neighbors = vec![Vec::new(); nodes];
     for &[source, target] in edges.iter().filter(|edge| edge[0] != edge[1]) {
-        neighbours[source as usize].push(target as usize);
-        neighbours[target as usize].push(source as usize);
+        neighbors[source as usize].push(target as usize);
+        neighbors[target as usize].push(source as usize);
     }
-    for list in &mut neighbours {
+    for list in &mut neighbors {
         list.sort_unstable();
         list.dedup();
     }
-    neighbours
+    neighbors
 }
 
 /// Steps from `start` to every node; `usize::MAX` where no way leads.
-pub(super) fn distances(start: usize, neighbours: &[Vec<usize>]) -> Vec<usize> {
-    let mut distance = vec![usize::MAX; neighbours.len()];
+pub(super) fn distances(start: usize, neighbors: &[Vec<usize>]) -> Vec<usize> {
+    let mut distance = vec![usize::MAX; neighbors.len()];
     distance[start] = 0;
     let mut queue = VecDeque::from([start]);
     while let Some(node) = queue.pop_front() {
-        for &other in &neighbours[node] {
+        for &other in &neighbors[node] {
             if distance[other] == usize::MAX {
                 distance[other] = distance[node] + 1;
                 queue.push_back(other);
@@ -70,13 +71,14 @@ fn by_component(
     edges: &[[u32; 2]],
     lay_out: impl Fn(usize, &[[u32; 2]], &[usize]) -> Vec<Point>,
 ) -> Vec<Point> {
-    let neighbours = neighbours(nodes, edges);
+    let neighbors = neighbors(nodes, edges);
     let mut component = vec![usize::MAX; nodes];
     let mut members: Vec<Vec<usize>> = Vec::new();
     for node in 0..nodes {
         if component[node] == usize::MAX {
-            let found = distances(node, &neighbours);
-            let reached: Vec<usize> = (0..nodes).filter(|&other| found[other] != usize::MAX).collect();
+            let found = distances(node, &neighbors);
+            let reached: Vec<usize> =
+                (0..nodes).filter(|&other| found[other] != usize::MAX).collect();
             for &other in &reached {
                 component[other] = members.len();
             }
@@ -92,11 +94,11 @@ fn by_component(
     let (mut x, mut y, mut depth) = (0.0, 0.0, 0.0_f64);
     for part in order {
         let nodes = &members[part];
-        let place_of = |node: u32| nodes.binary_search(&(node as usize)).ok().map(|place| place as u32);
-        let own = edges
-            .iter()
-            .enumerate()
-            .filter_map(|(edge, &[source, target])| Some((edge, [place_of(source)?, place_of(target)?])));
+        let place_of =
+            |node: u32| nodes.binary_search(&(node as usize)).ok().map(|place| place as u32);
+        let own = edges.iter().enumerate().filter_map(|(edge, &[source, target])| {
+            Some((edge, [place_of(source)?, place_of(target)?]))
+        });
         let (kept, own): (Vec<usize>, Vec<[u32; 2]>) = own.unzip();
         let laid = lay_out(nodes.len(), &own, &kept);
         let ([left, top], [right, bottom]) = bounds(&laid);
@@ -116,7 +118,10 @@ fn by_component(
 pub(super) fn bounds(places: &[Point]) -> (Point, Point) {
     let start = ([f64::INFINITY; 2], [f64::NEG_INFINITY; 2]);
     let (low, high) = places.iter().fold(start, |(low, high), place| {
-        ([low[0].min(place[0]), low[1].min(place[1])], [high[0].max(place[0]), high[1].max(place[1])])
+        (
+            [low[0].min(place[0]), low[1].min(place[1])],
+            [high[0].max(place[0]), high[1].max(place[1])],
+        )
     });
     if places.is_empty() { ([0.0; 2], [0.0; 2]) } else { (low, high) }
 }
@@ -126,7 +131,10 @@ fn upright(places: &[Point], by_twelfths: bool) -> Vec<Point> {
     let count = places.len().max(1) as f64;
     let centre = [0, 1].map(|axis| places.iter().map(|place| place[axis]).sum::<f64>() / count);
     let moment = |left: usize, right: usize| {
-        places.iter().map(|place| (place[left] - centre[left]) * (place[right] - centre[right])).sum::<f64>()
+        places
+            .iter()
+            .map(|place| (place[left] - centre[left]) * (place[right] - centre[right]))
+            .sum::<f64>()
     };
     // The main axis of the cloud of places.
     let angle = 0.5 * (2.0 * moment(0, 1)).atan2(moment(0, 0) - moment(1, 1));
@@ -148,18 +156,22 @@ pub(super) fn by_stress(nodes: usize, edges: &[[u32; 2]], start: Option<Vec<Poin
     if nodes < 2 {
         return vec![[0.0; 2]; nodes];
     }
-    let neighbours = neighbours(nodes, edges);
-    let distance: Vec<Vec<usize>> = (0..nodes).map(|node| distances(node, &neighbours)).collect();
+    let neighbors = neighbors(nodes, edges);
+    let distance: Vec<Vec<usize>> = (0..nodes).map(|node| distances(node, &neighbors)).collect();
     let mut places = start.unwrap_or_else(|| {
         // Along distances from two far ends, with a little noise to part what is equal.
-        let mut stream = Seeds::new(0).stream("layout");
+        let mut stream = SeedTree::new(0).stream("layout");
         let far = |from: usize| {
-            (0..nodes).fold(from, |far, node| if distance[from][node] > distance[from][far] { node } else { far })
+            (0..nodes).fold(from, |far, node| {
+                if distance[from][node] > distance[from][far] { node } else { far }
+            })
         };
         let first = far(0);
         let second = far(first);
         let middle = (0..nodes)
-            .max_by_key(|&node| (distance[first][node].min(distance[second][node]), usize::MAX - node))
+            .max_by_key(|&node| {
+                (distance[first][node].min(distance[second][node]), usize::MAX - node)
+            })
             .unwrap_or(0);
         let third = far(middle);
         (0..nodes)
@@ -209,7 +221,10 @@ mod tests {
     #[test]
     fn a_grid_stands_as_it_is_numbered() {
         let places = places(6, &[], &Structure::Grid { rows: 2, columns: 3 });
-        assert_eq!(places, [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 1.0]]);
+        assert_eq!(
+            places,
+            [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 1.0]]
+        );
     }
 
     #[test]
@@ -220,7 +235,10 @@ mod tests {
         assert!(radii.iter().all(|radius| (radius / radii[0] - 1.0).abs() < 0.02), "{radii:?}");
         let straight = places(5, &[[0, 1], [1, 2], [2, 3], [3, 4]], &Structure::Other {});
         for (left, right) in straight.iter().zip(&straight[1..]) {
-            assert!((apart(*left, *right) - 1.0).abs() < 1e-2 && (left[1] - right[1]).abs() < 0.05, "{straight:?}");
+            assert!(
+                (apart(*left, *right) - 1.0).abs() < 1e-2 && (left[1] - right[1]).abs() < 0.05,
+                "{straight:?}"
+            );
         }
     }
 
@@ -240,8 +258,11 @@ mod tests {
     #[test]
     fn odd_graphs_have_places_too() {
         let loops = [[0, 0], [0, 1], [0, 1], [1, 0]];
-        for (nodes, edges) in [(0, &[][..]), (1, &[]), (1, &loops[..1]), (2, &loops[..]), (3, &[])] {
-            for structure in [Structure::Other {}, Structure::Molecule { bonds: vec![1; edges.len()] }] {
+        for (nodes, edges) in [(0, &[][..]), (1, &[]), (1, &loops[..1]), (2, &loops[..]), (3, &[])]
+        {
+            for structure in
+                [Structure::Other {}, Structure::Molecule { bonds: vec![1; edges.len()] }]
+            {
                 let places = places(nodes, edges, &structure);
                 assert_eq!(places.len(), nodes);
                 assert!(places.iter().flatten().all(|number| number.is_finite()), "{places:?}");

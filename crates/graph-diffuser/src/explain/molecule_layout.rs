@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::f64::consts::{PI, TAU};
 
-use super::layout::{Point, apart, by_stress, distances, neighbours};
+use super::layout::{Point, apart, by_stress, distances, neighbors};
 
 /// Larger rings are drawn as chains would be.
 const LARGEST_RING: usize = 24;
@@ -21,15 +21,20 @@ pub(super) fn places(nodes: usize, edges: &[[u32; 2]], lines: &[u8]) -> Vec<Poin
     if nodes < 2 {
         return vec![[0.0; 2]; nodes];
     }
-    let neighbours = neighbours(nodes, edges);
-    let rings = rings(&neighbours);
+    let neighbors = neighbors(nodes, edges);
+    let rings = rings(&neighbors);
     let systems = systems(nodes, &rings);
-    let mut drawing =
-        Drawing { places: vec![None; nodes], neighbours: &neighbours, straight: straight(nodes, edges, lines) };
+    let mut drawing = Drawing {
+        places: vec![None; nodes],
+        neighbors: &neighbors,
+        straight: straight(nodes, edges, lines),
+    };
     drawing.draw(&systems);
-    let mut places: Vec<Point> = drawing.places.into_iter().map(Option::unwrap_or_default).collect();
-    turn_over(&mut places, &neighbours, &rings);
-    let crowded = (0..nodes).any(|node| (0..node).any(|other| apart(places[node], places[other]) < TOO_CLOSE));
+    let mut places: Vec<Point> =
+        drawing.places.into_iter().map(Option::unwrap_or_default).collect();
+    turn_over(&mut places, &neighbors, &rings);
+    let crowded = (0..nodes)
+        .any(|node| (0..node).any(|other| apart(places[node], places[other]) < TOO_CLOSE));
     if crowded { by_stress(nodes, edges, Some(nudged(&places))) } else { places }
 }
 
@@ -60,15 +65,20 @@ fn nudged(places: &[Point]) -> Vec<Point> {
 
 /// A smallest set of rings, each as its atoms in order: shortest cycles through each bond, short ones first, as
 /// long as they are no sum of those before.
-fn rings(neighbours: &[Vec<usize>]) -> Vec<Vec<usize>> {
-    let nodes = neighbours.len();
+fn rings(neighbors: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    let nodes = neighbors.len();
     let bonds: Vec<[usize; 2]> = (0..nodes)
-        .flat_map(|node| neighbours[node].iter().filter(move |&&other| node < other).map(move |&other| [node, other]))
+        .flat_map(|node| {
+            neighbors[node]
+                .iter()
+                .filter(move |&&other| node < other)
+                .map(move |&other| [node, other])
+        })
         .collect();
     let independent = (bonds.len() + 1).saturating_sub(nodes);
     let mut found: BTreeSet<(usize, Vec<usize>)> = BTreeSet::new();
     for &[first, last] in &bonds {
-        let mut without = neighbours.to_vec();
+        let mut without = neighbors.to_vec();
         without[first].retain(|&node| node != last);
         without[last].retain(|&node| node != first);
         let distance = distances(first, &without);
@@ -76,7 +86,10 @@ fn rings(neighbours: &[Vec<usize>]) -> Vec<Vec<usize>> {
             let mut ring = vec![last];
             let mut node = last;
             while node != first {
-                let back = without[node].iter().copied().find(|&other| distance[other] + 1 == distance[node]);
+                let back = without[node]
+                    .iter()
+                    .copied()
+                    .find(|&other| distance[other] + 1 == distance[node]);
                 node = back.expect("a way leads back");
                 ring.push(node);
             }
@@ -111,7 +124,11 @@ fn canonical(ring: &[usize]) -> Vec<usize> {
     let start = (0..count).min_by_key(|&place| ring[place]).unwrap_or(0);
     let forward = |step: usize| ring[(start + step) % count];
     let backward = |step: usize| ring[(start + count - step) % count];
-    if forward(1) <= backward(1) { (0..count).map(forward).collect() } else { (0..count).map(backward).collect() }
+    if forward(1) <= backward(1) {
+        (0..count).map(forward).collect()
+    } else {
+        (0..count).map(backward).collect()
+    }
 }
 
 fn bonds_of(ring: &[usize]) -> impl Iterator<Item = [usize; 2]> {
@@ -123,7 +140,8 @@ fn bonds_of(ring: &[usize]) -> impl Iterator<Item = [usize; 2]> {
 fn systems(nodes: usize, rings: &[Vec<usize>]) -> Vec<Vec<Vec<usize>>> {
     let mut system_of: Vec<usize> = (0..rings.len()).collect();
     for atom in 0..nodes {
-        let here: Vec<usize> = (0..rings.len()).filter(|&ring| rings[ring].contains(&atom)).collect();
+        let here: Vec<usize> =
+            (0..rings.len()).filter(|&ring| rings[ring].contains(&atom)).collect();
         for pair in here.windows(2) {
             let (old, new) = (system_of[pair[1]], system_of[pair[0]]);
             system_of.iter_mut().filter(|system| **system == old).for_each(|system| *system = new);
@@ -143,7 +161,10 @@ fn systems(nodes: usize, rings: &[Vec<usize>]) -> Vec<Vec<Vec<usize>>> {
 fn draw_system(rings: &[Vec<usize>], nodes: usize) -> Vec<Option<Point>> {
     let mut places: Vec<Option<Point>> = vec![None; nodes];
     let shared = |ring: &Vec<usize>| {
-        rings.iter().filter(|other| *other != ring && other.iter().any(|atom| ring.contains(atom))).count()
+        rings
+            .iter()
+            .filter(|other| *other != ring && other.iter().any(|atom| ring.contains(atom)))
+            .count()
     };
     // The ring with most neighbours first, and of those the largest.
     let mut left: Vec<&Vec<usize>> = rings.iter().collect();
@@ -203,7 +224,8 @@ fn attach(ring: &[usize], places: &mut [Option<Point>]) {
         if gap == 0 {
             continue;
         }
-        let (from, to) = (places[ring[start]].unwrap_or_default(), places[ring[end]].unwrap_or_default());
+        let (from, to) =
+            (places[ring[start]].unwrap_or_default(), places[ring[end]].unwrap_or_default());
         for (step, point) in arc(from, to, gap, centre).into_iter().enumerate() {
             places[ring[(start + 1 + step) % count]] = Some(point);
         }
@@ -222,12 +244,19 @@ fn arc(from: Point, to: Point, count: usize, centre: Point) -> Vec<Point> {
     let (mut low, mut high) = (1e-6, PI / (count + 1) as f64);
     for _ in 0..60 {
         let half = f64::midpoint(low, high);
-        if (half * (count + 1) as f64).sin() / half.sin() > chord { low = half } else { high = half }
+        if (half * (count + 1) as f64).sin() / half.sin() > chord {
+            low = half
+        } else {
+            high = half
+        }
     }
     let half = f64::midpoint(low, high);
     let radius = 0.5 / half.sin();
     let middle = [f64::midpoint(from[0], to[0]), f64::midpoint(from[1], to[1])];
-    let along = [(to[0] - from[0]) / apart(from, to).max(1e-9), (to[1] - from[1]) / apart(from, to).max(1e-9)];
+    let along = [
+        (to[0] - from[0]) / apart(from, to).max(1e-9),
+        (to[1] - from[1]) / apart(from, to).max(1e-9),
+    ];
     let mut side = [-along[1], along[0]];
     if (centre[0] - middle[0]) * side[0] + (centre[1] - middle[1]) * side[1] > 0.0 {
         side = side.map(|part| -part);
@@ -246,32 +275,38 @@ fn arc(from: Point, to: Point, count: usize, centre: Point) -> Vec<Point> {
 
 struct Drawing<'a> {
     places: Vec<Option<Point>>,
-    neighbours: &'a [Vec<usize>],
+    neighbors: &'a [Vec<usize>],
     straight: Vec<bool>,
 }
 
 impl Drawing<'_> {
     /// Begins with the largest ring system, or the end of the longest chain, and goes outward bond by bond.
     fn draw(&mut self, systems: &[Vec<Vec<usize>>]) {
-        let nodes = self.neighbours.len();
-        let frames: Vec<Vec<Option<Point>>> = systems.iter().map(|rings| draw_system(rings, nodes)).collect();
+        let nodes = self.neighbors.len();
+        let frames: Vec<Vec<Option<Point>>> =
+            systems.iter().map(|rings| draw_system(rings, nodes)).collect();
         let frame_of: Vec<Option<usize>> =
             (0..nodes).map(|node| frames.iter().position(|frame| frame[node].is_some())).collect();
         let size = |frame: &Vec<Option<Point>>| frame.iter().flatten().count();
-        let start = (0..frames.len()).max_by_key(|&frame| (size(&frames[frame]), usize::MAX - frame));
+        let start =
+            (0..frames.len()).max_by_key(|&frame| (size(&frames[frame]), usize::MAX - frame));
         let mut queue = std::collections::VecDeque::new();
         if let Some(start) = start {
             self.places.clone_from(&frames[start]);
             queue.extend((0..nodes).filter(|&node| frames[start][node].is_some()));
         } else {
-            let distance = distances(0, self.neighbours);
-            let end = (0..nodes).max_by_key(|&node| (distance[node], usize::MAX - node)).unwrap_or(0);
+            let distance = distances(0, self.neighbors);
+            let end =
+                (0..nodes).max_by_key(|&node| (distance[node], usize::MAX - node)).unwrap_or(0);
             self.places[end] = Some([0.0; 2]);
             queue.push_back(end);
         }
         while let Some(node) = queue.pop_front() {
-            let mut waiting: Vec<usize> =
-                self.neighbours[node].iter().copied().filter(|&other| self.places[other].is_none()).collect();
+            let mut waiting: Vec<usize> = self.neighbors[node]
+                .iter()
+                .copied()
+                .filter(|&other| self.places[other].is_none())
+                .collect();
             // Large branches get their direction first.
             waiting.sort_by_key(|&other| (usize::MAX - self.beyond(other, node), other));
             for (other, angle) in waiting.iter().zip(self.directions(node, waiting.len())) {
@@ -293,7 +328,7 @@ impl Drawing<'_> {
         let mut seen = BTreeSet::from([node, from]);
         let mut stack = vec![node];
         while let Some(node) = stack.pop() {
-            stack.extend(self.neighbours[node].iter().copied().filter(|&other| seen.insert(other)));
+            stack.extend(self.neighbors[node].iter().copied().filter(|&other| seen.insert(other)));
         }
         seen.len()
     }
@@ -301,7 +336,7 @@ impl Drawing<'_> {
     /// Directions for so many new bonds of an atom.
     fn directions(&self, node: usize, count: usize) -> Vec<f64> {
         let here = self.places[node].unwrap_or_default();
-        let taken = bond_angles(node, &self.places, self.neighbours);
+        let taken = bond_angles(node, &self.places, self.neighbors);
         match (&taken[..], count) {
             (_, 0) => vec![],
             ([], _) => (0..count).map(|bond| TAU * bond as f64 / count as f64 + PI / 6.0).collect(),
@@ -318,7 +353,9 @@ impl Drawing<'_> {
                 let (left, right) = (back + third, back - third);
                 vec![if room(left) <= room(right) { left } else { right }]
             }
-            ([back], _) => (1..=count).map(|bond| back + TAU * bond as f64 / (count + 1) as f64).collect(),
+            ([back], _) => {
+                (1..=count).map(|bond| back + TAU * bond as f64 / (count + 1) as f64).collect()
+            }
             _ => {
                 // Spread over the widest gap.
                 let (start, width) = widest_gap(&taken);
@@ -329,7 +366,7 @@ impl Drawing<'_> {
 
     /// Sets a ring system down with `atom` at `there` and the bond that leads away from it at `angle`.
     fn set_frame(&mut self, frame: &[Option<Point>], atom: usize, there: Point, angle: f64) {
-        let taken = bond_angles(atom, frame, self.neighbours);
+        let taken = bond_angles(atom, frame, self.neighbors);
         let (start, width) = widest_gap(&taken);
         let turn = angle - (start + width / 2.0);
         let (sine, cosine) = turn.sin_cos();
@@ -337,16 +374,17 @@ impl Drawing<'_> {
         for (node, place) in frame.iter().enumerate() {
             if let Some(place) = place {
                 let [x, y] = [place[0] - anchor[0], place[1] - anchor[1]];
-                self.places[node] = Some([there[0] + x * cosine - y * sine, there[1] + x * sine + y * cosine]);
+                self.places[node] =
+                    Some([there[0] + x * cosine - y * sine, there[1] + x * sine + y * cosine]);
             }
         }
     }
 }
 
 /// Angles of the bonds from an atom to those that are drawn, from small to large.
-fn bond_angles(node: usize, places: &[Option<Point>], neighbours: &[Vec<usize>]) -> Vec<f64> {
+fn bond_angles(node: usize, places: &[Option<Point>], neighbors: &[Vec<usize>]) -> Vec<f64> {
     let here = places[node].unwrap_or_default();
-    let drawn = neighbours[node].iter().filter_map(|&other| places[other]);
+    let drawn = neighbors[node].iter().filter_map(|&other| places[other]);
     let mut angles: Vec<f64> =
         drawn.map(|there| (there[1] - here[1]).atan2(there[0] - here[0]).rem_euclid(TAU)).collect();
     angles.sort_by(f64::total_cmp);
@@ -362,16 +400,20 @@ fn widest_gap(angles: &[f64]) -> (f64, f64) {
 }
 
 /// Turns the smaller side of bonds over where that gives atoms more room.
-fn turn_over(places: &mut [Point], neighbours: &[Vec<usize>], rings: &[Vec<usize>]) {
-    let in_ring: BTreeSet<[usize; 2]> = rings.iter().flat_map(|ring| bonds_of(ring).collect::<Vec<_>>()).collect();
+fn turn_over(places: &mut [Point], neighbors: &[Vec<usize>], rings: &[Vec<usize>]) {
+    let in_ring: BTreeSet<[usize; 2]> =
+        rings.iter().flat_map(|ring| bonds_of(ring).collect::<Vec<_>>()).collect();
     let nodes = places.len();
     let mut sides: Vec<(usize, usize, Vec<usize>)> = Vec::new();
     for node in 0..nodes {
-        for &other in neighbours[node].iter().filter(|&&other| !in_ring.contains(&[node.min(other), node.max(other)])) {
+        for &other in neighbors[node]
+            .iter()
+            .filter(|&&other| !in_ring.contains(&[node.min(other), node.max(other)]))
+        {
             let mut side = BTreeSet::from([node, other]);
             let mut stack = vec![other];
             while let Some(next) = stack.pop() {
-                stack.extend(neighbours[next].iter().copied().filter(|&beyond| side.insert(beyond)));
+                stack.extend(neighbors[next].iter().copied().filter(|&beyond| side.insert(beyond)));
             }
             side.remove(&node);
             if side.len() > 1 && 2 * side.len() <= nodes {
@@ -382,8 +424,9 @@ fn turn_over(places: &mut [Point], neighbours: &[Vec<usize>], rings: &[Vec<usize
     let crowding = |places: &[Point], side: &[usize]| {
         let inside: BTreeSet<usize> = side.iter().copied().collect();
         let outside: Vec<usize> = (0..nodes).filter(|node| !inside.contains(node)).collect();
-        let pair =
-            |&(node, other): &(usize, usize)| (COMFORTABLE - apart(places[node], places[other])).max(0.0).powi(2);
+        let pair = |&(node, other): &(usize, usize)| {
+            (COMFORTABLE - apart(places[node], places[other])).max(0.0).powi(2)
+        };
         let pairs = side.iter().flat_map(|&node| outside.iter().map(move |&other| (node, other)));
         pairs.map(|both| pair(&both)).sum::<f64>()
     };
@@ -395,11 +438,16 @@ fn turn_over(places: &mut [Point], neighbours: &[Vec<usize>], rings: &[Vec<usize
                 continue;
             }
             let mut turned = places.to_vec();
-            let angle = (places[*other][1] - places[*node][1]).atan2(places[*other][0] - places[*node][0]);
+            let angle =
+                (places[*other][1] - places[*node][1]).atan2(places[*other][0] - places[*node][0]);
             let (sine, cosine) = (2.0 * angle).sin_cos();
             for &atom in side {
-                let [x, y] = [places[atom][0] - places[*node][0], places[atom][1] - places[*node][1]];
-                turned[atom] = [places[*node][0] + x * cosine + y * sine, places[*node][1] + x * sine - y * cosine];
+                let [x, y] =
+                    [places[atom][0] - places[*node][0], places[atom][1] - places[*node][1]];
+                turned[atom] = [
+                    places[*node][0] + x * cosine + y * sine,
+                    places[*node][1] + x * sine - y * cosine,
+                ];
             }
             if crowding(&turned, side) < before - 1e-6 {
                 places.copy_from_slice(&turned);
@@ -432,7 +480,9 @@ mod tests {
     }
 
     fn angle(places: &[Point], [first, middle, last]: [usize; 3]) -> f64 {
-        let direction = |to: usize| (places[to][1] - places[middle][1]).atan2(places[to][0] - places[middle][0]);
+        let direction = |to: usize| {
+            (places[to][1] - places[middle][1]).atan2(places[to][0] - places[middle][0])
+        };
         let between = (direction(first) - direction(last)).rem_euclid(TAU).to_degrees();
         between.min(360.0 - between)
     }
@@ -453,12 +503,13 @@ mod tests {
         // Indole: six and five. Naphthalene: six and six.
         for (smiles, corners) in [("c1ccc2[nH]ccc2c1", [6, 5]), ("c1ccc2ccccc2c1", [6, 6])] {
             let graph = Molecule::from_smiles(smiles).unwrap().ogb_graph();
-            let mut sizes: Vec<usize> = rings(&neighbours(graph.nodes, &graph.edges)).iter().map(Vec::len).collect();
+            let mut sizes: Vec<usize> =
+                rings(&neighbors(graph.nodes, &graph.edges)).iter().map(Vec::len).collect();
             sizes.sort_unstable_by(|left, right| right.cmp(left));
             assert_eq!(sizes, corners);
             let (places, edges) = drawn(smiles);
             assert_bonds_are_one(&places, &edges);
-            for ring in rings(&neighbours(places.len(), &edges)) {
+            for ring in rings(&neighbors(places.len(), &edges)) {
                 let inner = 180.0 - 360.0 / ring.len() as f64;
                 for corner in 0..ring.len() {
                     let three = [0, 1, 2].map(|step| ring[(corner + step) % ring.len()]);

@@ -9,8 +9,8 @@ use std::io::Write as _;
 use flate2::write::ZlibEncoder;
 use flate2::{Compression, Crc};
 
-use super::canvas::{Anchor, Canvas, Colour, DASHES, Shape};
-use super::letters;
+use super::canvas::{Anchor, Canvas, Color, DASHES, Shape};
+use super::stroke_font;
 
 struct Sheet {
     width: usize,
@@ -21,7 +21,8 @@ struct Sheet {
 
 /// Paints `canvas` with `scale` pixels to its unit.
 pub(super) fn paint(canvas: &Canvas, scale: f64) -> Vec<u8> {
-    let [width, height] = [canvas.width, canvas.height].map(|size| (size * scale).round().max(1.0) as usize);
+    let [width, height] =
+        [canvas.width, canvas.height].map(|size| (size * scale).round().max(1.0) as usize);
     let mut sheet = Sheet { width, height, scale, pixels: vec![255; 3 * width * height] };
     canvas.shapes.iter().for_each(|shape| sheet.shape(shape));
     encode(width, height, &sheet.pixels)
@@ -30,16 +31,23 @@ pub(super) fn paint(canvas: &Canvas, scale: f64) -> Vec<u8> {
 impl Sheet {
     fn shape(&mut self, shape: &Shape) {
         match shape {
-            Shape::Line { from, to, width, colour } => self.stroke(*from, *to, *width, *colour),
+            Shape::Line { from, to, width, color } => self.stroke(*from, *to, *width, *color),
             Shape::Disc { centre, radius, fill } => {
-                let inside = |point: [f64; 2]| (point[0] - centre[0]).hypot(point[1] - centre[1]) - radius;
+                let inside =
+                    |point: [f64; 2]| (point[0] - centre[0]).hypot(point[1] - centre[1]) - radius;
                 self.fill([*centre, *centre], *radius, inside, *fill);
             }
-            Shape::Ring { centre, radius, width, colour, dashed: false } => {
-                let away = |point: [f64; 2]| (point[0] - centre[0]).hypot(point[1] - centre[1]) - radius;
-                self.fill([*centre, *centre], radius + width, |point| away(point).abs() - width / 2.0, *colour);
+            Shape::Ring { centre, radius, width, color, dashed: false } => {
+                let away =
+                    |point: [f64; 2]| (point[0] - centre[0]).hypot(point[1] - centre[1]) - radius;
+                self.fill(
+                    [*centre, *centre],
+                    radius + width,
+                    |point| away(point).abs() - width / 2.0,
+                    *color,
+                );
             }
-            Shape::Ring { centre, radius, width, colour, dashed: true } => {
+            Shape::Ring { centre, radius, width, color, dashed: true } => {
                 let at = |part: f64| {
                     let (sine, cosine) = (TAU * part).sin_cos();
                     [centre[0] + radius * cosine, centre[1] + radius * sine]
@@ -47,19 +55,22 @@ impl Sheet {
                 for dash in 0..DASHES {
                     // Three short strokes are an arc.
                     let part = |step: usize| (dash as f64 + step as f64 / 6.0) / DASHES as f64;
-                    (0..3).for_each(|step| self.stroke(at(part(step)), at(part(step + 1)), *width, *colour));
+                    (0..3).for_each(|step| {
+                        self.stroke(at(part(step)), at(part(step + 1)), *width, *color)
+                    });
                 }
             }
             Shape::Box { corner, size, fill } => {
                 let far = [corner[0] + size[0], corner[1] + size[1]];
                 let inside = |point: [f64; 2]| {
-                    let out = |axis: usize| (corner[axis] - point[axis]).max(point[axis] - far[axis]);
+                    let out =
+                        |axis: usize| (corner[axis] - point[axis]).max(point[axis] - far[axis]);
                     out(0).max(out(1))
                 };
                 self.fill([*corner, far], 1.0, inside, *fill);
             }
-            Shape::Text { at, size, anchor, bold, colour, text } => {
-                let (lines, width) = letters::polylines(text, *size);
+            Shape::Text { at, size, anchor, bold, color, text } => {
+                let (lines, width) = stroke_font::polylines(text, *size);
                 let shift = match anchor {
                     Anchor::Start => 0.0,
                     Anchor::Middle => width / 2.0,
@@ -69,7 +80,7 @@ impl Sheet {
                 let place = |point: [f64; 2]| [at[0] + point[0] - shift, at[1] + point[1]];
                 for line in lines {
                     for pair in line.windows(2) {
-                        self.stroke(place(pair[0]), place(pair[1]), pen, *colour);
+                        self.stroke(place(pair[0]), place(pair[1]), pen, *color);
                     }
                 }
             }
@@ -77,7 +88,7 @@ impl Sheet {
     }
 
     /// A line with round ends.
-    fn stroke(&mut self, from: [f64; 2], to: [f64; 2], width: f64, colour: Colour) {
+    fn stroke(&mut self, from: [f64; 2], to: [f64; 2], width: f64, color: Color) {
         let along = [to[0] - from[0], to[1] - from[1]];
         let length = (along[0] * along[0] + along[1] * along[1]).max(1e-12);
         let outside = |point: [f64; 2]| {
@@ -85,11 +96,17 @@ impl Sheet {
             let share = ((x * along[0] + y * along[1]) / length).clamp(0.0, 1.0);
             (x - share * along[0]).hypot(y - share * along[1]) - width / 2.0
         };
-        self.fill([from, to], width, outside, colour);
+        self.fill([from, to], width, outside, color);
     }
 
     /// Paints where `outside` is below zero, around the box between two corners.
-    fn fill(&mut self, corners: [[f64; 2]; 2], margin: f64, outside: impl Fn([f64; 2]) -> f64, colour: Colour) {
+    fn fill(
+        &mut self,
+        corners: [[f64; 2]; 2],
+        margin: f64,
+        outside: impl Fn([f64; 2]) -> f64,
+        color: Color,
+    ) {
         let range = |axis: usize, most: usize| {
             let [first, second] = corners.map(|corner| corner[axis]);
             let low = ((first.min(second) - margin) * self.scale - 1.0).max(0.0) as usize;
@@ -103,8 +120,9 @@ impl Sheet {
                 let covered = (0.5 - outside(point) * self.scale).clamp(0.0, 1.0);
                 if covered > 0.0 {
                     let start = 3 * (row * self.width + column);
-                    for (pixel, ink) in self.pixels[start..start + 3].iter_mut().zip(colour) {
-                        let mixed = f64::from(*pixel) + covered * (f64::from(ink) - f64::from(*pixel));
+                    for (pixel, ink) in self.pixels[start..start + 3].iter_mut().zip(color) {
+                        let mixed =
+                            f64::from(*pixel) + covered * (f64::from(ink) - f64::from(*pixel));
                         *pixel = mixed.round() as u8;
                     }
                 }
@@ -147,8 +165,9 @@ mod tests {
     fn a_box_and_a_disc_cover_their_area() {
         let mut sheet = Sheet { width: 40, height: 40, scale: 2.0, pixels: vec![255; 4800] };
         sheet.shape(&Shape::Box { corner: [1.0, 2.0], size: [4.0, 3.0], fill: [0, 0, 0] });
-        let ink =
-            |sheet: &Sheet| sheet.pixels.iter().step_by(3).map(|&pixel| 1.0 - f64::from(pixel) / 255.0).sum::<f64>();
+        let ink = |sheet: &Sheet| {
+            sheet.pixels.iter().step_by(3).map(|&pixel| 1.0 - f64::from(pixel) / 255.0).sum::<f64>()
+        };
         assert!((ink(&sheet) - 48.0).abs() < 0.1, "{}", ink(&sheet));
         sheet.shape(&Shape::Disc { centre: [13.0, 13.0], radius: 5.0, fill: [0, 0, 0] });
         assert!((ink(&sheet) - 48.0 - 100.0 * std::f64::consts::PI).abs() < 2.0, "{}", ink(&sheet));

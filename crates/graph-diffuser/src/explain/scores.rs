@@ -3,15 +3,15 @@
 use graph_diffuser_data::{Graph, TargetSchema, Targets};
 use serde::Serialize;
 
-use crate::nn::Pass;
+use crate::nn::ForwardContext;
 use crate::train::{BatchSize, evaluation_batches};
 
 use super::explainer::{Explainer, host};
-use super::picture::{number, short};
-use super::trace::Outcome;
+use super::figure::{number, short};
+use super::trace::PredictionAndTarget;
 
 /// Pairs of nodes that are scored together: a batch takes some hundredths of a second, so that nobody waits for it.
-const BATCH: BatchSize = BatchSize::Pairs(1 << 16);
+const BATCH: BatchSize = BatchSize::pairs(1 << 16);
 
 /// A graph with what was predicted and what is true, in short.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -29,25 +29,27 @@ pub struct GraphScore {
 impl Explainer<'_> {
     /// Graphs of a similar size together, in batches for [`Explainer::score`].
     pub fn score_batches(&self, numbers: &[usize]) -> Vec<Vec<usize>> {
-        evaluation_batches(self.dataset(), BATCH, self.batcher.row_blocks, numbers)
+        evaluation_batches(self.dataset(), BATCH, self.batcher.chunked_eval, numbers)
     }
 
     /// What [`GraphScore::error`] measures.
     pub fn error_name(&self) -> &'static str {
         match self.dataset().schema.targets {
-            TargetSchema::NodeClasses(_) => "share of nodes that are wrong",
-            TargetSchema::GraphValues(_) => "absolute error, mean over targets",
-            TargetSchema::GraphLabels(_) => "distance of the probabilities from the labels, mean over labels",
-            TargetSchema::GraphClasses(_) => "one less the probability of the true class",
+            TargetSchema::NodeMulticlass(_) => "share of nodes that are wrong",
+            TargetSchema::Regression(_) => "absolute error, mean over targets",
+            TargetSchema::Multilabel(_) => {
+                "distance of the probabilities from the labels, mean over labels"
+            }
+            TargetSchema::Multiclass(_) => "one less the probability of the true class",
             TargetSchema::SubTokens(_) => "one less F1 of the words",
-            TargetSchema::Links => "one less the probability of the true links",
+            TargetSchema::LinkPrediction => "one less the probability of the true links",
         }
     }
 
     /// Scores of some graphs, computed at once.
     pub fn score(&self, numbers: &[usize]) -> Vec<GraphScore> {
-        let batch = self.batcher.pack(self.dataset(), numbers);
-        let output = self.model.forward(&batch, &Pass::evaluate());
+        let batch = self.batcher.collate(self.dataset(), numbers);
+        let output = self.model.forward(&batch, &ForwardContext::evaluate());
         let [rows, columns] = output.dims();
         let values = host(output);
         let mut rest = values.as_slice();
@@ -83,26 +85,32 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 /// How far a prediction is from the truth; links are told from the nodes `from`.
-fn error(outcome: &Outcome, from: &[usize]) -> Option<f64> {
+fn error(outcome: &PredictionAndTarget, from: &[usize]) -> Option<f64> {
     let apart = |predicted: &[f32], targets: &[Option<f32>]| {
-        let known = predicted.iter().zip(targets).filter_map(|(value, target)| Some((value, (*target)?)));
+        let known =
+            predicted.iter().zip(targets).filter_map(|(value, target)| Some((value, (*target)?)));
         mean(known.map(|(value, target)| f64::from((value - target).abs())))
     };
     match outcome {
-        Outcome::NodeClasses { predicted, targets, .. } => {
-            mean(predicted.iter().zip(targets).map(|(predicted, target)| f64::from(u8::from(predicted != target))))
+        PredictionAndTarget::NodeClasses { predicted, targets, .. } => mean(
+            predicted
+                .iter()
+                .zip(targets)
+                .map(|(predicted, target)| f64::from(u8::from(predicted != target))),
+        ),
+        PredictionAndTarget::GraphValues { predicted, targets, .. } => apart(predicted, targets),
+        PredictionAndTarget::GraphLabels { probabilities, targets, .. } => {
+            apart(probabilities, targets)
         }
-        Outcome::GraphValues { predicted, targets, .. } => apart(predicted, targets),
-        Outcome::GraphLabels { probabilities, targets, .. } => apart(probabilities, targets),
-        Outcome::GraphClass { probabilities, target, .. } => {
+        PredictionAndTarget::GraphClass { probabilities, target, .. } => {
             target.map(|target| 1.0 - f64::from(probabilities[target as usize]))
         }
-        Outcome::Words { predicted, targets, .. } => {
+        PredictionAndTarget::Words { predicted, targets, .. } => {
             let hit = predicted.iter().filter(|word| targets.contains(word)).count() as f64;
             let all = (predicted.len() + targets.len()) as f64;
             Some(if all > 0.0 { 1.0 - 2.0 * hit / all } else { 0.0 })
         }
-        Outcome::Links { probabilities, targets } => {
+        PredictionAndTarget::Links { probabilities, targets } => {
             let probability = |pair: &[u32; 2]| {
                 let row = from.binary_search(&(pair[0] as usize)).ok()?;
                 Some(1.0 - f64::from(probabilities[row][pair[1] as usize]))
@@ -113,34 +121,45 @@ fn error(outcome: &Outcome, from: &[usize]) -> Option<f64> {
 }
 
 /// Prediction and truth as they stand in a list.
-fn in_short(outcome: &Outcome) -> (String, String) {
+fn in_short(outcome: &PredictionAndTarget) -> (String, String) {
     const WIDTH: usize = 18;
     let class = |names: &[String], class: u32| {
         names.get(class as usize).map_or_else(|| class.to_string(), |name| short(name, WIDTH))
     };
     let first = |values: &[f32]| values.first().copied().map_or_else(String::new, number);
-    let first_known = |values: &[Option<f32>]| values.first().copied().flatten().map_or_else(|| "?".into(), number);
+    let first_known = |values: &[Option<f32>]| {
+        values.first().copied().flatten().map_or_else(|| "?".into(), number)
+    };
     match outcome {
-        Outcome::NodeClasses { predicted, targets, .. } => {
-            let right = predicted.iter().zip(targets).filter(|(predicted, target)| predicted == target).count();
+        PredictionAndTarget::NodeClasses { predicted, targets, .. } => {
+            let right = predicted
+                .iter()
+                .zip(targets)
+                .filter(|(predicted, target)| predicted == target)
+                .count();
             (format!("{right} right"), format!("of {}", targets.len()))
         }
-        Outcome::GraphValues { predicted, targets, .. } => (first(predicted), first_known(targets)),
-        Outcome::GraphLabels { probabilities, targets, .. } => {
+        PredictionAndTarget::GraphValues { predicted, targets, .. } => {
+            (first(predicted), first_known(targets))
+        }
+        PredictionAndTarget::GraphLabels { probabilities, targets, .. } => {
             let known = targets.iter().position(Option::is_some).unwrap_or(0);
             (first(&probabilities[known..]), first_known(&targets[known..]))
         }
-        Outcome::GraphClass { predicted, target, names, .. } => {
-            (class(names, *predicted), target.map_or_else(String::new, |target| class(names, target)))
-        }
-        Outcome::Words { predicted, targets, names } => {
+        PredictionAndTarget::GraphClass { predicted, target, names, .. } => (
+            class(names, *predicted),
+            target.map_or_else(String::new, |target| class(names, target)),
+        ),
+        PredictionAndTarget::Words { predicted, targets, names } => {
             let words = |words: &[u32]| {
                 let words: Vec<String> = words.iter().map(|&word| class(names, word)).collect();
                 short(&words.join(" "), WIDTH)
             };
             (words(predicted), words(targets))
         }
-        Outcome::Links { targets, .. } => (String::new(), format!("{} links", targets.len() / 2)),
+        PredictionAndTarget::Links { targets, .. } => {
+            (String::new(), format!("{} links", targets.len() / 2))
+        }
     }
 }
 
@@ -150,13 +169,13 @@ mod tests {
 
     #[test]
     fn errors_by_hand() {
-        let values = Outcome::GraphValues {
+        let values = PredictionAndTarget::GraphValues {
             predicted: vec![1.0, 5.0, 2.0],
             targets: vec![Some(0.5), None, Some(3.0)],
             names: vec![],
         };
         assert_eq!(error(&values, &[]), Some(0.75));
-        let classes = Outcome::NodeClasses {
+        let classes = PredictionAndTarget::NodeClasses {
             probabilities: vec![],
             predicted: vec![1, 2, 0, 0],
             targets: vec![1, 2, 3, 0],
@@ -164,11 +183,19 @@ mod tests {
         };
         assert_eq!(error(&classes, &[]), Some(0.25));
         assert_eq!(in_short(&classes), ("3 right".into(), "of 4".into()));
-        let links = Outcome::Links { probabilities: vec![vec![0.0, 0.5, 0.75]], targets: vec![[4, 1], [4, 2]] };
+        let links = PredictionAndTarget::Links {
+            probabilities: vec![vec![0.0, 0.5, 0.75]],
+            targets: vec![[4, 1], [4, 2]],
+        };
         assert_eq!(error(&links, &[4]), Some(1.0 - 0.625));
-        let unknown = Outcome::GraphValues { predicted: vec![1.0], targets: vec![None], names: vec![] };
+        let unknown = PredictionAndTarget::GraphValues {
+            predicted: vec![1.0],
+            targets: vec![None],
+            names: vec![],
+        };
         assert_eq!((error(&unknown, &[]), in_short(&unknown).1), (None, "?".into()));
-        let words = Outcome::Words { predicted: vec![1, 2], targets: vec![2], names: vec![] };
+        let words =
+            PredictionAndTarget::Words { predicted: vec![1, 2], targets: vec![2], names: vec![] };
         assert!((error(&words, &[]).unwrap() - 1.0 / 3.0).abs() < 1e-12);
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ops::Combine;
 
-use super::archive;
+use super::npz;
 
 /// Rows of numbers, as nested lists.
 pub type Matrix = Vec<Vec<f32>>;
@@ -34,7 +34,7 @@ pub struct AttentionTrace {
     /// Walks of 0 to `k` steps (Eq. 1): for each row, for each step, one number a node. The CLS node has none.
     pub walks: Option<Vec<Matrix>>,
     /// What was predicted, and what is true.
-    pub outcome: Outcome,
+    pub outcome: PredictionAndTarget,
 }
 
 /// A graph with what is needed to read and draw it.
@@ -109,7 +109,7 @@ pub struct HeadAttention {
 /// What was predicted, and what is true.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Outcome {
+pub enum PredictionAndTarget {
     /// A class for every node.
     NodeClasses {
         /// Probability of each class, for every node of the graph.
@@ -179,7 +179,7 @@ impl AttentionTrace {
 
     /// As a file of arrays that `numpy.load` reads.
     pub fn to_npz(&self) -> Vec<u8> {
-        archive::npz(self)
+        npz::npz(self)
     }
 
     /// Place of a node among the rows.
@@ -224,9 +224,10 @@ pub(super) mod tests {
     /// A coloured 2 x 3 grid whose nodes attend by made-up weights; two heads, one layer.
     pub(in super::super) fn small_grid() -> AttentionTrace {
         let (rows, columns) = (2, 3);
-        let colours = [0_u32, 1, 0, 0, 1, 1];
+        let colors = [0_u32, 1, 0, 0, 1, 1];
         let nodes = rows * columns;
-        let row_and_column = |i: usize, j: usize| i / columns == j / columns || i % columns == j % columns;
+        let row_and_column =
+            |i: usize, j: usize| i / columns == j / columns || i % columns == j % columns;
         let matrix = |of: &dyn Fn(usize, usize) -> f32| -> Matrix {
             (0..nodes).map(|i| (0..nodes).map(|j| of(i, j)).collect()).collect()
         };
@@ -239,12 +240,14 @@ pub(super) mod tests {
         };
         let head = |sharp: f32| {
             let position = matrix(&|i, j| if row_and_column(i, j) { 0.9 } else { 0.9 / sharp });
-            let content = normalised(matrix(&|i, j| if colours[i] == colours[j] { sharp } else { 1.0 }));
+            let content =
+                normalised(matrix(&|i, j| if colors[i] == colors[j] { sharp } else { 1.0 }));
             let attention = normalised(matrix(&|i, j| position[i][j] * content[i][j]));
             HeadAttention { position: Some(position), content: Some(content), attention }
         };
         let edges = graph_diffuser_data::grid_histogram::edges(rows, columns);
-        let one_hot = |class: u32| (0..3).map(|other| if other == class { 0.8 } else { 0.1 }).collect();
+        let one_hot =
+            |class: u32| (0..3).map(|other| if other == class { 0.8 } else { 0.1 }).collect();
         let targets = vec![2, 1, 1, 1, 2, 1];
         AttentionTrace {
             format: AttentionTrace::FORMAT.to_owned(),
@@ -252,9 +255,9 @@ pub(super) mod tests {
             graph: TracedGraph {
                 number: Some(7),
                 nodes,
-                node_features: colours.iter().map(|&colour| vec![colour as f32]).collect(),
+                node_features: colors.iter().map(|&color| vec![color as f32]).collect(),
                 edge_features: vec![],
-                labels: colours.iter().map(|&colour| ["A", "B"][colour as usize].to_owned()).collect(),
+                labels: colors.iter().map(|&color| ["A", "B"][color as usize].to_owned()).collect(),
                 structure: Structure::Grid { rows, columns },
                 edges: edges.clone(),
             },
@@ -263,10 +266,13 @@ pub(super) mod tests {
             combine: Some(Combine::Gate),
             layers: vec![LayerAttention::new(vec![head(10.0), head(2.0)])],
             edge_weights: Some(
-                edges.iter().map(|edge| if edge[0] == 1 || edge[0] == 4 { 1.0 / 3.0 } else { 0.5 }).collect(),
+                edges
+                    .iter()
+                    .map(|edge| if edge[0] == 1 || edge[0] == 4 { 1.0 / 3.0 } else { 0.5 })
+                    .collect(),
             ),
             walks: None,
-            outcome: Outcome::NodeClasses {
+            outcome: PredictionAndTarget::NodeClasses {
                 probabilities: targets.iter().map(|&class| one_hot(class)).collect(),
                 predicted: targets.clone(),
                 targets,
@@ -283,7 +289,8 @@ pub(super) mod tests {
 
     #[test]
     fn the_mean_is_taken_part_by_part() {
-        let head = |attention: Matrix, content| HeadAttention { position: None, content, attention };
+        let head =
+            |attention: Matrix, content| HeadAttention { position: None, content, attention };
         let layer = LayerAttention::new(vec![
             head(vec![vec![0.0, 1.0]], Some(vec![vec![0.5, 0.5]])),
             head(vec![vec![0.5, 0.5]], Some(vec![vec![1.0, 0.0]])),

@@ -5,8 +5,8 @@ use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::batch::GraphBatch;
-use crate::nn::{Init, Mlp, MlpShape, Pass};
-use crate::ops::sum_by_row;
+use crate::nn::{ForwardContext, Mlp, MlpConfig, ParamInit};
+use crate::ops::scatter_sum;
 
 /// How nodes become one vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ impl Pooling {
     /// - returns `[b, d]`
     pub fn pool(self, x: Tensor<2>, batch: &GraphBatch) -> Tensor<2> {
         let layout = &batch.topology.layout;
-        let sum = |x| sum_by_row(x, batch.graph_of_node.clone(), layout.graphs());
+        let sum = |x| scatter_sum(x, batch.graph_index.clone(), layout.graphs());
         match self {
             Self::Sum => sum(x),
             Self::Mean => {
@@ -36,7 +36,8 @@ impl Pooling {
                 sum(x) / sizes
             }
             Self::Cls => {
-                let cls = batch.with_cls.as_ref().expect("a batch for a model with CLS has the nodes");
+                let cls =
+                    batch.with_cls.as_ref().expect("a batch for a model with CLS has the nodes");
                 x.select(0, cls.rows.clone())
             }
         }
@@ -53,7 +54,14 @@ pub struct GraphHead {
 
 impl GraphHead {
     /// Draws the parameters.
-    pub fn new(width: usize, outputs: usize, pooling: Pooling, shape: MlpShape, dropout: f64, init: &mut Init) -> Self {
+    pub fn new(
+        width: usize,
+        outputs: usize,
+        pooling: Pooling,
+        shape: MlpConfig,
+        dropout: f64,
+        init: &mut ParamInit,
+    ) -> Self {
         Self { mlp: Mlp::new(width, outputs, shape, dropout, init), pooling }
     }
 
@@ -65,7 +73,7 @@ impl GraphHead {
     /// # Shapes
     /// - `pooled`: `[b, d]`
     /// - returns `[b, outputs]`
-    pub fn read(&self, pooled: Tensor<2>, pass: &Pass) -> Tensor<2> {
-        self.mlp.forward(pooled, pass)
+    pub fn forward(&self, pooled: Tensor<2>, ctx: &ForwardContext) -> Tensor<2> {
+        self.mlp.forward(pooled, ctx)
     }
 }

@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::{Int, Tensor};
 
-use crate::nn::{Init, Mlp, MlpShape, Pass};
+use crate::nn::{ForwardContext, Mlp, MlpConfig, ParamInit};
 
 /// An MLP on each node.
 #[derive(Module, Debug)]
@@ -13,14 +13,14 @@ pub struct LinkHead {
 
 impl LinkHead {
     /// Draws the parameters.
-    pub fn new(width: usize, shape: MlpShape, dropout: f64, init: &mut Init) -> Self {
+    pub fn new(width: usize, shape: MlpConfig, dropout: f64, init: &mut ParamInit) -> Self {
         Self { mlp: Mlp::new(width, width, shape, dropout, init) }
     }
 
     /// # Shapes
     /// - `x`: `[r, d]`, returned in the same
-    pub fn forward(&self, x: Tensor<2>, pass: &Pass) -> Tensor<2> {
-        self.mlp.forward(x, pass)
+    pub fn forward(&self, x: Tensor<2>, ctx: &ForwardContext) -> Tensor<2> {
+        self.mlp.forward(x, ctx)
     }
 
     /// Scores of pairs of nodes.

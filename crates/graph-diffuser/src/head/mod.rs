@@ -10,7 +10,7 @@ use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::GraphBatch;
-use crate::nn::{Init, MlpShape, Pass};
+use crate::nn::{ForwardContext, MlpConfig, ParamInit};
 
 pub use graph::{GraphHead, Pooling};
 pub use link::LinkHead;
@@ -24,7 +24,7 @@ pub enum HeadConfig {
     /// A prediction for every node.
     Node {
         /// Hidden layers.
-        mlp: MlpShape,
+        mlp: MlpConfig,
         /// Dropout after each hidden layer.
         #[serde(default, skip_serializing_if = "is_zero")]
         dropout: f64,
@@ -34,7 +34,7 @@ pub enum HeadConfig {
         /// How nodes become one vector.
         pooling: Pooling,
         /// Hidden layers.
-        mlp: MlpShape,
+        mlp: MlpConfig,
         /// Dropout after each hidden layer.
         #[serde(default, skip_serializing_if = "is_zero")]
         dropout: f64,
@@ -44,12 +44,12 @@ pub enum HeadConfig {
         /// How nodes become one vector.
         pooling: Pooling,
         /// Number of positions.
-        positions: usize,
+        max_tokens: usize,
     },
     /// A vector for every node; the score of a pair is a dot product.
     Link {
         /// Hidden layers.
-        mlp: MlpShape,
+        mlp: MlpConfig,
         /// Dropout after each hidden layer.
         #[serde(default, skip_serializing_if = "is_zero")]
         dropout: f64,
@@ -64,7 +64,9 @@ impl HeadConfig {
     /// Dropout after each hidden layer.
     pub fn dropout(self) -> f64 {
         match self {
-            Self::Node { dropout, .. } | Self::Graph { dropout, .. } | Self::Link { dropout, .. } => dropout,
+            Self::Node { dropout, .. }
+            | Self::Graph { dropout, .. }
+            | Self::Link { dropout, .. } => dropout,
             Self::SubTokens { .. } => 0.0,
         }
     }
@@ -72,31 +74,38 @@ impl HeadConfig {
     /// Whether the model needs a CLS node in each graph.
     pub fn uses_cls(self) -> bool {
         match self {
-            Self::Graph { pooling, .. } | Self::SubTokens { pooling, .. } => pooling == Pooling::Cls,
+            Self::Graph { pooling, .. } | Self::SubTokens { pooling, .. } => {
+                pooling == Pooling::Cls
+            }
             Self::Node { .. } | Self::Link { .. } => false,
         }
     }
 
     /// How many words of a name are predicted, where words are.
-    pub fn positions(self) -> Option<usize> {
+    pub fn max_tokens(self) -> Option<usize> {
         match self {
-            Self::SubTokens { positions, .. } => Some(positions),
+            Self::SubTokens { max_tokens, .. } => Some(max_tokens),
             Self::Node { .. } | Self::Graph { .. } | Self::Link { .. } => None,
         }
     }
 
     /// Draws the parameters.
-    pub fn init(self, width: usize, outputs: usize, init: &mut Init) -> Head {
+    pub fn init(self, width: usize, outputs: usize, init: &mut ParamInit) -> Head {
         let mut head = Head { node: None, graph: None, sub_tokens: None, link: None };
         match self {
-            Self::Node { mlp, dropout } => head.node = Some(NodeHead::new(width, outputs, mlp, dropout, init)),
+            Self::Node { mlp, dropout } => {
+                head.node = Some(NodeHead::new(width, outputs, mlp, dropout, init))
+            }
             Self::Graph { pooling, mlp, dropout } => {
                 head.graph = Some(GraphHead::new(width, outputs, pooling, mlp, dropout, init));
             }
-            Self::SubTokens { pooling, positions } => {
-                head.sub_tokens = Some(SubTokenHead::new(width, outputs, pooling, positions, init));
+            Self::SubTokens { pooling, max_tokens } => {
+                head.sub_tokens =
+                    Some(SubTokenHead::new(width, outputs, pooling, max_tokens, init));
             }
-            Self::Link { mlp, dropout } => head.link = Some(LinkHead::new(width, mlp, dropout, init)),
+            Self::Link { mlp, dropout } => {
+                head.link = Some(LinkHead::new(width, mlp, dropout, init))
+            }
         }
         head
     }
@@ -134,12 +143,12 @@ impl Head {
     ///
     /// # Shapes
     /// - `vectors`: what [`Head::pool`] returns
-    pub fn read(&self, vectors: Tensor<2>, pass: &Pass) -> Tensor<2> {
+    pub fn forward(&self, vectors: Tensor<2>, ctx: &ForwardContext) -> Tensor<2> {
         match self {
-            Self { node: Some(node), .. } => node.forward(vectors, pass),
-            Self { graph: Some(graph), .. } => graph.read(vectors, pass),
-            Self { sub_tokens: Some(sub_tokens), .. } => sub_tokens.read(vectors),
-            Self { link: Some(link), .. } => link.forward(vectors, pass),
+            Self { node: Some(node), .. } => node.forward(vectors, ctx),
+            Self { graph: Some(graph), .. } => graph.forward(vectors, ctx),
+            Self { sub_tokens: Some(sub_tokens), .. } => sub_tokens.forward(vectors),
+            Self { link: Some(link), .. } => link.forward(vectors, ctx),
             _ => unreachable!("one of the four is built"),
         }
     }

@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use crate::nn::{Init, Linear};
+use crate::nn::{Linear, ParamInit};
 
 use super::Pooling;
 
@@ -17,7 +17,13 @@ pub struct SubTokenHead {
 
 impl SubTokenHead {
     /// Draws the parameters.
-    pub fn new(width: usize, vocabulary: usize, pooling: Pooling, positions: usize, init: &mut Init) -> Self {
+    pub fn new(
+        width: usize,
+        vocabulary: usize,
+        pooling: Pooling,
+        positions: usize,
+        init: &mut ParamInit,
+    ) -> Self {
         let positions = (0..positions).map(|_| Linear::new(width, vocabulary, init)).collect();
         Self { positions, pooling }
     }
@@ -30,8 +36,9 @@ impl SubTokenHead {
     /// # Shapes
     /// - `pooled`: `[b, d]`
     /// - returns `[b · positions, vocabulary]`, the positions of a graph one after another
-    pub fn read(&self, pooled: Tensor<2>) -> Tensor<2> {
-        let words: Vec<Tensor<2>> = self.positions.iter().map(|linear| linear.forward(pooled.clone())).collect();
+    pub fn forward(&self, pooled: Tensor<2>) -> Tensor<2> {
+        let words: Vec<Tensor<2>> =
+            self.positions.iter().map(|linear| linear.forward(pooled.clone())).collect();
         let [b, vocabulary] = words[0].dims();
         Tensor::stack::<3>(words, 1).reshape([b * self.positions.len(), vocabulary])
     }

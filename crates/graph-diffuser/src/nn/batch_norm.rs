@@ -5,9 +5,9 @@ use burn::tensor::activation::relu;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use graph_diffuser_kernels::batch_norm::Statistics;
 
-use crate::ops::{self, NormaliseDot, NormaliseRows, Rows};
+use crate::ops::{self, NormalizeDot, NormalizeRows, Rows};
 
-use super::{DropoutSite, Init, Linear, Pass};
+use super::{DropoutMask, ForwardContext, Linear, ParamInit};
 
 /// Added to the variance before the root.
 const EPSILON: f64 = 1e-5;
@@ -17,7 +17,7 @@ const EPSILON: f64 = 1e-5;
 /// Graphs of one structure share their virtual edges when the adjacency is fixed. Counting a
 /// shared column as often as it is used makes the statistics those of the whole batch.
 #[derive(Debug, Clone)]
-pub struct Weights {
+pub struct PairCounts {
     /// `[1, p]`, summing to one.
     pub share: Tensor<2>,
     /// How many pairs of the batch there are in all.
@@ -35,12 +35,12 @@ pub struct BatchNorm {
 
 impl BatchNorm {
     /// Starts as the identity on standardised channels.
-    pub fn new(channels: usize, init: &mut Init) -> Self {
+    pub fn new(channels: usize, init: &mut ParamInit) -> Self {
         Self {
             gamma: init.constant([channels], 1.0),
             beta: init.constant([channels], 0.0),
-            running_mean: init.statistic(channels, 0.0),
-            running_variance: init.statistic(channels, 1.0),
+            running_mean: init.buffer(channels, 0.0),
+            running_variance: init.buffer(channels, 1.0),
         }
     }
 
@@ -60,28 +60,34 @@ impl BatchNorm {
     }
 
     /// Normalises the columns of `[rows, channels]`.
-    pub fn forward(&self, x: Tensor<2>, pass: &Pass) -> Tensor<2> {
+    pub fn forward(&self, x: Tensor<2>, ctx: &ForwardContext) -> Tensor<2> {
         let rows = Rows { x, branch: None };
-        self.fused(&rows, None, false, pass).unwrap_or_else(|| self.normalise(rows.x, 0, None, pass))
+        self.fused(&rows, None, false, ctx).unwrap_or_else(|| self.normalize(rows.x, 0, None, ctx))
     }
 
     /// The same, followed by a ReLU.
-    pub fn forward_relu(&self, x: Tensor<2>, pass: &Pass) -> Tensor<2> {
+    pub fn forward_relu(&self, x: Tensor<2>, ctx: &ForwardContext) -> Tensor<2> {
         let rows = Rows { x, branch: None };
-        self.fused(&rows, None, true, pass).unwrap_or_else(|| relu(self.normalise(rows.x, 0, None, pass)))
+        self.fused(&rows, None, true, ctx)
+            .unwrap_or_else(|| relu(self.normalize(rows.x, 0, None, ctx)))
     }
 
     /// The same, followed by a linear map to one number a row.
-    pub fn forward_relu_dot(&self, x: Tensor<2>, output: &Linear, pass: &Pass) -> Tensor<2> {
+    pub fn forward_relu_linear(
+        &self,
+        x: Tensor<2>,
+        output: &Linear,
+        ctx: &ForwardContext,
+    ) -> Tensor<2> {
         assert_eq!(output.weight.dims()[0], 1, "one number a row");
-        if !self.can_fuse(&x, pass) {
-            return output.forward(self.forward_relu(x, pass));
+        if !self.can_fuse(&x, ctx) {
+            return output.forward(self.forward_relu(x, ctx));
         }
         let (device, count) = (x.device(), x.dims()[0]);
         let [gamma, beta] = self.scale_and_shift();
-        let op = NormaliseDot { running: self.running_unless_batch(pass) };
+        let op = NormalizeDot { running: self.running_unless_batch(ctx) };
         let (dots, statistics) = op.apply(x, gamma, beta, output.weight.val());
-        self.collect(&statistics, &device, count, pass);
+        self.collect(&statistics, &device, count, ctx);
         match &output.bias {
             Some(bias) => dots + bias.val().unsqueeze_dim(0),
             None => dots,
@@ -89,60 +95,95 @@ impl BatchNorm {
     }
 
     /// `BN(x + dropout(branch))`: how a residual branch joins its stream.
-    pub fn forward_join(&self, x: Tensor<2>, branch: Tensor<2>, dropout: f64, pass: &Pass) -> Tensor<2> {
-        let site = pass.dropout_site(dropout);
+    pub fn forward_residual(
+        &self,
+        x: Tensor<2>,
+        branch: Tensor<2>,
+        dropout: f64,
+        ctx: &ForwardContext,
+    ) -> Tensor<2> {
+        let site = ctx.dropout_mask(dropout);
         let rows = Rows { x: x.clone(), branch: Some(branch.clone()) };
-        let plain = || self.normalise(x + DropoutSite::apply(site, branch), 0, None, pass);
-        self.fused(&rows, site, false, pass).unwrap_or_else(plain)
+        let plain = || self.normalize(x + DropoutMask::apply(site, branch), 0, None, ctx);
+        self.fused(&rows, site, false, ctx).unwrap_or_else(plain)
     }
 
     /// By the kernel, where it can run.
-    fn fused(&self, rows: &Rows, dropout: Option<DropoutSite>, relu: bool, pass: &Pass) -> Option<Tensor<2>> {
-        if !self.can_fuse(&rows.x, pass) {
+    fn fused(
+        &self,
+        rows: &Rows,
+        dropout: Option<DropoutMask>,
+        relu: bool,
+        ctx: &ForwardContext,
+    ) -> Option<Tensor<2>> {
+        if !self.can_fuse(&rows.x, ctx) {
             return None;
         }
-        let (joins, running) = (rows.branch.is_some(), self.running_unless_batch(pass));
-        let op = NormaliseRows { relu, joins, dropout: dropout.map(|site| site.0), running };
+        let (joins, running) = (rows.branch.is_some(), self.running_unless_batch(ctx));
+        let op = NormalizeRows { relu, joins, dropout: dropout.map(|site| site.0), running };
         let (y, kept) = op.apply(rows.clone(), self.gamma.val(), self.beta.val());
-        self.collect(&kept.statistics, &rows.x.device(), rows.x.dims()[0], pass);
+        self.collect(&kept.statistics, &rows.x.device(), rows.x.dims()[0], ctx);
         Some(y)
     }
 
     /// Whether kernels can run: with running statistics they have no gradients.
-    fn can_fuse(&self, x: &Tensor<2>, pass: &Pass) -> bool {
-        x.dims()[0] > 0 && ops::can_run(x) && (pass.uses_batch_statistics() || !x.is_autodiff())
+    fn can_fuse(&self, x: &Tensor<2>, ctx: &ForwardContext) -> bool {
+        x.dims()[0] > 0 && ops::can_run(x) && (ctx.uses_batch_statistics() || !x.is_autodiff())
     }
 
-    fn running_unless_batch(&self, pass: &Pass) -> Option<Statistics> {
-        (!pass.uses_batch_statistics()).then(|| {
-            let [mean, variance] = self.running().map(|values| values.into_data().iter::<f64>().collect());
+    fn running_unless_batch(&self, ctx: &ForwardContext) -> Option<Statistics> {
+        (!ctx.uses_batch_statistics()).then(|| {
+            let [mean, variance] =
+                self.running().map(|values| values.into_data().iter::<f64>().collect());
             Statistics { mean, variance }
         })
     }
 
     /// Notes the statistics of `count` rows, where they are those of the batch.
-    fn collect(&self, statistics: &Statistics, device: &Device, count: usize, pass: &Pass) {
-        if pass.uses_batch_statistics() {
-            let tensor =
-                |values: &Vec<f64>| Tensor::from_data(TensorData::from(values.as_slice()), (device, DType::F32));
-            pass.collect(self.running_ids(), [&statistics.mean, &statistics.variance].map(tensor), count);
+    fn collect(
+        &self,
+        statistics: &Statistics,
+        device: &Device,
+        count: usize,
+        ctx: &ForwardContext,
+    ) {
+        if ctx.uses_batch_statistics() {
+            let tensor = |values: &Vec<f64>| {
+                Tensor::from_data(TensorData::from(values.as_slice()), (device, DType::F32))
+            };
+            ctx.collect(
+                self.running_ids(),
+                [&statistics.mean, &statistics.variance].map(tensor),
+                count,
+            );
         }
     }
 
     /// Normalises the rows of `[channels, p]`.
-    pub fn forward_pairs(&self, e: Tensor<2>, weights: Option<&Weights>, pass: &Pass) -> Tensor<2> {
-        self.normalise(e, 1, weights, pass)
+    pub fn forward_channels_first(
+        &self,
+        e: Tensor<2>,
+        weights: Option<&PairCounts>,
+        ctx: &ForwardContext,
+    ) -> Tensor<2> {
+        self.normalize(e, 1, weights, ctx)
     }
 
     /// `axis` is the one that statistics are taken over.
-    fn normalise(&self, x: Tensor<2>, axis: usize, weights: Option<&Weights>, pass: &Pass) -> Tensor<2> {
+    fn normalize(
+        &self,
+        x: Tensor<2>,
+        axis: usize,
+        weights: Option<&PairCounts>,
+        ctx: &ForwardContext,
+    ) -> Tensor<2> {
         let other = 1 - axis;
         let along = |channel: Tensor<1>| channel.unsqueeze_dim::<2>(axis);
         let rows = x.dims()[axis];
         if rows == 0 {
             return x; // a batch without a single edge has nothing to normalise
         }
-        let (centred, variance) = if pass.uses_batch_statistics() {
+        let (centred, variance) = if ctx.uses_batch_statistics() {
             let average = |values: Tensor<2>| match weights {
                 Some(weights) => (values * weights.share.clone()).sum_dim(axis),
                 None => values.mean_dim(axis),
@@ -154,7 +195,7 @@ impl BatchNorm {
             let rest = average(centred.clone().detach());
             let (centred, mean) = (centred - rest.clone(), mean + rest);
             let variance = average(centred.clone().square());
-            pass.collect(
+            ctx.collect(
                 self.running_ids(),
                 [mean.squeeze_dim(axis), variance.clone().squeeze_dim(axis)],
                 weights.map_or(rows, |weights| weights.total),
@@ -172,14 +213,17 @@ impl BatchNorm {
 #[cfg(test)]
 mod tests {
     use burn::module::Module;
-    use graph_diffuser_data::Seeds;
+    use graph_diffuser_data::SeedTree;
 
     use crate::parameters;
 
     use super::*;
 
     fn norm(channels: usize) -> BatchNorm {
-        BatchNorm::new(channels, &mut Init::with_dtype(Seeds::new(0), &Device::flex(), DType::F64))
+        BatchNorm::new(
+            channels,
+            &mut ParamInit::with_dtype(SeedTree::new(0), &Device::flex(), DType::F64),
+        )
     }
 
     fn rows(values: &[[f64; 2]]) -> Tensor<2> {
@@ -197,16 +241,18 @@ mod tests {
     fn four_rows_by_hand() {
         // Channel 0: mean 2, biased variance 1, unbiased 4/3. Channel 1: constant.
         let norm = norm(2);
-        let pass = Pass::train(0);
-        let out = numbers(norm.forward(rows(&[[1.0, 5.0], [3.0, 5.0], [1.0, 5.0], [3.0, 5.0]]), &pass));
+        let ctx = ForwardContext::train(0);
+        let out =
+            numbers(norm.forward(rows(&[[1.0, 5.0], [3.0, 5.0], [1.0, 5.0], [3.0, 5.0]]), &ctx));
         let one = 1.0 / (1.0_f64 + EPSILON).sqrt();
         for (ours, expected) in out.iter().zip([-one, 0.0, one, 0.0, -one, 0.0, one, 0.0]) {
             assert!((ours - expected).abs() < 1e-12, "{out:?}");
         }
-        let moved = parameters::update_statistics(norm, &pass.into_statistics(), 0.1);
+        let moved = parameters::update_running_stats(norm, &ctx.into_statistics(), 0.1);
         let means = numbers(moved.running_mean.val());
         let variances = numbers(moved.running_variance.val());
-        for (ours, expected) in means.iter().chain(&variances).zip([0.2, 0.5, 0.9 + 0.4 / 3.0, 0.9]) {
+        for (ours, expected) in means.iter().chain(&variances).zip([0.2, 0.5, 0.9 + 0.4 / 3.0, 0.9])
+        {
             assert!((ours - expected).abs() < 1e-12, "{means:?} {variances:?}");
         }
     }
@@ -214,9 +260,10 @@ mod tests {
     #[test]
     fn statistics_stay_right_on_a_badly_scaled_channel() {
         // Mean -13 and deviation 1e-3, as a logarithm of walks may have, in single precision.
-        let values: Vec<[f64; 2]> = (0..1000).map(|row| [-13.0 + 1e-3 * f64::from(row % 2), 0.0]).collect();
-        let norm = BatchNorm::new(2, &mut Init::new(Seeds::new(0), &Device::flex()));
-        let out = numbers(norm.forward(rows(&values).cast(DType::F32), &Pass::train(0)));
+        let values: Vec<[f64; 2]> =
+            (0..1000).map(|row| [-13.0 + 1e-3 * f64::from(row % 2), 0.0]).collect();
+        let norm = BatchNorm::new(2, &mut ParamInit::new(SeedTree::new(0), &Device::flex()));
+        let out = numbers(norm.forward(rows(&values).cast(DType::F32), &ForwardContext::train(0)));
         let expected = 5e-4 / (2.5e-7_f64 + EPSILON).sqrt();
         assert!((out[2] - expected).abs() < 1e-3 * expected, "{} is not {expected}", out[2]);
     }
@@ -226,9 +273,13 @@ mod tests {
         let norm = norm(2);
         let once = rows(&[[1.0, 2.0], [4.0, -1.0]]).transpose();
         let share = Tensor::from_data([[0.25, 0.75]], (&Device::flex(), DType::F64));
-        let weighted = norm.forward_pairs(once, Some(&Weights { share, total: 4 }), &Pass::train(0));
+        let weighted = norm.forward_channels_first(
+            once,
+            Some(&PairCounts { share, total: 4 }),
+            &ForwardContext::train(0),
+        );
         let often = rows(&[[1.0, 2.0], [4.0, -1.0], [4.0, -1.0], [4.0, -1.0]]);
-        let expected = numbers(norm.forward(often, &Pass::train(0)));
+        let expected = numbers(norm.forward(often, &ForwardContext::train(0)));
         let ours = numbers(weighted.transpose());
         for (ours, expected) in ours.iter().zip(&expected) {
             assert!((ours - expected).abs() < 1e-12, "{ours} is not {expected}");
@@ -238,17 +289,20 @@ mod tests {
     #[test]
     fn evaluation_uses_running_statistics_and_changes_nothing() {
         let norm = norm(2);
-        let pass = Pass::evaluate();
-        let out = numbers(norm.valid().forward(rows(&[[3.0, -2.0]]), &pass));
+        let ctx = ForwardContext::evaluate();
+        let out = numbers(norm.valid().forward(rows(&[[3.0, -2.0]]), &ctx));
         let scale = 1.0 / (1.0_f64 + EPSILON).sqrt();
         assert!((out[0] - 3.0 * scale).abs() < 1e-12 && (out[1] + 2.0 * scale).abs() < 1e-12);
-        assert!(pass.into_statistics().is_empty());
+        assert!(ctx.into_statistics().is_empty());
     }
 
     #[test]
     fn a_single_row_and_no_row_are_no_accident() {
         let norm = norm(2);
-        assert_eq!(numbers(norm.forward(rows(&[[3.0, -2.0]]), &Pass::train(0))), [0.0, 0.0]);
-        assert_eq!(norm.forward(rows(&[]), &Pass::train(0)).dims(), [0, 2]);
+        assert_eq!(
+            numbers(norm.forward(rows(&[[3.0, -2.0]]), &ForwardContext::train(0))),
+            [0.0, 0.0]
+        );
+        assert_eq!(norm.forward(rows(&[]), &ForwardContext::train(0)).dims(), [0, 2]);
     }
 }

@@ -4,12 +4,12 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{Init, Linear, Pass};
+use super::{ForwardContext, Linear, ParamInit};
 
 /// The hidden widths of an [`Mlp`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "shape", rename_all = "snake_case", deny_unknown_fields)]
-pub enum MlpShape {
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum MlpConfig {
     /// So many hidden layers as wide as the input; none is a linear layer.
     Plain {
         /// Number of hidden layers.
@@ -29,10 +29,16 @@ pub struct Mlp {
 
 impl Mlp {
     /// From `width` to `outputs` through hidden layers of `shape`, each followed by `dropout`.
-    pub fn new(width: usize, outputs: usize, shape: MlpShape, dropout: f64, init: &mut Init) -> Self {
+    pub fn new(
+        width: usize,
+        outputs: usize,
+        shape: MlpConfig,
+        dropout: f64,
+        init: &mut ParamInit,
+    ) -> Self {
         let mut widths = match shape {
-            MlpShape::Plain { hidden_layers } => vec![width; hidden_layers + 1],
-            MlpShape::Halving {} => vec![width, width / 2, width / 4],
+            MlpConfig::Plain { hidden_layers } => vec![width; hidden_layers + 1],
+            MlpConfig::Halving {} => vec![width, width / 2, width / 4],
         };
         widths.push(outputs);
         let layers = widths.windows(2).map(|pair| Linear::new(pair[0], pair[1], init)).collect();
@@ -42,8 +48,11 @@ impl Mlp {
     /// # Shapes
     /// - `x`: `[rows, width]`
     /// - returns `[rows, outputs]`
-    pub fn forward(&self, x: Tensor<2>, pass: &Pass) -> Tensor<2> {
-        let (last, hidden) = self.layers.split_last().expect("an MLP has at least its output layer");
-        last.forward(hidden.iter().fold(x, |x, layer| layer.forward_relu(x, pass.dropout_site(self.dropout))))
+    pub fn forward(&self, x: Tensor<2>, ctx: &ForwardContext) -> Tensor<2> {
+        let (last, hidden) =
+            self.layers.split_last().expect("an MLP has at least its output layer");
+        last.forward(
+            hidden.iter().fold(x, |x, layer| layer.forward_relu(x, ctx.dropout_mask(self.dropout))),
+        )
     }
 }

@@ -4,14 +4,14 @@
 //! batch norm here is over packed rows and pairs, and because dropout must be repeatable.
 
 mod batch_norm;
+mod context;
 mod init;
 mod linear;
 mod mlp;
-mod pass;
 
-pub use batch_norm::{BatchNorm, Weights};
-pub use init::Init;
+pub use batch_norm::{BatchNorm, PairCounts};
+pub(crate) use context::is_finite;
+pub use context::{DropoutMask, ForwardContext, Statistic, Timings};
+pub use init::ParamInit;
 pub use linear::Linear;
-pub use mlp::{Mlp, MlpShape};
-pub(crate) use pass::is_finite;
-pub use pass::{DropoutSite, Pass, Statistic, Timings};
+pub use mlp::{Mlp, MlpConfig};

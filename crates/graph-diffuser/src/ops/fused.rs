@@ -81,7 +81,10 @@ pub(crate) fn can_run<const D: usize>(tensor: &Tensor<D>) -> bool {
 }
 
 /// Applies `op`; the outputs are part of the graph of gradients.
-pub(crate) fn apply<const D: usize>(op: impl SliceOp + 'static, inputs: Vec<Tensor<D>>) -> (Vec<Tensor<2>>, Saved) {
+pub(crate) fn apply<const D: usize>(
+    op: impl SliceOp + 'static,
+    inputs: Vec<Tensor<D>>,
+) -> (Vec<Tensor<2>>, Saved) {
     let op: Arc<dyn SliceOp> = Arc::new(op);
     let saved = Arc::new(Mutex::new(None));
     let inputs: Vec<_> = inputs.into_iter().map(Tensor::into_dispatch).collect();
@@ -98,7 +101,11 @@ pub(crate) fn apply<const D: usize>(op: impl SliceOp + 'static, inputs: Vec<Tens
             },
         },
     };
-    let saved = saved.lock().expect("no kernel panics while it holds this").take().expect("the forward pass saves");
+    let saved = saved
+        .lock()
+        .expect("no kernel panics while it holds this")
+        .take()
+        .expect("the forward pass saves");
     (outputs.into_iter().map(Tensor::from_dispatch).collect(), saved)
 }
 
@@ -121,7 +128,11 @@ pub(crate) trait Slices: Backend {
 
 #[backend_extension(Autodiff, Flex)]
 pub(crate) trait Fused: Backend {
-    fn fused_1(a: FloatTensor<Self>, op: Arc<dyn SliceOp>, saved: SavedCell) -> Vec<FloatTensor<Self>>;
+    fn fused_1(
+        a: FloatTensor<Self>,
+        op: Arc<dyn SliceOp>,
+        saved: SavedCell,
+    ) -> Vec<FloatTensor<Self>>;
     fn fused_2(
         a: FloatTensor<Self>,
         b: FloatTensor<Self>,
@@ -149,7 +160,13 @@ impl Slices for Flex {
     fn forward(op: &dyn SliceOp, inputs: &[FlexTensor]) -> (Vec<FlexTensor>, Saved) {
         let inputs: Vec<FlexTensor> = inputs.iter().map(contiguous).collect();
         let (outputs, saved) = op.forward(&slices(&inputs));
-        (outputs.into_iter().map(|output| tensor(output.values, Shape::from(output.shape))).collect(), saved)
+        (
+            outputs
+                .into_iter()
+                .map(|output| tensor(output.values, Shape::from(output.shape)))
+                .collect(),
+            saved,
+        )
     }
 
     fn backward(
@@ -163,9 +180,14 @@ impl Slices for Flex {
             inputs.iter().map(|input| input.values.as_ref().map(contiguous)).collect();
         let slices_of_inputs: Vec<&[f32]> =
             values.iter().map(|values| values.as_ref().map_or(&[][..], slice)).collect();
-        let gradients = gradients.into_iter().map(|gradient| gradient.map(|gradient| Gradient(contiguous(&gradient))));
+        let gradients = gradients
+            .into_iter()
+            .map(|gradient| gradient.map(|gradient| Gradient(contiguous(&gradient))));
         let made = op.backward(&slices_of_inputs, &slices(outputs), saved, gradients.collect());
-        made.into_iter().zip(inputs).map(|(Gradient(made), input)| made.reshape(input.shape.clone())).collect()
+        made.into_iter()
+            .zip(inputs)
+            .map(|(Gradient(made), input)| made.reshape(input.shape.clone()))
+            .collect()
     }
 
     fn stand_in() -> FlexTensor {
@@ -199,10 +221,21 @@ impl Fused for Flex {
     fn fused_1(a: FlexTensor, op: Arc<dyn SliceOp>, saved: SavedCell) -> Vec<FlexTensor> {
         plain(&*op, &[a], &saved)
     }
-    fn fused_2(a: FlexTensor, b: FlexTensor, op: Arc<dyn SliceOp>, saved: SavedCell) -> Vec<FlexTensor> {
+    fn fused_2(
+        a: FlexTensor,
+        b: FlexTensor,
+        op: Arc<dyn SliceOp>,
+        saved: SavedCell,
+    ) -> Vec<FlexTensor> {
         plain(&*op, &[a, b], &saved)
     }
-    fn fused_3(a: FlexTensor, b: FlexTensor, c: FlexTensor, op: Arc<dyn SliceOp>, saved: SavedCell) -> Vec<FlexTensor> {
+    fn fused_3(
+        a: FlexTensor,
+        b: FlexTensor,
+        c: FlexTensor,
+        op: Arc<dyn SliceOp>,
+        saved: SavedCell,
+    ) -> Vec<FlexTensor> {
         plain(&*op, &[a, b, c], &saved)
     }
     fn fused_4(
@@ -218,7 +251,11 @@ impl Fused for Flex {
 }
 
 impl<B: Slices, C: CheckpointStrategy> Fused for Autodiff<B, C> {
-    fn fused_1(a: FloatTensor<Self>, op: Arc<dyn SliceOp>, saved: SavedCell) -> Vec<FloatTensor<Self>> {
+    fn fused_1(
+        a: FloatTensor<Self>,
+        op: Arc<dyn SliceOp>,
+        saved: SavedCell,
+    ) -> Vec<FloatTensor<Self>> {
         tracked::<B, C, 1>([a], op, &saved)
     }
     fn fused_2(
@@ -337,9 +374,17 @@ fn tracked<B: Slices, C: CheckpointStrategy, const N: usize>(
         values: op.reads_input(index).then_some(input),
     };
     let plain = plain.into_iter().enumerate().map(keep).collect();
-    let state = State { op, inputs: plain, outputs: kept, saved: SavedBox(saved), gradients: gradients.clone() };
-    let prepared =
-        Node.prepare::<C>(inputs.each_ref().map(FloatTensor::<Autodiff<B, C>>::node)).compute_bound().stateful();
+    let state = State {
+        op,
+        inputs: plain,
+        outputs: kept,
+        saved: SavedBox(saved),
+        gradients: gradients.clone(),
+    };
+    let prepared = Node
+        .prepare::<C>(inputs.each_ref().map(FloatTensor::<Autodiff<B, C>>::node))
+        .compute_bound()
+        .stateful();
     let finish = |output: FloatTensor<B>| match prepared {
         OpsKind::Tracked(prepared) => prepared.finish(state, output),
         OpsKind::UnTracked(prepared) => prepared.finish(output),
@@ -348,10 +393,13 @@ fn tracked<B: Slices, C: CheckpointStrategy, const N: usize>(
         return vec![finish(outputs.remove(0))];
     };
     let node = finish(B::stand_in());
-    let tap =
-        |(place, output): (usize, FloatTensor<B>)| match Tap.prepare::<C>([node.node()]).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish((gradients.clone(), place), output),
-            OpsKind::UnTracked(prepared) => prepared.finish(output),
-        };
+    let tap = |(place, output): (usize, FloatTensor<B>)| match Tap
+        .prepare::<C>([node.node()])
+        .compute_bound()
+        .stateful()
+    {
+        OpsKind::Tracked(prepared) => prepared.finish((gradients.clone(), place), output),
+        OpsKind::UnTracked(prepared) => prepared.finish(output),
+    };
     outputs.into_iter().enumerate().map(tap).collect()
 }

@@ -7,17 +7,17 @@ use burn::tensor::activation::relu;
 use graph_diffuser_kernels::Isa;
 use graph_diffuser_kernels::linear::{self as kernel, Linear};
 
-use crate::nn::DropoutSite;
+use crate::nn::DropoutMask;
 
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
 
 /// What follows a linear map.
 #[derive(Debug, Clone, Copy)]
-pub enum Then {
+pub enum Activation {
     /// Nothing.
-    Nothing,
+    None,
     /// Negative numbers become zero; of the others some are dropped, where there is a mask.
-    Relu(Option<DropoutSite>),
+    Relu(Option<DropoutMask>),
 }
 
 /// `y = x Wᵀ + b`, and what follows.
@@ -25,32 +25,43 @@ pub enum Then {
 /// # Shapes
 /// - `x`: `[rows, in]`, `weight`: `[out, in]`, `bias`: `[out]`
 /// - returns `[rows, out]`
-pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>, then: Then) -> Tensor<2> {
+pub fn linear(
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    then: Activation,
+) -> Tensor<2> {
     let [rows, _] = x.dims();
     if rows == 0 || !fused::can_run(&x) {
         return linear_reference(x, weight, bias, then);
     }
     let [outputs, inputs] = weight.dims();
     let then = match then {
-        Then::Nothing => kernel::Then::Nothing,
-        Then::Relu(site) => kernel::Then::Relu(site.map(|site| site.0)),
+        Activation::None => kernel::LinearActivation::None,
+        Activation::Relu(site) => kernel::LinearActivation::Relu(site.map(|site| site.0)),
     };
     let bias = bias.map(|bias| bias.unsqueeze_dim(0));
     let op = MapRows { inputs, outputs, then };
-    let (mut made, _) = fused::apply(op, [Some(x), Some(weight), bias].into_iter().flatten().collect());
+    let (mut made, _) =
+        fused::apply(op, [Some(x), Some(weight), bias].into_iter().flatten().collect());
     made.remove(0)
 }
 
 /// The same in plain tensor operations.
-pub fn linear_reference(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>, then: Then) -> Tensor<2> {
+pub fn linear_reference(
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    then: Activation,
+) -> Tensor<2> {
     let y = x.matmul(weight.transpose());
     let y = match bias {
         Some(bias) => y + bias.unsqueeze_dim(0),
         None => y,
     };
     match then {
-        Then::Nothing => y,
-        Then::Relu(site) => DropoutSite::apply(site, relu(y)),
+        Activation::None => y,
+        Activation::Relu(site) => DropoutMask::apply(site, relu(y)),
     }
 }
 
@@ -59,7 +70,7 @@ pub fn linear_reference(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>
 struct MapRows {
     inputs: usize,
     outputs: usize,
-    then: kernel::Then,
+    then: kernel::LinearActivation,
 }
 
 impl MapRows {
@@ -77,7 +88,10 @@ impl MapRows {
 impl SliceOp for MapRows {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
         let values = kernel::forward(Isa::best(), &self.map(inputs), inputs[0]);
-        (vec![Output { shape: vec![values.len() / self.outputs, self.outputs], values }], Arc::new(()))
+        (
+            vec![Output { shape: vec![values.len() / self.outputs, self.outputs], values }],
+            Arc::new(()),
+        )
     }
 
     fn reads_input(&self, index: usize) -> bool {
@@ -85,7 +99,7 @@ impl SliceOp for MapRows {
     }
 
     fn reads_outputs(&self) -> bool {
-        self.then != kernel::Then::Nothing
+        self.then != kernel::LinearActivation::None
     }
 
     fn backward(
@@ -99,6 +113,10 @@ impl SliceOp for MapRows {
         let y = outputs.first().copied().unwrap_or_default();
         let map = Linear { bias: None, ..self.map(inputs) };
         let made = kernel::backward(Isa::best(), &map, inputs[0], y, d_y);
-        [made.x, made.weight, made.bias].into_iter().take(inputs.len()).map(Gradient::from).collect()
+        [made.x, made.weight, made.bias]
+            .into_iter()
+            .take(inputs.len())
+            .map(Gradient::from)
+            .collect()
     }
 }

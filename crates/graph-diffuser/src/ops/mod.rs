@@ -3,26 +3,31 @@
 //! documentation, the test and the fallback.
 
 mod adamw;
-mod attend;
-mod attend_rows;
-mod edge_scores;
+mod attention;
+mod attention_rows;
+mod batch_norm;
+mod diffusion_rows;
+mod diffusion_stack;
 mod fused;
+mod fused_edge_ffn;
 mod linear;
-mod messages;
-mod neighbours;
-mod normalise;
-mod walk_rows;
-mod walk_stack;
+mod message_passing;
+mod scatter;
 
-pub use adamw::{AdamWStep, adamw, adamw_reference, square_sum};
-pub use attend::{AttentionParts, Combine, ScoreBlocks, ScoreRule, attend, attend_reference};
-pub(crate) use attend_rows::{RowsOf, attend_rows, split_heads};
-pub(crate) use edge_scores::EdgeScores;
-pub use edge_scores::Read;
+pub use adamw::{AdamWStep, adamw, adamw_reference, sum_of_squares};
+pub use attention::{
+    AttentionComponents, AttentionOptions, Combine, PairScores, attention, attention_reference,
+};
+pub(crate) use attention_rows::{RowsOf, attention_rows, split_heads};
+pub(crate) use batch_norm::{NormalizeDot, NormalizeRows, Rows};
+pub(crate) use diffusion_rows::{chunked_eval, diffusion_rows};
+pub use diffusion_stack::{diffusion_stack, diffusion_stack_reference};
 pub(crate) use fused::can_run;
-pub use linear::{Then, linear, linear_reference};
-pub use messages::{GateTerms, hear, hear_gated, hear_gated_reference, hear_reference, meet, meet_reference};
-pub use neighbours::{gather_rows, sum_by_row};
-pub(crate) use normalise::{NormaliseDot, NormaliseRows, Rows};
-pub(crate) use walk_rows::{row_blocks, walk_rows};
-pub use walk_stack::{walk_stack, walk_stack_reference};
+pub use fused_edge_ffn::EdgeFfnOutput;
+pub(crate) use fused_edge_ffn::FusedEdgeFfn;
+pub use linear::{Activation, linear, linear_reference};
+pub use message_passing::{
+    GatedGcnInputs, edge_update, edge_update_reference, gated_gcn_aggregate,
+    gated_gcn_aggregate_reference, gine_aggregate, gine_aggregate_reference,
+};
+pub use scatter::{gather, scatter_sum};

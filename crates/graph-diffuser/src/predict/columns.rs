@@ -27,13 +27,18 @@ pub(super) fn columns(schema: &Schema) -> Vec<String> {
             .collect()
     };
     match schema.targets {
-        TargetSchema::GraphValues(count) => suffixed(count, "pred"),
-        TargetSchema::GraphLabels(count) => suffixed(count, "prob"),
-        TargetSchema::GraphClasses(count) => {
-            let classes = (0..count).map(|class| format!("prob_{}", name(&schema.names.classes, class)));
+        TargetSchema::Regression(count) => suffixed(count, "pred"),
+        TargetSchema::Multilabel(count) => suffixed(count, "prob"),
+        TargetSchema::Multiclass(count) => {
+            let classes =
+                (0..count).map(|class| format!("prob_{}", name(&schema.names.classes, class)));
             ["class".to_owned(), "class_prob".to_owned()].into_iter().chain(classes).collect()
         }
-        TargetSchema::NodeClasses(_) | TargetSchema::SubTokens(_) | TargetSchema::Links => vec!["prediction".into()],
+        TargetSchema::NodeMulticlass(_)
+        | TargetSchema::SubTokens(_)
+        | TargetSchema::LinkPrediction => {
+            vec!["prediction".into()]
+        }
     }
 }
 
@@ -41,7 +46,9 @@ pub(super) fn columns(schema: &Schema) -> Vec<String> {
 pub(super) fn cells(prediction: &Prediction, schema: &Schema) -> Vec<String> {
     let plain = |value: &f32| if value.is_nan() { String::new() } else { value.to_string() };
     match prediction {
-        Prediction::Values(values) | Prediction::Probabilities(values) => values.iter().map(plain).collect(),
+        Prediction::Values(values) | Prediction::Probabilities(values) => {
+            values.iter().map(plain).collect()
+        }
         Prediction::Class(ClassPrediction { class, probabilities }) => {
             let class = class.map(|class| class as usize);
             let named = class.map_or(String::new(), |class| name(&schema.names.classes, class));
@@ -69,7 +76,8 @@ pub(super) fn to_json(prediction: &Prediction, schema: &Schema) -> Value {
         }
         Prediction::Class(found) => {
             let each = found.probabilities.iter().enumerate();
-            let all: Map<String, Value> = each.map(|(class, &share)| (name(classes, class), number(share))).collect();
+            let all: Map<String, Value> =
+                each.map(|(class, &share)| (name(classes, class), number(share))).collect();
             json!({ "class": class_name(found.class), "class_prob": likely(found), "probabilities": all })
         }
         Prediction::NodeClasses(nodes) => json!({
@@ -80,7 +88,7 @@ pub(super) fn to_json(prediction: &Prediction, schema: &Schema) -> Value {
             json!({ "words": words.iter().map(|&word| class_name(Some(word))).collect::<Vec<_>>() })
         }
         Prediction::Links(links) => {
-            let link = |link: &super::LinkPrediction| json!({ "pair": link.pair, "prob": number(link.probability) });
+            let link = |link: &super::PredictedLink| json!({ "pair": link.pair, "prob": number(link.probability) });
             json!({ "links": links.iter().map(link).collect::<Vec<_>>() })
         }
     }
@@ -89,7 +97,11 @@ pub(super) fn to_json(prediction: &Prediction, schema: &Schema) -> Value {
 /// A cell as it is written into a table.
 pub(super) fn quoted(cell: &str, delimiter: u8) -> String {
     let special = |byte: u8| byte == delimiter || matches!(byte, b'"' | b'\n' | b'\r');
-    if cell.bytes().any(special) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
+    if cell.bytes().any(special) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -100,20 +112,27 @@ mod tests {
 
     fn schema(targets: TargetSchema, target_names: &[&str], classes: &[&str]) -> Schema {
         let strings = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        let names = Names { targets: strings(target_names), classes: strings(classes), ..Names::default() };
-        Schema { node_features: FeatureSchema::None, edge_features: FeatureSchema::None, targets, names }
+        let names =
+            Names { targets: strings(target_names), classes: strings(classes), ..Names::default() };
+        Schema {
+            node_features: FeatureSchema::None,
+            edge_features: FeatureSchema::None,
+            targets,
+            names,
+        }
     }
 
     #[test]
     fn columns_and_cells_belong_together() {
-        let values = schema(TargetSchema::GraphValues(2), &["logp", "mass"], &[]);
+        let values = schema(TargetSchema::Regression(2), &["logp", "mass"], &[]);
         assert_eq!(columns(&values), ["logp_pred", "mass_pred"]);
         assert_eq!(cells(&Prediction::Values(vec![0.1, f32::NAN]), &values), ["0.1", ""]);
-        let labels = schema(TargetSchema::GraphLabels(1), &[], &[]);
+        let labels = schema(TargetSchema::Multilabel(1), &[], &[]);
         assert_eq!(columns(&labels), ["prob"]);
-        let classes = schema(TargetSchema::GraphClasses(2), &["kind"], &["safe", "toxic"]);
+        let classes = schema(TargetSchema::Multiclass(2), &["kind"], &["safe", "toxic"]);
         assert_eq!(columns(&classes), ["class", "class_prob", "prob_safe", "prob_toxic"]);
-        let found = Prediction::Class(ClassPrediction { class: Some(1), probabilities: vec![0.25, 0.75] });
+        let found =
+            Prediction::Class(ClassPrediction { class: Some(1), probabilities: vec![0.25, 0.75] });
         assert_eq!(cells(&found, &classes), ["toxic", "0.75", "0.25", "0.75"]);
         assert_eq!(
             to_json(&found, &classes).to_string(),

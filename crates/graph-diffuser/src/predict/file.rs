@@ -9,33 +9,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use graph_diffuser_data::input::{Input, InputRow, RowText, TableHeader};
-use graph_diffuser_data::{Graph, Problem, Schema};
+use graph_diffuser_data::inference_input::{CsvHeader, InferenceInput, InputRow, RowText};
+use graph_diffuser_data::{Graph, LocatedError, Schema};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::columns::{cells, columns, quoted, to_json};
-use super::vectors::VectorWriter;
-use super::{NewFile, Prediction, Predictor, VectorFormat, VectorRows};
+use super::embeddings::VectorWriter;
+use super::{AtomicFile, EmbeddingFormat, EmbeddingLevel, Prediction, Predictor};
 
 /// What happens to a row that is no graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnInvalid {
+pub enum OnInvalidRow {
     /// Nothing is written.
     Fail,
     /// It is left out.
     Skip,
     /// It is kept, with nothing predicted.
-    Blank,
+    Keep,
 }
 
 /// What is read, and how.
 #[derive(Debug)]
-pub struct Reading<'a> {
+pub struct PredictJob<'a> {
     /// The rows.
-    pub input: Input,
+    pub input: InferenceInput,
     /// What happens to a row that is no graph.
-    pub on_invalid: OnInvalid,
+    pub on_invalid: OnInvalidRow,
     /// Threads that read molecules.
     pub threads: usize,
     /// Set to stop early; nothing is written then.
@@ -44,7 +44,7 @@ pub struct Reading<'a> {
 
 /// What came of the rows of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Counts {
+pub struct RowCounts {
     /// All of them.
     pub rows: u64,
     /// Those that the model was asked about.
@@ -55,13 +55,13 @@ pub struct Counts {
 
 /// What happens on the way.
 #[derive(Debug)]
-pub enum Told<'a> {
+pub enum PredictEvent<'a> {
     /// A row is no graph.
-    Invalid(&'a Problem),
+    Invalid(&'a LocatedError),
     /// Some rows are done.
     Progress {
         /// So far.
-        counts: Counts,
+        counts: RowCounts,
         /// Bytes of the input that were read, which is a little ahead.
         read_bytes: u64,
         /// Bytes of the input.
@@ -75,10 +75,10 @@ pub enum Told<'a> {
 pub enum PredictError {
     /// The input cannot be read.
     #[error(transparent)]
-    Input(#[from] Problem),
+    Input(#[from] LocatedError),
     /// A row is no graph.
     #[error("{0}")]
-    Invalid(Problem),
+    Invalid(LocatedError),
     /// The table has such a column already.
     #[error("the table already has a column `{column}`, which the prediction would have")]
     ColumnTaken {
@@ -113,12 +113,19 @@ impl PredictError {
         match self {
             Self::Input(problem) => problem.hint(),
             Self::Invalid(problem) => {
-                let others =
-                    "`--on-invalid skip` leaves such rows out, `--on-invalid blank` keeps them without a prediction";
-                Some(problem.hint().map_or_else(|| others.to_owned(), |hint| format!("{hint}; {others}")))
+                let others = "`--on-invalid skip` leaves such rows out, `--on-invalid blank` keeps them without a prediction";
+                Some(
+                    problem
+                        .hint()
+                        .map_or_else(|| others.to_owned(), |hint| format!("{hint}; {others}")),
+                )
             }
-            Self::ColumnTaken { .. } => Some("rename the column, or give the table as it was before prediction".into()),
-            Self::Exists { .. } => Some("choose another `--output`, or replace it with `--force`".into()),
+            Self::ColumnTaken { .. } => {
+                Some("rename the column, or give the table as it was before prediction".into())
+            }
+            Self::Exists { .. } => {
+                Some("choose another `--output`, or replace it with `--force`".into())
+            }
             Self::Write { .. } | Self::Output(_) => Some("check free space and permissions".into()),
             Self::Stopped => None,
         }
@@ -131,10 +138,10 @@ impl PredictError {
 /// Where the input ends in a fault, a row is no graph and none may be left out, or the output fails.
 pub fn predict_rows(
     predictor: &Predictor,
-    reading: Reading<'_>,
+    reading: PredictJob<'_>,
     out: &mut dyn Write,
-    tell: impl FnMut(Told<'_>),
-) -> Result<Counts, PredictError> {
+    tell: impl FnMut(PredictEvent<'_>),
+) -> Result<RowCounts, PredictError> {
     let schema = predictor.schema();
     let header = reading.input.header.clone();
     if let Some(header) = &header {
@@ -155,15 +162,16 @@ pub fn predict_rows(
 ///
 /// # Errors
 /// As [`predict_rows`].
-pub fn export_rows(
+pub fn embed_rows(
     predictor: &Predictor,
-    reading: Reading<'_>,
-    out: &NewFile,
-    format: VectorFormat,
-    of: VectorRows,
-    tell: impl FnMut(Told<'_>),
-) -> Result<(Counts, u64), PredictError> {
-    let mut writer = VectorWriter::new(out.file(), format, of, predictor.width()).map_err(PredictError::Output)?;
+    reading: PredictJob<'_>,
+    out: &AtomicFile,
+    format: EmbeddingFormat,
+    of: EmbeddingLevel,
+    tell: impl FnMut(PredictEvent<'_>),
+) -> Result<(RowCounts, u64), PredictError> {
+    let mut writer = VectorWriter::new(out.file(), format, of, predictor.width())
+        .map_err(PredictError::Output)?;
     let write = |text: &RowText, vectors: Option<Vec<f32>>| writer.add(text, vectors.as_deref());
     let counts = drive(reading, |graphs| predictor.vectors(graphs, of), write, tell)?;
     Ok((counts, writer.finish().map_err(PredictError::Output)?))
@@ -171,14 +179,14 @@ pub fn export_rows(
 
 /// Asks about all rows and writes the answers in the order of the rows.
 fn drive<T>(
-    reading: Reading<'_>,
+    reading: PredictJob<'_>,
     ask: impl Fn(Vec<Graph>) -> Vec<T>,
     mut write: impl FnMut(&RowText, Option<T>) -> io::Result<()>,
-    mut tell: impl FnMut(Told<'_>),
-) -> Result<Counts, PredictError> {
-    let Reading { input, on_invalid, threads, stop } = reading;
+    mut tell: impl FnMut(PredictEvent<'_>),
+) -> Result<RowCounts, PredictError> {
+    let PredictJob { input, on_invalid, threads, stop } = reading;
     let (read, bytes) = (Arc::clone(&input.read), input.bytes);
-    let mut counts = Counts::default();
+    let mut counts = RowCounts::default();
     thread::scope(|scope| {
         let (send, receive) = mpsc::sync_channel::<Vec<InputRow>>(1);
         scope.spawn(move || {
@@ -199,11 +207,13 @@ fn drive<T>(
                         rows.push((text, true));
                     }
                     Err(problem) if ends_file => return Err(PredictError::Input(problem)),
-                    Err(problem) if on_invalid == OnInvalid::Fail => return Err(PredictError::Invalid(problem)),
+                    Err(problem) if on_invalid == OnInvalidRow::Fail => {
+                        return Err(PredictError::Invalid(problem));
+                    }
                     Err(problem) => {
                         counts.invalid += 1;
-                        tell(Told::Invalid(&problem));
-                        if on_invalid == OnInvalid::Blank {
+                        tell(PredictEvent::Invalid(&problem));
+                        if on_invalid == OnInvalidRow::Keep {
                             rows.push((text, false));
                         }
                     }
@@ -215,14 +225,19 @@ fn drive<T>(
                 let answer = if valid { answers.next() } else { None };
                 write(&text, answer).map_err(PredictError::Output)?;
             }
-            let (read_bytes, bytes) = Input::progress(&read, bytes);
-            tell(Told::Progress { counts, read_bytes, bytes });
+            let (read_bytes, bytes) = InferenceInput::progress(&read, bytes);
+            tell(PredictEvent::Progress { counts, read_bytes, bytes });
         }
         Ok(counts)
     })
 }
 
-fn write_row(out: &mut dyn Write, header: &TableHeader, bytes: &[u8], cells: &[String]) -> io::Result<()> {
+fn write_row(
+    out: &mut dyn Write,
+    header: &CsvHeader,
+    bytes: &[u8],
+    cells: &[String],
+) -> io::Result<()> {
     out.write_all(bytes)?;
     for cell in cells {
         out.write_all(&[header.delimiter])?;
@@ -233,7 +248,7 @@ fn write_row(out: &mut dyn Write, header: &TableHeader, bytes: &[u8], cells: &[S
 
 fn write_table_row(
     out: &mut dyn Write,
-    header: &TableHeader,
+    header: &CsvHeader,
     text: &RowText,
     prediction: Option<&Prediction>,
     schema: &Schema,
@@ -247,10 +262,17 @@ fn write_table_row(
     write_row(out, header, if text.bytes.is_empty() { &empty } else { &text.bytes }, &cells)
 }
 
-fn write_line(out: &mut dyn Write, text: &RowText, prediction: Option<&Prediction>, schema: &Schema) -> io::Result<()> {
+fn write_line(
+    out: &mut dyn Write,
+    text: &RowText,
+    prediction: Option<&Prediction>,
+    schema: &Schema,
+) -> io::Result<()> {
     let prediction = prediction.map_or(Value::Null, |prediction| to_json(prediction, schema));
     let line = text.bytes.trim_ascii();
-    let is_object = || serde_json::from_slice::<Map<String, Value>>(line).is_ok_and(|object| !object.is_empty());
+    let is_object = || {
+        serde_json::from_slice::<Map<String, Value>>(line).is_ok_and(|object| !object.is_empty())
+    };
     match line.strip_suffix(b"}") {
         // The line of a graph is an object; that of a fault may be anything.
         Some(open) if !prediction.is_null() || is_object() => {

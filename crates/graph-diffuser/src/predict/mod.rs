@@ -3,32 +3,34 @@
 //! A run carries the schema of its data, so nothing but its directory is needed. Numbers are those that
 //! [`Run::evaluate`] scores: a graph's prediction does not depend on the graphs it is predicted with.
 
+mod atomic_file;
 mod columns;
+mod embeddings;
 mod file;
-mod new_file;
-mod vectors;
 
 use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
-use graph_diffuser_data::input::InputKind;
+use graph_diffuser_data::inference_input::Featurizer;
 use graph_diffuser_data::{Dataset, Graph, Graphs, Schema, Splits, TargetSchema};
 
-use crate::batch::{Batcher, GraphBatch, RowBlocks};
+use crate::batch::{Batcher, ChunkedEval, GraphBatch};
 use crate::head::Pooling;
 use crate::model::GraphDiffuser;
-use crate::nn::Pass;
+use crate::nn::ForwardContext;
 use crate::run::{Run, RunError, RunSchema};
-use crate::task::classification::most_likely;
-use crate::task::links::dot;
+use crate::task::link_prediction::dot;
+use crate::task::multiclass::argmax;
 use crate::task::predicted_words;
-use crate::train::{BatchSize, evaluation_batches, for_each_packed};
+use crate::train::{BatchSize, evaluation_batches, for_each_batch};
 
-pub use file::{Counts, OnInvalid, PredictError, Reading, Told, export_rows, predict_rows};
-pub use new_file::NewFile;
-pub use vectors::{VectorFormat, VectorRows};
+pub use atomic_file::AtomicFile;
+pub use embeddings::{EmbeddingFormat, EmbeddingLevel};
+pub use file::{
+    OnInvalidRow, PredictError, PredictEvent, PredictJob, RowCounts, embed_rows, predict_rows,
+};
 
 /// Pairs of nodes of a batch: enough to keep threads busy, and a stack of 17 channels takes 9 MB.
-const BATCH: BatchSize = BatchSize::Pairs(1 << 17);
+const BATCH: BatchSize = BatchSize::pairs(1 << 17);
 
 /// How many pairs of a graph are named.
 const LINKS: usize = 10;
@@ -47,7 +49,7 @@ pub enum Prediction {
     /// The words of its name, by number.
     Words(Vec<u32>),
     /// The pairs of nodes that most likely belong together, the likeliest first.
-    Links(Vec<LinkPrediction>),
+    Links(Vec<PredictedLink>),
 }
 
 /// One of several classes.
@@ -61,7 +63,7 @@ pub struct ClassPrediction {
 
 /// A pair of nodes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LinkPrediction {
+pub struct PredictedLink {
     /// Its nodes, the smaller number first.
     pub pair: [u32; 2],
     /// How likely it is that they belong together.
@@ -73,7 +75,7 @@ pub struct LinkPrediction {
 pub struct Predictor {
     model: GraphDiffuser,
     batcher: Batcher,
-    input: InputKind,
+    input: Featurizer,
     schema: Schema,
     smiles_column: Option<String>,
     width: usize,
@@ -90,13 +92,13 @@ impl Predictor {
         let model = run.best_model_for(&schema, &device)?.valid();
         let recipe = run.recipe();
         let batcher = recipe.model.batcher(&device, DType::F32);
-        let batcher = Batcher { row_blocks: Some(RowBlocks::default()), ..batcher };
+        let batcher = Batcher { chunked_eval: Some(ChunkedEval::default()), ..batcher };
         let smiles_column = recipe.data.smiles_column().map(str::to_owned);
-        Ok(Self { model, batcher, input, schema, smiles_column, width: recipe.model.width })
+        Ok(Self { model, batcher, input, schema, smiles_column, width: recipe.model.hidden_dim })
     }
 
     /// How a row becomes a graph that it can be asked about.
-    pub fn input(&self) -> InputKind {
+    pub fn input(&self) -> Featurizer {
         self.input
     }
 
@@ -118,31 +120,39 @@ impl Predictor {
     /// Predictions in the order of the graphs, whose targets say nothing.
     pub fn predict(&self, graphs: Vec<Graph>) -> Vec<Prediction> {
         self.by_graph(graphs, |batch| {
-            let output = self.model.forward(batch, &Pass::evaluate());
+            let output = self.model.forward(batch, &ForwardContext::evaluate());
             let [_, columns] = output.dims();
             let rows: Vec<usize> = match self.schema.targets {
-                TargetSchema::NodeClasses(_) | TargetSchema::Links => batch.topology.layout.sizes.clone(),
-                TargetSchema::SubTokens(_) => vec![self.positions(); batch.numbers.len()],
-                _ => vec![1; batch.numbers.len()],
+                TargetSchema::NodeMulticlass(_) | TargetSchema::LinkPrediction => {
+                    batch.topology.layout.sizes.clone()
+                }
+                TargetSchema::SubTokens(_) => vec![self.positions(); batch.indices.len()],
+                _ => vec![1; batch.indices.len()],
             };
-            pieces(output, &rows).into_iter().map(|values| self.interpret(&values, columns)).collect()
+            pieces(output, &rows)
+                .into_iter()
+                .map(|values| self.interpret(&values, columns))
+                .collect()
         })
     }
 
     /// Vectors that predictions are read off, in the order of the graphs: one a graph, pooled as for its prediction or
     /// as the mean of its nodes, or one a node.
-    pub fn vectors(&self, graphs: Vec<Graph>, of: VectorRows) -> Vec<Vec<f32>> {
-        let graphs_only = |batch: &GraphBatch| vec![1; batch.numbers.len()];
+    pub fn vectors(&self, graphs: Vec<Graph>, of: EmbeddingLevel) -> Vec<Vec<f32>> {
+        let graphs_only = |batch: &GraphBatch| vec![1; batch.indices.len()];
         self.by_graph(graphs, |batch| match of {
-            VectorRows::Graphs => {
+            EmbeddingLevel::Graphs => {
                 let pooled = match self.model.pooling() {
-                    Some(_) => self.model.represent(batch, &Pass::evaluate()),
-                    None => Pooling::Mean.pool(self.model.represent_nodes(batch, &Pass::evaluate()), batch),
+                    Some(_) => self.model.graph_embeddings(batch, &ForwardContext::evaluate()),
+                    None => Pooling::Mean.pool(
+                        self.model.node_embeddings(batch, &ForwardContext::evaluate()),
+                        batch,
+                    ),
                 };
                 pieces(pooled, &graphs_only(batch))
             }
-            VectorRows::Nodes => {
-                let nodes = self.model.represent_nodes(batch, &Pass::evaluate());
+            EmbeddingLevel::Nodes => {
+                let nodes = self.model.node_embeddings(batch, &ForwardContext::evaluate());
                 let [_, width] = nodes.dims();
                 let sizes = &batch.layer_topology().layout.sizes;
                 let mut vectors = pieces(nodes, sizes);
@@ -162,11 +172,12 @@ impl Predictor {
     fn by_graph<T>(&self, graphs: Vec<Graph>, ask: impl Fn(&GraphBatch) -> Vec<T>) -> Vec<T> {
         let numbers: Vec<usize> = (0..graphs.len()).collect();
         let splits = Splits { train: vec![], valid: vec![], test: vec![] };
-        let dataset = Dataset { graphs: Graphs::Listed(graphs), schema: self.schema.clone(), splits };
-        let batches = evaluation_batches(&dataset, BATCH, self.batcher.row_blocks, &numbers);
+        let dataset =
+            Dataset { graphs: Graphs::Listed(graphs), schema: self.schema.clone(), splits };
+        let batches = evaluation_batches(&dataset, BATCH, self.batcher.chunked_eval, &numbers);
         let mut answers: Vec<(usize, T)> = Vec::with_capacity(numbers.len());
-        for_each_packed(&self.batcher, &dataset, &batches, |batch| {
-            answers.extend(batch.numbers.iter().copied().zip(ask(&batch)));
+        for_each_batch(&self.batcher, &dataset, &batches, |batch| {
+            answers.extend(batch.indices.iter().copied().zip(ask(&batch)));
             None::<()>
         });
         answers.sort_by_key(|(number, _)| *number);
@@ -176,16 +187,18 @@ impl Predictor {
     /// What the rows of one graph mean.
     fn interpret(&self, values: &[f32], columns: usize) -> Prediction {
         match self.schema.targets {
-            TargetSchema::GraphValues(_) => Prediction::Values(values.to_vec()),
-            TargetSchema::GraphLabels(_) => {
-                Prediction::Probabilities(values.iter().map(|&value| sigmoid(f64::from(value))).collect())
+            TargetSchema::Regression(_) => Prediction::Values(values.to_vec()),
+            TargetSchema::Multilabel(_) => Prediction::Probabilities(
+                values.iter().map(|&value| sigmoid(f64::from(value))).collect(),
+            ),
+            TargetSchema::Multiclass(_) => Prediction::Class(class(values)),
+            TargetSchema::NodeMulticlass(_) => {
+                Prediction::NodeClasses(values.chunks(columns).map(class).collect())
             }
-            TargetSchema::GraphClasses(_) => Prediction::Class(class(values)),
-            TargetSchema::NodeClasses(_) => Prediction::NodeClasses(values.chunks(columns).map(class).collect()),
             TargetSchema::SubTokens(vocabulary) => {
                 Prediction::Words(predicted_words(values, vocabulary, self.positions()).concat())
             }
-            TargetSchema::Links => Prediction::Links(likeliest_links(values, columns)),
+            TargetSchema::LinkPrediction => Prediction::Links(likeliest_links(values, columns)),
         }
     }
 }
@@ -212,11 +225,11 @@ fn class(outputs: &[f32]) -> ClassPrediction {
     let shares: Vec<f64> = outputs.iter().map(|&output| f64::from(output - most).exp()).collect();
     let all: f64 = shares.iter().sum();
     let probabilities = shares.into_iter().map(|share| (share / all) as f32).collect();
-    ClassPrediction { class: most_likely(outputs, outputs.len())[0], probabilities }
+    ClassPrediction { class: argmax(outputs, outputs.len())[0], probabilities }
 }
 
 /// The pairs with the highest scores by the vectors of their nodes, the first of equals; NaN is no score.
-fn likeliest_links(vectors: &[f32], width: usize) -> Vec<LinkPrediction> {
+fn likeliest_links(vectors: &[f32], width: usize) -> Vec<PredictedLink> {
     let nodes: Vec<&[f32]> = vectors.chunks(width).collect();
     let mut best: Vec<(f64, [u32; 2])> = Vec::with_capacity(LINKS + 1);
     for (first, vector) in nodes.iter().enumerate() {
@@ -231,7 +244,9 @@ fn likeliest_links(vectors: &[f32], width: usize) -> Vec<LinkPrediction> {
             best.truncate(LINKS);
         }
     }
-    best.into_iter().map(|(score, pair)| LinkPrediction { pair, probability: sigmoid(score) }).collect()
+    best.into_iter()
+        .map(|(score, pair)| PredictedLink { pair, probability: sigmoid(score) })
+        .collect()
 }
 
 #[cfg(test)]

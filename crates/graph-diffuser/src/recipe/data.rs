@@ -2,18 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use graph_diffuser_data::csv_layout::{self, Layout};
+use graph_diffuser_data::error::{Diagnostic as _, LocatedError};
 use graph_diffuser_data::grid_histogram::GridHistogram;
-use graph_diffuser_data::input::InputKind;
-use graph_diffuser_data::meter::Progress;
+use graph_diffuser_data::inference_input::Featurizer;
 use graph_diffuser_data::molecule::{Molecule, scaffold_groups};
+use graph_diffuser_data::ogb_csv::{self, OgbCsvOptions};
 use graph_diffuser_data::ogbg_code2::Code2;
-use graph_diffuser_data::problem::{Fault as _, Problem};
-use graph_diffuser_data::split::{SplitFault, USUAL_SHARES};
-use graph_diffuser_data::table::{OnInvalid, TableOptions, TaskKind};
+use graph_diffuser_data::progress::ProgressFn;
+use graph_diffuser_data::smiles_csv::{OnInvalid, SmilesCsvOptions, SmilesTask};
+use graph_diffuser_data::split::{DEFAULT_FRACTIONS, SplitError};
 use graph_diffuser_data::{
-    Dataset, Graphs, Schema, Splits, Targets, json_lines, ogbg_code2, ogbg_mol, ogbg_ppa, pcqm_contact, pcqm4mv2,
-    peptides, table, tu, zinc,
+    Dataset, Graphs, Schema, Splits, Targets, jsonl, ogbg_code2, ogbg_mol, ogbg_ppa, pcqm_contact,
+    pcqm4mv2, peptides, smiles_csv, tu, zinc,
 };
 use serde::{Deserialize, Serialize};
 
@@ -24,40 +24,40 @@ pub enum DataConfig {
     /// Grid Histogram Counting.
     GridHistogram(GridHistogram),
     /// ZINC-12k.
-    Zinc(Stored),
+    Zinc(BenchmarkConfig),
     /// ZINC-12k's training graphs with 10,000 further molecules as test set, for choosing between configurations.
-    ZincDev(Stored),
+    ZincDev(BenchmarkConfig),
     /// ogbg-molhiv, or any other set of labelled molecules in its layout.
-    OgbgMolhiv(Stored),
+    OgbgMolhiv(BenchmarkConfig),
     /// ogbg-molpcba.
-    OgbgMolpcba(Stored),
+    OgbgMolpcba(BenchmarkConfig),
     /// ogbg-ppa.
-    OgbgPpa(Stored),
+    OgbgPpa(BenchmarkConfig),
     /// ogbg-code2.
-    OgbgCode2(StoredCode),
+    OgbgCode2(Code2Config),
     /// `PCQM4Mv2`.
     #[serde(rename = "pcqm4mv2")]
-    Pcqm4mv2(Stored),
+    Pcqm4mv2(BenchmarkConfig),
     /// PCQM-Contact.
-    PcqmContact(Stored),
+    PcqmContact(BenchmarkConfig),
     /// Peptides-func.
-    PeptidesFunc(Stored),
+    PeptidesFunc(BenchmarkConfig),
     /// Peptides-struct.
-    PeptidesStruct(Stored),
+    PeptidesStruct(BenchmarkConfig),
     /// A table of molecules of the user's own.
-    Molecules(MoleculeTable),
+    SmilesCsv(SmilesCsvConfig),
     /// Graphs of the user's own, one JSON object a line.
-    Graphs(GraphFile),
+    Jsonl(JsonlConfig),
     /// Graphs of the user's own in the csv layout of OGB.
-    CsvLayout(LayoutDirectory),
+    OgbCsv(OgbCsvConfig),
     /// A folder of the TU collection.
-    Tu(TuDirectory),
+    Tu(TuConfig),
 }
 
 /// One of the benchmarks on disk.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Stored {
+pub struct BenchmarkConfig {
     /// Where its files are; a folder of its name in the data directory if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
@@ -69,39 +69,39 @@ pub struct Stored {
 /// ogbg-code2 on disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct StoredCode {
+pub struct Code2Config {
     /// Where its files are; a folder of its name in the data directory if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
     /// How many words the vocabulary has, beside the unknown word and the end.
-    pub words: usize,
+    pub vocab_size: usize,
     /// Trees are cut to so many nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub largest: Option<usize>,
+    pub max_nodes: Option<usize>,
 }
 
-impl Default for StoredCode {
+impl Default for Code2Config {
     fn default() -> Self {
-        let Code2 { words, largest } = Code2::default();
-        Self { directory: None, words, largest }
+        let Code2 { vocab_size, max_nodes } = Code2::default();
+        Self { directory: None, vocab_size, max_nodes }
     }
 }
 
 /// A table of molecules: a column of SMILES and columns to be learned.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct MoleculeTable {
+pub struct SmilesCsvConfig {
     /// The file, with commas, semicolons or tabs, gzip or not.
     pub path: PathBuf,
     /// The column of SMILES; `smiles` or `smi` if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub smiles: Option<String>,
+    pub smiles_column: Option<String>,
     /// The columns to be learned; all other columns of numbers if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub targets: Option<Vec<String>>,
+    pub target_columns: Option<Vec<String>>,
     /// What they are learned as; inferred if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub task: Option<TaskKind>,
+    pub task: Option<SmilesTask>,
     /// What happens to a row whose SMILES is no molecule.
     pub on_invalid: OnInvalid,
     /// How the rows are split; by a column `split` if there is one, else at random.
@@ -112,12 +112,12 @@ pub struct MoleculeTable {
 /// Graphs as JSON lines.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct GraphFile {
+pub struct JsonlConfig {
     /// The file, gzip or not.
     pub path: PathBuf,
     /// What is learned; inferred if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub task: Option<json_lines::Task>,
+    pub task: Option<jsonl::JsonlTask>,
     /// How the graphs are split; by their `split` if they have it, else at random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitConfig>,
@@ -126,11 +126,11 @@ pub struct GraphFile {
 /// Graphs in the csv layout of OGB.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct LayoutDirectory {
+pub struct OgbCsvConfig {
     /// What holds `raw/` and perhaps `split/`.
     pub directory: PathBuf,
     /// Whether edges are written once and go both ways.
-    pub add_reverses: bool,
+    pub add_reverse_edges: bool,
     /// How the graphs are split; by `split/` if there is one, else at random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitConfig>,
@@ -139,11 +139,11 @@ pub struct LayoutDirectory {
 /// A folder of the TU collection.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct TuDirectory {
+pub struct TuConfig {
     /// What holds `NAME_A.txt` and the others.
     pub directory: PathBuf,
     /// Whether node labels or node attributes are read, where there are both.
-    pub features: tu::Preferred,
+    pub features: tu::NodeFeatureSource,
     /// How the graphs are split; at random if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitConfig>,
@@ -159,19 +159,19 @@ pub enum SplitConfig {
         #[serde(default)]
         seed: u64,
         /// Shares of train, valid and test.
-        #[serde(default = "usual_shares")]
-        shares: [f64; 3],
+        #[serde(default = "default_fractions")]
+        fractions: [f64; 3],
     },
     /// Molecules of one Bemis–Murcko scaffold stay together; the most common ones are for training.
     Scaffold {
         /// Shares of train, valid and test.
-        #[serde(default = "usual_shares")]
-        shares: [f64; 3],
+        #[serde(default = "default_fractions")]
+        fractions: [f64; 3],
     },
     /// One of several folds is the test, the next validation; classes are spread evenly.
-    Fold {
+    KFold {
         /// How many folds.
-        folds: usize,
+        k: usize,
         /// Which is the test.
         fold: usize,
         /// Draws them.
@@ -185,30 +185,35 @@ pub enum SplitConfig {
     },
 }
 
-fn usual_shares() -> [f64; 3] {
-    USUAL_SHARES
+fn default_fractions() -> [f64; 3] {
+    DEFAULT_FRACTIONS
 }
 
 /// Where data sets and cached files are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
+pub struct DataDirs {
     /// Data sets, each in a folder of its name.
     pub data: PathBuf,
     /// Files that can be made again.
     pub cache: PathBuf,
 }
 
-impl Places {
+impl DataDirs {
     /// `GRAPH_DIFFUSER_DATA` or `data`, and `GRAPH_DIFFUSER_CACHE` or where the system keeps caches.
     pub fn here() -> Self {
-        let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let named =
+            |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let caches = || {
             let caches = named("XDG_CACHE_HOME").or_else(|| named("LOCALAPPDATA"));
-            caches.or_else(|| Some(named("HOME")?.join(".cache"))).map(|caches| caches.join("graph-diffuser"))
+            caches
+                .or_else(|| Some(named("HOME")?.join(".cache")))
+                .map(|caches| caches.join("graph-diffuser"))
         };
         Self {
             data: named("GRAPH_DIFFUSER_DATA").unwrap_or_else(|| "data".into()),
-            cache: named("GRAPH_DIFFUSER_CACHE").or_else(caches).unwrap_or_else(|| ".graph-diffuser-cache".into()),
+            cache: named("GRAPH_DIFFUSER_CACHE")
+                .or_else(caches)
+                .unwrap_or_else(|| ".graph-diffuser-cache".into()),
         }
     }
 }
@@ -233,10 +238,10 @@ pub enum DataError {
     },
     /// What is wrong with the files.
     #[error("{}", first_and_count(.0))]
-    Problems(Vec<Problem>),
+    Problems(Vec<LocatedError>),
     /// The graphs cannot be split so.
     #[error("the graphs cannot be split")]
-    Split(#[from] SplitFault),
+    Split(#[from] SplitError),
     /// There is no split, and none was asked for.
     #[error("`{directory}` has no split into train, valid and test")]
     NoSplit {
@@ -251,7 +256,7 @@ pub enum DataError {
     NoClasses,
 }
 
-fn first_and_count(problems: &[Problem]) -> String {
+fn first_and_count(problems: &[LocatedError]) -> String {
     match problems {
         [] => "the files cannot be read".to_owned(),
         [only] => only.to_string(),
@@ -259,8 +264,8 @@ fn first_and_count(problems: &[Problem]) -> String {
     }
 }
 
-impl From<Problem> for DataError {
-    fn from(problem: Problem) -> Self {
+impl From<LocatedError> for DataError {
+    fn from(problem: LocatedError) -> Self {
         Self::Problems(vec![problem])
     }
 }
@@ -277,22 +282,27 @@ impl DataError {
             ),
             Self::NoFile { key } => format!("name it with `--set data.{key}=FILE`"),
             Self::Problems(problems) => {
-                let hint = problems.first().and_then(Problem::hint);
-                let all = (problems.len() > 1).then(|| "`graph-diffuser data check FILE` lists all of them".to_owned());
+                let hint = problems.first().and_then(LocatedError::hint);
+                let all = (problems.len() > 1)
+                    .then(|| "`graph-diffuser data check FILE` lists all of them".to_owned());
                 return hint.or(all);
             }
             Self::Split(fault) => return fault.hint(),
-            Self::NoSplit { .. } => "choose one, such as `--set 'data.split={kind=\"random\"}'`".to_owned(),
-            Self::NoScaffolds | Self::NoClasses => "choose `random` or `file` for `data.split.kind`".to_owned(),
+            Self::NoSplit { .. } => {
+                "choose one, such as `--set 'data.split={kind=\"random\"}'`".to_owned()
+            }
+            Self::NoScaffolds | Self::NoClasses => {
+                "choose `random` or `file` for `data.split.kind`".to_owned()
+            }
         })
     }
 }
 
 impl DataConfig {
     /// What cannot be drawn or read, found before anything is.
-    pub(super) fn fault(&self) -> Option<&'static str> {
+    pub(super) fn check(&self) -> Option<&'static str> {
         match self {
-            Self::GridHistogram(grid) => grid.fault(),
+            Self::GridHistogram(grid) => grid.check(),
             _ => None,
         }
     }
@@ -310,35 +320,39 @@ impl DataConfig {
             Self::PcqmContact(_) => "pcqm-contact",
             Self::PeptidesFunc(_) => "peptides-func",
             Self::PeptidesStruct(_) => "peptides-struct",
-            Self::GridHistogram(_) | Self::Molecules(_) | Self::Graphs(_) | Self::CsvLayout(_) | Self::Tu(_) => "",
+            Self::GridHistogram(_)
+            | Self::SmilesCsv(_)
+            | Self::Jsonl(_)
+            | Self::OgbCsv(_)
+            | Self::Tu(_) => "",
         }
     }
 
     /// What a model that was trained on this is given: molecules, or graphs as they are.
-    pub fn input_kind(&self) -> InputKind {
+    pub fn featurizer(&self) -> Featurizer {
         match self {
-            Self::Molecules(_)
+            Self::SmilesCsv(_)
             | Self::OgbgMolhiv(_)
             | Self::OgbgMolpcba(_)
             | Self::Pcqm4mv2(_)
             | Self::PeptidesFunc(_)
-            | Self::PeptidesStruct(_) => InputKind::Ogb,
-            Self::Zinc(_) | Self::ZincDev(_) => InputKind::Zinc,
+            | Self::PeptidesStruct(_) => Featurizer::Ogb,
+            Self::Zinc(_) | Self::ZincDev(_) => Featurizer::Zinc,
             // Hydrogens are nodes there, and nothing is perceived: a plain SMILES would be another graph.
             Self::PcqmContact(_)
             | Self::GridHistogram(_)
             | Self::OgbgPpa(_)
             | Self::OgbgCode2(_)
-            | Self::Graphs(_)
-            | Self::CsvLayout(_)
-            | Self::Tu(_) => InputKind::Graphs,
+            | Self::Jsonl(_)
+            | Self::OgbCsv(_)
+            | Self::Tu(_) => Featurizer::Graphs,
         }
     }
 
     /// The column of SMILES, where the recipe names one.
     pub fn smiles_column(&self) -> Option<&str> {
         match self {
-            Self::Molecules(table) => table.smiles.as_deref(),
+            Self::SmilesCsv(table) => table.smiles_column.as_deref(),
             _ => None,
         }
     }
@@ -351,12 +365,12 @@ impl DataConfig {
             Self::OgbgMolhiv(_) => ogbg_mol::schema(ogbg_mol::HIV),
             Self::OgbgMolpcba(_) => ogbg_mol::schema(ogbg_mol::PCBA),
             Self::OgbgPpa(_) => ogbg_ppa::schema(),
-            Self::OgbgCode2(code) => ogbg_code2::schema(code.words),
+            Self::OgbgCode2(code) => ogbg_code2::schema(code.vocab_size),
             Self::Pcqm4mv2(_) => pcqm4mv2::schema(),
             Self::PcqmContact(_) => pcqm_contact::schema(),
             Self::PeptidesFunc(_) => peptides::func_schema(),
             Self::PeptidesStruct(_) => peptides::struct_schema(),
-            Self::Molecules(_) | Self::Graphs(_) | Self::CsvLayout(_) | Self::Tu(_) => return None,
+            Self::SmilesCsv(_) | Self::Jsonl(_) | Self::OgbCsv(_) | Self::Tu(_) => return None,
         })
     }
 
@@ -364,17 +378,23 @@ impl DataConfig {
     ///
     /// # Errors
     /// What is missing or wrong.
-    pub fn read(&self, places: &Places, progress: &mut Progress<'_>) -> Result<Dataset, DataError> {
+    pub fn read(
+        &self,
+        places: &DataDirs,
+        progress: &mut ProgressFn<'_>,
+    ) -> Result<Dataset, DataError> {
         let cache = places.cache.join("graphs");
         let own = |directory: &Option<PathBuf>| {
             let directory = directory.clone().unwrap_or_else(|| places.data.join(self.folder()));
             let there = directory.is_dir();
-            there.then_some(directory.clone()).ok_or(DataError::Missing { name: self.folder(), directory })
+            there
+                .then_some(directory.clone())
+                .ok_or(DataError::Missing { name: self.folder(), directory })
         };
         match self {
             Self::GridHistogram(grid) => Ok(grid.generate()),
             Self::OgbgCode2(code) => {
-                let reader = Code2 { words: code.words, largest: code.largest };
+                let reader = Code2 { vocab_size: code.vocab_size, max_nodes: code.max_nodes };
                 Ok(reader.read(&own(&code.directory)?, &cache, progress)?)
             }
             Self::Zinc(stored)
@@ -395,18 +415,21 @@ impl DataConfig {
                 }
                 Ok(dataset)
             }
-            Self::Molecules(table) => table.read(),
-            Self::Graphs(file) => file.read(),
-            Self::CsvLayout(LayoutDirectory { directory, add_reverses, split }) => {
+            Self::SmilesCsv(table) => table.read(),
+            Self::Jsonl(file) => file.read(),
+            Self::OgbCsv(OgbCsvConfig { directory, add_reverse_edges, split }) => {
                 named(directory, "directory")?;
-                let layout = Layout { add_reverses: *add_reverses, ..Layout::default() };
-                let mut dataset = csv_layout::read(directory, &layout, &cache, progress)?;
+                let layout = OgbCsvOptions {
+                    add_reverse_edges: *add_reverse_edges,
+                    ..OgbCsvOptions::default()
+                };
+                let mut dataset = ogb_csv::read(directory, &layout, &cache, progress)?;
                 if split.is_some() || dataset.splits.train.is_empty() {
                     dataset.splits = split.clone().unwrap_or_default().of(&dataset, None)?;
                 }
                 Ok(dataset)
             }
-            Self::Tu(TuDirectory { directory, features, split }) => {
+            Self::Tu(TuConfig { directory, features, split }) => {
                 named(directory, "directory")?;
                 let mut dataset = tu::read(directory, *features)?;
                 dataset.splits = split.clone().unwrap_or_default().of(&dataset, None)?;
@@ -416,22 +439,35 @@ impl DataConfig {
     }
 
     /// Reads a benchmark: the csv layout where there is one, else the files as they are published.
-    fn read_stored(&self, directory: &Path, cache: &Path, progress: &mut Progress<'_>) -> Result<Dataset, DataError> {
+    fn read_stored(
+        &self,
+        directory: &Path,
+        cache: &Path,
+        progress: &mut ProgressFn<'_>,
+    ) -> Result<Dataset, DataError> {
         let layout = directory.join("raw").join("num-node-list.csv.gz").is_file();
         let published = |names: &[&str]| {
             let found = names.iter().map(|name| directory.join(name)).find(|path| path.is_file());
-            found.ok_or_else(|| DataError::Missing { name: self.folder(), directory: directory.to_owned() })
+            found.ok_or_else(|| DataError::Missing {
+                name: self.folder(),
+                directory: directory.to_owned(),
+            })
         };
         let split = || published(&["splits_random_stratified_peptide.pickle"]);
         let targets = self.schema().map(|schema| schema.targets);
         let mut dataset = match self {
             Self::Zinc(_) | Self::ZincDev(_) if layout => zinc::read(directory, cache, progress)?,
             Self::Zinc(_) | Self::ZincDev(_) => {
-                graph_diffuser_data::zinc_smiles::read(&published(&["smiles.csv.gz", "smiles.csv"])?)?
+                graph_diffuser_data::zinc_smiles::read(&published(&[
+                    "smiles.csv.gz",
+                    "smiles.csv",
+                ])?)?
             }
             Self::OgbgPpa(_) => ogbg_ppa::read(directory, cache, progress)?,
             Self::PcqmContact(_) if layout => ogbg_mol::read_contacts(directory, cache, progress)?,
-            Self::PcqmContact(_) => pcqm_contact::read(&published(&["pcqm4m-contact.tsv.gz"])?, cache, progress)?,
+            Self::PcqmContact(_) => {
+                pcqm_contact::read(&published(&["pcqm4m-contact.tsv.gz"])?, cache, progress)?
+            }
             // Any labelled molecules in this layout will do: how many labels there are is seen from them.
             Self::OgbgMolhiv(_) => ogbg_mol::read(directory, None, cache, progress)?,
             _ if layout => ogbg_mol::read(directory, targets, cache, progress)?,
@@ -440,17 +476,26 @@ impl DataConfig {
                 let split = published(&["split_dict.pt"]).ok();
                 pcqm4mv2::read(&table, split.as_deref(), cache, progress)?
             }
-            Self::PeptidesFunc(_) => {
-                peptides::read_func(&published(&["peptide_multi_class_dataset.csv.gz"])?, &split()?)?
-            }
+            Self::PeptidesFunc(_) => peptides::read_func(
+                &published(&["peptide_multi_class_dataset.csv.gz"])?,
+                &split()?,
+            )?,
             Self::PeptidesStruct(_) => {
-                let names = ["peptide_structure_normalized_dataset.csv.gz", "peptide_structure_dataset.csv.gz"];
+                let names = [
+                    "peptide_structure_normalized_dataset.csv.gz",
+                    "peptide_structure_dataset.csv.gz",
+                ];
                 let table = published(&names)?;
                 peptides::read_struct(&table, peptides::StructValues::of_file(&table), &split()?)?
             }
-            _ => return Err(DataError::Missing { name: self.folder(), directory: directory.to_owned() }),
+            _ => {
+                return Err(DataError::Missing {
+                    name: self.folder(),
+                    directory: directory.to_owned(),
+                });
+            }
         };
-        if let Some(schema) = self.schema().filter(|schema| schema.has_numbers_of(&dataset.schema)) {
+        if let Some(schema) = self.schema().filter(|schema| schema.same_layout(&dataset.schema)) {
             dataset.schema.names = schema.names;
         }
         Ok(dataset)
@@ -461,17 +506,17 @@ fn named(path: &Path, key: &'static str) -> Result<(), DataError> {
     if path.as_os_str().is_empty() { Err(DataError::NoFile { key }) } else { Ok(()) }
 }
 
-impl MoleculeTable {
+impl SmilesCsvConfig {
     fn read(&self) -> Result<Dataset, DataError> {
         named(&self.path, "path")?;
-        let options = TableOptions {
-            smiles_column: self.smiles.clone(),
-            target_columns: self.targets.clone(),
+        let options = SmilesCsvOptions {
+            smiles_column: self.smiles_column.clone(),
+            target_columns: self.target_columns.clone(),
             task: self.task,
             on_invalid: self.on_invalid,
-            ..TableOptions::default()
+            ..SmilesCsvOptions::default()
         };
-        let read = table::read(&self.path, &options).map_err(DataError::Problems)?;
+        let read = smiles_csv::read(&self.path, &options).map_err(DataError::Problems)?;
         let given = read.given_split.filter(|_| self.split.is_none());
         let mut dataset = Dataset {
             graphs: Graphs::Listed(read.graphs),
@@ -479,17 +524,18 @@ impl MoleculeTable {
             splits: given.clone().unwrap_or(Splits { train: vec![], valid: vec![], test: vec![] }),
         };
         if given.is_none() {
-            dataset.splits = self.split.clone().unwrap_or_default().of(&dataset, Some(&read.smiles))?;
+            dataset.splits =
+                self.split.clone().unwrap_or_default().of(&dataset, Some(&read.smiles))?;
         }
         Ok(dataset)
     }
 }
 
-impl GraphFile {
+impl JsonlConfig {
     fn read(&self) -> Result<Dataset, DataError> {
         named(&self.path, "path")?;
-        let options = json_lines::Options { task: self.task, ..json_lines::Options::default() };
-        let mut read = json_lines::read(&self.path, &options).map_err(DataError::Problems)?;
+        let options = jsonl::JsonlOptions { task: self.task, ..jsonl::JsonlOptions::default() };
+        let mut read = jsonl::read(&self.path, &options).map_err(DataError::Problems)?;
         if self.split.is_some() {
             read.splits = None;
         }
@@ -504,7 +550,7 @@ impl GraphFile {
 
 impl Default for SplitConfig {
     fn default() -> Self {
-        Self::Random { seed: 0, shares: USUAL_SHARES }
+        Self::Random { seed: 0, fractions: DEFAULT_FRACTIONS }
     }
 }
 
@@ -513,14 +559,19 @@ impl SplitConfig {
     fn of(&self, dataset: &Dataset, smiles: Option<&[String]>) -> Result<Splits, DataError> {
         let count = dataset.graphs.len();
         Ok(match self {
-            Self::Random { seed, shares } => Splits::random(count, *shares, *seed)?,
-            Self::Scaffold { shares } => {
-                let molecules =
-                    smiles.ok_or(DataError::NoScaffolds)?.iter().map(|smiles| Molecule::from_smiles(smiles));
+            Self::Random { seed, fractions } => Splits::random(count, *fractions, *seed)?,
+            Self::Scaffold { fractions } => {
+                let molecules = smiles
+                    .ok_or(DataError::NoScaffolds)?
+                    .iter()
+                    .map(|smiles| Molecule::from_smiles(smiles));
                 let molecules: Option<Vec<Molecule>> = molecules.map(Result::ok).collect();
-                Splits::by_group(&scaffold_groups(&molecules.ok_or(DataError::NoScaffolds)?), *shares)?
+                Splits::by_group(
+                    &scaffold_groups(&molecules.ok_or(DataError::NoScaffolds)?),
+                    *fractions,
+                )?
             }
-            Self::Fold { folds, fold, seed } => {
+            Self::KFold { k, fold, seed } => {
                 let classes = dataset.graphs.iter().map(|graph| match &graph.targets {
                     Targets::GraphClass(class) => Some(*class),
                     Targets::GraphValues(values) => match values[..] {
@@ -530,7 +581,7 @@ impl SplitConfig {
                     _ => None,
                 });
                 let classes: Option<Vec<u32>> = classes.collect();
-                Splits::fold(&classes.ok_or(DataError::NoClasses)?, *folds, *fold, *seed)?
+                Splits::fold(&classes.ok_or(DataError::NoClasses)?, *k, *fold, *seed)?
             }
             Self::File { path } => Splits::from_json(path, count)?,
         })

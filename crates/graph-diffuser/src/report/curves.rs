@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::recipe::PaperFigure;
+use crate::recipe::PaperResult;
 use crate::run::FinishedRun;
 use crate::task::Metric;
 
-use super::page::escape;
+use super::html::escape;
 use super::table::score;
-use super::{Row, Spread};
+use super::{ReportRow, SeedStats};
 
 const WIDTH: f64 = 720.0;
 const PLOT_HEIGHT: f64 = 300.0;
@@ -49,7 +49,7 @@ pub struct Curves {
     /// For each seed the validation score of each epoch that has one.
     pub seeds: Vec<(u64, Vec<(usize, f64)>)>,
     /// What the paper reports; of the test graphs.
-    pub paper: Option<PaperFigure>,
+    pub paper: Option<PaperResult>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -65,15 +65,20 @@ enum Mark {
 }
 
 impl Curves {
-    pub(super) fn new(row: &Row, runs: &[&FinishedRun]) -> Self {
+    pub(super) fn new(row: &ReportRow, runs: &[&FinishedRun]) -> Self {
         let points = |run: &FinishedRun| {
-            let scored = run.history.iter().filter_map(|record| Some((record.epoch, record.valid.as_ref()?.metric)));
+            let scored = run
+                .history
+                .iter()
+                .filter_map(|record| Some((record.epoch, record.valid.as_ref()?.metric)));
             scored.filter(|(_, value)| value.is_finite()).collect()
         };
         let chosen = row.tuning.as_ref().and_then(|tuning| tuning.chosen.as_ref());
         Self {
             label: row.recipe.clone(),
-            configuration: chosen.filter(|settings| !settings.is_empty()).map(|settings| settings.join(", ")),
+            configuration: chosen
+                .filter(|settings| !settings.is_empty())
+                .map(|settings| settings.join(", ")),
             metric: row.metric.unwrap_or(Metric::Accuracy),
             seeds: runs.iter().map(|run| (run.result.seed, points(run))).collect(),
             paper: row.paper.clone(),
@@ -87,18 +92,24 @@ impl Curves {
             scores.entry(*epoch).or_default().push(*value);
         }
         let whole = scores.into_iter().filter(|(_, values)| values.len() == self.seeds.len());
-        whole.map(|(epoch, values)| (epoch, values.iter().sum::<f64>() / values.len() as f64)).collect()
+        whole
+            .map(|(epoch, values)| (epoch, values.iter().sum::<f64>() / values.len() as f64))
+            .collect()
     }
 
     /// The first of the best points.
     fn best(&self, points: &[(usize, f64)]) -> Option<(usize, f64)> {
-        points.iter().copied().reduce(|best, point| if self.metric.is_better(point.1, best.1) { point } else { best })
+        points
+            .iter()
+            .copied()
+            .reduce(|best, point| if self.metric.is_better(point.1, best.1) { point } else { best })
     }
 
     /// The paper's mean less and plus its deviation, as far as scores can reach.
-    fn band(&self, paper: &PaperFigure) -> [f64; 2] {
+    fn band(&self, paper: &PaperResult) -> [f64; 2] {
         // What is the better the larger is a share; errors have no end but zero.
-        let most = if self.metric.is_better(1.0, 0.0) { 1.0_f64.max(paper.mean) } else { f64::INFINITY };
+        let most =
+            if self.metric.is_better(1.0, 0.0) { 1.0_f64.max(paper.mean) } else { f64::INFINITY };
         let sd = paper.sd.unwrap_or_default();
         [(paper.mean - sd).max(0.0_f64.min(paper.mean)), (paper.mean + sd).min(most)]
     }
@@ -115,11 +126,11 @@ impl Curves {
         let mut legend = Vec::new();
         if let (Some(paper), Some(band)) = (&self.paper, band) {
             sheet.band(paper.mean, band);
-            let dashes = Stroke { colour: VERMILLION, width: 1.5, dashes: "6 4" };
+            let dashes = Stroke { color: VERMILLION, width: 1.5, dashes: "6 4" };
             legend.push((dashes, None, format!("paper, test: {}", paper.printed())));
         }
-        let thin = Stroke { colour: SKY, width: 1.0, dashes: "" };
-        let bold = Stroke { colour: BLUE, width: 2.5, dashes: "" };
+        let thin = Stroke { color: SKY, width: 1.0, dashes: "" };
+        let bold = Stroke { color: BLUE, width: 2.5, dashes: "" };
         for (_, points) in &self.seeds {
             sheet.line(points, &thin);
         }
@@ -130,7 +141,10 @@ impl Curves {
         for point in self.seeds.iter().filter_map(|(_, points)| self.best(points)) {
             sheet.mark(point, BLUE, Mark::Ring);
         }
-        legend.insert(legend.len().min(1), (thin, Some((Mark::Ring, BLUE)), "a seed, and its best epoch".to_owned()));
+        legend.insert(
+            legend.len().min(1),
+            (thin, Some((Mark::Ring, BLUE)), "a seed, and its best epoch".to_owned()),
+        );
         sheet.finish(&legend)
     }
 }
@@ -139,27 +153,34 @@ impl Curves {
 pub(super) fn combined(curves: &[Curves]) -> String {
     let means: Vec<Vec<(usize, f64)>> = curves.iter().map(Curves::mean).collect();
     let metric = curves.first().map_or(Metric::Accuracy, |curves| curves.metric);
-    let mut sheet = Sheet::new("All recipes: mean over seeds", metric, means.iter().flatten().copied(), [].into_iter());
+    let mut sheet = Sheet::new(
+        "All recipes: mean over seeds",
+        metric,
+        means.iter().flatten().copied(),
+        [].into_iter(),
+    );
     let mut legend = Vec::new();
     for (place, (curves, mean)) in curves.iter().zip(&means).enumerate() {
-        let (colour, dashes, mark) = STYLES[place % STYLES.len()];
-        let stroke = Stroke { colour, width: 2.0, dashes };
+        let (color, dashes, mark) = STYLES[place % STYLES.len()];
+        let stroke = Stroke { color, width: 2.0, dashes };
         sheet.line(mean, &stroke);
         // Marks of different curves stand at different epochs, so that they hide each other less.
         let every = mean.len().div_ceil(5).max(1);
         for point in mean.iter().skip(place * every / STYLES.len()).step_by(every) {
-            sheet.mark(*point, colour, mark);
+            sheet.mark(*point, color, mark);
         }
-        let end = Spread::of(curves.seeds.iter().filter_map(|(seed, points)| Some((*seed, curves.best(points)?.1))));
+        let end = SeedStats::of(
+            curves.seeds.iter().filter_map(|(seed, points)| Some((*seed, curves.best(points)?.1))),
+        );
         let best = end.map_or(String::new(), |end| format!(", best {}", score(end.mean)));
-        legend.push((stroke, Some((mark, colour)), format!("{}{best}", curves.label)));
+        legend.push((stroke, Some((mark, color)), format!("{}{best}", curves.label)));
     }
     sheet.finish(&legend)
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Stroke<'a> {
-    colour: &'a str,
+    color: &'a str,
     width: f64,
     dashes: &'a str,
 }
@@ -180,9 +201,14 @@ impl Scale {
         let (low, high) = if low < high { (low, high) } else { (low - 0.05, low + 0.05) };
         let rough = (high - low) / count;
         let power = 10_f64.powf(rough.log10().floor());
-        let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= rough * (1.0 - 1e-9));
+        let factor =
+            [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= rough * (1.0 - 1e-9));
         let step = factor.unwrap_or(10.0) * power;
-        Self { low: (low / step + 1e-9).floor() * step, high: (high / step - 1e-9).ceil() * step, step }
+        Self {
+            low: (low / step + 1e-9).floor() * step,
+            high: (high / step - 1e-9).ceil() * step,
+            step,
+        }
     }
 
     fn ticks(&self) -> Vec<f64> {
@@ -257,19 +283,30 @@ impl Sheet {
     }
 
     fn line(&mut self, points: &[(usize, f64)], stroke: &Stroke<'_>) {
-        let points = points.iter().map(|(epoch, value)| (self.x(*epoch as f64), self.y(*value))).collect::<Vec<_>>();
+        let points = points
+            .iter()
+            .map(|(epoch, value)| (self.x(*epoch as f64), self.y(*value)))
+            .collect::<Vec<_>>();
         if let [(x, y)] = points[..] {
-            self.body.push_str(&format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2\" fill=\"{}\"/>\n", stroke.colour));
+            self.body.push_str(&format!(
+                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2\" fill=\"{}\"/>\n",
+                stroke.color
+            ));
         }
         if points.len() < 2 {
             return;
         }
-        let points: Vec<String> = thinned(&points).iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-        self.body.push_str(&format!("<polyline points=\"{}\"{}/>\n", points.join(" "), stroke.attributes()));
+        let points: Vec<String> =
+            thinned(&points).iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        self.body.push_str(&format!(
+            "<polyline points=\"{}\"{}/>\n",
+            points.join(" "),
+            stroke.attributes()
+        ));
     }
 
-    fn mark(&mut self, (epoch, value): (usize, f64), colour: &str, mark: Mark) {
-        let text = mark.draw(self.x(epoch as f64), self.y(value), colour);
+    fn mark(&mut self, (epoch, value): (usize, f64), color: &str, mark: Mark) {
+        let text = mark.draw(self.x(epoch as f64), self.y(value), color);
         self.body.push_str(&text);
     }
 
@@ -316,9 +353,12 @@ impl Sheet {
         for ((x, row), (stroke, mark, label)) in entries.into_iter().zip(legend) {
             let y = bottom + 60.0 + row as f64 * LEGEND_ROW;
             let x_end = x + 30.0;
-            text.push_str(&format!("<polyline points=\"{x:.1},{y:.1} {x_end:.1},{y:.1}\"{}/>\n", stroke.attributes()));
-            if let Some((mark, colour)) = mark {
-                text.push_str(&mark.draw(x + 15.0, y, colour));
+            text.push_str(&format!(
+                "<polyline points=\"{x:.1},{y:.1} {x_end:.1},{y:.1}\"{}/>\n",
+                stroke.attributes()
+            ));
+            if let Some((mark, color)) = mark {
+                text.push_str(&mark.draw(x + 15.0, y, color));
             }
             text.push_str(&format!(
                 "<text class=\"ink\" x=\"{:.1}\" y=\"{:.1}\" fill=\"#222222\">{}</text>\n",
@@ -352,8 +392,14 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let of_columns = points.chunk_by(|left, right| left.0.floor() == right.0.floor());
     let kept = of_columns.flat_map(|column| {
         let places = 0..column.len();
-        let low = places.clone().min_by(|&left, &right| column[left].1.total_cmp(&column[right].1)).unwrap_or(0);
-        let high = places.clone().max_by(|&left, &right| column[left].1.total_cmp(&column[right].1)).unwrap_or(0);
+        let low = places
+            .clone()
+            .min_by(|&left, &right| column[left].1.total_cmp(&column[right].1))
+            .unwrap_or(0);
+        let high = places
+            .clone()
+            .max_by(|&left, &right| column[left].1.total_cmp(&column[right].1))
+            .unwrap_or(0);
         let both = if low == high { vec![low] } else { vec![low.min(high), low.max(high)] };
         both.into_iter().map(|place| column[place]).collect::<Vec<_>>()
     });
@@ -362,20 +408,26 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 
 impl Stroke<'_> {
     fn attributes(&self) -> String {
-        let Self { colour, width, dashes } = self;
-        let class = if *colour == "#222222" { " class=\"axis\"" } else { "" };
-        let dashes = if dashes.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dashes}\"") };
-        format!("{class} fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\"{dashes} stroke-linejoin=\"round\"")
+        let Self { color, width, dashes } = self;
+        let class = if *color == "#222222" { " class=\"axis\"" } else { "" };
+        let dashes = if dashes.is_empty() {
+            String::new()
+        } else {
+            format!(" stroke-dasharray=\"{dashes}\"")
+        };
+        format!(
+            "{class} fill=\"none\" stroke=\"{color}\" stroke-width=\"{width}\"{dashes} stroke-linejoin=\"round\""
+        )
     }
 }
 
 impl Mark {
-    fn draw(self, x: f64, y: f64, colour: &str) -> String {
+    fn draw(self, x: f64, y: f64, color: &str) -> String {
         let path = |path: &str, filled: bool| {
-            let class = if colour == "#222222" { "axis" } else { "mark" };
-            let fill = if filled { colour } else { "none" };
+            let class = if color == "#222222" { "axis" } else { "mark" };
+            let fill = if filled { color } else { "none" };
             format!(
-                "<path class=\"{class}\" transform=\"translate({x:.1} {y:.1})\" d=\"{path}\" fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"1.5\"/>\n"
+                "<path class=\"{class}\" transform=\"translate({x:.1} {y:.1})\" d=\"{path}\" fill=\"{fill}\" stroke=\"{color}\" stroke-width=\"1.5\"/>\n"
             )
         };
         let circle = "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z";
@@ -407,7 +459,7 @@ mod tests {
             configuration: Some("optim.lr=3e-4".to_owned()),
             metric: Metric::Accuracy,
             seeds: lengths.iter().enumerate().map(seed).collect(),
-            paper: Some(PaperFigure {
+            paper: Some(PaperResult {
                 metric: Metric::Accuracy,
                 mean: 0.9755,
                 sd: Some(0.025),
@@ -426,13 +478,15 @@ mod tests {
     #[test]
     fn a_picture_is_the_same_text_every_time() {
         assert_picture("curves", &curves("grid-diffuser", &[5, 5, 4]).to_svg());
-        let others: Vec<Curves> = ["one", "two <&>"].into_iter().map(|label| curves(label, &[4, 4])).collect();
+        let others: Vec<Curves> =
+            ["one", "two <&>"].into_iter().map(|label| curves(label, &[4, 4])).collect();
         assert_picture("curves_combined", &combined(&others));
     }
 
     #[test]
     fn the_mean_is_drawn_where_all_seeds_have_a_score() {
-        let epochs: Vec<usize> = curves("x", &[5, 3]).mean().into_iter().map(|(epoch, _)| epoch).collect();
+        let epochs: Vec<usize> =
+            curves("x", &[5, 3]).mean().into_iter().map(|(epoch, _)| epoch).collect();
         assert_eq!(epochs, [1, 2, 3]);
         // The smallest error is the best one, and the first of equals.
         let errors = Curves { metric: Metric::Mae, ..curves("x", &[1]) };
@@ -456,9 +510,13 @@ mod tests {
     fn nothing_to_draw_is_an_empty_picture_not_a_panic() {
         for lengths in [&[][..], &[0], &[1], &[1, 1]] {
             let svg = curves("x", lengths).to_svg();
-            assert!(svg.ends_with("</svg>\n") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+            assert!(
+                svg.ends_with("</svg>\n") && !svg.contains("NaN") && !svg.contains("inf"),
+                "{svg}"
+            );
         }
-        let equal = Curves { seeds: vec![(0, vec![(1, 0.5), (2, 0.5)])], paper: None, ..curves("x", &[]) };
+        let equal =
+            Curves { seeds: vec![(0, vec![(1, 0.5), (2, 0.5)])], paper: None, ..curves("x", &[]) };
         assert!(!equal.to_svg().contains("NaN"));
     }
 
@@ -468,7 +526,9 @@ mod tests {
             (0..10_000).map(|place| (f64::from(place) / 100.0, f64::from(place % 97))).collect();
         let kept = thinned(&points);
         assert!(kept.len() <= 200, "{}", kept.len());
-        assert!(kept.iter().any(|point| point.1 == 96.0) && kept.iter().any(|point| point.1 == 0.0));
+        assert!(
+            kept.iter().any(|point| point.1 == 96.0) && kept.iter().any(|point| point.1 == 0.0)
+        );
         assert!(kept.windows(2).all(|pair| pair[0].0 <= pair[1].0));
     }
 }

@@ -3,7 +3,7 @@
 //! A report is data first ([`Report`] serialises as it is); tables, curves and the page are views of it.
 
 mod curves;
-mod page;
+mod html;
 mod paired;
 mod sweep;
 mod table;
@@ -12,21 +12,21 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::recipe::{PaperFigure, Recipe};
+use crate::recipe::{PaperResult, Recipe};
 use crate::run::{FinishedRun, RunResult};
 use crate::sweep::{SweepError, file_names, write_whole};
 use crate::task::Metric;
 
 pub use curves::Curves;
-pub(crate) use page::escape;
+pub(crate) use html::escape;
 pub use paired::PairedDifference;
-pub use sweep::{ConfigurationRow, Maker, Problem, RunCounts, SweepSummary, Tuning};
+pub use sweep::{ConfigurationRow, FailedRun, Provenance, RunCounts, SweepSummary, Tuning};
 
 /// Runs grouped by recipe.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// In the order in which recipes first appear.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ReportRow>,
     /// Differences to the first row, where both kept their predictions for the same test graphs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<PairedDifference>,
@@ -40,7 +40,7 @@ pub struct Report {
 
 /// One line of a report: all runs of one recipe, or those of its chosen configuration.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
+pub struct ReportRow {
     /// The recipe's name, and what was set otherwise where a row above has the same name.
     pub recipe: String,
     /// What is measured; absent, as all that follows from it, while no run is finished.
@@ -49,11 +49,11 @@ pub struct Row {
     pub parameters: Option<usize>,
     /// Test score of each run at its best validation epoch.
     #[serde(flatten)]
-    pub test: Option<Spread>,
+    pub test: Option<SeedStats>,
     /// Mean wall time of a run.
     pub seconds: Option<f64>,
     /// What the paper reports.
-    pub paper: Option<PaperFigure>,
+    pub paper: Option<PaperResult>,
     /// How the configuration was chosen, in a sweep.
     #[serde(flatten)]
     pub tuning: Option<Tuning>,
@@ -61,7 +61,7 @@ pub struct Row {
 
 /// Scores over seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Spread {
+pub struct SeedStats {
     /// Seeds of the runs.
     pub seeds: Vec<u64>,
     /// Score of each.
@@ -69,12 +69,12 @@ pub struct Spread {
     /// Mean over seeds.
     pub mean: f64,
     /// Sample deviation, dividing by n - 1; absent for one run.
-    pub sample_deviation: Option<f64>,
+    pub std: Option<f64>,
     /// Population deviation, dividing by n.
-    pub population_deviation: f64,
+    pub population_std: f64,
 }
 
-impl Spread {
+impl SeedStats {
     /// Of these scores; `None` of none.
     pub fn of(scores: impl Iterator<Item = (u64, f64)>) -> Option<Self> {
         let (seeds, scores): (Vec<u64>, Vec<f64>) = scores.unzip();
@@ -84,8 +84,8 @@ impl Spread {
         (!scores.is_empty()).then(|| Self {
             seeds,
             mean,
-            sample_deviation: (scores.len() > 1).then(|| (squares / (count - 1.0)).sqrt()),
-            population_deviation: (squares / count).sqrt(),
+            std: (scores.len() > 1).then(|| (squares / (count - 1.0)).sqrt()),
+            population_std: (squares / count).sqrt(),
             scores,
         })
     }
@@ -105,14 +105,21 @@ impl Report {
         let label = |place: usize| {
             let recipe = &groups[place].0;
             match groups[..place].iter().find(|(known, _)| known.name == recipe.name) {
-                Some((first, _)) => format!("{} ({})", recipe.name, recipe.differences(first).join(", ")),
+                Some((first, _)) => {
+                    format!("{} ({})", recipe.name, recipe.differences(first).join(", "))
+                }
                 None => recipe.name.clone(),
             }
         };
-        let rows = groups.iter().enumerate().map(|(place, (recipe, group))| Row::new(label(place), recipe, group));
-        let rows: Vec<Row> = rows.collect();
-        let curves = rows.iter().zip(&groups).map(|(row, (_, group))| Curves::new(row, group)).collect();
-        let labelled = rows.iter().zip(&groups).map(|(row, (_, group))| (row.recipe.as_str(), group.clone()));
+        let rows = groups
+            .iter()
+            .enumerate()
+            .map(|(place, (recipe, group))| ReportRow::new(label(place), recipe, group));
+        let rows: Vec<ReportRow> = rows.collect();
+        let curves =
+            rows.iter().zip(&groups).map(|(row, (_, group))| Curves::new(row, group)).collect();
+        let labelled =
+            rows.iter().zip(&groups).map(|(row, (_, group))| (row.recipe.as_str(), group.clone()));
         let differences = PairedDifference::to_first(&labelled.collect::<Vec<_>>());
         Self { rows, differences, sweep: None, curves }
     }
@@ -145,7 +152,9 @@ impl Report {
             ("report.json".to_owned(), json),
             ("report.html".to_owned(), self.to_html()),
         ];
-        files.extend(self.configurations_to_csv().map(|text| ("configurations.csv".to_owned(), text)));
+        files.extend(
+            self.configurations_to_csv().map(|text| ("configurations.csv".to_owned(), text)),
+        );
         files.extend(pictures.into_iter().map(|(_, file, picture)| (file, picture)));
         let mut written = Vec::new();
         for (name, text) in files {
@@ -159,12 +168,13 @@ impl Report {
     /// The mean curves of all rows in one picture, where there are several of one metric.
     pub(crate) fn combined_curves(&self) -> Option<String> {
         let first = self.curves.first()?;
-        let alike = self.curves.len() > 1 && self.curves.iter().all(|curves| curves.metric == first.metric);
+        let alike =
+            self.curves.len() > 1 && self.curves.iter().all(|curves| curves.metric == first.metric);
         alike.then(|| curves::combined(&self.curves))
     }
 }
 
-impl Row {
+impl ReportRow {
     fn new(label: String, recipe: &Recipe, group: &[&FinishedRun]) -> Self {
         let results = || group.iter().map(|run| &run.result);
         let first: Option<&RunResult> = results().next();
@@ -173,9 +183,13 @@ impl Row {
             recipe: label,
             metric,
             parameters: first.map(|result| result.parameters),
-            test: Spread::of(results().map(|result| (result.seed, result.test.metric))),
-            seconds: first.map(|_| results().map(|result| result.seconds).sum::<f64>() / group.len() as f64),
-            paper: recipe.paper.clone().filter(|paper| metric.is_none_or(|metric| paper.metric == metric)),
+            test: SeedStats::of(results().map(|result| (result.seed, result.test.metric))),
+            seconds: first
+                .map(|_| results().map(|result| result.seconds).sum::<f64>() / group.len() as f64),
+            paper: recipe
+                .paper
+                .clone()
+                .filter(|paper| metric.is_none_or(|metric| paper.metric == metric)),
             tuning: None,
         }
     }
@@ -183,25 +197,36 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
-    use crate::task::Scores;
-    use crate::train::Best;
+    use crate::task::EvalMetrics;
+    use crate::train::BestEpoch;
 
     use super::*;
 
     fn run(seed: u64, metric: f64, set: &[&str]) -> FinishedRun {
         let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
         let recipe = Recipe { seed, ..Recipe::find("grid-diffuser", &set).expect("sound") };
-        let scores = Scores { metric, loss: 0.0, samples: 1, metrics: [(Metric::Accuracy, metric)].into() };
+        let scores = EvalMetrics {
+            metric,
+            loss: 0.0,
+            samples: 1,
+            metrics: [(Metric::Accuracy, metric)].into(),
+        };
         let result = RunResult {
             seed,
             metric: Metric::Accuracy,
             parameters: 33_073,
-            best: Best { epoch: 1, valid: scores.clone() },
+            best: BestEpoch { epoch: 1, valid: scores.clone() },
             test: scores,
             epochs: 1,
             seconds: 60.0,
         };
-        FinishedRun { recipe, result, history: Vec::new(), environment: None, test_predictions: None }
+        FinishedRun {
+            recipe,
+            result,
+            history: Vec::new(),
+            environment: None,
+            test_predictions: None,
+        }
     }
 
     #[test]
@@ -209,8 +234,7 @@ mod tests {
         // 0.9, 0.94, 0.98: mean 0.94, squares 0.0032, over two and over three.
         let report = Report::new(&[run(0, 0.90, &[]), run(1, 0.94, &[]), run(2, 0.98, &[])]);
         let markdown = report.to_markdown();
-        let expected =
-            "| grid-diffuser | 3 | accuracy | 0.9400 | 0.0400 | 0.0327 | 33073 | 60 | 0.9755 ± 0.0250 | 43000 |";
+        let expected = "| grid-diffuser | 3 | accuracy | 0.9400 | 0.0400 | 0.0327 | 33073 | 60 | 0.9755 ± 0.0250 | 43000 |";
         assert!(markdown.contains(expected), "{markdown}");
         let csv = report.to_csv();
         assert!(csv.lines().all(|line| line.split(',').count() == 11), "{csv}");
@@ -221,7 +245,7 @@ mod tests {
         let report = Report::new(&[run(0, 0.9, &[]), run(1, 0.5, &["train.epochs=1"])]);
         let labels: Vec<&str> = report.rows.iter().map(|row| row.recipe.as_str()).collect();
         assert_eq!(labels, ["grid-diffuser", "grid-diffuser (train.epochs=1)"]);
-        assert_eq!(report.rows[0].test.as_ref().expect("a score").sample_deviation, None);
+        assert_eq!(report.rows[0].test.as_ref().expect("a score").std, None);
     }
 
     #[test]
@@ -229,8 +253,10 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let report = Report::new(&[run(0, 0.9, &[]), run(0, 0.5, &["train.epochs=1"])]);
         let written = report.write(directory.path()).expect("written");
-        let names: Vec<&Path> =
-            written.iter().map(|path| path.strip_prefix(directory.path()).expect("below it")).collect();
+        let names: Vec<&Path> = written
+            .iter()
+            .map(|path| path.strip_prefix(directory.path()).expect("below it"))
+            .collect();
         let expected = [
             "report.md",
             "report.csv",

@@ -4,7 +4,7 @@
 //! than either score. Every bootstrap sample draws test graphs (the same for both) and, where a configuration has
 //! several runs, seeds.
 
-use graph_diffuser_data::Seeds;
+use graph_diffuser_data::SeedTree;
 use serde::Serialize;
 
 use crate::run::FinishedRun;
@@ -38,7 +38,10 @@ impl PairedDifference {
     /// Compares every group of runs with the first, where both kept predictions for the same test graphs.
     pub(super) fn to_first(groups: &[(&str, Vec<&FinishedRun>)]) -> Vec<Self> {
         let Some(((name, baseline), others)) = groups.split_first() else { return Vec::new() };
-        others.iter().filter_map(|(other, runs)| Self::new((name, baseline), (other, runs))).collect()
+        others
+            .iter()
+            .filter_map(|(other, runs)| Self::new((name, baseline), (other, runs)))
+            .collect()
     }
 
     /// Compares two groups of runs; `None` where they do not predict the same test graphs.
@@ -65,15 +68,19 @@ impl PairedDifference {
         let graphs = first.graphs.len();
         let mut sampled: Vec<f64> = (0..SAMPLES)
             .map(|sample| {
-                let mut stream = Seeds::new(0).stream_at("bootstrap", sample as u64);
-                let mut draw = |count: usize| (0..count).map(|_| stream.below(count)).collect::<Vec<usize>>();
-                let (graphs, our_runs, their_runs) = (draw(graphs), draw(ours.len()), draw(theirs.len()));
+                let mut stream = SeedTree::new(0).stream_at("bootstrap", sample as u64);
+                let mut draw =
+                    |count: usize| (0..count).map(|_| stream.below(count)).collect::<Vec<usize>>();
+                let (graphs, our_runs, their_runs) =
+                    (draw(graphs), draw(ours.len()), draw(theirs.len()));
                 mean(&ours, &our_runs, Some(&graphs)) - mean(&theirs, &their_runs, Some(&graphs))
             })
             .filter(|difference| difference.is_finite())
             .collect();
         sampled.sort_by(f64::total_cmp);
-        let bound = |share: f64| sampled.get((share * (sampled.len() - 1) as f64).round() as usize).copied();
+        let bound = |share: f64| {
+            sampled.get((share * (sampled.len() - 1) as f64).round() as usize).copied()
+        };
         Some(Self {
             baseline: baseline.0.to_owned(),
             recipe: other.0.to_owned(),
@@ -81,7 +88,11 @@ impl PairedDifference {
             graphs,
             runs: [theirs.len(), ours.len()],
             difference,
-            interval: if sampled.is_empty() { [f64::NAN; 2] } else { [bound(0.025)?, bound(0.975)?] },
+            interval: if sampled.is_empty() {
+                [f64::NAN; 2]
+            } else {
+                [bound(0.025)?, bound(0.975)?]
+            },
             samples: sampled.len(),
         })
     }
@@ -96,9 +107,9 @@ impl PairedDifference {
 mod tests {
     use crate::recipe::Recipe;
     use crate::run::RunResult;
-    use crate::task::Scores;
+    use crate::task::EvalMetrics;
     use crate::task::predictions::PredictedValues;
-    use crate::train::Best;
+    use crate::train::BestEpoch;
 
     use super::*;
 
@@ -111,14 +122,14 @@ mod tests {
         let values = PredictedValues::Regression { columns: 1, outputs, targets };
         let predictions = Predictions { graphs, samples, values };
         let metrics = predictions.all_metrics();
-        let test = Scores { metric: metrics[&Metric::Mae], loss: 0.0, samples: 400, metrics };
+        let test = EvalMetrics { metric: metrics[&Metric::Mae], loss: 0.0, samples: 400, metrics };
         FinishedRun {
             recipe: Recipe { seed, ..Recipe::find("zinc", &[]).expect("it is built in") },
             result: RunResult {
                 seed,
                 metric: Metric::Mae,
                 parameters: 1,
-                best: Best { epoch: 1, valid: test.clone() },
+                best: BestEpoch { epoch: 1, valid: test.clone() },
                 test,
                 epochs: 1,
                 seconds: 1.0,
@@ -130,7 +141,8 @@ mod tests {
     }
 
     fn compare(baseline: &[FinishedRun], other: &[FinishedRun]) -> Option<PairedDifference> {
-        let (baseline, other): (Vec<_>, Vec<_>) = (baseline.iter().collect(), other.iter().collect());
+        let (baseline, other): (Vec<_>, Vec<_>) =
+            (baseline.iter().collect(), other.iter().collect());
         PairedDifference::new(("a", &baseline), ("b", &other))
     }
 
@@ -138,7 +150,8 @@ mod tests {
     fn a_small_difference_is_found_where_both_fail_on_the_same_graphs() {
         // Errors between 0 and 10; the second is better by 0.1 everywhere.
         let error = |graph: u32| (graph * 37 % 100) as f32 / 10.0 + 0.2;
-        let paired = compare(&[run(0, error)], &[run(0, |graph| error(graph) - 0.1)]).expect("the same graphs");
+        let paired = compare(&[run(0, error)], &[run(0, |graph| error(graph) - 0.1)])
+            .expect("the same graphs");
         assert!((paired.difference + 0.1).abs() < 1e-4, "{paired:?}");
         assert!(paired.is_significant() && paired.interval[0] > -0.11, "{paired:?}");
     }

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::run::{Environment, FinishedRun};
-use crate::sweep::{Axis, Configuration, PlannedRun, RunState, Selection, Sweep, ValidationScores, select};
+use crate::sweep::{
+    Axis, Configuration, PlannedRun, RunState, Selection, Sweep, ValidationScores, select,
+};
 use crate::task::Metric;
 
-use super::{Curves, PairedDifference, Report, Row, Spread};
+use super::{Curves, PairedDifference, Report, ReportRow, SeedStats};
 
 /// How a row's configuration was chosen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -56,9 +58,9 @@ pub struct SweepSummary {
     /// Every configuration, recipe after recipe.
     pub configurations: Vec<ConfigurationRow>,
     /// Runs that failed or cannot be used.
-    pub problems: Vec<Problem>,
+    pub failed_runs: Vec<FailedRun>,
     /// What made the runs.
-    pub makers: Vec<Maker>,
+    pub provenance: Vec<Provenance>,
 }
 
 /// One configuration.
@@ -73,16 +75,16 @@ pub struct ConfigurationRow {
     /// Its runs.
     pub runs: RunCounts,
     /// Validation at the best epoch, over the seeds that were compared.
-    pub valid: Option<Spread>,
+    pub valid: Option<SeedStats>,
     /// Test at that epoch, over all finished seeds.
-    pub test: Option<Spread>,
+    pub test: Option<SeedStats>,
     /// Mean wall time of a run.
     pub seconds: Option<f64>,
 }
 
 /// A run that gave no score.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub struct FailedRun {
     /// Its name.
     pub run: String,
     /// What is known of it.
@@ -91,7 +93,7 @@ pub struct Problem {
 
 /// A program and a machine that made runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Maker {
+pub struct Provenance {
     /// Version of the program.
     pub version: String,
     /// The commit it was built from, where that is known.
@@ -112,17 +114,22 @@ impl Report {
     pub fn of_sweep(sweep: &Sweep) -> Self {
         let configurations = sweep.configurations().iter();
         let mut searched: Vec<Searched<'_>> = configurations
-            .map(|configuration| Searched { configuration, finished: Vec::new(), counts: RunCounts::default() })
+            .map(|configuration| Searched {
+                configuration,
+                finished: Vec::new(),
+                counts: RunCounts::default(),
+            })
             .collect();
-        let mut problems = Vec::new();
+        let mut failed_runs = Vec::new();
         for run in sweep.runs() {
             let state = sweep.state(&run);
-            problems.extend(problem(&run, &state));
+            failed_runs.extend(failed_run(&run, &state));
             searched[run.configuration].add(state);
         }
-        let mut report = Self { rows: Vec::new(), differences: Vec::new(), sweep: None, curves: Vec::new() };
+        let mut report =
+            Self { rows: Vec::new(), differences: Vec::new(), sweep: None, curves: Vec::new() };
         let mut groups = Vec::new();
-        let mut summary = SweepSummary::new(sweep, problems, makers(&searched));
+        let mut summary = SweepSummary::new(sweep, failed_runs, provenance(&searched));
         for (place, planned) in sweep.plan().recipes.iter().enumerate() {
             let of_recipe: Vec<&Searched<'_>> =
                 searched.iter().filter(|searched| searched.configuration.recipe == place).collect();
@@ -143,10 +150,11 @@ impl Report {
     ) -> Vec<&'a FinishedRun> {
         let (selection, metric) = choose(searched);
         let Selection { chosen, compared_over } = selection;
-        let counts = searched.iter().fold(RunCounts::default(), |sum, searched| sum.plus(searched.counts));
+        let counts =
+            searched.iter().fold(RunCounts::default(), |sum, searched| sum.plus(searched.counts));
         let shown = searched[chosen.unwrap_or(0)];
         let group: Vec<&FinishedRun> = shown.finished.iter().collect();
-        let mut row = Row::new(name.to_owned(), &shown.configuration.resolved, &group);
+        let mut row = ReportRow::new(name.to_owned(), &shown.configuration.resolved, &group);
         row.tuning = Some(Tuning {
             chosen: chosen.map(|_| shown.configuration.settings.clone()),
             configurations: searched.len(),
@@ -168,9 +176,10 @@ impl Report {
                 settings: searched.configuration.settings.clone(),
                 chosen: chosen == Some(place),
                 runs: searched.counts,
-                valid: Spread::of(valid.map(|result| (result.seed, result.best.valid.metric))),
-                test: Spread::of(finished().map(|result| (result.seed, result.test.metric))),
-                seconds: (count > 0).then(|| finished().map(|result| result.seconds).sum::<f64>() / count as f64),
+                valid: SeedStats::of(valid.map(|result| (result.seed, result.best.valid.metric))),
+                test: SeedStats::of(finished().map(|result| (result.seed, result.test.metric))),
+                seconds: (count > 0)
+                    .then(|| finished().map(|result| result.seconds).sum::<f64>() / count as f64),
             });
         }
         group
@@ -179,7 +188,8 @@ impl Report {
 
 /// The best configuration, by validation scores of the metric that the first finished run has.
 fn choose(searched: &[&Searched<'_>]) -> (Selection, Option<Metric>) {
-    let metric = searched.iter().find_map(|searched| Some(searched.finished.first()?.result.metric));
+    let metric =
+        searched.iter().find_map(|searched| Some(searched.finished.first()?.result.metric));
     let scores = |searched: &&Searched<'_>| -> ValidationScores {
         let results = searched.finished.iter().map(|run| &run.result);
         let comparable = results.filter(|result| Some(result.metric) == metric);
@@ -208,7 +218,10 @@ fn notes(
     }
     let other_metric = |run: &FinishedRun| run.result.metric != metric;
     if searched.iter().any(|searched| searched.finished.iter().any(other_metric)) {
-        notes.push(format!("`{name}`: runs that do not measure {} took no part in the choice.", metric.name()));
+        notes.push(format!(
+            "`{name}`: runs that do not measure {} took no part in the choice.",
+            metric.name()
+        ));
     }
     if searched.len() - without > 1 {
         if compared_over.is_empty() {
@@ -218,32 +231,41 @@ fn notes(
         } else if compared_over.len() < seeds.len() {
             let compared: Vec<String> = compared_over.iter().map(u64::to_string).collect();
             let word = if compared.len() == 1 { "seed" } else { "seeds" };
-            notes.push(format!("`{name}`: configurations were compared over {word} {} alone.", compared.join(", ")));
+            notes.push(format!(
+                "`{name}`: configurations were compared over {word} {} alone.",
+                compared.join(", ")
+            ));
         }
     }
     notes
 }
 
-fn problem(run: &PlannedRun, state: &RunState) -> Option<Problem> {
+fn failed_run(run: &PlannedRun, state: &RunState) -> Option<FailedRun> {
     let reason = match state {
-        RunState::Failed { reason } | RunState::Unusable { reason } | RunState::Begun { fault: Some(reason), .. } => {
-            reason
-        }
+        RunState::Failed { reason }
+        | RunState::Unusable { reason }
+        | RunState::Begun { fault: Some(reason), .. } => reason,
         RunState::Missing | RunState::Begun { .. } | RunState::Finished(_) => return None,
     };
-    Some(Problem { run: run.name.clone(), reason: reason.trim().to_owned() })
+    Some(FailedRun { run: run.name.clone(), reason: reason.trim().to_owned() })
 }
 
-fn makers(searched: &[Searched<'_>]) -> Vec<Maker> {
+fn provenance(searched: &[Searched<'_>]) -> Vec<Provenance> {
     let runs = searched.iter().flat_map(|searched| &searched.finished);
-    let mut makers: Vec<Maker> = Vec::new();
-    for Environment { version, commit, platform, .. } in runs.filter_map(|run| run.environment.as_ref()) {
-        let maker = Maker { version: version.clone(), commit: commit.clone(), platform: platform.clone() };
-        if !makers.contains(&maker) {
-            makers.push(maker);
+    let mut provenance: Vec<Provenance> = Vec::new();
+    for Environment { version, commit, platform, .. } in
+        runs.filter_map(|run| run.environment.as_ref())
+    {
+        let maker = Provenance {
+            version: version.clone(),
+            commit: commit.clone(),
+            platform: platform.clone(),
+        };
+        if !provenance.contains(&maker) {
+            provenance.push(maker);
         }
     }
-    makers
+    provenance
 }
 
 impl Searched<'_> {
@@ -283,11 +305,13 @@ impl RunCounts {
 }
 
 impl SweepSummary {
-    fn new(sweep: &Sweep, problems: Vec<Problem>, makers: Vec<Maker>) -> Self {
+    fn new(sweep: &Sweep, failed_runs: Vec<FailedRun>, provenance: Vec<Provenance>) -> Self {
         let plan = sweep.plan();
         let directory = sweep.directory().canonicalize();
         let directory = directory.as_deref().unwrap_or(sweep.directory());
-        let name = directory.file_name().map_or_else(|| "sweep".into(), |name| name.to_string_lossy().into_owned());
+        let name = directory
+            .file_name()
+            .map_or_else(|| "sweep".into(), |name| name.to_string_lossy().into_owned());
         Self {
             name,
             command: plan.command(),
@@ -297,8 +321,8 @@ impl SweepSummary {
             seeds: plan.seeds.0.clone().collect(),
             set: plan.set.clone(),
             configurations: Vec::new(),
-            problems,
-            makers,
+            failed_runs,
+            provenance,
         }
     }
 }
@@ -316,11 +340,17 @@ fn protocol(sweep: &Sweep) -> Vec<String> {
     if plan.over.is_empty() {
         sentences.push(format!("{settings}. Nothing was searched; each recipe ran with {seeds}."));
     } else {
-        let axes = plan.over.iter().map(|axis| format!("`{}` over `{}`", axis.path, axis.values.join("`, `")));
+        let axes = plan
+            .over
+            .iter()
+            .map(|axis| format!("`{}` over `{}`", axis.path, axis.values.join("`, `")));
         let axes = axes.collect::<Vec<_>>().join(" and ");
         let count = plan.over.iter().map(|axis| axis.values.len()).product::<usize>();
-        let configurations =
-            if count == 1 { "one configuration".to_owned() } else { format!("{count} configurations") };
+        let configurations = if count == 1 {
+            "one configuration".to_owned()
+        } else {
+            format!("{count} configurations")
+        };
         sentences.push(format!(
             "{settings}, and every recipe got the same search: {axes}, that is {configurations} a recipe, each with {seeds}."
         ));
@@ -373,7 +403,10 @@ mod tests {
         let summary = report.sweep.as_ref().expect("of a sweep");
         assert_eq!(summary.notes, [""; 0]);
         let text = report.to_markdown();
-        assert!(text.contains("every recipe got the same search: `optim.lr` over `3e-4`, `8e-4`"), "{text}");
+        assert!(
+            text.contains("every recipe got the same search: `optim.lr` over `3e-4`, `8e-4`"),
+            "{text}"
+        );
         assert!(text.contains("Test scores had no part in the choice."), "{text}");
     }
 
@@ -408,8 +441,14 @@ mod tests {
         let (_directory, sweep) = begin(&[], 0..2);
         let report = Report::of_sweep(&sweep);
         let text = report.to_markdown();
-        assert!(text.contains("| grid-diffuser | – | 1 | 0 of 2, 2 missing | 0 | – | – |"), "{text}");
-        assert!(text.contains("Nothing was searched; each recipe ran with 2 seeds (0 to 1)."), "{text}");
+        assert!(
+            text.contains("| grid-diffuser | – | 1 | 0 of 2, 2 missing | 0 | – | – |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("Nothing was searched; each recipe ran with 2 seeds (0 to 1)."),
+            "{text}"
+        );
         assert!(text.contains("`grid-diffuser`: no run is finished."), "{text}");
         report.write(sweep.directory()).expect("written");
         assert!(sweep.directory().join("report.html").exists());

@@ -1,9 +1,9 @@
 //! Reports as tables: Markdown for people, CSV for spreadsheets.
 
-use crate::recipe::PaperFigure;
+use crate::recipe::PaperResult;
 use crate::task::Metric;
 
-use super::{ConfigurationRow, Report, Row, Spread, SweepSummary};
+use super::{ConfigurationRow, Report, ReportRow, SeedStats, SweepSummary};
 
 /// Where the text of a column stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,14 +21,18 @@ pub(super) struct Table {
 
 impl Table {
     fn to_markdown(&self) -> String {
-        let line = |cells: &mut dyn Iterator<Item = String>| format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "));
+        let line = |cells: &mut dyn Iterator<Item = String>| {
+            format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+        };
         let mut text = line(&mut self.columns.iter().map(|(name, _)| (*name).to_owned()));
         text.push_str(&line(&mut self.columns.iter().map(|(_, align)| match align {
             Align::Left => "---".to_owned(),
             Align::Right => "---:".to_owned(),
         })));
         for row in &self.rows {
-            text.push_str(&line(&mut row.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " "))));
+            text.push_str(&line(
+                &mut row.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")),
+            ));
         }
         text
     }
@@ -58,7 +62,11 @@ impl Report {
     pub(super) fn table(&self) -> Table {
         let mut columns = vec![("recipe", Align::Left)];
         if self.sweep.is_some() {
-            columns.extend([("chosen", Align::Left), ("of", Align::Right), ("runs finished", Align::Right)]);
+            columns.extend([
+                ("chosen", Align::Left),
+                ("of", Align::Right),
+                ("runs finished", Align::Right),
+            ]);
         }
         columns.extend([
             (if self.sweep.is_some() { "seeds" } else { "runs" }, Align::Right),
@@ -71,7 +79,7 @@ impl Report {
             ("paper", Align::Right),
             ("paper parameters", Align::Right),
         ]);
-        Table { columns, rows: self.rows.iter().map(Row::cells).collect() }
+        Table { columns, rows: self.rows.iter().map(ReportRow::cells).collect() }
     }
 
     /// Paired differences to the first row, where there are any.
@@ -127,8 +135,8 @@ impl Report {
                 test.map_or(0, |test| test.scores.len()).to_string(),
                 cell(row.metric.map(Metric::name)),
                 cell(test.map(|test| test.mean)),
-                cell(test.and_then(|test| test.sample_deviation)),
-                cell(test.map(|test| test.population_deviation)),
+                cell(test.and_then(|test| test.std)),
+                cell(test.map(|test| test.population_std)),
                 cell(row.parameters),
                 cell(row.seconds),
                 cell(paper.map(|paper| paper.mean)),
@@ -139,7 +147,10 @@ impl Report {
                 let counts = tuning.runs;
                 cells.push(cell(tuning.chosen.as_ref().map(|settings| settings.join(" "))));
                 cells.push(tuning.configurations.to_string());
-                cells.extend([counts.planned, counts.finished, counts.failed, counts.missing].map(|n| n.to_string()));
+                cells.extend(
+                    [counts.planned, counts.finished, counts.failed, counts.missing]
+                        .map(|n| n.to_string()),
+                );
                 cells.push(cell(test.map(|test| spaced(&test.seeds))));
                 cells.push(cell(test.map(|test| spaced(&test.scores))));
             }
@@ -157,14 +168,18 @@ impl Report {
         for row in &sweep.configurations {
             let counts = row.runs;
             let (valid, test) = (row.valid.as_ref(), row.test.as_ref());
-            let mut cells = vec![row.recipe.clone(), row.settings.join(" "), row.chosen.to_string()];
-            cells.extend([counts.planned, counts.finished, counts.failed, counts.missing].map(|n| n.to_string()));
+            let mut cells =
+                vec![row.recipe.clone(), row.settings.join(" "), row.chosen.to_string()];
+            cells.extend(
+                [counts.planned, counts.finished, counts.failed, counts.missing]
+                    .map(|n| n.to_string()),
+            );
             cells.extend([
                 cell(valid.map(|valid| valid.mean)),
-                cell(valid.and_then(|valid| valid.sample_deviation)),
+                cell(valid.and_then(|valid| valid.std)),
                 cell(test.map(|test| test.mean)),
-                cell(test.and_then(|test| test.sample_deviation)),
-                cell(test.map(|test| test.population_deviation)),
+                cell(test.and_then(|test| test.std)),
+                cell(test.map(|test| test.population_std)),
                 cell(row.seconds),
             ]);
             text.push_str(&csv_line(&cells));
@@ -183,12 +198,16 @@ fn spaced(values: &[impl ToString]) -> String {
 
 fn csv_line(cells: &[String]) -> String {
     let quoted = cells.iter().map(|cell| {
-        if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.clone() }
+        if cell.contains([',', '"', '\n', '\r']) {
+            format!("\"{}\"", cell.replace('"', "\"\""))
+        } else {
+            cell.clone()
+        }
     });
     quoted.collect::<Vec<_>>().join(",") + "\n"
 }
 
-impl Row {
+impl ReportRow {
     fn cells(&self) -> Vec<String> {
         let test = self.test.as_ref();
         let mut cells = vec![self.recipe.clone()];
@@ -201,20 +220,26 @@ impl Row {
             test.map_or(0, |test| test.scores.len()).to_string(),
             or_none(self.metric.map(|metric| metric.name().to_owned())),
             or_none(test.map(|test| score(test.mean))),
-            or_none(test.and_then(|test| test.sample_deviation).map(score)),
-            or_none(test.map(|test| score(test.population_deviation))),
+            or_none(test.and_then(|test| test.std).map(score)),
+            or_none(test.map(|test| score(test.population_std))),
             or_none(self.parameters.map(|count| count.to_string())),
             or_none(self.seconds.map(|seconds| format!("{seconds:.0}"))),
-            or_none(self.paper.as_ref().map(PaperFigure::printed)),
-            or_none(self.paper.as_ref().and_then(|paper| paper.parameters).map(|count| count.to_string())),
+            or_none(self.paper.as_ref().map(PaperResult::printed)),
+            or_none(
+                self.paper
+                    .as_ref()
+                    .and_then(|paper| paper.parameters)
+                    .map(|count| count.to_string()),
+            ),
         ]);
         cells
     }
 
     /// The score of each seed, for people.
     pub(super) fn each_seed(&self) -> Option<String> {
-        let Spread { seeds, scores, .. } = self.test.as_ref()?;
-        let scores = seeds.iter().zip(scores).map(|(seed, value)| format!("seed {seed}: {}", score(*value)));
+        let SeedStats { seeds, scores, .. } = self.test.as_ref()?;
+        let scores =
+            seeds.iter().zip(scores).map(|(seed, value)| format!("seed {seed}: {}", score(*value)));
         Some(scores.collect::<Vec<_>>().join(", "))
     }
 }
@@ -236,7 +261,7 @@ impl SweepSummary {
         Table { columns, rows: self.configurations.iter().map(ConfigurationRow::cells).collect() }
     }
 
-    fn to_markdown(&self, table: &str, rows: &[Row]) -> String {
+    fn to_markdown(&self, table: &str, rows: &[ReportRow]) -> String {
         let mut text = format!("# Sweep `{}`\n\n{}\n\n{table}", self.name, self.protocol.join(" "));
         let mut list = |title: &str, items: Vec<String>| {
             if !items.is_empty() {
@@ -244,35 +269,42 @@ impl SweepSummary {
             }
         };
         list("To be read with it:", self.notes.clone());
-        let seeds = rows.iter().filter_map(|row| Some(format!("`{}`: {}", row.recipe, row.each_seed()?)));
+        let seeds =
+            rows.iter().filter_map(|row| Some(format!("`{}`: {}", row.recipe, row.each_seed()?)));
         list("## Each seed", seeds.collect());
-        let problems = self.problems.iter().map(|problem| {
-            let lines = problem.reason.lines().filter(|line| !line.trim().is_empty() && !line.contains("```"));
+        let failed_runs = self.failed_runs.iter().map(|failed_run| {
+            let lines = failed_run
+                .reason
+                .lines()
+                .filter(|line| !line.trim().is_empty() && !line.contains("```"));
             let lines: Vec<String> = lines.map(|line| format!("  {line}\n")).collect();
-            format!("`{}`\n\n  ```text\n{}  ```", problem.run, lines.concat())
+            format!("`{}`\n\n  ```text\n{}  ```", failed_run.run, lines.concat())
         });
-        list("## Runs without a score", problems.collect());
+        list("## Runs without a score", failed_runs.collect());
         text.push_str(&format!("\n## Every configuration\n\n{}", self.table().to_markdown()));
         text.push_str(&format!("\n## How it was made\n\n```sh\n{}\n```\n", self.command));
-        for maker in &self.makers {
+        for maker in &self.provenance {
             text.push_str(&format!("\n{}\n", maker.in_words()));
         }
         text
     }
 }
 
-impl super::Maker {
+impl super::Provenance {
     pub(super) fn in_words(&self) -> String {
-        let commit = self.commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}"));
+        let commit =
+            self.commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}"));
         format!("graph-diffuser {}{commit}, {}", self.version, self.platform)
     }
 }
 
 impl ConfigurationRow {
     fn cells(&self) -> Vec<String> {
-        let mean = |spread: &Option<Spread>| or_none(spread.as_ref().map(|spread| score(spread.mean)));
-        let deviation =
-            |spread: &Option<Spread>| or_none(spread.as_ref().and_then(|spread| spread.sample_deviation).map(score));
+        let mean =
+            |spread: &Option<SeedStats>| or_none(spread.as_ref().map(|spread| score(spread.mean)));
+        let deviation = |spread: &Option<SeedStats>| {
+            or_none(spread.as_ref().and_then(|spread| spread.std).map(score))
+        };
         vec![
             self.recipe.clone(),
             combination(&self.settings),

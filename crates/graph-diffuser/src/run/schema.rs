@@ -1,7 +1,7 @@
 //! What the model of a run is given and what it predicts: all that is needed beside its weights.
 
 use graph_diffuser_data::Schema;
-use graph_diffuser_data::input::InputKind;
+use graph_diffuser_data::inference_input::Featurizer;
 use serde::{Deserialize, Serialize};
 
 /// Kept in `schema.json` from the moment that training begins.
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct RunSchema {
     /// How a row becomes a graph.
-    pub input: InputKind,
+    pub input: Featurizer,
     /// What the numbers of the graphs mean.
     pub schema: Schema,
 }

@@ -196,7 +196,9 @@ impl SweepError {
             Self::Recipe(error) | Self::Configuration { source: error, .. } => error.hint(),
             Self::Axis { .. } => Some("write it as `--over optim.lr=3e-4,8e-4`".into()),
             Self::NotSearchable { .. } => None,
-            Self::SameName { .. } => Some("give each recipe once, and each file its own `name`".into()),
+            Self::SameName { .. } => {
+                Some("give each recipe once, and each file its own `name`".into())
+            }
             Self::SameConfiguration { .. } => Some("give each value once".into()),
             Self::TooMany { .. } => Some("search less at once, or give fewer seeds".into()),
             Self::Exists { .. } => Some("choose another directory with `--out`".into()),
@@ -204,12 +206,19 @@ impl SweepError {
                 "go on with that one by `graph-diffuser sweep --resume {}`, or choose another directory with `--out`",
                 quoted(directory)
             )),
-            Self::Damaged { .. } => {
-                Some("put it right by hand, or begin a new sweep elsewhere; its runs are not touched".into())
+            Self::Damaged { .. } => Some(
+                "put it right by hand, or begin a new sweep elsewhere; its runs are not touched"
+                    .into(),
+            ),
+            Self::NotASweep { .. } => {
+                Some("give a directory that `graph-diffuser sweep` wrote".into())
             }
-            Self::NotASweep { .. } => Some("give a directory that `graph-diffuser sweep` wrote".into()),
-            Self::NotAlone { directory } => Some(format!("`graph-diffuser report {}`", quoted(directory))),
-            Self::Busy { .. } => Some("wait for it, or stop it with Ctrl-C: it saves and can be resumed".into()),
+            Self::NotAlone { directory } => {
+                Some(format!("`graph-diffuser report {}`", quoted(directory)))
+            }
+            Self::Busy { .. } => {
+                Some("wait for it, or stop it with Ctrl-C: it saves and can be resumed".into())
+            }
             Self::Write { .. } => Some("check free space and permissions".into()),
         }
     }
@@ -256,7 +265,8 @@ impl Sweep {
     /// # Errors
     /// Where there is no sweep in it.
     pub fn open(directory: &Path) -> Result<Self, SweepError> {
-        let not_a_sweep = |reason: String| SweepError::NotASweep { directory: directory.to_owned(), reason };
+        let not_a_sweep =
+            |reason: String| SweepError::NotASweep { directory: directory.to_owned(), reason };
         let text = fs::read_to_string(directory.join(PLAN)).map_err(|error| {
             not_a_sweep(match error.kind() {
                 std::io::ErrorKind::NotFound if directory.is_dir() => format!("it has no `{PLAN}`"),
@@ -344,7 +354,9 @@ impl Sweep {
             (Ok(Some(finished)), _) => RunState::Finished(Box::new(finished)),
             (Ok(None), Some(reason)) => RunState::Failed { reason },
             (Ok(None), None) => RunState::Begun { epochs: opened.history().len(), fault: None },
-            (Err(error), _) => RunState::Begun { epochs: opened.history().len(), fault: Some(error.to_string()) },
+            (Err(error), _) => {
+                RunState::Begun { epochs: opened.history().len(), fault: Some(error.to_string()) }
+            }
         }
     }
 
@@ -397,7 +409,9 @@ impl Sweep {
         let path = self.directory.join("lock");
         let lock = File::create(&path).map_err(|source| SweepError::Write { path, source })?;
         match lock.try_lock() {
-            Err(fs::TryLockError::WouldBlock) => Err(SweepError::Busy { directory: self.directory.clone() }),
+            Err(fs::TryLockError::WouldBlock) => {
+                Err(SweepError::Busy { directory: self.directory.clone() })
+            }
             // A file system without locks is no reason not to sweep.
             Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(SweepLock { _file: lock }),
         }
@@ -438,36 +452,49 @@ pub(crate) mod tests {
     use tempfile::TempDir;
 
     use crate::run::RunResult;
-    use crate::task::{Metric, Scores};
-    use crate::train::{Best, EpochRecord};
+    use crate::task::{EvalMetrics, Metric};
+    use crate::train::{BestEpoch, EpochRecord};
 
     use super::*;
 
     pub(crate) fn plan(recipes: &[&str], over: &[&str], seeds: std::ops::Range<u64>) -> Plan {
-        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let owned =
+            |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         Plan::new(&owned(recipes), &[], &owned(over), seeds).expect("sound")
     }
 
     pub(crate) fn begin(over: &[&str], seeds: std::ops::Range<u64>) -> (TempDir, Sweep) {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let sweep = Sweep::begin(&directory.path().join("table"), plan(&["grid-diffuser"], over, seeds));
+        let sweep =
+            Sweep::begin(&directory.path().join("table"), plan(&["grid-diffuser"], over, seeds));
         (directory, sweep.expect("begun"))
     }
 
     fn environment() -> Environment {
         let (version, platform) = ("1.2.3".to_owned(), "linux-x86_64".to_owned());
-        Environment { version, commit: Some("abc".to_owned()), platform, threads: 1, command: Vec::new() }
+        Environment {
+            version,
+            commit: Some("abc".to_owned()),
+            platform,
+            threads: 1,
+            command: Vec::new(),
+        }
     }
 
     /// Leaves the files of a run that finished with these scores.
     pub(crate) fn finish(sweep: &Sweep, run: &PlannedRun, valid: f64, test: f64) {
         sweep.create_run(run, &environment()).expect("made");
-        let scores = |metric| Scores { metric, loss: 0.0, samples: 1, metrics: [(Metric::Accuracy, metric)].into() };
+        let scores = |metric| EvalMetrics {
+            metric,
+            loss: 0.0,
+            samples: 1,
+            metrics: [(Metric::Accuracy, metric)].into(),
+        };
         let result = RunResult {
             seed: run.seed,
             metric: Metric::Accuracy,
             parameters: 33_073,
-            best: Best { epoch: 2, valid: scores(valid) },
+            best: BestEpoch { epoch: 2, valid: scores(valid) },
             test: scores(test),
             epochs: 2,
             seconds: 60.0,
@@ -485,7 +512,8 @@ pub(crate) mod tests {
         let lines = lines.map(|record| serde_json::to_string(&record).expect("plain data"));
         let directory = sweep.run_directory(run);
         fs::write(directory.join("metrics.jsonl"), lines.join("\n")).expect("written");
-        fs::write(directory.join("result.json"), serde_json::to_vec(&result).expect("plain data")).expect("written");
+        fs::write(directory.join("result.json"), serde_json::to_vec(&result).expect("plain data"))
+            .expect("written");
     }
 
     #[test]
@@ -508,7 +536,9 @@ pub(crate) mod tests {
         let (_directory, sweep) = begin(&["optim.lr=3e-4,8e-4"], 0..2);
         let again = |plan| Sweep::begin(sweep.directory(), plan);
         again(plan(&["grid-diffuser"], &["optim.lr=3e-4,8e-4"], 0..2)).expect("the same");
-        let other = again(plan(&["grid-diffuser"], &["optim.lr=3e-4"], 0..3)).expect_err("another").to_string();
+        let other = again(plan(&["grid-diffuser"], &["optim.lr=3e-4"], 0..3))
+            .expect_err("another")
+            .to_string();
         assert!(other.contains("optim.lr=3e-4,8e-4 there, optim.lr=3e-4 here"), "{other}");
         assert!(other.contains("seeds: 0..2 there, 0..3 here"), "{other}");
         let set = Plan::new(
@@ -528,12 +558,22 @@ pub(crate) mod tests {
         let (_directory, sweep) = begin(&[], 0..1);
         let path = sweep.directory().join(PLAN);
         let whole = fs::read_to_string(&path).expect("a plan");
-        for damaged in [&whole[..whole.len() / 2], "", &whole.replace("heads", "haeds"), &whole.replace("0..1", "1..0")]
-        {
+        for damaged in [
+            &whole[..whole.len() / 2],
+            "",
+            &whole.replace("heads", "haeds"),
+            &whole.replace("0..1", "1..0"),
+        ] {
             fs::write(&path, damaged).expect("damaged");
-            for error in [Sweep::open(sweep.directory()), Sweep::begin(sweep.directory(), sweep.plan().clone())] {
+            for error in [
+                Sweep::open(sweep.directory()),
+                Sweep::begin(sweep.directory(), sweep.plan().clone()),
+            ] {
                 let error = error.expect_err("damaged").to_string();
-                assert!(error.starts_with("the `sweep.toml` of ") && error.contains("is damaged"), "{error}");
+                assert!(
+                    error.starts_with("the `sweep.toml` of ") && error.contains("is damaged"),
+                    "{error}"
+                );
             }
             assert_eq!(fs::read_to_string(&path).expect("a plan"), *damaged);
         }
@@ -567,7 +607,9 @@ pub(crate) mod tests {
         let recipe = directory.join("recipe.toml");
         let text = fs::read_to_string(&recipe).expect("a recipe");
         fs::write(&recipe, text.replace("seed = 0", "seed = 7")).expect("written");
-        let RunState::Unusable { reason } = sweep.state(run) else { panic!("{:?}", sweep.state(run)) };
+        let RunState::Unusable { reason } = sweep.state(run) else {
+            panic!("{:?}", sweep.state(run))
+        };
         assert!(reason.contains("another recipe"), "{reason}");
     }
 

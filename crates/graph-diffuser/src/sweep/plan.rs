@@ -75,7 +75,12 @@ impl Plan {
     ///
     /// # Errors
     /// The first fault in what was asked for.
-    pub fn new(recipes: &[String], set: &[String], over: &[String], seeds: Range<u64>) -> Result<Self, SweepError> {
+    pub fn new(
+        recipes: &[String],
+        set: &[String],
+        over: &[String],
+        seeds: Range<u64>,
+    ) -> Result<Self, SweepError> {
         let over = over.iter().map(|text| text.parse()).collect::<Result<Vec<Axis>, _>>()?;
         let recipes = recipes.iter().map(|given| {
             let recipe = Recipe::find(given, set)?;
@@ -98,16 +103,27 @@ impl Plan {
             let text = recipe.to_toml();
             for settings in &combinations {
                 let origin = format!("recipe `{}`", recipe.name);
-                let resolved = Recipe::parse(&text, &origin, settings).map_err(|source| SweepError::Configuration {
-                    recipe: recipe.name.clone(),
-                    settings: settings.join(", "),
-                    source,
+                let resolved = Recipe::parse(&text, &origin, settings).map_err(|source| {
+                    SweepError::Configuration {
+                        recipe: recipe.name.clone(),
+                        settings: settings.join(", "),
+                        source,
+                    }
                 })?;
-                if let Some(same) = configurations[first..].iter().find(|known| known.resolved == resolved) {
-                    let [left, right] = [&same.settings, settings].map(|settings| settings.join(", "));
-                    return Err(SweepError::SameConfiguration { recipe: recipe.name.clone(), left, right });
+                if let Some(same) =
+                    configurations[first..].iter().find(|known| known.resolved == resolved)
+                {
+                    let [left, right] =
+                        [&same.settings, settings].map(|settings| settings.join(", "));
+                    return Err(SweepError::SameConfiguration {
+                        recipe: recipe.name.clone(),
+                        left,
+                        right,
+                    });
                 }
-                let name = std::iter::once(recipe.name.clone()).chain(settings.iter().cloned()).collect::<Vec<_>>();
+                let name = std::iter::once(recipe.name.clone())
+                    .chain(settings.iter().cloned())
+                    .collect::<Vec<_>>();
                 configurations.push(Configuration {
                     recipe: place,
                     settings: settings.clone(),
@@ -116,7 +132,8 @@ impl Plan {
                 });
             }
         }
-        let names = file_names(configurations.iter().map(|configuration| configuration.name.as_str()));
+        let names =
+            file_names(configurations.iter().map(|configuration| configuration.name.as_str()));
         for (configuration, name) in configurations.iter_mut().zip(names) {
             configuration.name = name;
         }
@@ -141,13 +158,21 @@ impl Plan {
                 _ => {}
             }
         }
-        let configurations = self.over.iter().try_fold(self.recipes.len() as u64, |product, axis| {
-            product.checked_mul(axis.values.len() as u64).filter(|product| *product <= MOST_CONFIGURATIONS)
-        });
+        let configurations =
+            self.over.iter().try_fold(self.recipes.len() as u64, |product, axis| {
+                product
+                    .checked_mul(axis.values.len() as u64)
+                    .filter(|product| *product <= MOST_CONFIGURATIONS)
+            });
         let seeds = self.seeds.0.end.saturating_sub(self.seeds.0.start);
-        let runs = configurations.and_then(|count| count.checked_mul(seeds)).filter(|runs| *runs <= MOST_RUNS);
+        let runs = configurations
+            .and_then(|count| count.checked_mul(seeds))
+            .filter(|runs| *runs <= MOST_RUNS);
         if runs.is_none() || i64::try_from(self.seeds.0.end).is_err() {
-            return Err(SweepError::TooMany { configurations: MOST_CONFIGURATIONS, runs: MOST_RUNS });
+            return Err(SweepError::TooMany {
+                configurations: MOST_CONFIGURATIONS,
+                runs: MOST_RUNS,
+            });
         }
         Ok(())
     }
@@ -171,15 +196,18 @@ impl Plan {
                 differences.push(format!("{what}: {theirs} there, {ours} here"));
             }
         };
-        let names = |plan: &Self| join(plan.recipes.iter().map(|recipe| recipe.recipe.name.clone()), ", ");
+        let names =
+            |plan: &Self| join(plan.recipes.iter().map(|recipe| recipe.recipe.name.clone()), ", ");
         compare("recipes", names(self), names(other));
         compare("search", join(self.over.iter(), "; "), join(other.over.iter(), "; "));
         compare("seeds", self.seeds.to_string(), other.seeds.to_string());
         if names(self) == names(other) {
             for (ours, theirs) in self.recipes.iter().zip(&other.recipes) {
                 let name = &ours.recipe.name;
-                let (set_here, set_there) =
-                    (ours.recipe.differences(&theirs.recipe), theirs.recipe.differences(&ours.recipe));
+                let (set_here, set_there) = (
+                    ours.recipe.differences(&theirs.recipe),
+                    theirs.recipe.differences(&ours.recipe),
+                );
                 compare(&format!("recipe `{name}`"), few(&set_here), few(&set_there));
             }
         }
@@ -221,7 +249,11 @@ pub(crate) fn file_names<'a>(labels: impl Iterator<Item = &'a str>) -> Vec<Strin
     let mut names: Vec<String> = Vec::new();
     for label in labels {
         let safe = |letter: char| letter.is_ascii_alphanumeric() || "-_.=+".contains(letter);
-        let plain: String = label.chars().map(|letter| if safe(letter) { letter } else { '_' }).take(LONGEST).collect();
+        let plain: String = label
+            .chars()
+            .map(|letter| if safe(letter) { letter } else { '_' })
+            .take(LONGEST)
+            .collect();
         let mut name = plain.clone();
         let mut number = 2;
         while names.iter().any(|known| known.eq_ignore_ascii_case(&name)) {
@@ -253,7 +285,10 @@ impl FromStr for Axis {
                 (Some(open), letter) if letter == open && !was_escaped => quote = None,
                 (None, '"' | '\'') => quote = Some(letter),
                 (None, '[' | '{') => depth += 1,
-                (None, ']' | '}') => depth = depth.checked_sub(1).ok_or_else(|| wrong("a bracket was never opened"))?,
+                (None, ']' | '}') => {
+                    depth =
+                        depth.checked_sub(1).ok_or_else(|| wrong("a bracket was never opened"))?
+                }
                 (None, ',') if depth == 0 => {
                     values.push(String::new());
                     continue;
@@ -315,13 +350,18 @@ mod tests {
     use super::*;
 
     fn plan(recipes: &[&str], over: &[&str], seeds: Range<u64>) -> Result<Plan, SweepError> {
-        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let owned =
+            |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         Plan::new(&owned(recipes), &[], &owned(over), seeds)
     }
 
     fn names(recipes: &[&str], over: &[&str]) -> Vec<String> {
         let plan = plan(recipes, over, 0..1).expect("sound");
-        plan.configurations().expect("sound").into_iter().map(|configuration| configuration.name).collect()
+        plan.configurations()
+            .expect("sound")
+            .into_iter()
+            .map(|configuration| configuration.name)
+            .collect()
     }
 
     #[test]
@@ -364,12 +404,12 @@ mod tests {
         let safe = file_names(labels.into_iter());
         assert_eq!(safe[..5], ["a", "A_2", "a_b", "a_b_2", ".._x"]);
         assert_eq!(safe[5].len(), 150);
-        let kinds = [r#"model.virtual_edges.transform={kind="none"},{kind="log",epsilon=1e-6}"#];
+        let kinds = [r#"model.virtual_edges.transform={kind="none"},{kind="log",eps=1e-6}"#];
         assert_eq!(
             names(&["grid-diffuser"], &kinds),
             [
                 "grid-diffuser--model.virtual_edges.transform=_kind=_none__",
-                "grid-diffuser--model.virtual_edges.transform=_kind=_log__epsilon=1e-6_"
+                "grid-diffuser--model.virtual_edges.transform=_kind=_log__eps=1e-6_"
             ]
         );
     }
@@ -382,9 +422,14 @@ mod tests {
         };
         let one = ["grid-quick"];
         assert!(refused(&["grid-quik"], &[], 0..1).contains("no recipe `grid-quik`"));
-        assert!(refused(&["grid-quick", "grid-quick"], &[], 0..1).contains("two recipes are called `grid-quick`"));
+        assert!(
+            refused(&["grid-quick", "grid-quick"], &[], 0..1)
+                .contains("two recipes are called `grid-quick`")
+        );
         assert!(refused(&one, &["optim.lr=1e-3,0.001"], 0..1).contains("are the same"));
-        assert!(refused(&one, &["optim.lr=1e-3", "optim.lr=1e-4"], 0..1).contains("searched twice"));
+        assert!(
+            refused(&one, &["optim.lr=1e-3", "optim.lr=1e-4"], 0..1).contains("searched twice")
+        );
         assert!(refused(&one, &["seed=1,2"], 0..1).contains("--seeds"));
         assert!(refused(&one, &["optim.lr=1e-3,-1"], 0..1).contains("optim.lr=-1"));
         assert!(refused(&one, &[], 0..u64::MAX).contains("more than"));

@@ -26,7 +26,8 @@ pub fn select(metric: Metric, configurations: &[ValidationScores]) -> Selection 
     let compared_over = seeds.reduce(|common, seeds| &common & &seeds).unwrap_or_default();
     let mean = |scores: &ValidationScores| {
         let in_common = |seed: &u64| compared_over.is_empty() || compared_over.contains(seed);
-        let scores: Vec<f64> = scores.iter().filter(|(seed, _)| in_common(seed)).map(|(_, score)| *score).collect();
+        let scores: Vec<f64> =
+            scores.iter().filter(|(seed, _)| in_common(seed)).map(|(_, score)| *score).collect();
         scores.iter().sum::<f64>() / scores.len() as f64
     };
     let best = taking_part().fold(None, |best: Option<(usize, f64)>, (place, scores)| {

@@ -66,7 +66,8 @@ impl TaskError {
             Self::ClassWeights { classes, .. } => format!("give {classes} numbers, one a class"),
             Self::Weight { .. } => "give every class a number above 0".into(),
             Self::Metric { choices, .. } => {
-                let names: Vec<String> = choices.iter().map(|metric| format!("`{}`", metric.name())).collect();
+                let names: Vec<String> =
+                    choices.iter().map(|metric| format!("`{}`", metric.name())).collect();
                 format!("choose one of {}", names.join(", "))
             }
         })
@@ -86,16 +87,21 @@ impl TaskConfig {
     pub fn check(&self, targets: TargetSchema) -> Result<(), TaskError> {
         let kind = TaskKind::of(targets);
         let task = kind.name();
-        if self.loss.is_some() && !matches!(kind, TaskKind::GraphRegression { .. }) {
+        if self.loss.is_some() && !matches!(kind, TaskKind::Regression { .. }) {
             return Err(TaskError::Unread { field: "loss", task });
         }
         match (&self.class_weights, targets) {
             (None, _) => {}
-            (Some(weights), TargetSchema::NodeClasses(classes) | TargetSchema::GraphClasses(classes)) => {
+            (
+                Some(weights),
+                TargetSchema::NodeMulticlass(classes) | TargetSchema::Multiclass(classes),
+            ) => {
                 if weights.len() != classes {
                     return Err(TaskError::ClassWeights { found: weights.len(), classes });
                 }
-                if let Some(&value) = weights.iter().find(|weight| !(weight.is_finite() && **weight > 0.0)) {
+                if let Some(&value) =
+                    weights.iter().find(|weight| !(weight.is_finite() && **weight > 0.0))
+                {
                     return Err(TaskError::Weight { value });
                 }
             }
@@ -113,11 +119,11 @@ impl TaskConfig {
     pub fn init(&self, targets: TargetSchema) -> Task {
         let mut task = Task::of(targets);
         match &mut task.kind {
-            TaskKind::NodeClassification { class_weights } | TaskKind::GraphClassification { class_weights } => {
+            TaskKind::NodeMulticlass { class_weights } | TaskKind::Multiclass { class_weights } => {
                 class_weights.clone_from(&self.class_weights);
             }
-            TaskKind::GraphRegression { loss } => *loss = self.loss.unwrap_or(*loss),
-            TaskKind::GraphLabels | TaskKind::SubTokens | TaskKind::Links => {}
+            TaskKind::Regression { loss } => *loss = self.loss.unwrap_or(*loss),
+            TaskKind::Multilabel | TaskKind::SubTokens | TaskKind::LinkPrediction => {}
         }
         task.metric = self.metric.unwrap_or(task.metric);
         task
@@ -134,22 +140,33 @@ mod tests {
 
     #[test]
     fn a_choice_reaches_the_task() {
-        let task = config("loss = \"mse\"\nmetric = \"r2\"").init(TargetSchema::GraphValues(1));
-        assert_eq!(task.kind(), &TaskKind::GraphRegression { loss: RegressionLoss::Mse });
+        let task = config("loss = \"mse\"\nmetric = \"r2\"").init(TargetSchema::Regression(1));
+        assert_eq!(task.kind(), &TaskKind::Regression { loss: RegressionLoss::Mse });
         assert_eq!(task.metric(), Metric::R2);
-        let task = config("class_weights = [1.0, 2.5]").init(TargetSchema::GraphClasses(2));
-        assert_eq!(task.kind(), &TaskKind::GraphClassification { class_weights: Some(vec![1.0, 2.5]) });
-        assert_eq!(config("").init(TargetSchema::Links), Task::of(TargetSchema::Links));
+        let task = config("class_weights = [1.0, 2.5]").init(TargetSchema::Multiclass(2));
+        assert_eq!(task.kind(), &TaskKind::Multiclass { class_weights: Some(vec![1.0, 2.5]) });
+        assert_eq!(
+            config("").init(TargetSchema::LinkPrediction),
+            Task::of(TargetSchema::LinkPrediction)
+        );
     }
 
     #[test]
     fn what_a_task_does_not_read_is_refused() {
         let cases = [
-            ("loss = \"l1\"", TargetSchema::Links, "`task.loss` changes nothing"),
-            ("class_weights = [1.0]", TargetSchema::GraphValues(1), "`task.class_weights` changes nothing"),
-            ("class_weights = [1.0]", TargetSchema::NodeClasses(2), "has 1 numbers, and the dataset has 2 classes"),
-            ("class_weights = [1.0, 0.0]", TargetSchema::NodeClasses(2), "holds 0"),
-            ("metric = \"mae\"", TargetSchema::GraphLabels(2), "`task.metric` is mae"),
+            ("loss = \"l1\"", TargetSchema::LinkPrediction, "`task.loss` changes nothing"),
+            (
+                "class_weights = [1.0]",
+                TargetSchema::Regression(1),
+                "`task.class_weights` changes nothing",
+            ),
+            (
+                "class_weights = [1.0]",
+                TargetSchema::NodeMulticlass(2),
+                "has 1 numbers, and the dataset has 2 classes",
+            ),
+            ("class_weights = [1.0, 0.0]", TargetSchema::NodeMulticlass(2), "holds 0"),
+            ("metric = \"mae\"", TargetSchema::Multilabel(2), "`task.metric` is mae"),
         ];
         for (text, targets, message) in cases {
             let error = config(text).check(targets).expect_err("refused");
@@ -162,12 +179,12 @@ mod tests {
     #[test]
     fn every_metric_is_read_by_the_name_it_is_printed_with() {
         let schemas = [
-            TargetSchema::NodeClasses(2),
-            TargetSchema::GraphValues(1),
-            TargetSchema::GraphLabels(1),
-            TargetSchema::GraphClasses(2),
+            TargetSchema::NodeMulticlass(2),
+            TargetSchema::Regression(1),
+            TargetSchema::Multilabel(1),
+            TargetSchema::Multiclass(2),
             TargetSchema::SubTokens(5),
-            TargetSchema::Links,
+            TargetSchema::LinkPrediction,
         ];
         for targets in schemas {
             for metric in TaskKind::of(targets).metrics() {

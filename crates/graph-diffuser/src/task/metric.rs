@@ -109,7 +109,7 @@ impl Metric {
 
 /// How good predictions are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Scores {
+pub struct EvalMetrics {
     /// The metric that epochs are compared by; NaN where it is not defined.
     #[serde(deserialize_with = "null_as_nan")]
     pub metric: f64,
@@ -119,17 +119,25 @@ pub struct Scores {
     /// Nodes or graphs scored.
     pub samples: usize,
     /// Every metric of the task; none in files of older versions.
-    #[serde(default, deserialize_with = "nulls_as_nan", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "nulls_as_nan",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub metrics: BTreeMap<Metric, f64>,
 }
 
 /// JSON has no NaN: it is written as `null`.
-pub(crate) fn null_as_nan<'de, D: serde::Deserializer<'de>>(deserialiser: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(deserialiser)?.unwrap_or(f64::NAN))
+pub(crate) fn null_as_nan<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
-fn nulls_as_nan<'de, D: serde::Deserializer<'de>>(deserialiser: D) -> Result<BTreeMap<Metric, f64>, D::Error> {
-    let metrics = BTreeMap::<Metric, Option<f64>>::deserialize(deserialiser)?;
+fn nulls_as_nan<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<Metric, f64>, D::Error> {
+    let metrics = BTreeMap::<Metric, Option<f64>>::deserialize(deserializer)?;
     Ok(metrics.into_iter().map(|(metric, value)| (metric, value.unwrap_or(f64::NAN))).collect())
 }
 
@@ -139,14 +147,24 @@ mod tests {
 
     #[test]
     fn scores_are_read_back_and_older_ones_have_no_table() {
-        let scores = Scores { metric: 0.5, loss: 1.5, samples: 3, metrics: [(Metric::HitsAt1, 0.25)].into() };
+        let scores = EvalMetrics {
+            metric: 0.5,
+            loss: 1.5,
+            samples: 3,
+            metrics: [(Metric::HitsAt1, 0.25)].into(),
+        };
         let text = serde_json::to_string(&scores).expect("plain data");
         assert_eq!(text, r#"{"metric":0.5,"loss":1.5,"samples":3,"metrics":{"hits_at_1":0.25}}"#);
-        assert_eq!(serde_json::from_str::<Scores>(&text).expect("what is written can be read"), scores);
-        let old: Scores = serde_json::from_str(r#"{"metric":0.5,"loss":1.5,"samples":3}"#).expect("readable");
+        assert_eq!(
+            serde_json::from_str::<EvalMetrics>(&text).expect("what is written can be read"),
+            scores
+        );
+        let old: EvalMetrics =
+            serde_json::from_str(r#"{"metric":0.5,"loss":1.5,"samples":3}"#).expect("readable");
         assert!(old.metrics.is_empty());
-        let undefined: Scores =
-            serde_json::from_str(r#"{"metric":null,"loss":1,"samples":3,"metrics":{"r2":null}}"#).expect("readable");
+        let undefined: EvalMetrics =
+            serde_json::from_str(r#"{"metric":null,"loss":1,"samples":3,"metrics":{"r2":null}}"#)
+                .expect("readable");
         assert!(undefined.metric.is_nan() && undefined.metrics[&Metric::R2].is_nan());
     }
 

@@ -1,13 +1,13 @@
 //! What is predicted: loss and metrics together, one task a file.
 
-pub mod classification;
 mod config;
-pub mod graph_labels;
-pub mod graph_regression;
-pub mod links;
+pub mod link_prediction;
 mod metric;
+mod metric_accumulator;
+pub mod multiclass;
+pub mod multilabel;
 pub mod predictions;
-mod score_sheet;
+pub mod regression;
 pub mod sub_tokens;
 
 use burn::tensor::Tensor;
@@ -16,11 +16,11 @@ use graph_diffuser_data::TargetSchema;
 use crate::batch::TargetTensor;
 
 pub use config::{TaskConfig, TaskError};
-pub use graph_regression::RegressionLoss;
 pub(crate) use metric::null_as_nan;
-pub use metric::{Metric, Scores};
+pub use metric::{EvalMetrics, Metric};
+pub use metric_accumulator::MetricAccumulator;
 pub use predictions::Predictions;
-pub use score_sheet::ScoreSheet;
+pub use regression::RegressionLoss;
 pub(crate) use sub_tokens::predicted_words;
 
 /// What is predicted, how far a prediction is from it, and how epochs are compared.
@@ -34,49 +34,51 @@ pub struct Task {
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskKind {
     /// One of several classes for every node: cross-entropy.
-    NodeClassification {
+    NodeMulticlass {
         /// Weight of each class; equal where there are none.
         class_weights: Option<Vec<f32>>,
     },
     /// Numbers for every graph: absolute or squared error.
-    GraphRegression {
+    Regression {
         /// Which of the two.
         loss: RegressionLoss,
     },
     /// Yes or no for every graph and label: logistic loss.
-    GraphLabels,
+    Multilabel,
     /// One of several classes for every graph: cross-entropy.
-    GraphClassification {
+    Multiclass {
         /// Weight of each class; equal where there are none.
         class_weights: Option<Vec<f32>>,
     },
     /// The words of a graph's name: the mean of the positions' cross-entropies.
     SubTokens,
     /// Which pairs of nodes belong together: logistic loss.
-    Links,
+    LinkPrediction,
 }
 
 impl TaskKind {
     /// The kind that fits the targets of a dataset, with the usual loss.
     pub fn of(targets: TargetSchema) -> Self {
         match targets {
-            TargetSchema::NodeClasses(_) => Self::NodeClassification { class_weights: None },
-            TargetSchema::GraphValues(_) => Self::GraphRegression { loss: RegressionLoss::L1 },
-            TargetSchema::GraphLabels(_) => Self::GraphLabels,
-            TargetSchema::GraphClasses(_) => Self::GraphClassification { class_weights: None },
+            TargetSchema::NodeMulticlass(_) => Self::NodeMulticlass { class_weights: None },
+            TargetSchema::Regression(_) => Self::Regression { loss: RegressionLoss::L1 },
+            TargetSchema::Multilabel(_) => Self::Multilabel,
+            TargetSchema::Multiclass(_) => Self::Multiclass { class_weights: None },
             TargetSchema::SubTokens(_) => Self::SubTokens,
-            TargetSchema::Links => Self::Links,
+            TargetSchema::LinkPrediction => Self::LinkPrediction,
         }
     }
 
     /// Its metrics; the first is what epochs are compared by where nobody chooses another.
     pub fn metrics(&self) -> &'static [Metric] {
         match self {
-            Self::NodeClassification { .. } | Self::GraphClassification { .. } => &[Metric::Accuracy, Metric::MacroF1],
-            Self::GraphRegression { .. } => &[Metric::Mae, Metric::Rmse, Metric::R2, Metric::Spearman],
-            Self::GraphLabels => &[Metric::AveragePrecision, Metric::RocAuc],
+            Self::NodeMulticlass { .. } | Self::Multiclass { .. } => {
+                &[Metric::Accuracy, Metric::MacroF1]
+            }
+            Self::Regression { .. } => &[Metric::Mae, Metric::Rmse, Metric::R2, Metric::Spearman],
+            Self::Multilabel => &[Metric::AveragePrecision, Metric::RocAuc],
             Self::SubTokens => &[Metric::F1, Metric::Precision, Metric::Recall],
-            Self::Links => &[
+            Self::LinkPrediction => &[
                 Metric::Mrr,
                 Metric::HitsAt1,
                 Metric::HitsAt3,
@@ -96,12 +98,12 @@ impl TaskKind {
     /// What it is called in messages.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::NodeClassification { .. } => "node classification",
-            Self::GraphRegression { .. } => "graph regression",
-            Self::GraphLabels => "graph labelling",
-            Self::GraphClassification { .. } => "graph classification",
+            Self::NodeMulticlass { .. } => "node classification",
+            Self::Regression { .. } => "graph regression",
+            Self::Multilabel => "graph labelling",
+            Self::Multiclass { .. } => "graph classification",
             Self::SubTokens => "naming graphs",
-            Self::Links => "link prediction",
+            Self::LinkPrediction => "link prediction",
         }
     }
 }
@@ -131,21 +133,21 @@ impl Task {
     /// - returns `[1]`
     pub fn loss(&self, output: Tensor<2>, targets: &TargetTensor) -> Tensor<1> {
         match (&self.kind, targets) {
-            (TaskKind::NodeClassification { class_weights }, TargetTensor::NodeClasses(classes))
-            | (TaskKind::GraphClassification { class_weights }, TargetTensor::GraphClasses(classes)) => {
-                classification::loss(output, classes.clone(), class_weights.as_deref())
+            (TaskKind::NodeMulticlass { class_weights }, TargetTensor::NodeClasses(classes))
+            | (TaskKind::Multiclass { class_weights }, TargetTensor::GraphClasses(classes)) => {
+                multiclass::loss(output, classes.clone(), class_weights.as_deref())
             }
-            (TaskKind::GraphRegression { loss }, TargetTensor::GraphValues { values, known }) => {
+            (TaskKind::Regression { loss }, TargetTensor::GraphValues { values, known }) => {
                 loss.of(output, values.clone(), known.clone())
             }
-            (TaskKind::GraphLabels, TargetTensor::GraphValues { values, known }) => {
-                graph_labels::loss(output, values.clone(), known.clone())
+            (TaskKind::Multilabel, TargetTensor::GraphValues { values, known }) => {
+                multilabel::loss(output, values.clone(), known.clone())
             }
             (TaskKind::SubTokens, TargetTensor::SubTokens { classes, .. }) => {
-                classification::loss(output, classes.clone(), None)
+                multiclass::loss(output, classes.clone(), None)
             }
-            (TaskKind::Links, TargetTensor::Links { first, second, labels, .. }) => {
-                links::loss(output, first.clone(), second.clone(), labels.clone())
+            (TaskKind::LinkPrediction, TargetTensor::Links { first, second, labels, .. }) => {
+                link_prediction::loss(output, first.clone(), second.clone(), labels.clone())
             }
             _ => panic!("targets of another kind than the task's"),
         }
@@ -155,24 +157,30 @@ impl Task {
     pub fn weight(&self, targets: &TargetTensor) -> f64 {
         match (&self.kind, targets) {
             (
-                TaskKind::NodeClassification { class_weights: Some(weights) }
-                | TaskKind::GraphClassification { class_weights: Some(weights) },
+                TaskKind::NodeMulticlass { class_weights: Some(weights) }
+                | TaskKind::Multiclass { class_weights: Some(weights) },
                 TargetTensor::NodeClasses(classes) | TargetTensor::GraphClasses(classes),
-            ) => classes.to_data().iter::<i64>().map(|class| f64::from(weights[class as usize])).sum(),
+            ) => classes
+                .to_data()
+                .iter::<i64>()
+                .map(|class| f64::from(weights[class as usize]))
+                .sum(),
             (
                 _,
                 TargetTensor::NodeClasses(classes)
                 | TargetTensor::GraphClasses(classes)
                 | TargetTensor::SubTokens { classes, .. },
             ) => classes.dims()[0] as f64,
-            (_, TargetTensor::GraphValues { known, .. }) => known.clone().sum().into_scalar::<f64>(),
+            (_, TargetTensor::GraphValues { known, .. }) => {
+                known.clone().sum().into_scalar::<f64>()
+            }
             (_, TargetTensor::Links { labels, .. }) => labels.dims()[0] as f64,
         }
     }
 
     /// An empty sheet to score predictions on.
-    pub fn score_sheet(&self) -> ScoreSheet {
-        ScoreSheet::new(self.clone())
+    pub fn metric_accumulator(&self) -> MetricAccumulator {
+        MetricAccumulator::new(self.clone())
     }
 }
 

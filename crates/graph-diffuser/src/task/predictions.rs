@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use super::{Metric, TaskKind, classification, graph_labels, graph_regression};
+use super::{Metric, TaskKind, multiclass, multilabel, regression};
 
 /// Stored class of a prediction that is not a number.
 const NO_CLASS: u16 = u16::MAX;
@@ -62,12 +62,16 @@ pub enum PredictedValues {
 impl PredictedValues {
     pub(super) fn empty(kind: &TaskKind) -> Self {
         match kind {
-            TaskKind::NodeClassification { .. } | TaskKind::GraphClassification { .. } => {
+            TaskKind::NodeMulticlass { .. } | TaskKind::Multiclass { .. } => {
                 Self::Classes { predicted: vec![], targets: vec![], logits: vec![] }
             }
-            TaskKind::GraphRegression { .. } => Self::Regression { columns: 1, outputs: vec![], targets: vec![] },
-            TaskKind::GraphLabels => Self::Labels { columns: 1, outputs: vec![], targets: vec![] },
-            TaskKind::SubTokens | TaskKind::Links => Self::PerGraph { metrics: kind.metrics(), values: vec![] },
+            TaskKind::Regression { .. } => {
+                Self::Regression { columns: 1, outputs: vec![], targets: vec![] }
+            }
+            TaskKind::Multilabel => Self::Labels { columns: 1, outputs: vec![], targets: vec![] },
+            TaskKind::SubTokens | TaskKind::LinkPrediction => {
+                Self::PerGraph { metrics: kind.metrics(), values: vec![] }
+            }
         }
     }
 
@@ -79,7 +83,10 @@ impl PredictedValues {
                 Self::Regression { columns, outputs, targets },
                 Self::Regression { outputs: to, targets: to_targets, .. },
             )
-            | (Self::Labels { columns, outputs, targets }, Self::Labels { outputs: to, targets: to_targets, .. }) => {
+            | (
+                Self::Labels { columns, outputs, targets },
+                Self::Labels { outputs: to, targets: to_targets, .. },
+            ) => {
                 to.extend_from_slice(&outputs[rows(*columns)]);
                 to_targets.extend_from_slice(&targets[rows(*columns)]);
             }
@@ -103,8 +110,12 @@ impl PredictedValues {
             Self::Regression { columns, .. } => {
                 Self::Regression { columns: *columns, outputs: vec![], targets: vec![] }
             }
-            Self::Labels { columns, .. } => Self::Labels { columns: *columns, outputs: vec![], targets: vec![] },
-            Self::Classes { .. } => Self::Classes { predicted: vec![], targets: vec![], logits: vec![] },
+            Self::Labels { columns, .. } => {
+                Self::Labels { columns: *columns, outputs: vec![], targets: vec![] }
+            }
+            Self::Classes { .. } => {
+                Self::Classes { predicted: vec![], targets: vec![], logits: vec![] }
+            }
             Self::PerGraph { metrics, .. } => Self::PerGraph { metrics, values: vec![] },
         }
     }
@@ -124,7 +135,9 @@ impl Predictions {
     /// Metrics that can be computed from them.
     pub fn metrics(&self) -> &'static [Metric] {
         match &self.values {
-            PredictedValues::Regression { .. } => &[Metric::Mae, Metric::Rmse, Metric::R2, Metric::Spearman],
+            PredictedValues::Regression { .. } => {
+                &[Metric::Mae, Metric::Rmse, Metric::R2, Metric::Spearman]
+            }
             PredictedValues::Labels { .. } => &[Metric::AveragePrecision, Metric::RocAuc],
             PredictedValues::Classes { .. } => &[Metric::Accuracy, Metric::MacroF1],
             PredictedValues::PerGraph { metrics, .. } => metrics,
@@ -135,28 +148,28 @@ impl Predictions {
     pub fn metric(&self, metric: Metric) -> f64 {
         match (&self.values, metric) {
             (PredictedValues::Regression { outputs, targets, .. }, Metric::Mae) => {
-                graph_regression::mean_absolute_error(outputs, targets)
+                regression::mean_absolute_error(outputs, targets)
             }
             (PredictedValues::Regression { columns, outputs, targets }, Metric::Rmse) => {
-                graph_regression::root_mean_square_error(outputs, targets, *columns)
+                regression::root_mean_square_error(outputs, targets, *columns)
             }
             (PredictedValues::Regression { columns, outputs, targets }, Metric::R2) => {
-                graph_regression::r2(outputs, targets, *columns)
+                regression::r2(outputs, targets, *columns)
             }
             (PredictedValues::Regression { columns, outputs, targets }, Metric::Spearman) => {
-                graph_regression::spearman(outputs, targets, *columns)
+                regression::spearman(outputs, targets, *columns)
             }
             (PredictedValues::Labels { columns, outputs, targets }, Metric::AveragePrecision) => {
-                graph_labels::average_precision(outputs, targets, *columns)
+                multilabel::average_precision(outputs, targets, *columns)
             }
             (PredictedValues::Labels { columns, outputs, targets }, Metric::RocAuc) => {
-                graph_labels::roc_auc(outputs, targets, *columns)
+                multilabel::roc_auc(outputs, targets, *columns)
             }
             (PredictedValues::Classes { predicted, targets, .. }, Metric::Accuracy) => {
-                classification::accuracy(predicted, targets)
+                multiclass::accuracy(predicted, targets)
             }
             (PredictedValues::Classes { predicted, targets, .. }, Metric::MacroF1) => {
-                classification::macro_f1(predicted, targets)
+                multiclass::macro_f1(predicted, targets)
             }
             (PredictedValues::PerGraph { metrics, values }, metric) => {
                 match metrics.iter().position(|known| *known == metric) {
@@ -201,22 +214,26 @@ impl Predictions {
     /// Whether both are of the same graphs with the same targets, so that they can be compared pair by pair.
     pub fn is_paired_with(&self, other: &Self) -> bool {
         let same = |left: &[f32], right: &[f32]| {
-            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| left.to_bits() == right.to_bits())
+            left.len() == right.len()
+                && left.iter().zip(right).all(|(left, right)| left.to_bits() == right.to_bits())
         };
         self.graphs == other.graphs
             && self.samples == other.samples
             && match (&self.values, &other.values) {
                 (
-                    PredictedValues::Regression { targets, .. } | PredictedValues::Labels { targets, .. },
+                    PredictedValues::Regression { targets, .. }
+                    | PredictedValues::Labels { targets, .. },
                     PredictedValues::Regression { targets: others, .. }
                     | PredictedValues::Labels { targets: others, .. },
                 ) => same(targets, others),
-                (PredictedValues::Classes { targets, .. }, PredictedValues::Classes { targets: others, .. }) => {
-                    targets == others
-                }
-                (PredictedValues::PerGraph { metrics, .. }, PredictedValues::PerGraph { metrics: others, .. }) => {
-                    metrics == others
-                }
+                (
+                    PredictedValues::Classes { targets, .. },
+                    PredictedValues::Classes { targets: others, .. },
+                ) => targets == others,
+                (
+                    PredictedValues::PerGraph { metrics, .. },
+                    PredictedValues::PerGraph { metrics: others, .. },
+                ) => metrics == others,
                 _ => false,
             }
     }
@@ -232,7 +249,7 @@ impl Predictions {
 }
 
 /// A tensor of a predictions file, with its bytes.
-struct Stored {
+struct BenchmarkConfig {
     name: String,
     dtype: Dtype,
     shape: Vec<usize>,
@@ -244,15 +261,19 @@ struct Stored {
 /// Per split: `graph` and `samples` for each graph, and for each sample `output` and `target` (regression,
 /// labels), `predicted`, `target` and, for graphs, `logits` (classes), or one column per metric.
 pub fn to_safetensors(splits: &[(&str, &Predictions)]) -> Vec<u8> {
-    let mut tensors: Vec<Stored> = Vec::new();
+    let mut tensors: Vec<BenchmarkConfig> = Vec::new();
     for (split, predictions) in splits {
         let mut add = |name: &str, dtype, shape: Vec<usize>, bytes: Vec<u8>| {
-            tensors.push(Stored { name: format!("{split}.{name}"), dtype, shape, bytes });
+            tensors.push(BenchmarkConfig { name: format!("{split}.{name}"), dtype, shape, bytes });
         };
         let graphs = predictions.graphs.len();
         let samples = predictions.len();
-        let words = |values: &[u32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
-        let floats = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let words = |values: &[u32]| {
+            values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()
+        };
+        let floats = |values: &[f32]| {
+            values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()
+        };
         add("graph", Dtype::U32, vec![graphs], words(&predictions.graphs));
         add("samples", Dtype::U32, vec![graphs], words(&predictions.samples));
         match &predictions.values {
@@ -266,16 +287,28 @@ pub fn to_safetensors(splits: &[(&str, &Predictions)]) -> Vec<u8> {
             }
             PredictedValues::Classes { predicted, targets, logits } => {
                 let narrow = |class: u32| u16::try_from(class).unwrap_or(NO_CLASS).to_le_bytes();
-                let classes = predicted.iter().flat_map(|class| class.map_or(NO_CLASS.to_le_bytes(), narrow));
+                let classes =
+                    predicted.iter().flat_map(|class| class.map_or(NO_CLASS.to_le_bytes(), narrow));
                 add("predicted_class", Dtype::U16, vec![samples], classes.collect());
-                add("class", Dtype::U16, vec![samples], targets.iter().flat_map(|&class| narrow(class)).collect());
+                add(
+                    "class",
+                    Dtype::U16,
+                    vec![samples],
+                    targets.iter().flat_map(|&class| narrow(class)).collect(),
+                );
                 if !logits.is_empty() {
-                    add("class_logit", Dtype::F32, vec![samples, logits.len() / samples], floats(logits));
+                    add(
+                        "class_logit",
+                        Dtype::F32,
+                        vec![samples, logits.len() / samples],
+                        floats(logits),
+                    );
                 }
             }
             PredictedValues::PerGraph { metrics, values } => {
                 for (column, metric) in metrics.iter().enumerate() {
-                    let values = values.chunks(metrics.len()).flat_map(|row| row[column].to_le_bytes());
+                    let values =
+                        values.chunks(metrics.len()).flat_map(|row| row[column].to_le_bytes());
                     add(metric.name(), Dtype::F64, vec![samples], values.collect());
                 }
             }
@@ -292,11 +325,15 @@ pub fn to_safetensors(splits: &[(&str, &Predictions)]) -> Vec<u8> {
 pub fn from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
     let file = SafeTensors::deserialize(bytes).ok()?;
     let tensor = |name: &str, dtype: Dtype| {
-        let view = file.tensor(&format!("{split}.{name}")).ok().filter(|view| view.dtype() == dtype)?;
+        let view =
+            file.tensor(&format!("{split}.{name}")).ok().filter(|view| view.dtype() == dtype)?;
         Some((view.shape().to_vec(), view.data().to_vec()))
     };
     fn numbers<const N: usize, T>(bytes: &[u8], read: fn([u8; N]) -> T) -> Vec<T> {
-        bytes.chunks_exact(N).map(|word| read(word.try_into().expect("the length of a chunk"))).collect()
+        bytes
+            .chunks_exact(N)
+            .map(|word| read(word.try_into().expect("the length of a chunk")))
+            .collect()
     }
     let words = |name: &str| Some(numbers(&tensor(name, Dtype::U32)?.1, u32::from_le_bytes));
     let classes = |name: &str| Some(numbers(&tensor(name, Dtype::U16)?.1, u16::from_le_bytes));
@@ -311,16 +348,24 @@ pub fn from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
         PredictedValues::Labels { columns, outputs, targets: floats("label")?.1 }
     } else if let Some(predicted) = classes("predicted_class") {
         PredictedValues::Classes {
-            predicted: predicted.into_iter().map(|class| (class != NO_CLASS).then_some(u32::from(class))).collect(),
+            predicted: predicted
+                .into_iter()
+                .map(|class| (class != NO_CLASS).then_some(u32::from(class)))
+                .collect(),
             targets: classes("class")?.into_iter().map(u32::from).collect(),
             logits: floats("class_logit").map(|(_, logits)| logits).unwrap_or_default(),
         }
     } else {
-        let kinds = [TaskKind::SubTokens, TaskKind::Links].map(|kind| kind.metrics());
-        let metrics = kinds.into_iter().find(|metrics| tensor(metrics[0].name(), Dtype::F64).is_some())?;
-        let column = |metric: &Metric| Some(numbers(&tensor(metric.name(), Dtype::F64)?.1, f64::from_le_bytes));
+        let kinds = [TaskKind::SubTokens, TaskKind::LinkPrediction].map(|kind| kind.metrics());
+        let metrics =
+            kinds.into_iter().find(|metrics| tensor(metrics[0].name(), Dtype::F64).is_some())?;
+        let column = |metric: &Metric| {
+            Some(numbers(&tensor(metric.name(), Dtype::F64)?.1, f64::from_le_bytes))
+        };
         let columns: Vec<Vec<f64>> = metrics.iter().map(column).collect::<Option<_>>()?;
-        let values = (0..columns[0].len()).flat_map(|row| columns.iter().map(move |column| column[row])).collect();
+        let values = (0..columns[0].len())
+            .flat_map(|row| columns.iter().map(move |column| column[row]))
+            .collect();
         PredictedValues::PerGraph { metrics, values }
     };
     let predictions = Predictions { graphs, samples, values };
@@ -366,7 +411,11 @@ mod tests {
             Predictions {
                 graphs: vec![7, 3],
                 samples: vec![1, 1],
-                values: PredictedValues::Labels { columns: 1, outputs: vec![-1.0, 2.0], targets: vec![0.0, 1.0] },
+                values: PredictedValues::Labels {
+                    columns: 1,
+                    outputs: vec![-1.0, 2.0],
+                    targets: vec![0.0, 1.0],
+                },
             },
             Predictions {
                 graphs: vec![5, 2, 4],
@@ -380,7 +429,10 @@ mod tests {
             Predictions {
                 graphs: vec![1, 0],
                 samples: vec![1, 1],
-                values: PredictedValues::PerGraph { metrics, values: vec![0.1, 0.2, 0.3, 0.4, 0.5, 0.6] },
+                values: PredictedValues::PerGraph {
+                    metrics,
+                    values: vec![0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
+                },
             },
         ]
     }
@@ -401,7 +453,9 @@ mod tests {
         let classes = &cases()[2];
         let gathered = classes.gather(&[1, 0, 1]);
         assert_eq!((gathered.graphs, gathered.samples), (vec![2, 5, 2], vec![1, 2, 1]));
-        let PredictedValues::Classes { targets, .. } = gathered.values else { panic!("classes stay classes") };
+        let PredictedValues::Classes { targets, .. } = gathered.values else {
+            panic!("classes stay classes")
+        };
         assert_eq!(targets, [300, 0, 1, 300]);
         assert_eq!(classes.metric(Metric::Accuracy), 2.0 / 3.0);
         assert_eq!(classes.gather(&[1]).metric(Metric::Accuracy), 1.0);
@@ -412,8 +466,13 @@ mod tests {
         for predictions in cases() {
             assert_eq!(predictions.all_metrics().len(), predictions.metrics().len());
             for &metric in predictions.metrics() {
-                let (metric, sorted) = (predictions.metric(metric), predictions.sorted().metric(metric));
-                assert!(metric == sorted || metric.is_nan() && sorted.is_nan() || (metric - sorted).abs() < 1e-12);
+                let (metric, sorted) =
+                    (predictions.metric(metric), predictions.sorted().metric(metric));
+                assert!(
+                    metric == sorted
+                        || metric.is_nan() && sorted.is_nan()
+                        || (metric - sorted).abs() < 1e-12
+                );
             }
         }
     }

@@ -6,11 +6,11 @@
 
 use std::collections::BTreeSet;
 
-use super::classification::most_likely;
+use super::multiclass::argmax;
 
 /// How well the words of one graph were found.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SetScores {
+pub struct TokenSetMetrics {
     /// Share of the predicted words that are right; 0 where none is predicted.
     pub precision: f64,
     /// Share of the right words that are predicted; 0 where there are none.
@@ -19,7 +19,7 @@ pub struct SetScores {
     pub f1: f64,
 }
 
-impl SetScores {
+impl TokenSetMetrics {
     /// Order and repetition do not matter.
     pub fn of(predicted: &[u32], reference: &[u32]) -> Self {
         let (predicted, reference): (BTreeSet<u32>, BTreeSet<u32>) =
@@ -40,10 +40,16 @@ impl SetScores {
 /// The words predicted for each graph: rows of `vocabulary` outputs, so many positions a graph.
 ///
 /// A position with a NaN ends the name.
-pub(crate) fn predicted_words(outputs: &[f32], vocabulary: usize, positions: usize) -> Vec<Vec<u32>> {
+pub(crate) fn predicted_words(
+    outputs: &[f32],
+    vocabulary: usize,
+    positions: usize,
+) -> Vec<Vec<u32>> {
     let end = vocabulary as u32 - 1;
-    let words = most_likely(outputs, vocabulary);
-    let until_end = |words: &[Option<u32>]| words.iter().map_while(|word| word.filter(|&word| word != end)).collect();
+    let words = argmax(outputs, vocabulary);
+    let until_end = |words: &[Option<u32>]| {
+        words.iter().map_while(|word| word.filter(|&word| word != end)).collect()
+    };
     words.chunks(positions).map(until_end).collect()
 }
 
@@ -53,11 +59,11 @@ mod tests {
 
     #[test]
     fn sets_by_hand() {
-        let scores = |precision, recall, f1| SetScores { precision, recall, f1 };
-        assert_eq!(SetScores::of(&[3, 1, 3], &[1, 2]), scores(0.5, 0.5, 0.5));
-        assert_eq!(SetScores::of(&[1], &[1, 2, 2, 4]), scores(1.0, 1.0 / 3.0, 0.5));
-        assert_eq!(SetScores::of(&[], &[1]), scores(0.0, 0.0, 0.0));
-        assert_eq!(SetScores::of(&[1], &[]), scores(0.0, 0.0, 0.0));
+        let scores = |precision, recall, f1| TokenSetMetrics { precision, recall, f1 };
+        assert_eq!(TokenSetMetrics::of(&[3, 1, 3], &[1, 2]), scores(0.5, 0.5, 0.5));
+        assert_eq!(TokenSetMetrics::of(&[1], &[1, 2, 2, 4]), scores(1.0, 1.0 / 3.0, 0.5));
+        assert_eq!(TokenSetMetrics::of(&[], &[1]), scores(0.0, 0.0, 0.0));
+        assert_eq!(TokenSetMetrics::of(&[1], &[]), scores(0.0, 0.0, 0.0));
     }
 
     #[test]

@@ -31,13 +31,13 @@ pub struct Checkpoint {
 
 /// A checkpoint that was found whole.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct LoadedCheckpoint {
     /// Its files.
     pub checkpoint: Checkpoint,
     /// Where it was.
     pub path: PathBuf,
     /// What was wrong with newer ones, if anything.
-    pub passed_over: Vec<String>,
+    pub skipped: Vec<String>,
 }
 
 /// Why a checkpoint could not be written or read.
@@ -119,7 +119,7 @@ impl Checkpoints {
     ///
     /// # Errors
     /// Where there are checkpoints, but none is whole.
-    pub fn open(&self) -> Result<Option<Found>, CheckpointError> {
+    pub fn open(&self) -> Result<Option<LoadedCheckpoint>, CheckpointError> {
         let mut faults = Vec::new();
         // `.new` is only newer than the plain name between the two renames of `save`, when the
         // plain name does not exist; and half-written ones fail their manifest.
@@ -128,7 +128,9 @@ impl Checkpoints {
                 continue;
             }
             match read(&path) {
-                Ok(checkpoint) => return Ok(Some(Found { checkpoint, path, passed_over: faults })),
+                Ok(checkpoint) => {
+                    return Ok(Some(LoadedCheckpoint { checkpoint, path, skipped: faults }));
+                }
                 Err(fault) => faults.push(format!("`{}` {fault}", path.display())),
             }
         }
@@ -141,25 +143,26 @@ impl Checkpoints {
     }
 }
 
-impl Found {
+impl LoadedCheckpoint {
     /// A file that every checkpoint of this program has.
     ///
     /// # Errors
     /// Where it does not.
     pub fn file(&self, name: &str) -> Result<&[u8], CheckpointError> {
         let file = self.checkpoint.files.get(name).map(Vec::as_slice);
-        file.ok_or_else(|| self.foreign(format!("it has no `{name}`")))
+        file.ok_or_else(|| self.incompatible(format!("it has no `{name}`")))
     }
 
     /// An error that names this checkpoint.
-    pub fn foreign(&self, what: String) -> CheckpointError {
+    pub fn incompatible(&self, what: String) -> CheckpointError {
         CheckpointError::Foreign { path: self.path.clone(), what }
     }
 }
 
 fn read(path: &Path) -> Result<Checkpoint, String> {
     let manifest = fs::read(path.join(MANIFEST)).map_err(|_| "was not finished".to_owned())?;
-    let manifest: Manifest = serde_json::from_slice(&manifest).map_err(|_| "has a damaged manifest".to_owned())?;
+    let manifest: Manifest =
+        serde_json::from_slice(&manifest).map_err(|_| "has a damaged manifest".to_owned())?;
     let mut files = BTreeMap::new();
     for (name, expected) in manifest.sha256 {
         // A manifest from elsewhere must not lead out of the directory.
@@ -219,7 +222,10 @@ mod tests {
     }
 
     fn opened(checkpoints: &Checkpoints) -> Option<(Checkpoint, usize)> {
-        checkpoints.open().expect("one is whole").map(|found| (found.checkpoint, found.passed_over.len()))
+        checkpoints
+            .open()
+            .expect("one is whole")
+            .map(|found| (found.checkpoint, found.skipped.len()))
     }
 
     #[test]

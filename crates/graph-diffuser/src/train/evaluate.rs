@@ -4,15 +4,15 @@ use burn::module::Module;
 use burn::tensor::{DType, Device};
 use graph_diffuser_data::Dataset;
 
-use crate::batch::{Batcher, RowBlocks};
+use crate::batch::{Batcher, ChunkedEval};
 use crate::model::GraphDiffuser;
-use crate::nn::{Pass, Statistic};
+use crate::nn::{ForwardContext, Statistic};
 use crate::parameters;
 use crate::recipe::Recipe;
-use crate::task::{ScoreSheet, Scores, Task};
+use crate::task::{EvalMetrics, MetricAccumulator, Task};
 
 use super::BatchSize;
-use super::batches::{evaluation_batches, for_each_packed};
+use super::batches::{evaluation_batches, for_each_batch};
 
 /// Scores models on a dataset.
 #[derive(Debug)]
@@ -30,29 +30,34 @@ impl<'a> Evaluator<'a> {
     pub fn new(recipe: &Recipe, dataset: &'a Dataset, device: &Device) -> Self {
         let device = device.clone().inner();
         let whole = recipe.model.batcher(&device, DType::F32);
-        let batcher = Batcher { row_blocks: Some(RowBlocks::default()), ..whole.clone() };
+        let batcher = Batcher { chunked_eval: Some(ChunkedEval::default()), ..whole.clone() };
         let task = recipe.task.init(dataset.schema.targets);
-        Self { dataset, task, batcher, whole, batch: recipe.train.batch }
+        Self { dataset, task, batcher, whole, batch: recipe.train.batch() }
     }
 
     /// Makes virtual edges some rows at a time as `rows` says.
-    pub fn with_row_blocks(mut self, rows: Option<RowBlocks>) -> Self {
-        self.batcher.row_blocks = rows;
+    pub fn with_chunked_eval(mut self, rows: Option<ChunkedEval>) -> Self {
+        self.batcher.chunked_eval = rows;
         self
     }
 
     /// Scores `model` on the graphs with these numbers.
-    pub fn scores(&self, model: &GraphDiffuser, numbers: &[usize]) -> Scores {
-        self.score_sheet(model, numbers).scores()
+    pub fn scores(&self, model: &GraphDiffuser, numbers: &[usize]) -> EvalMetrics {
+        self.metric_accumulator(model, numbers).scores()
     }
 
     /// Predictions of `model` for the graphs with these numbers, and its scores on them.
-    pub fn score_sheet(&self, model: &GraphDiffuser, numbers: &[usize]) -> ScoreSheet {
+    pub fn metric_accumulator(
+        &self,
+        model: &GraphDiffuser,
+        numbers: &[usize],
+    ) -> MetricAccumulator {
         let model = model.valid();
-        let mut sheet = self.task.score_sheet();
-        let batches = evaluation_batches(self.dataset, self.batch, self.batcher.row_blocks, numbers);
-        for_each_packed(&self.batcher, self.dataset, &batches, |batch| {
-            let output = model.forward(&batch, &Pass::evaluate());
+        let mut sheet = self.task.metric_accumulator();
+        let batches =
+            evaluation_batches(self.dataset, self.batch, self.batcher.chunked_eval, numbers);
+        for_each_batch(&self.batcher, self.dataset, &batches, |batch| {
+            let output = model.forward(&batch, &ForwardContext::evaluate());
             let loss = self.task.loss(output.clone(), &batch.targets).into_scalar::<f64>();
             sheet.add(output, &batch, loss);
             None::<()>
@@ -64,10 +69,10 @@ impl<'a> Evaluator<'a> {
     pub fn recalibrated(&self, model: &GraphDiffuser, batches: &[Vec<usize>]) -> GraphDiffuser {
         let model = model.valid();
         let mut passes = Vec::with_capacity(batches.len());
-        for_each_packed(&self.whole, self.dataset, batches, |batch| {
-            let pass = Pass::recalibrate();
-            model.forward(&batch, &pass);
-            passes.push(pass.into_statistics());
+        for_each_batch(&self.whole, self.dataset, batches, |batch| {
+            let ctx = ForwardContext::recalibrate();
+            model.forward(&batch, &ctx);
+            passes.push(ctx.into_statistics());
             None::<()>
         });
         recalibrate(model, &passes)
@@ -78,13 +83,15 @@ impl<'a> Evaluator<'a> {
 pub fn recalibrate(model: GraphDiffuser, passes: &[Vec<Statistic>]) -> GraphDiffuser {
     // A running mean whose rate falls as 1, 1/2, 1/3, … is the plain mean.
     passes.iter().enumerate().fold(model, |model, (seen, statistics)| {
-        parameters::update_statistics(model, statistics, 1.0 / (seen + 1) as f64)
+        parameters::update_running_stats(model, statistics, 1.0 / (seen + 1) as f64)
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::nn::Init;
+    use graph_diffuser_data::SeedTree;
+
+    use crate::nn::ParamInit;
 
     use super::*;
 
@@ -96,21 +103,31 @@ mod tests {
             "data.train=1",
             "data.valid=1",
             "data.test=20",
-            "train.batch.graphs=6",
+            "train.batch_size=6",
         ];
-        let recipe = Recipe::find("grid-diffuser", &small.map(String::from)).expect("a sound recipe");
+        let recipe =
+            Recipe::find("grid-diffuser", &small.map(String::from)).expect("a sound recipe");
         let dataset = recipe.dataset().expect("it is drawn");
         let device = Device::flex();
-        let model = recipe.model.init(&dataset, &mut Init::new(Seeds::new(3), &device.clone().autodiff()));
-        let scores = |above_pairs: Option<usize>| {
-            let rows = above_pairs.map(|above_pairs| RowBlocks { above_pairs, block_pairs: 500 });
-            Evaluator::new(&recipe, &dataset, &device).with_row_blocks(rows).scores(&model, &dataset.splits.test)
+        let model = recipe
+            .model
+            .init(&dataset, &mut ParamInit::new(SeedTree::new(3), &device.clone().autodiff()));
+        let scores = |min_pairs: Option<usize>| {
+            let rows = min_pairs.map(|min_pairs| ChunkedEval { min_pairs, pairs_per_chunk: 500 });
+            Evaluator::new(&recipe, &dataset, &device)
+                .with_chunked_eval(rows)
+                .scores(&model, &dataset.splits.test)
         };
         let whole = scores(None);
-        for above_pairs in [0, 200, 400] {
-            let rows = scores(Some(above_pairs));
+        for min_pairs in [0, 200, 400] {
+            let rows = scores(Some(min_pairs));
             assert_eq!((rows.metric, rows.samples), (whole.metric, whole.samples));
-            assert!((rows.loss - whole.loss).abs() < 1e-6 * whole.loss, "{} is not {}", rows.loss, whole.loss);
+            assert!(
+                (rows.loss - whole.loss).abs() < 1e-6 * whole.loss,
+                "{} is not {}",
+                rows.loss,
+                whole.loss
+            );
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use graph_diffuser_data::{Dataset, Graph, Seeds};
+use graph_diffuser_data::{Dataset, Graph, SeedTree};
 
 use crate::model::ModelConfig;
 use crate::recipe::Recipe;
@@ -44,7 +44,9 @@ impl BatchShape {
         } else {
             HashSet::new()
         };
-        let all = |count: &dyn Fn(&Graph) -> usize| graphs.iter().map(|graph| count(graph)).sum::<usize>();
+        let all = |count: &dyn Fn(&Graph) -> usize| {
+            graphs.iter().map(|graph| count(graph)).sum::<usize>()
+        };
         Self {
             nodes: all(&|graph| graph.nodes + extra),
             edges: all(&|graph| graph.edges.len()),
@@ -60,19 +62,28 @@ impl BatchShape {
 
 /// Whether graphs of one structure share their virtual edges.
 fn shares(config: &ModelConfig) -> bool {
-    config.virtual_edges.as_ref().is_some_and(|edges| edges.adjacency == (AdjacencyConfig::Fixed {}))
+    config
+        .virtual_edges
+        .as_ref()
+        .is_some_and(|edges| edges.adjacency == (AdjacencyConfig::Fixed {}))
 }
 
 /// About how many bytes the program holds at the peak of a training step.
 ///
 /// `sizes_differ` is whether other batches have other numbers of pairs.
-pub fn step_bytes(config: &ModelConfig, parameters: usize, shape: &BatchShape, sizes_differ: bool) -> u64 {
-    let (d, layers) = (config.width as f64, config.layers as f64);
-    let [nodes, edges, distinct] = [shape.nodes, shape.edges, shape.distinct_pairs].map(|count| count as f64);
+pub fn step_bytes(
+    config: &ModelConfig,
+    parameters: usize,
+    shape: &BatchShape,
+    sizes_differ: bool,
+) -> u64 {
+    let (d, layers) = (config.hidden_dim as f64, config.layers as f64);
+    let [nodes, edges, distinct] =
+        [shape.nodes, shape.edges, shape.distinct_pairs].map(|count| count as f64);
     let (kept, while_backward) = pair_numbers(config, distinct, sizes_differ);
 
     // Queries, keys and values, what attention gathered, and the inputs of norms and linear maps.
-    let ffn = config.ffn_multiplier as f64;
+    let ffn = config.ffn_ratio as f64;
     let mut a_node = 9.0 + ffn;
     if config.dropout > 0.0 {
         a_node += 2.0 + ffn;
@@ -82,7 +93,9 @@ pub fn step_bytes(config: &ModelConfig, parameters: usize, shape: &BatchShape, s
         Some(MpnnKind::Gine) => (4.0, 0.0),
         Some(MpnnKind::GatedGcn) => (6.0, 3.5),
     };
-    let local = config.mpnn.map_or(0.0, |mpnn| mpnn.before as f64 + if mpnn.parallel { layers } else { 0.0 });
+    let local = config
+        .mpnn
+        .map_or(0.0, |mpnn| mpnn.pre_layers as f64 + if mpnn.parallel { layers } else { 0.0 });
     let weighted = config.virtual_edges.is_some() && !shares(config);
     let of_nodes = d * nodes * (layers * a_node + local * local_node);
     let encoded = if config.mpnn.is_some() { 1.0 } else { 0.0 };
@@ -107,11 +120,19 @@ fn pair_numbers(config: &ModelConfig, distinct: f64, sizes_differ: bool) -> (f64
         // The gradient on its way down takes the place of the last of them, and that of the stack is made when those
         // of the scores are gone.
         EdgeFfnConfig::Residual { layers, .. } => {
-            let (inputs, buffers) = (layers.saturating_sub(1) as f64, if sizes_differ { 2.0 } else { 1.0 });
-            (c + buffers * inputs * (c + 1.0), scores.max(c) + if inputs > 0.0 { 0.0 } else { c + 1.0 })
+            let (inputs, buffers) =
+                (layers.saturating_sub(1) as f64, if sizes_differ { 2.0 } else { 1.0 });
+            (
+                c + buffers * inputs * (c + 1.0),
+                scores.max(c) + if inputs > 0.0 { 0.0 } else { c + 1.0 },
+            )
         }
-        EdgeFfnConfig::Code { layers, .. } => (3.0 * c + 3.0 * c * layers as f64 + out, 2.5 * out + scores),
-        EdgeFfnConfig::Script { layers, .. } => (3.0 * c + (layers as f64 + 2.0) * out, 2.5 * out + scores),
+        EdgeFfnConfig::AuthorsRelease { layers, .. } => {
+            (3.0 * c + 3.0 * c * layers as f64 + out, 2.5 * out + scores)
+        }
+        EdgeFfnConfig::AuthorsGrid { layers, .. } => {
+            (3.0 * c + (layers as f64 + 2.0) * out, 2.5 * out + scores)
+        }
     };
     // Layers read scores where they are, and one layer's gradient is there while that layer is differentiated.
     (distinct * (network + scores + heads), distinct * (network + backward))
@@ -125,12 +146,15 @@ pub fn largest_step<'a>(
     batches: impl IntoIterator<Item = &'a [usize]>,
 ) -> Option<(u64, &'a [usize])> {
     let shape = |numbers: &[usize]| {
-        let graphs: Vec<Cow<'_, Graph>> = numbers.iter().map(|&number| dataset.graphs.get(number)).collect();
+        let graphs: Vec<Cow<'_, Graph>> =
+            numbers.iter().map(|&number| dataset.graphs.get(number)).collect();
         BatchShape::of(config, &graphs.iter().map(Cow::as_ref).collect::<Vec<_>>())
     };
     let shapes: Vec<_> = batches.into_iter().map(|numbers| (shape(numbers), numbers)).collect();
     let differ = shapes.windows(2).any(|two| two[0].0.distinct_pairs != two[1].0.distinct_pairs);
-    let bytes = shapes.iter().map(|(shape, numbers)| (step_bytes(config, parameters, shape, differ), *numbers));
+    let bytes = shapes
+        .iter()
+        .map(|(shape, numbers)| (step_bytes(config, parameters, shape, differ), *numbers));
     bytes.max_by_key(|(bytes, _)| *bytes)
 }
 
@@ -148,22 +172,29 @@ pub fn available_bytes() -> Option<u64> {
 ///
 /// # Errors
 /// Where it does not, with what would.
-pub fn check_memory(recipe: &Recipe, dataset: &Dataset, available: Option<u64>) -> Result<(), TrainError> {
+pub fn check_memory(
+    recipe: &Recipe,
+    dataset: &Dataset,
+    available: Option<u64>,
+) -> Result<(), TrainError> {
     let Some(available) = available else { return Ok(()) };
-    let parameters = recipe.parameters_by_part(&dataset.schema).iter().map(|(_, count)| count).sum();
+    let parameters =
+        recipe.parameters_by_part(&dataset.schema).iter().map(|(_, count)| count).sum();
     let largest = |size: BatchSize| {
-        let batches = training_batches(dataset, size, Seeds::new(recipe.seed), 0);
-        let largest = largest_step(&recipe.model, parameters, dataset, batches.iter().map(Vec::as_slice));
+        let batches = training_batches(dataset, size, SeedTree::new(recipe.seed), 0);
+        let largest =
+            largest_step(&recipe.model, parameters, dataset, batches.iter().map(Vec::as_slice));
         largest.map(|(bytes, batch)| (bytes, batch.to_vec())).unwrap_or_default()
     };
-    let (needed, batch) = largest(recipe.train.batch);
+    let (needed, batch) = largest(recipe.train.batch());
     if needed <= available {
         return Ok(());
     }
-    let halved = std::iter::successors(Some(recipe.train.batch), |size| size.halved());
+    let halved = std::iter::successors(Some(recipe.train.batch()), |size| size.halved());
     let fits = halved.skip(1).find(|&size| largest(size).0 <= available);
     let in_question = if fits.is_some() { &batch } else { &dataset.splits.train };
-    let nodes = in_question.iter().map(|&number| dataset.graphs.nodes(number)).max().unwrap_or_default();
+    let nodes =
+        in_question.iter().map(|&number| dataset.graphs.nodes(number)).max().unwrap_or_default();
     Err(TrainError::Memory { graphs: batch.len(), nodes, needed, available, fits })
 }
 
@@ -180,8 +211,10 @@ mod tests {
     use super::*;
 
     fn recipe(settings: &[&str]) -> Recipe {
-        let small = ["data.rows=20", "data.columns=[20]", "data.train=16", "data.valid=1", "data.test=1"];
-        let settings: Vec<String> = small.iter().chain(settings).map(|&setting| setting.to_owned()).collect();
+        let small =
+            ["data.rows=20", "data.columns=[20]", "data.train=16", "data.valid=1", "data.test=1"];
+        let settings: Vec<String> =
+            small.iter().chain(settings).map(|&setting| setting.to_owned()).collect();
         Recipe::find("grid-diffuser", &settings).expect("a sound recipe")
     }
 
@@ -201,7 +234,7 @@ mod tests {
         };
         let one = bytes(&[], 4);
         assert!(bytes(&[], 5) > one);
-        for more in ["model.width=64", "model.layers=12", "model.virtual_edges.steps=20"] {
+        for more in ["model.hidden_dim=64", "model.layers=12", "model.virtual_edges.num_steps=20"] {
             assert!(bytes(&[more], 4) > one, "{more}");
         }
         // Grids of one shape share their virtual edges when edges weigh the same.
@@ -210,14 +243,17 @@ mod tests {
 
     #[test]
     fn a_smaller_batch_is_named_where_it_fits_and_only_there() {
-        let settings = ["train.batch.graphs=16"];
+        let settings = ["train.batch_size=16"];
         assert!(fault(&settings, u64::MAX).is_none());
-        let Some(TrainError::Memory { graphs: 16, nodes: 400, needed, fits, .. }) = fault(&settings, 500_000_000)
+        let Some(TrainError::Memory { graphs: 16, nodes: 400, needed, fits, .. }) =
+            fault(&settings, 500_000_000)
         else {
             panic!("sixteen graphs of 160,000 pairs take more than 0.5 GB");
         };
-        let Some(BatchSize::Graphs(fewer)) = fits else { panic!("{fits:?}") };
-        assert!(fewer < 16 && fault(&[&format!("train.batch.graphs={fewer}")], 500_000_000).is_none());
+        let Some(BatchSize { graphs: fewer, max_pairs: None }) = fits else { panic!("{fits:?}") };
+        assert!(
+            fewer < 16 && fault(&[&format!("train.batch_size={fewer}")], 500_000_000).is_none()
+        );
         assert!(needed > 500_000_000);
         let Some(TrainError::Memory { fits: None, .. }) = fault(&settings, 50_000_000) else {
             panic!("one graph alone takes more than 50 MB");

@@ -4,21 +4,24 @@ mod batches;
 pub(crate) mod checkpoint;
 mod evaluate;
 mod memory;
-mod optimiser;
+mod optimizer;
 mod schedule;
 mod trainer;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use batches::for_each_packed;
+pub(crate) use batches::for_each_batch;
 pub use batches::{BatchSize, evaluation_batches, recalibration_batches, training_batches};
-pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, Found};
+pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, LoadedCheckpoint};
 pub use evaluate::{Evaluator, recalibrate};
 pub use memory::{BatchShape, available_bytes, check_memory, largest_step, step_bytes};
-pub use optimiser::{AdamW, OptimConfig, global_norm};
-pub use schedule::{Every, Schedule};
+pub use optimizer::{AdamW, OptimConfig, global_norm};
+pub use schedule::{Interval, Schedule};
 pub(crate) use trainer::load_model;
-pub use trainer::{Best, EpochRecord, Event, Outcome, Progress, TrainError, Trainer, check_loss};
+pub use trainer::{
+    BestEpoch, EpochRecord, TrainError, TrainEvent, TrainOutcome, TrainProgress, Trainer,
+    check_loss,
+};
 
 /// How long to train, on what batches, and how to judge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,33 +29,43 @@ pub use trainer::{Best, EpochRecord, Event, Outcome, Progress, TrainError, Train
 pub struct TrainConfig {
     /// Passes over the training graphs.
     pub epochs: usize,
-    /// How graphs are grouped into batches.
-    pub batch: BatchSize,
+    /// Number of graphs per batch.
+    pub batch_size: usize,
+    /// Maximum number of node pairs per batch, which bounds memory where graphs differ in size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_pairs: Option<usize>,
     /// Epochs between two evaluations; the last epoch is always evaluated.
     #[serde(default = "one")]
-    pub evaluate_every: usize,
+    pub eval_every: usize,
     /// Number of training batches from which batch-norm statistics are re-estimated, without dropout,
     /// before each evaluation; 0 evaluates with the running averages collected during training.
     ///
     /// The batches are the same for every evaluation of a run, so that scores of two epochs differ
     /// only by their weights.
-    #[serde(default = "default_statistics_batches")]
-    pub statistics_batches: usize,
+    #[serde(default = "default_bn_recalibration_batches")]
+    pub bn_recalibration_batches: usize,
     /// Criterion by which the best epoch is selected.
-    #[serde(default, skip_serializing_if = "Selection::is_default")]
-    pub select_by: Selection,
+    #[serde(default, skip_serializing_if = "SelectBy::is_default")]
+    pub select_by: SelectBy,
     /// Decay of an exponential moving average of the weights, which is then what is evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub average_decay: Option<f64>,
+    pub ema_decay: Option<f64>,
     /// Stops after so many evaluations without a better one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<usize>,
 }
 
+impl TrainConfig {
+    /// Limits of a batch.
+    pub fn batch(&self) -> BatchSize {
+        BatchSize { graphs: self.batch_size, max_pairs: self.max_pairs }
+    }
+}
+
 /// Criterion by which the best epoch is selected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Selection {
+pub enum SelectBy {
     /// The task's metric on the validation split.
     #[default]
     Metric,
@@ -60,7 +73,7 @@ pub enum Selection {
     Loss,
 }
 
-impl Selection {
+impl SelectBy {
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -70,6 +83,6 @@ fn one() -> usize {
     1
 }
 
-fn default_statistics_batches() -> usize {
+fn default_bn_recalibration_batches() -> usize {
     50
 }

@@ -15,14 +15,14 @@ pub enum Schedule {
         warmup_epochs: f64,
         /// How often it is set.
         #[serde(default)]
-        every: Every,
+        interval: Interval,
     },
 }
 
 /// How often the learning rate is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Every {
+pub enum Interval {
     /// Once an epoch: the paper.
     #[default]
     Epoch,
@@ -33,11 +33,11 @@ pub enum Every {
 impl Schedule {
     /// Share of the full learning rate at `step` of `steps` in `epoch` of `epochs`, from zero.
     pub fn factor(self, epoch: usize, epochs: usize, step: usize, steps: usize) -> f64 {
-        let Self::Cosine { warmup_epochs, every } = self else { return 1.0 };
+        let Self::Cosine { warmup_epochs, interval } = self else { return 1.0 };
         // `next` is where the linear rise has come to at the end of this epoch or step.
-        let (now, next) = match every {
-            Every::Epoch => (epoch as f64, (epoch + 1) as f64),
-            Every::Step => {
+        let (now, next) = match interval {
+            Interval::Epoch => (epoch as f64, (epoch + 1) as f64),
+            Interval::Step => {
                 let at = |step: usize| epoch as f64 + step as f64 / steps.max(1) as f64;
                 (at(step), at(step + 1))
             }
@@ -45,7 +45,8 @@ impl Schedule {
         if now < warmup_epochs {
             return (next / warmup_epochs).min(1.0);
         }
-        let progress = (now - warmup_epochs) / (epochs as f64 - warmup_epochs).max(f64::MIN_POSITIVE);
+        let progress =
+            (now - warmup_epochs) / (epochs as f64 - warmup_epochs).max(f64::MIN_POSITIVE);
         0.5 * (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos())
     }
 }
@@ -56,17 +57,19 @@ mod tests {
 
     #[test]
     fn a_cosine_by_epoch_rises_then_falls_to_nothing() {
-        let schedule = Schedule::Cosine { warmup_epochs: 2.0, every: Every::Epoch };
+        let schedule = Schedule::Cosine { warmup_epochs: 2.0, interval: Interval::Epoch };
         let factors: Vec<f64> = (0..6).map(|epoch| schedule.factor(epoch, 6, 9, 10)).collect();
         let half_root = 0.5 * 0.5_f64.sqrt();
-        for (factor, expected) in factors.iter().zip([0.5, 1.0, 1.0, 0.5 + half_root, 0.5, 0.5 - half_root]) {
+        for (factor, expected) in
+            factors.iter().zip([0.5, 1.0, 1.0, 0.5 + half_root, 0.5, 0.5 - half_root])
+        {
             assert!((factor - expected).abs() < 1e-12, "{factors:?}");
         }
     }
 
     #[test]
     fn a_cosine_by_step_moves_within_an_epoch() {
-        let schedule = Schedule::Cosine { warmup_epochs: 0.5, every: Every::Step };
+        let schedule = Schedule::Cosine { warmup_epochs: 0.5, interval: Interval::Step };
         assert_eq!(schedule.factor(0, 1, 0, 4), 0.5);
         assert_eq!(schedule.factor(0, 1, 1, 4), 1.0);
         assert_eq!(schedule.factor(0, 1, 2, 4), 1.0);

@@ -4,23 +4,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use graph_diffuser_data::{Dataset, Seeds, Split};
+use graph_diffuser_data::{Dataset, SeedTree, Split};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{Batcher, GraphBatch};
 use crate::model::GraphDiffuser;
-use crate::nn::{Init, Pass, is_finite};
+use crate::nn::{ForwardContext, ParamInit, is_finite};
 use crate::parameters;
 use crate::recipe::Recipe;
-use crate::task::{Metric, Predictions, Scores, Task, null_as_nan};
+use crate::task::{EvalMetrics, Metric, Predictions, Task, null_as_nan};
 
-use super::batches::for_each_packed;
+use super::batches::for_each_batch;
 use super::memory::readable;
 use super::{
-    AdamW, BatchSize, Checkpoint, CheckpointError, Checkpoints, Evaluator, Found, Selection, global_norm,
-    recalibration_batches, training_batches,
+    AdamW, BatchSize, Checkpoint, CheckpointError, Checkpoints, Evaluator, LoadedCheckpoint,
+    SelectBy, global_norm, recalibration_batches, training_batches,
 };
 
 /// Share by which running statistics move towards those of a batch.
@@ -39,7 +39,7 @@ pub struct EpochRecord {
     #[serde(deserialize_with = "null_as_nan")]
     pub train_loss: f64,
     /// Scores on the validation graphs, in epochs that end with an evaluation.
-    pub valid: Option<Scores>,
+    pub valid: Option<EvalMetrics>,
     /// Whether they were the best so far.
     pub best: bool,
     /// Wall time of the epoch.
@@ -48,11 +48,11 @@ pub struct EpochRecord {
 
 /// The best epoch so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Best {
+pub struct BestEpoch {
     /// Counted from one.
     pub epoch: usize,
     /// Its scores on the validation graphs.
-    pub valid: Scores,
+    pub valid: EvalMetrics,
 }
 
 /// Where a run stands; with weights and moments, all that resuming needs.
@@ -60,7 +60,7 @@ pub struct Best {
 /// Streams need no positions of their own: the masks of a step and the order of an epoch are found
 /// by the numbers `step` and `epoch`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct TrainProgress {
     /// The run's seed.
     pub seed: u64,
     /// Whole epochs done.
@@ -76,7 +76,7 @@ pub struct Progress {
     /// Wall time of the current epoch before this session.
     pub seconds: f64,
     /// The best epoch so far.
-    pub best: Option<Best>,
+    pub best: Option<BestEpoch>,
     /// All epochs done.
     pub history: Vec<EpochRecord>,
 }
@@ -84,7 +84,7 @@ pub struct Progress {
 /// What a trainer tells while it works.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Event<'a> {
+pub enum TrainEvent<'a> {
     /// Training goes on from a checkpoint.
     Resumed {
         /// Epochs done.
@@ -92,7 +92,7 @@ pub enum Event<'a> {
         /// Batches of the current epoch done.
         batch: usize,
         /// What was wrong with newer checkpoints.
-        passed_over: &'a [String],
+        skipped: &'a [String],
     },
     /// A step is done.
     Step {
@@ -113,13 +113,13 @@ pub enum Event<'a> {
 
 /// How a session ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum TrainOutcome {
     /// All epochs are done, or patience ran out.
     Finished {
         /// The best epoch.
-        best: Best,
+        best: BestEpoch,
         /// Scores of the best epoch's weights on the test graphs.
-        test: Scores,
+        test: EvalMetrics,
         /// Their predictions for the validation and the test graphs.
         predictions: Box<[Predictions; 2]>,
     },
@@ -201,14 +201,14 @@ impl TrainError {
             Self::OtherSeed { found, .. } => {
                 Some(format!("set `seed` in the run's `recipe.toml` back to {found}, or start a new run"))
             }
-            Self::Memory { fits: Some(BatchSize::Graphs(count)), .. } => {
-                Some(format!("set `train.batch.graphs` to {count}"))
+            Self::Memory { fits: Some(BatchSize { max_pairs: Some(most), .. }), .. } => {
+                Some(format!("set `train.max_pairs` to {most}"))
             }
-            Self::Memory { fits: Some(BatchSize::Pairs(most)), .. } => {
-                Some(format!("set `train.batch.pairs` to {most}"))
+            Self::Memory { fits: Some(BatchSize { graphs, max_pairs: None }), .. } => {
+                Some(format!("set `train.batch_size` to {graphs}"))
             }
             Self::Memory { nodes, fits: None, .. } => Some(format!(
-                "a graph of {nodes} nodes does not fit even alone: lower `model.virtual_edges.steps` or `model.layers`, or \
+                "a graph of {nodes} nodes does not fit even alone: lower `model.virtual_edges.num_steps` or `model.layers`, or \
                  train without it; `graph-diffuser eval` scores graphs of any size"
             )),
             Self::Write { .. } | Self::Checkpoint(CheckpointError::Write { .. }) => {
@@ -225,7 +225,7 @@ pub struct Trainer<'a> {
     recipe: &'a Recipe,
     dataset: &'a Dataset,
     device: Device,
-    seeds: Seeds,
+    seeds: SeedTree,
     task: Task,
     batcher: Batcher,
     evaluator: Evaluator<'a>,
@@ -240,9 +240,9 @@ pub struct Trainer<'a> {
 #[derive(Debug)]
 struct State {
     model: GraphDiffuser,
-    optimiser: AdamW,
+    optimizer: AdamW,
     average: Option<Tensor<1>>,
-    progress: Progress,
+    progress: TrainProgress,
 }
 
 impl<'a> Trainer<'a> {
@@ -255,18 +255,18 @@ impl<'a> Trainer<'a> {
         dataset: &'a Dataset,
         device: &Device,
         directory: &std::path::Path,
-        mut tell: impl FnMut(Event<'_>),
+        mut tell: impl FnMut(TrainEvent<'_>),
     ) -> Result<Self, TrainError> {
         let device = device.clone().autodiff();
-        let seeds = Seeds::new(recipe.seed);
-        let model = recipe.model.init(dataset, &mut Init::new(seeds, &device));
-        let average = recipe.train.average_decay.map(|_| parameters::flatten(&model));
+        let seeds = SeedTree::new(recipe.seed);
+        let model = recipe.model.init(dataset, &mut ParamInit::new(seeds, &device));
+        let average = recipe.train.ema_decay.map(|_| parameters::flatten(&model));
         let last = Checkpoints::new(directory, "last");
         let mut state = State {
             model,
-            optimiser: AdamW::new(&recipe.optim),
+            optimizer: AdamW::new(&recipe.optim),
             average,
-            progress: Progress {
+            progress: TrainProgress {
                 seed: recipe.seed,
                 epoch: 0,
                 batch: 0,
@@ -280,8 +280,8 @@ impl<'a> Trainer<'a> {
         };
         if let Some(found) = last.open()? {
             state.restore(recipe, &found)?;
-            let Progress { epoch, batch, .. } = state.progress;
-            tell(Event::Resumed { epoch, batch, passed_over: &found.passed_over });
+            let TrainProgress { epoch, batch, .. } = state.progress;
+            tell(TrainEvent::Resumed { epoch, batch, skipped: &found.skipped });
         }
         Ok(Self {
             recipe,
@@ -293,13 +293,18 @@ impl<'a> Trainer<'a> {
             device,
             last,
             best: Checkpoints::new(directory, "best"),
-            recalibration: recalibration_batches(dataset, recipe.train.batch, seeds, recipe.train.statistics_batches),
+            recalibration: recalibration_batches(
+                dataset,
+                recipe.train.batch(),
+                seeds,
+                recipe.train.bn_recalibration_batches,
+            ),
             state,
         })
     }
 
     /// Where the run stands.
-    pub fn progress(&self) -> &Progress {
+    pub fn progress(&self) -> &TrainProgress {
         &self.state.progress
     }
 
@@ -317,51 +322,67 @@ impl<'a> Trainer<'a> {
     ///
     /// # Errors
     /// Where a number is not finite or a checkpoint cannot be written; the last checkpoint stays.
-    pub fn run(&mut self, stop: &AtomicBool, mut tell: impl FnMut(Event<'_>)) -> Result<Outcome, TrainError> {
+    pub fn run(
+        &mut self,
+        stop: &AtomicBool,
+        mut tell: impl FnMut(TrainEvent<'_>),
+    ) -> Result<TrainOutcome, TrainError> {
         while self.state.progress.epoch < self.recipe.train.epochs && !self.is_out_of_patience() {
             if self.train_epoch(stop, &mut tell)? {
-                let Progress { epoch, batch, .. } = self.state.progress;
-                return Ok(Outcome::Stopped { epoch, batch });
+                let TrainProgress { epoch, batch, .. } = self.state.progress;
+                return Ok(TrainOutcome::Stopped { epoch, batch });
             }
         }
         let best = self.state.progress.best.clone().ok_or(TrainError::NoScore)?;
         let model = self.best_model()?;
-        tell(Event::Evaluating);
+        tell(TrainEvent::Evaluating);
         // The weights come with the statistics that they were selected with, so `eval` repeats these scores.
-        let [valid, test] =
-            [Split::Valid, Split::Test].map(|split| self.evaluator.score_sheet(&model, self.dataset.split(split)));
+        let [valid, test] = [Split::Valid, Split::Test]
+            .map(|split| self.evaluator.metric_accumulator(&model, self.dataset.split(split)));
         let predictions = Box::new([valid.predictions(), test.predictions()]);
-        Ok(Outcome::Finished { best, test: test.scores(), predictions })
+        Ok(TrainOutcome::Finished { best, test: test.scores(), predictions })
     }
 
     fn is_out_of_patience(&self) -> bool {
         let progress = &self.state.progress;
         let since_best = progress.history.iter().rev().filter(|record| record.valid.is_some());
         let waited = since_best.take_while(|record| !record.best).count();
-        self.recipe.train.patience.is_some_and(|patience| progress.best.is_some() && waited >= patience)
+        self.recipe
+            .train
+            .patience
+            .is_some_and(|patience| progress.best.is_some() && waited >= patience)
     }
 
     /// Trains the rest of one epoch and judges it; `true` where asked to stop before its end.
-    fn train_epoch(&mut self, stop: &AtomicBool, tell: &mut impl FnMut(Event<'_>)) -> Result<bool, TrainError> {
+    fn train_epoch(
+        &mut self,
+        stop: &AtomicBool,
+        tell: &mut impl FnMut(TrainEvent<'_>),
+    ) -> Result<bool, TrainError> {
         let start = Instant::now();
         let epoch = self.state.progress.epoch;
-        let batches = training_batches(self.dataset, self.recipe.train.batch, self.seeds, epoch);
+        let batches = training_batches(self.dataset, self.recipe.train.batch(), self.seeds, epoch);
         let Self { recipe, dataset, seeds, task, batcher, last, state, .. } = self;
         let train = &recipe.train;
         let mut lr = recipe.optim.lr;
         let remaining = &batches[state.progress.batch.min(batches.len())..];
         let batcher = batcher.for_epoch(*seeds, epoch);
-        let interrupted = for_each_packed(&batcher, dataset, remaining, |batch| {
-            let factor = recipe.optim.schedule.factor(epoch, train.epochs, state.progress.batch, batches.len());
+        let interrupted = for_each_batch(&batcher, dataset, remaining, |batch| {
+            let factor = recipe.optim.schedule.factor(
+                epoch,
+                train.epochs,
+                state.progress.batch,
+                batches.len(),
+            );
             lr = recipe.optim.lr * factor;
-            let loss = match state.step(&batch, task, *seeds, lr, train.average_decay) {
+            let loss = match state.step(&batch, task, *seeds, lr, train.ema_decay) {
                 Ok(loss) => loss,
                 Err(error) => return Some(Err(error)),
             };
-            tell(Event::Step {
+            tell(TrainEvent::Step {
                 epoch: epoch + 1,
                 batches: (state.progress.batch, batches.len()),
-                graphs: batch.numbers.len(),
+                graphs: batch.indices.len(),
                 loss,
             });
             if stop.load(Ordering::Relaxed) && state.progress.batch < batches.len() {
@@ -378,14 +399,19 @@ impl<'a> Trainer<'a> {
     }
 
     /// Judges the epoch and saves.
-    fn finish_epoch(&mut self, lr: f64, start: Instant, tell: &mut impl FnMut(Event<'_>)) -> Result<(), TrainError> {
+    fn finish_epoch(
+        &mut self,
+        lr: f64,
+        start: Instant,
+        tell: &mut impl FnMut(TrainEvent<'_>),
+    ) -> Result<(), TrainError> {
         let train = &self.recipe.train;
         let epoch = self.state.progress.epoch + 1;
-        let due = epoch.is_multiple_of(train.evaluate_every) || epoch == train.epochs;
+        let due = epoch.is_multiple_of(train.eval_every) || epoch == train.epochs;
         let mut improved = None;
         let valid = due.then(|| {
-            tell(Event::Evaluating);
-            let model = self.judged_model();
+            tell(TrainEvent::Evaluating);
+            let model = self.eval_model();
             let scores = self.evaluator.scores(&model, self.dataset.split(Split::Valid));
             if self.is_better(&scores) {
                 improved = Some(model);
@@ -397,27 +423,32 @@ impl<'a> Trainer<'a> {
             epoch,
             step: progress.step,
             lr,
-            train_loss: if progress.samples > 0.0 { progress.loss_sum / progress.samples } else { 0.0 },
+            train_loss: if progress.samples > 0.0 {
+                progress.loss_sum / progress.samples
+            } else {
+                0.0
+            },
             valid,
             best: improved.is_some(),
             seconds: progress.seconds + start.elapsed().as_secs_f64(),
         };
         if let (Some(model), Some(valid)) = (&improved, record.valid.clone()) {
-            progress.best = Some(Best { epoch, valid });
+            progress.best = Some(BestEpoch { epoch, valid });
             // Before `last`: a kill between the two repeats this epoch and writes the same again.
-            let files = [("weights.safetensors".to_owned(), serialise_model(model))];
+            let files = [("weights.safetensors".to_owned(), serialize_model(model))];
             self.best.save(&Checkpoint { files: files.into() })?;
         }
         progress.history.push(record.clone());
         progress.epoch = epoch;
-        (progress.batch, progress.loss_sum, progress.samples, progress.seconds) = (0, 0.0, 0.0, 0.0);
+        (progress.batch, progress.loss_sum, progress.samples, progress.seconds) =
+            (0, 0.0, 0.0, 0.0);
         self.last.save(&self.state.checkpoint())?;
-        tell(Event::Epoch(&record));
+        tell(TrainEvent::Epoch(&record));
         Ok(())
     }
 
     /// The model that is evaluated: averaged and with re-estimated statistics, where asked.
-    fn judged_model(&self) -> GraphDiffuser {
+    fn eval_model(&self) -> GraphDiffuser {
         let State { model, average, .. } = &self.state;
         let model = match average {
             Some(average) => parameters::assign(model.clone(), average),
@@ -430,11 +461,15 @@ impl<'a> Trainer<'a> {
     }
 
     /// Whether an epoch with these validation scores is better than the best so far.
-    fn is_better(&self, scores: &Scores) -> bool {
+    fn is_better(&self, scores: &EvalMetrics) -> bool {
         let best = self.state.progress.best.as_ref().map(|best| &best.valid);
         match self.recipe.train.select_by {
-            Selection::Metric => self.metric().is_better(scores.metric, best.map_or(f64::NAN, |best| best.metric)),
-            Selection::Loss => !scores.loss.is_nan() && best.is_none_or(|best| scores.loss < best.loss),
+            SelectBy::Metric => {
+                self.metric().is_better(scores.metric, best.map_or(f64::NAN, |best| best.metric))
+            }
+            SelectBy::Loss => {
+                !scores.loss.is_nan() && best.is_none_or(|best| scores.loss < best.loss)
+            }
         }
     }
 
@@ -444,7 +479,8 @@ impl<'a> Trainer<'a> {
     /// Where they cannot be read.
     pub fn best_model(&self) -> Result<GraphDiffuser, TrainError> {
         let found = self.best.open()?.ok_or(TrainError::NoScore)?;
-        let model = self.recipe.model.init(self.dataset, &mut Init::new(self.seeds, &self.device));
+        let model =
+            self.recipe.model.init(self.dataset, &mut ParamInit::new(self.seeds, &self.device));
         Ok(load_model(model, &found)?)
     }
 }
@@ -455,35 +491,42 @@ impl State {
         &mut self,
         batch: &GraphBatch,
         task: &Task,
-        seeds: Seeds,
+        seeds: SeedTree,
         lr: f64,
-        average_decay: Option<f64>,
+        ema_decay: Option<f64>,
     ) -> Result<f64, TrainError> {
         let dropout_key = seeds.stream_at("dropout", self.progress.step).key();
-        let pass = Pass::train(dropout_key);
-        let output = self.model.forward(batch, &pass);
+        let ctx = ForwardContext::train(dropout_key);
+        let output = self.model.forward(batch, &ctx);
         let loss = task.loss(output, &batch.targets);
         let value = loss.clone().into_scalar::<f64>();
         let not_finite = |what, tensor| TrainError::NotFinite {
             step: self.progress.step + 1,
             what,
             tensor,
-            graphs: batch.numbers.clone(),
+            graphs: batch.indices.clone(),
         };
-        check_loss(value, &self.model, batch, dropout_key).map_err(|tensor| not_finite("the loss", tensor))?;
+        check_loss(value, &self.model, batch, dropout_key)
+            .map_err(|tensor| not_finite("the loss", tensor))?;
         let gradients = parameters::gradients(&self.model, &mut loss.backward());
         let gradient = Tensor::cat(gradients.clone(), 0);
         let norm = global_norm(&gradient);
         if !norm.is_finite() {
-            let entries = parameters::entries(&self.model).into_iter().filter(|entry| entry.trainable);
-            let first = entries.zip(&gradients).find(|(_, gradient)| !is_finite((*gradient).clone()));
-            let name = first.map_or_else(|| "the sum of all gradients".to_owned(), |(entry, _)| entry.name);
+            let entries =
+                parameters::named_params(&self.model).into_iter().filter(|entry| entry.trainable);
+            let first =
+                entries.zip(&gradients).find(|(_, gradient)| !is_finite((*gradient).clone()));
+            let name = first
+                .map_or_else(|| "the sum of all gradients".to_owned(), |(entry, _)| entry.name);
             return Err(not_finite("the gradient", name));
         }
-        let model = self.optimiser.step(self.model.clone(), gradient, norm, lr);
-        self.model = parameters::update_statistics(model, &pass.into_statistics(), STATISTICS_RATE);
-        if let (Some(average), Some(decay)) = (&mut self.average, average_decay) {
-            average.inplace(|average| average * decay + parameters::flatten(&self.model) * (1.0 - decay));
+        let model = self.optimizer.step(self.model.clone(), gradient, norm, lr);
+        self.model =
+            parameters::update_running_stats(model, &ctx.into_statistics(), STATISTICS_RATE);
+        if let (Some(average), Some(decay)) = (&mut self.average, ema_decay) {
+            average.inplace(|average| {
+                average * decay + parameters::flatten(&self.model) * (1.0 - decay)
+            });
         }
         self.progress.step += 1;
         self.progress.batch += 1;
@@ -495,42 +538,44 @@ impl State {
 
     fn checkpoint(&self) -> Checkpoint {
         let mut vectors: Vec<(&str, Vec<f32>)> = Vec::new();
-        if let Some([first, second]) = self.optimiser.moments() {
+        if let Some([first, second]) = self.optimizer.moments() {
             vectors.push(("first_moment", host(first)));
             vectors.push(("second_moment", host(second)));
         }
         if let Some(average) = &self.average {
             vectors.push(("average", host(average)));
         }
-        let vectors = vectors.iter().map(|(name, values)| (*name, vec![values.len()], values.as_slice()));
+        let vectors =
+            vectors.iter().map(|(name, values)| (*name, vec![values.len()], values.as_slice()));
         let progress = serde_json::to_vec_pretty(&self.progress).expect("plain data serialises");
         let files = [
-            ("weights.safetensors".to_owned(), serialise_model(&self.model)),
-            ("optimiser.safetensors".to_owned(), serialise(vectors.collect())),
+            ("weights.safetensors".to_owned(), serialize_model(&self.model)),
+            ("optimiser.safetensors".to_owned(), serialize(vectors.collect())),
             ("progress.json".to_owned(), progress),
         ];
         Checkpoint { files: files.into() }
     }
 
-    fn restore(&mut self, recipe: &Recipe, found: &Found) -> Result<(), TrainError> {
-        let progress: Progress = serde_json::from_slice(found.file("progress.json")?)
-            .map_err(|error| found.foreign(format!("`progress.json`: {error}")))?;
+    fn restore(&mut self, recipe: &Recipe, found: &LoadedCheckpoint) -> Result<(), TrainError> {
+        let progress: TrainProgress = serde_json::from_slice(found.file("progress.json")?)
+            .map_err(|error| found.incompatible(format!("`progress.json`: {error}")))?;
         if progress.seed != recipe.seed {
             return Err(TrainError::OtherSeed { expected: recipe.seed, found: progress.seed });
         }
         self.model = load_model(self.model.clone(), found)?;
         let flat = parameters::flatten(&self.model);
         let vectors = SafeTensors::deserialize(found.file("optimiser.safetensors")?)
-            .map_err(|error| found.foreign(format!("`optimiser.safetensors`: {error}")))?;
+            .map_err(|error| found.incompatible(format!("`optimiser.safetensors`: {error}")))?;
         let vector = |name: &str| {
             let data = vectors.tensor(name).ok().and_then(|view| data(&view));
             let data = data.filter(|data| data.num_elements() == flat.dims()[0]);
-            data.map(|data| Tensor::<1>::from_data(data, &flat.device()))
-                .ok_or_else(|| found.foreign(format!("`optimiser.safetensors` has no `{name}` of this model")))
+            data.map(|data| Tensor::<1>::from_data(data, &flat.device())).ok_or_else(|| {
+                found.incompatible(format!("`optimiser.safetensors` has no `{name}` of this model"))
+            })
         };
         if progress.step > 0 {
             let moments = [vector("first_moment")?, vector("second_moment")?];
-            self.optimiser = AdamW::resume(&recipe.optim, progress.step, moments);
+            self.optimizer = AdamW::resume(&recipe.optim, progress.step, moments);
         }
         if self.average.is_some() {
             self.average = Some(vector("average")?);
@@ -544,32 +589,45 @@ impl State {
 ///
 /// # Errors
 /// The name of that tensor.
-pub fn check_loss(loss: f64, model: &GraphDiffuser, batch: &GraphBatch, dropout_key: u64) -> Result<(), String> {
+pub fn check_loss(
+    loss: f64,
+    model: &GraphDiffuser,
+    batch: &GraphBatch,
+    dropout_key: u64,
+) -> Result<(), String> {
     if loss.is_finite() {
         return Ok(());
     }
-    for (entry, tensor) in parameters::values(model) {
+    for (entry, tensor) in parameters::named_tensors(model) {
         if !is_finite(tensor) {
             return Err(entry.name);
         }
     }
-    let pass = Pass::train(dropout_key).searching_non_finite();
-    model.forward(batch, &pass);
-    Err(pass.first_non_finite().unwrap_or_else(|| "loss".to_owned()))
+    let ctx = ForwardContext::train(dropout_key).detect_non_finite();
+    model.forward(batch, &ctx);
+    Err(ctx.first_non_finite().unwrap_or_else(|| "loss".to_owned()))
 }
 
 /// All numbers of a model as a safetensors file.
-fn serialise_model(model: &GraphDiffuser) -> Vec<u8> {
-    let values: Vec<_> = parameters::values(model).into_iter().map(|(entry, tensor)| (entry, host(&tensor))).collect();
-    serialise(
-        values.iter().map(|(entry, values)| (entry.name.as_str(), entry.shape.clone(), values.as_slice())).collect(),
+fn serialize_model(model: &GraphDiffuser) -> Vec<u8> {
+    let values: Vec<_> = parameters::named_tensors(model)
+        .into_iter()
+        .map(|(entry, tensor)| (entry, host(&tensor)))
+        .collect();
+    serialize(
+        values
+            .iter()
+            .map(|(entry, values)| (entry.name.as_str(), entry.shape.clone(), values.as_slice()))
+            .collect(),
     )
 }
 
-fn serialise(tensors: Vec<(&str, Vec<usize>, &[f32])>) -> Vec<u8> {
+fn serialize(tensors: Vec<(&str, Vec<usize>, &[f32])>) -> Vec<u8> {
     let bytes: Vec<(&str, Vec<usize>, Vec<u8>)> = tensors
         .into_iter()
-        .map(|(name, shape, values)| (name, shape, values.iter().flat_map(|value| value.to_le_bytes()).collect()))
+        .map(|(name, shape, values)| {
+            (name, shape, values.iter().flat_map(|value| value.to_le_bytes()).collect())
+        })
         .collect();
     let views = bytes.iter().map(|(name, shape, bytes)| {
         let view = TensorView::new(Dtype::F32, shape.clone(), bytes);
@@ -579,16 +637,23 @@ fn serialise(tensors: Vec<(&str, Vec<usize>, &[f32])>) -> Vec<u8> {
 }
 
 /// `model` with the weights of a checkpoint.
-pub(crate) fn load_model(model: GraphDiffuser, found: &Found) -> Result<GraphDiffuser, CheckpointError> {
+pub(crate) fn load_model(
+    model: GraphDiffuser,
+    found: &LoadedCheckpoint,
+) -> Result<GraphDiffuser, CheckpointError> {
     let weights = SafeTensors::deserialize(found.file("weights.safetensors")?)
-        .map_err(|error| found.foreign(format!("`weights.safetensors`: {error}")))?;
+        .map_err(|error| found.incompatible(format!("`weights.safetensors`: {error}")))?;
     parameters::load(model, |name| weights.tensor(name).ok().and_then(|view| data(&view)))
-        .map_err(|error| found.foreign(error.to_string()))
+        .map_err(|error| found.incompatible(error.to_string()))
 }
 
 fn data(view: &TensorView<'_>) -> Option<TensorData> {
-    let words = view.data().chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().expect("four bytes")));
-    (view.dtype() == Dtype::F32).then(|| TensorData::new(words.collect::<Vec<f32>>(), view.shape().to_vec()))
+    let words = view
+        .data()
+        .chunks_exact(4)
+        .map(|word| f32::from_le_bytes(word.try_into().expect("four bytes")));
+    (view.dtype() == Dtype::F32)
+        .then(|| TensorData::new(words.collect::<Vec<f32>>(), view.shape().to_vec()))
 }
 
 fn host(tensor: &Tensor<1>) -> Vec<f32> {

@@ -5,8 +5,8 @@ use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{GraphBatch, indices};
-use crate::nn::{Init, Linear, Pass};
-use crate::ops::{self, AttentionParts, Combine, ScoreBlocks, ScoreRule};
+use crate::nn::{ForwardContext, Linear, ParamInit};
+use crate::ops::{self, AttentionComponents, AttentionOptions, Combine, PairScores};
 
 use crate::virtual_edges::PositionScores;
 
@@ -22,13 +22,13 @@ pub struct AttentionConfig {
     #[serde(default)]
     pub dropout: f64,
     /// What attention is decided by.
-    pub scores: Scores,
+    pub scores: AttentionScores,
 }
 
 /// What attention is decided by.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Scores {
+pub enum AttentionScores {
     /// What nodes hold and where they stand: Graph Diffuser.
     PositionAndContent {
         /// How the two are combined.
@@ -49,7 +49,7 @@ pub enum Scores {
     Content {},
 }
 
-impl Scores {
+impl AttentionScores {
     /// Whether virtual edges are read.
     pub fn use_position(self) -> bool {
         !matches!(self, Self::Content {})
@@ -62,16 +62,21 @@ impl Scores {
 
 impl AttentionConfig {
     /// Draws the parameters; `channels` are those of a virtual edge.
-    pub fn init(&self, width: usize, channels: Option<usize>, init: &mut Init) -> DiffuserAttention {
+    pub fn init(
+        &self,
+        hidden_dim: usize,
+        channels: Option<usize>,
+        init: &mut ParamInit,
+    ) -> DiffuserAttention {
         let parts = if self.scores.use_content() { 3 } else { 1 };
         let position = self.scores.use_position().then(|| {
             let channels = channels.expect("the config was checked: position needs virtual edges");
             Linear::new(channels, self.heads, init)
         });
         DiffuserAttention {
-            query_key_value: Linear::glorot(width, parts * width, init),
+            query_key_value: Linear::glorot(hidden_dim, parts * hidden_dim, init),
             position,
-            output: Linear::zero_bias(width, width, init),
+            output: Linear::zero_bias(hidden_dim, hidden_dim, init),
             heads: self.heads,
             dropout: self.dropout,
             scores: self.scores,
@@ -90,7 +95,7 @@ pub struct DiffuserAttention {
     #[module(skip)]
     dropout: f64,
     #[module(skip)]
-    scores: Scores,
+    scores: AttentionScores,
 }
 
 impl DiffuserAttention {
@@ -109,40 +114,53 @@ impl DiffuserAttention {
         scores: PositionScores<'_>,
         cls: Option<&ClsToken>,
         batch: &GraphBatch,
-        pass: &Pass,
+        ctx: &ForwardContext,
     ) -> Tensor<2> {
-        self.forward_asked(x, scores, cls, batch, pass, None).0
+        self.forward_traced(x, scores, cls, batch, ctx, None).0
     }
 
     /// The same, and what the attention of the asked rows is made of; the batch is one graph.
-    pub fn forward_asked(
+    pub fn forward_traced(
         &self,
         x: Tensor<2>,
         scores: PositionScores<'_>,
         cls: Option<&ClsToken>,
         batch: &GraphBatch,
-        pass: &Pass,
-        asked: Option<AskedRows<'_>>,
-    ) -> (Tensor<2>, Option<AttentionParts>) {
+        ctx: &ForwardContext,
+        traced: Option<TracedRows<'_>>,
+    ) -> (Tensor<2>, Option<AttentionComponents>) {
         let [_, d] = x.dims();
         let (combine, clamp) = match self.scores {
-            Scores::PositionAndContent { combine, clamp } | Scores::Position { combine, clamp } => (combine, clamp),
-            Scores::Content {} => (Combine::Gate, None), // without position nothing is combined
+            AttentionScores::PositionAndContent { combine, clamp }
+            | AttentionScores::Position { combine, clamp } => (combine, clamp),
+            AttentionScores::Content {} => (Combine::Gate, None), // without position nothing is combined
         };
-        let rule = ScoreRule { heads: self.heads, combine, clamp, dropout: pass.dropout_site(self.dropout) };
+        let rule = AttentionOptions {
+            heads: self.heads,
+            combine,
+            clamp,
+            dropout: ctx.dropout_mask(self.dropout),
+        };
         let qkv = self.query_key_value.forward(x); // [r, 3d], or [r, d] without content
-        let cls_scores = self.position.as_ref().zip(cls).map(|(linear, cls)| linear.forward_pairs(cls.edge()));
-        let parts = asked.map(|asked| self.parts(&qkv, d, cls_scores.as_ref(), asked, &rule));
+        let cls_scores = self
+            .position
+            .as_ref()
+            .zip(cls)
+            .map(|(linear, cls)| linear.forward_channels_first(cls.edge()));
+        let parts = traced.map(|traced| self.parts(&qkv, d, cls_scores.as_ref(), traced, &rule));
         let gathered = match (scores, &self.position) {
-            (PositionScores::ByRows(rows), position) => {
-                rows.attend(qkv, d, position.as_ref(), cls_scores, &rule, pass) // Eq. 1–8
+            (PositionScores::Chunked(rows), position) => {
+                rows.attend(qkv, d, position.as_ref(), cls_scores, &rule, ctx) // Eq. 1–8
             }
-            (PositionScores::AllAtOnce(scores), Some(_)) => {
-                let position = ScoreBlocks { scores, starts: batch.edge_starts.clone(), cls: cls_scores };
-                ops::attend(qkv, d, Some(position), &batch.layer_topology().layout, &rule) // Eq. 7–8
+            (PositionScores::Dense(scores), Some(_)) => {
+                let position =
+                    PairScores { scores, starts: batch.edge_starts.clone(), cls: cls_scores };
+                ops::attention(qkv, d, Some(position), &batch.layer_topology().layout, &rule) // Eq. 7–8
             }
-            (_, None) => ops::attend(qkv, d, None, &batch.layer_topology().layout, &rule),
-            (PositionScores::None, Some(_)) => panic!("the config was checked: position needs virtual edges"),
+            (_, None) => ops::attention(qkv, d, None, &batch.layer_topology().layout, &rule),
+            (PositionScores::None, Some(_)) => {
+                panic!("the config was checked: position needs virtual edges")
+            }
         };
         (self.output.forward(gathered), parts)
     }
@@ -153,20 +171,20 @@ impl DiffuserAttention {
         qkv: &Tensor<2>,
         d: usize,
         cls_scores: Option<&Tensor<2>>,
-        asked: AskedRows<'_>,
-        rule: &ScoreRule,
-    ) -> AttentionParts {
-        let ([n, columns], h, rows) = (qkv.dims(), self.heads, asked.rows.len());
+        traced: TracedRows<'_>,
+        rule: &AttentionOptions,
+    ) -> AttentionComponents {
+        let ([n, columns], h, rows) = (qkv.dims(), self.heads, traced.rows.len());
         let by_head = |which: usize| {
             let part = qkv.clone().slice([0..n, which * d..(which + 1) * d]);
             part.reshape([n, h, d / h]).swap_dims(0, 1) // [h, n, d_head]
         };
         let content = (columns == 3 * d).then(|| {
-            let queries = by_head(0).select(1, indices(asked.rows.to_vec(), &qkv.device()));
+            let queries = by_head(0).select(1, indices(traced.rows.to_vec(), &qkv.device()));
             let scale = 1.0 / ((d / h) as f64).sqrt();
             (queries * scale).matmul(by_head(1).transpose()) // Eq. 7, [h, rows, n]
         });
-        let position = asked.position.map(|scores| match cls_scores {
+        let position = traced.position.map(|scores| match cls_scores {
             None => scores.reshape([h, rows, n]),
             Some(cls) => {
                 // The CLS node is the last; every pair with it has one score.
@@ -176,13 +194,13 @@ impl DiffuserAttention {
                 if rows == own { scores } else { Tensor::cat(vec![scores, cls(rows - own, n)], 1) }
             }
         });
-        AttentionParts::new(content, position, rule)
+        AttentionComponents::new(content, position, rule)
     }
 }
 
 /// Rows whose attention is asked for.
 #[derive(Debug, Clone)]
-pub struct AskedRows<'a> {
+pub struct TracedRows<'a> {
     /// Nodes of the graph; the CLS node, where it is among them, is the last.
     pub rows: &'a [usize],
     /// `[h, rows · n]` position scores of this layer, where position is read; without the CLS node.
@@ -192,7 +210,7 @@ pub struct AskedRows<'a> {
 #[cfg(test)]
 mod tests {
     use burn::tensor::{DType, Device, TensorData};
-    use graph_diffuser_data::Seeds;
+    use graph_diffuser_data::SeedTree;
     use graph_diffuser_data::grid_histogram::GridHistogram;
 
     use crate::batch::Batcher;
@@ -206,35 +224,40 @@ mod tests {
     #[test]
     fn values_gathered_by_the_traced_attention_are_what_the_fused_operation_gathers() {
         let device = Device::flex();
-        let grid = GridHistogram { rows: 3, columns: vec![4], train: 1, ..GridHistogram::default() }.generate();
-        let batch = Batcher::new(&device, DType::F32).pack(&grid, &[0]);
+        let grid =
+            GridHistogram { rows: 3, columns: vec![4], train: 1, ..GridHistogram::default() }
+                .generate();
+        let batch = Batcher::new(&device, DType::F32).collate(&grid, &[0]);
         let (n, d, h) = (12, 8, 2);
-        let both = |combine, clamp| Scores::PositionAndContent { combine, clamp };
+        let both = |combine, clamp| AttentionScores::PositionAndContent { combine, clamp };
         for scores in [
             both(Combine::Gate, None),
             both(Combine::Gate, Some(0.5)),
             both(Combine::Add, None),
-            Scores::Position { combine: Combine::Gate, clamp: None },
-            Scores::Position { combine: Combine::Add, clamp: None },
-            Scores::Content {},
+            AttentionScores::Position { combine: Combine::Gate, clamp: None },
+            AttentionScores::Position { combine: Combine::Add, clamp: None },
+            AttentionScores::Content {},
         ] {
             let config = AttentionConfig { heads: h, dropout: 0.0, scores };
-            let attention = config.init(d, Some(3), &mut Init::new(Seeds::new(2), &device));
-            let mut stream = Seeds::new(1).stream("values");
+            let attention = config.init(d, Some(3), &mut ParamInit::new(SeedTree::new(2), &device));
+            let mut state = SeedTree::new(1).stream("values");
             let mut draw = |rows, columns| {
-                let values: Vec<f32> = (0..rows * columns).map(|_| 2.0 * stream.normal() as f32).collect();
+                let values: Vec<f32> =
+                    (0..rows * columns).map(|_| 2.0 * state.normal() as f32).collect();
                 Tensor::<2>::from_data(TensorData::new(values, [rows, columns]), &device)
             };
             let (x, position) = (draw(n, d), scores.use_position().then(|| draw(h, n * n)));
-            let given = position.clone().map_or(PositionScores::None, PositionScores::AllAtOnce);
+            let given = position.clone().map_or(PositionScores::None, PositionScores::Dense);
             let rows: Vec<usize> = (0..n).collect();
-            let asked = AskedRows { rows: &rows, position };
-            let pass = Pass::evaluate();
-            let (output, parts) = attention.forward_asked(x.clone(), given, None, &batch, &pass, Some(asked));
+            let traced = TracedRows { rows: &rows, position };
+            let ctx = ForwardContext::evaluate();
+            let (output, parts) =
+                attention.forward_traced(x.clone(), given, None, &batch, &ctx, Some(traced));
             let parts = parts.expect("they were asked for");
             let qkv = attention.query_key_value.forward(x);
             let columns = qkv.dims()[1];
-            let values = qkv.slice([0..n, columns - d..columns]).reshape([n, h, d / h]).swap_dims(0, 1);
+            let values =
+                qkv.slice([0..n, columns - d..columns]).reshape([n, h, d / h]).swap_dims(0, 1);
             let gathered = parts.attention.clone().matmul(values).swap_dims(0, 1).reshape([n, d]);
             let expected = numbers(attention.output.forward(gathered));
             for (ours, expected) in numbers(output).iter().zip(&expected) {

@@ -4,7 +4,7 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use crate::batch::ClsLayout;
-use crate::nn::Init;
+use crate::nn::ParamInit;
 
 /// A learned node and the learned virtual edge of every pair that touches it.
 #[derive(Module, Debug)]
@@ -15,8 +15,11 @@ pub struct ClsToken {
 
 impl ClsToken {
     /// `channels` are those of a virtual edge, where attention reads any.
-    pub fn new(width: usize, channels: Option<usize>, init: &mut Init) -> Self {
-        Self { node: init.normal([width]), edge: channels.map(|channels| init.normal([channels])) }
+    pub fn new(hidden_dim: usize, channels: Option<usize>, init: &mut ParamInit) -> Self {
+        Self {
+            node: init.normal([hidden_dim]),
+            edge: channels.map(|channels| init.normal([channels])),
+        }
     }
 
     /// Adds the token behind the nodes of each graph.
@@ -24,15 +27,16 @@ impl ClsToken {
     /// # Shapes
     /// - `x`: `[r, d]`
     /// - returns `[r + b, d]`
-    pub fn join(&self, x: Tensor<2>, layout: &ClsLayout) -> Tensor<2> {
+    pub fn append(&self, x: Tensor<2>, layout: &ClsLayout) -> Tensor<2> {
         let (b, d) = (layout.topology.layout.graphs(), x.dims()[1]);
         let tokens = self.node.val().unsqueeze_dim::<2>(0).expand([b, d]);
-        Tensor::cat(vec![x, tokens], 0).select(0, layout.weave.clone())
+        Tensor::cat(vec![x, tokens], 0).select(0, layout.node_order.clone())
     }
 
     /// `[c', 1]`
     pub(super) fn edge(&self) -> Tensor<2> {
-        let edge = self.edge.as_ref().expect("the config was checked: position needs virtual edges");
+        let edge =
+            self.edge.as_ref().expect("the config was checked: position needs virtual edges");
         edge.val().unsqueeze_dim(1)
     }
 }

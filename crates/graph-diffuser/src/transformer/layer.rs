@@ -4,19 +4,19 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 
 use crate::batch::GraphBatch;
-use crate::nn::{BatchNorm, Init, Linear, Pass};
-use crate::ops::AttentionParts;
+use crate::nn::{BatchNorm, ForwardContext, Linear, ParamInit};
+use crate::ops::AttentionComponents;
 use crate::virtual_edges::PositionScores;
 
-use super::{AskedRows, AttentionConfig, ClsToken, DiffuserAttention, LocalBranch, MpnnConfig};
+use super::{AttentionConfig, ClsToken, DiffuserAttention, LocalMpnn, MpnnConfig, TracedRows};
 
 /// What [`Layer`] needs to exist.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerConfig<'a> {
     /// Width of a node, `d`.
-    pub width: usize,
+    pub hidden_dim: usize,
     /// Hidden width of the feed-forward network, in widths.
-    pub ffn_multiplier: usize,
+    pub ffn_ratio: usize,
     /// Dropout on the output of attention and of the feed-forward network, and inside the latter.
     pub dropout: f64,
     /// The attention branch.
@@ -29,17 +29,17 @@ pub struct LayerConfig<'a> {
 
 impl LayerConfig<'_> {
     /// Draws the parameters.
-    pub fn init(&self, init: &mut Init) -> Layer {
-        let hidden = self.ffn_multiplier * self.width;
+    pub fn init(&self, init: &mut ParamInit) -> Layer {
+        let hidden = self.ffn_ratio * self.hidden_dim;
         Layer {
-            local: self.mpnn.map(|mpnn| LocalBranch::new(mpnn, self.width, init)),
-            attention: self.attention.init(self.width, self.channels, init),
-            attention_norm: BatchNorm::new(self.width, init),
+            local: self.mpnn.map(|mpnn| LocalMpnn::new(mpnn, self.hidden_dim, init)),
+            attention: self.attention.init(self.hidden_dim, self.channels, init),
+            attention_norm: BatchNorm::new(self.hidden_dim, init),
             ffn: FeedForward {
-                first: Linear::new(self.width, hidden, init),
-                second: Linear::new(hidden, self.width, init),
+                first: Linear::new(self.hidden_dim, hidden, init),
+                second: Linear::new(hidden, self.hidden_dim, init),
             },
-            ffn_norm: BatchNorm::new(self.width, init),
+            ffn_norm: BatchNorm::new(self.hidden_dim, init),
             dropout: self.dropout,
         }
     }
@@ -53,7 +53,7 @@ struct FeedForward {
 
 /// Nodes and edges on their way through the layers.
 #[derive(Debug, Clone)]
-pub struct Stream {
+pub struct LayerState {
     /// `[r, d]`
     pub x: Tensor<2>,
     /// `[m, d]`, where messages read edges.
@@ -63,7 +63,7 @@ pub struct Stream {
 /// One layer, as in GPS.
 #[derive(Module, Debug)]
 pub struct Layer {
-    local: Option<LocalBranch>,
+    local: Option<LocalMpnn>,
     attention: DiffuserAttention,
     attention_norm: BatchNorm,
     ffn: FeedForward,
@@ -86,39 +86,41 @@ impl Layer {
     /// `y = BN(x + Attn(x)) + BN(x + MPNN(x))`, then `BN(y + FFN(y))`.
     pub fn forward(
         &self,
-        stream: Stream,
+        state: LayerState,
         scores: PositionScores<'_>,
         cls: Option<&ClsToken>,
         batch: &GraphBatch,
-        pass: &Pass,
-    ) -> Stream {
-        self.forward_asked(stream, scores, cls, batch, pass, None).0
+        ctx: &ForwardContext,
+    ) -> LayerState {
+        self.forward_traced(state, scores, cls, batch, ctx, None).0
     }
 
     /// The same, and what the attention of the asked rows is made of; the batch is one graph.
-    pub fn forward_asked(
+    pub fn forward_traced(
         &self,
-        stream: Stream,
+        state: LayerState,
         scores: PositionScores<'_>,
         cls: Option<&ClsToken>,
         batch: &GraphBatch,
-        pass: &Pass,
-        asked: Option<AskedRows<'_>>,
-    ) -> (Stream, Option<AttentionParts>) {
-        let x = stream.x.clone();
-        let (attended, parts) = self.attention.forward_asked(x.clone(), scores, cls, batch, pass, asked);
-        let attended = self.attention_norm.forward_join(x, attended, self.dropout, pass);
-        pass.note(|| "attention".into(), &attended);
+        ctx: &ForwardContext,
+        traced: Option<TracedRows<'_>>,
+    ) -> (LayerState, Option<AttentionComponents>) {
+        let x = state.x.clone();
+        let (attended, parts) =
+            self.attention.forward_traced(x.clone(), scores, cls, batch, ctx, traced);
+        let attended = self.attention_norm.forward_residual(x, attended, self.dropout, ctx);
+        ctx.record(|| "attention".into(), &attended);
         let (y, e) = match &self.local {
             Some(local) => {
-                let local = local.forward(stream, batch.layer_topology(), pass);
+                let local = local.forward(state, batch.layer_topology(), ctx);
                 (attended + local.x, local.e)
             }
-            None => (attended, stream.e),
+            None => (attended, state.e),
         };
-        let hidden = self.ffn.first.forward_relu(y.clone(), pass.dropout_site(self.dropout));
-        let x = self.ffn_norm.forward_join(y, self.ffn.second.forward(hidden), self.dropout, pass);
-        pass.note(|| "feed_forward".into(), &x);
-        (Stream { x, e }, parts)
+        let hidden = self.ffn.first.forward_relu(y.clone(), ctx.dropout_mask(self.dropout));
+        let x =
+            self.ffn_norm.forward_residual(y, self.ffn.second.forward(hidden), self.dropout, ctx);
+        ctx.record(|| "feed_forward".into(), &x);
+        (LayerState { x, e }, parts)
     }
 }

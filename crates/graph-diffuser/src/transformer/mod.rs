@@ -6,8 +6,8 @@ mod layer;
 mod mpnn;
 mod self_edge_encoding;
 
-pub use attention::{AskedRows, AttentionConfig, DiffuserAttention, Scores};
+pub use attention::{AttentionConfig, AttentionScores, DiffuserAttention, TracedRows};
 pub use cls::ClsToken;
-pub use layer::{Layer, LayerConfig, Stream};
-pub use mpnn::{LocalBranch, MpnnConfig, MpnnKind};
+pub use layer::{Layer, LayerConfig, LayerState};
+pub use mpnn::{LocalMpnn, MpnnConfig, MpnnKind};
 pub use self_edge_encoding::SelfEdgeEncoding;

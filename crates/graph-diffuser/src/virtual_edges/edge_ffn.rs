@@ -5,45 +5,45 @@ use burn::tensor::{Tensor, activation::relu};
 use graph_diffuser_kernels::edge_ffn as kernel;
 use serde::{Deserialize, Serialize};
 
-use crate::nn::{BatchNorm, Init, Linear, Pass, Weights};
-use crate::ops::{EdgeScores, Read};
+use crate::nn::{BatchNorm, ForwardContext, Linear, PairCounts, ParamInit};
+use crate::ops::{EdgeFfnOutput, FusedEdgeFfn};
 
-use super::Transform;
+use super::StackTransform;
 
 /// Which network, with how many layers, and how wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "form", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EdgeFfnConfig {
     /// No network and no batch norm: positions are read off the stack itself.
     None {},
-    /// BN, then `E + W₂ ReLU(BN(W₁ E))`: the paper. The hidden width is `multiplier` channels.
+    /// BN, then `E + W₂ ReLU(BN(W₁ E))`: the paper. The hidden width is `expansion` channels.
     Residual {
         /// Number of layers.
         layers: usize,
         /// Hidden width in channels.
-        multiplier: usize,
+        expansion: usize,
     },
     /// BN, then `ReLU(E + BN(W E))`, then a linear layer: the authors' later code. The output is
-    /// `multiplier` times as wide.
-    Code {
+    /// `expansion` times as wide.
+    AuthorsRelease {
         /// Number of layers.
         layers: usize,
         /// Output width in channels.
-        multiplier: usize,
+        expansion: usize,
     },
     /// BN, then `ReLU(W E)`, then a linear layer: the authors' grid script. Hidden and output are
-    /// `multiplier` times as wide.
-    Script {
+    /// `expansion` times as wide.
+    AuthorsGrid {
         /// Number of layers before the last.
         layers: usize,
         /// Width in channels.
-        multiplier: usize,
+        expansion: usize,
     },
 }
 
 impl Default for EdgeFfnConfig {
     fn default() -> Self {
-        Self::Residual { layers: 2, multiplier: 1 }
+        Self::Residual { layers: 2, expansion: 1 }
     }
 }
 
@@ -52,28 +52,30 @@ impl EdgeFfnConfig {
     pub fn output_channels(self, channels: usize) -> usize {
         match self {
             Self::None {} | Self::Residual { .. } => channels,
-            Self::Code { multiplier, .. } | Self::Script { multiplier, .. } => multiplier * channels,
+            Self::AuthorsRelease { expansion, .. } | Self::AuthorsGrid { expansion, .. } => {
+                expansion * channels
+            }
         }
     }
 
     /// Draws the parameters, where there are any.
-    pub fn init(self, c: usize, init: &mut Init) -> Option<EdgeFfn> {
+    pub fn init(self, c: usize, init: &mut ParamInit) -> Option<EdgeFfn> {
         let out = self.output_channels(c);
-        let norm = |init: &mut Init| BatchNorm::new(c, init);
+        let norm = |init: &mut ParamInit| BatchNorm::new(c, init);
         Some(match self {
             Self::None {} => return None,
-            Self::Residual { layers, multiplier } => EdgeFfn {
+            Self::Residual { layers, expansion } => EdgeFfn {
                 norm: norm(init),
                 layers: (0..layers)
                     .map(|_| EdgeFfnLayer {
-                        first: Linear::new(c, multiplier * c, init),
-                        norm: Some(BatchNorm::new(multiplier * c, init)),
-                        second: Some(Linear::new(multiplier * c, c, init)),
+                        first: Linear::new(c, expansion * c, init),
+                        norm: Some(BatchNorm::new(expansion * c, init)),
+                        second: Some(Linear::new(expansion * c, c, init)),
                     })
                     .collect(),
                 output: None,
             },
-            Self::Code { layers, .. } => EdgeFfn {
+            Self::AuthorsRelease { layers, .. } => EdgeFfn {
                 norm: norm(init),
                 layers: (0..layers)
                     .map(|_| EdgeFfnLayer {
@@ -84,7 +86,7 @@ impl EdgeFfnConfig {
                     .collect(),
                 output: Some(Linear::new(c, out, init)),
             },
-            Self::Script { layers, .. } => EdgeFfn {
+            Self::AuthorsGrid { layers, .. } => EdgeFfn {
                 norm: norm(init),
                 layers: (0..layers)
                     .map(|layer| EdgeFfnLayer {
@@ -119,11 +121,16 @@ impl EdgeFfn {
     /// # Shapes
     /// - `e`: `[c, p]`
     /// - returns `[c', p]`
-    pub fn forward(&self, e: Tensor<2>, weights: Option<&Weights>, pass: &Pass) -> Tensor<2> {
-        let input = self.norm.forward_pairs(e, weights, pass);
-        let mixed = self.layers.iter().fold(input, |e, layer| layer.forward(e, weights, pass));
+    pub fn forward(
+        &self,
+        e: Tensor<2>,
+        weights: Option<&PairCounts>,
+        ctx: &ForwardContext,
+    ) -> Tensor<2> {
+        let input = self.norm.forward_channels_first(e, weights, ctx);
+        let mixed = self.layers.iter().fold(input, |e, layer| layer.forward(e, weights, ctx));
         match &self.output {
-            Some(output) => output.forward_pairs(mixed),
+            Some(output) => output.forward_channels_first(mixed),
             None => mixed,
         }
     }
@@ -133,7 +140,8 @@ impl EdgeFfn {
 impl EdgeFfn {
     /// Whether this is a network that the kernel computes.
     pub(super) fn is_residual(&self) -> bool {
-        self.output.is_none() && self.layers.iter().all(|layer| layer.norm.is_some() && layer.second.is_some())
+        self.output.is_none()
+            && self.layers.iter().all(|layer| layer.norm.is_some() && layer.second.is_some())
     }
 
     /// What `positions` and, where asked for, nodes themselves read of the mixed stack.
@@ -143,16 +151,17 @@ impl EdgeFfn {
     pub fn read(
         &self,
         stack: Tensor<2>,
-        transform: Transform,
+        transform: StackTransform,
         positions: &[&Linear],
         self_pairs: Option<Vec<usize>>,
-        weights: Option<&Weights>,
-        pass: &Pass,
-    ) -> Read {
+        weights: Option<&PairCounts>,
+        ctx: &ForwardContext,
+    ) -> EdgeFfnOutput {
         let ([c, p], device) = (stack.dims(), stack.device());
         let total = weights.map_or(p, |weights| weights.total);
-        let norms: Vec<&BatchNorm> =
-            std::iter::once(&self.norm).chain(self.layers.iter().filter_map(|layer| layer.norm.as_ref())).collect();
+        let norms: Vec<&BatchNorm> = std::iter::once(&self.norm)
+            .chain(self.layers.iter().filter_map(|layer| layer.norm.as_ref()))
+            .collect();
         let mut parameters: Vec<Tensor<1>> = self.norm.scale_and_shift().into();
         for layer in &self.layers {
             parameters.extend(layer.first.flat());
@@ -161,33 +170,33 @@ impl EdgeFfn {
         }
         parameters.extend(positions.iter().flat_map(|position| position.flat()));
         let host = |tensor: Tensor<1>| tensor.into_data().iter::<f32>().collect();
-        let op = EdgeScores {
+        let op = FusedEdgeFfn {
             channels: c,
             hidden: self.layers.first().map_or(c, |layer| layer.first.weight.dims()[0]),
             layers: self.layers.len(),
             heads: positions.first().map_or(0, |position| position.weight.dims()[0]),
             readers: positions.len(),
             transform: match transform {
-                Transform::None {} => kernel::Transform::None,
-                Transform::Log { epsilon } => kernel::Transform::Log { epsilon: epsilon as f32 },
-                Transform::SignedSquareRoot {} => kernel::Transform::SignedSquareRoot,
+                StackTransform::None {} => kernel::PairTransform::None,
+                StackTransform::Log { eps } => kernel::PairTransform::Log { eps: eps as f32 },
+                StackTransform::SignedSquareRoot {} => kernel::PairTransform::SignedSquareRoot,
             },
             self_pairs,
-            counts: weights.filter(|_| pass.uses_batch_statistics()).map(|weights| {
+            counts: weights.filter(|_| ctx.uses_batch_statistics()).map(|weights| {
                 let share = weights.share.to_data();
                 share.iter::<f32>().map(|share| (share * total as f32).round()).collect()
             }),
-            running: (!pass.uses_batch_statistics()).then(|| {
+            running: (!ctx.uses_batch_statistics()).then(|| {
                 let running = norms.iter().map(|norm| norm.running().map(host));
                 running.map(|[mean, variance]| kernel::Statistics { mean, variance }).collect()
             }),
         };
         let read = op.apply(stack, Tensor::cat(parameters, 0));
-        if pass.uses_batch_statistics() {
+        if ctx.uses_batch_statistics() {
             for (norm, statistics) in norms.iter().zip(&read.statistics) {
                 let tensor = |values: &[f32]| Tensor::from_data(values, &device);
                 let values = [tensor(&statistics.mean), tensor(&statistics.variance)];
-                pass.collect(norm.running_ids(), values, total);
+                ctx.collect(norm.running_ids(), values, total);
             }
         }
         read
@@ -195,14 +204,19 @@ impl EdgeFfn {
 }
 
 impl EdgeFfnLayer {
-    fn forward(&self, e: Tensor<2>, weights: Option<&Weights>, pass: &Pass) -> Tensor<2> {
-        let hidden = self.first.forward_pairs(e.clone());
+    fn forward(
+        &self,
+        e: Tensor<2>,
+        weights: Option<&PairCounts>,
+        ctx: &ForwardContext,
+    ) -> Tensor<2> {
+        let hidden = self.first.forward_channels_first(e.clone());
         match (&self.norm, &self.second) {
             (Some(norm), Some(second)) => {
-                let hidden = relu(norm.forward_pairs(hidden, weights, pass));
-                e + second.forward_pairs(hidden) // Eq. 2–3
+                let hidden = relu(norm.forward_channels_first(hidden, weights, ctx));
+                e + second.forward_channels_first(hidden) // Eq. 2–3
             }
-            (Some(norm), None) => relu(e + norm.forward_pairs(hidden, weights, pass)),
+            (Some(norm), None) => relu(e + norm.forward_channels_first(hidden, weights, ctx)),
             (None, _) => relu(hidden),
         }
     }

@@ -3,8 +3,8 @@
 //! Edge weights are learned (Eq. 4–5) or fixed, walks along them are stacked (Eq. 1), and a small
 //! network mixes the steps of every pair (Eq. 2–3).
 
+mod chunked;
 mod edge_ffn;
-mod row_blocks;
 mod transform;
 mod weighted_adjacency;
 
@@ -12,32 +12,32 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{EdgeStates, GraphBatch, SharedStructures, Topology};
-use crate::nn::{Init, Linear, Pass};
+use crate::batch::{EdgeEmbeddings, GraphBatch, Topology, UniqueTopologies};
+use crate::nn::{ForwardContext, Linear, ParamInit};
 use crate::ops;
 
+pub use chunked::ChunkedVirtualEdges;
 pub use edge_ffn::{EdgeFfn, EdgeFfnConfig};
-pub use row_blocks::RowEdges;
-pub use transform::Transform;
-pub use weighted_adjacency::{AdjacencyConfig, Kernel, Projections, WeightedAdjacency};
+pub use transform::StackTransform;
+pub use weighted_adjacency::{AdjacencyConfig, EdgeActivation, Projections, WeightedAdjacency};
 
 /// The fused network takes statistics from sums, which cancel where there are next to no pairs: with
 /// two, gradients of the stack were off by up to 1e-2. So few cost nothing in plain operations. Given statistics
 /// do not cancel, and a small graph alone then has the scores that it has among others, to the bit.
-const FEWEST_FUSED_PAIRS: usize = 16;
+const MIN_FUSED_PAIRS: usize = 16;
 
 /// What [`VirtualEdges`] needs to exist.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VirtualEdgesConfig {
     /// Number of diffusion steps, `k`.
-    pub steps: usize,
+    pub num_steps: usize,
     /// Where edge weights come from.
     #[serde(default)]
     pub adjacency: AdjacencyConfig,
     /// What is done to the stack before the network sees it.
     #[serde(default)]
-    pub transform: Transform,
+    pub transform: StackTransform,
     /// The network over every pair.
     #[serde(default)]
     pub ffn: EdgeFfnConfig,
@@ -62,7 +62,7 @@ pub enum SelfEdges {
 impl VirtualEdgesConfig {
     /// Channels of the stack: the identity and `k` powers, `c`.
     pub fn stack_channels(&self) -> usize {
-        self.steps + 1
+        self.num_steps + 1
     }
 
     /// Channels of a virtual edge after the network.
@@ -71,16 +71,21 @@ impl VirtualEdgesConfig {
     }
 
     /// Draws the parameters; `edge_width` is that of `e`, where edges have features.
-    pub fn init(&self, width: usize, edge_width: Option<usize>, init: &mut Init) -> VirtualEdges {
+    pub fn init(
+        &self,
+        width: usize,
+        edge_width: Option<usize>,
+        init: &mut ParamInit,
+    ) -> VirtualEdges {
         VirtualEdges {
             adjacency: match self.adjacency {
                 AdjacencyConfig::Fixed {} => None,
-                AdjacencyConfig::Weighted { kernel, projections } => {
-                    Some(WeightedAdjacency::new(width, edge_width, kernel, projections, init))
+                AdjacencyConfig::Weighted { activation, projections } => {
+                    Some(WeightedAdjacency::new(width, edge_width, activation, projections, init))
                 }
             },
             ffn: self.ffn.init(self.stack_channels(), init),
-            steps: self.steps,
+            num_steps: self.num_steps,
             transform: self.transform,
             self_edges: self.self_edges,
         }
@@ -93,16 +98,16 @@ pub struct VirtualEdges {
     adjacency: Option<WeightedAdjacency>,
     ffn: Option<EdgeFfn>,
     #[module(skip)]
-    steps: usize,
+    num_steps: usize,
     #[module(skip)]
-    transform: Transform,
+    transform: StackTransform,
     #[module(skip)]
     self_edges: SelfEdges,
 }
 
 /// What the Transformer reads of the virtual edges.
 #[derive(Debug, Clone)]
-pub struct Relations {
+pub struct VirtualEdgeOutput {
     /// `[h, p]` position scores of each layer (Eq. 6), one a pair of the distinct structures.
     pub scores: Vec<Tensor<2>>,
     /// `[c, nodes]` virtual edges of nodes with themselves, where they are encoded (Eq. 9).
@@ -111,7 +116,7 @@ pub struct Relations {
 
 /// Virtual edges of some rows of one graph, for those who look inside.
 #[derive(Debug, Clone)]
-pub struct RowRelations {
+pub struct VirtualEdgeTrace {
     /// `[m]` weights of the edges, rows of A.
     pub weights: Tensor<1>,
     /// `[c, rows · n]` walks of 0 to `k` steps from each row to every node (Eq. 1).
@@ -126,9 +131,9 @@ pub enum PositionScores<'a> {
     /// Nowhere: attention is by content alone.
     None,
     /// `[h, p]`, made before the first layer, one a pair of the distinct structures.
-    AllAtOnce(Tensor<2>),
+    Dense(Tensor<2>),
     /// The layer makes them, some rows at a time.
-    ByRows(&'a RowEdges<'a>),
+    Chunked(&'a ChunkedVirtualEdges<'a>),
 }
 
 impl VirtualEdges {
@@ -139,18 +144,18 @@ impl VirtualEdges {
     pub fn forward(
         &self,
         x: &Tensor<2>,
-        e: Option<&EdgeStates>,
+        e: Option<&EdgeEmbeddings>,
         positions: &[&Linear],
         batch: &GraphBatch,
-        pass: &Pass,
-    ) -> Relations {
+        ctx: &ForwardContext,
+    ) -> VirtualEdgeOutput {
         let topology = batch.edge_topology();
-        let weights = self.edge_weights(x, e, topology, pass);
-        let stack = ops::walk_stack(weights, topology, self.steps); // Eq. 1, [c, p]
-        pass.note(|| "virtual_edges.stack".into(), &stack);
-        let related = self.read(stack, positions, Some(topology), batch.shared.as_ref(), pass);
+        let weights = self.edge_weights(x, e, topology, ctx);
+        let stack = ops::diffusion_stack(weights, topology, self.num_steps); // Eq. 1, [c, p]
+        ctx.record(|| "virtual_edges.stack".into(), &stack);
+        let related = self.read(stack, positions, Some(topology), batch.shared.as_ref(), ctx);
         if let Some(scores) = related.scores.first() {
-            pass.note(|| "virtual_edges.ffn".into(), scores);
+            ctx.record(|| "virtual_edges.ffn".into(), scores);
         }
         related
     }
@@ -161,35 +166,36 @@ impl VirtualEdges {
     pub(crate) fn of_rows(
         &self,
         x: &Tensor<2>,
-        e: Option<&EdgeStates>,
+        e: Option<&EdgeEmbeddings>,
         positions: &[&Linear],
         rows: &[usize],
         batch: &GraphBatch,
-        pass: &Pass,
-    ) -> RowRelations {
-        assert!(!pass.uses_batch_statistics(), "some rows have no statistics of their own");
+        ctx: &ForwardContext,
+    ) -> VirtualEdgeTrace {
+        assert!(!ctx.uses_batch_statistics(), "some rows have no statistics of their own");
         let Topology { layout, sources, targets, .. } = &batch.topology;
         let (n, count) = (layout.nodes(), rows.len());
-        let weights = self.edge_weights(x, e, &batch.topology, pass);
+        let weights = self.edge_weights(x, e, &batch.topology, ctx);
         let mut start = vec![0.0_f32; n * count];
         for (place, &row) in rows.iter().enumerate() {
             start[row * count + place] = 1.0;
         }
         let options = (&x.device(), x.dtype());
-        let mut step = Tensor::<2>::from_data(burn::tensor::TensorData::new(start, [n, count]), options);
-        let mut walks = Vec::with_capacity(self.steps + 1);
-        for power in 0..=self.steps {
+        let mut step =
+            Tensor::<2>::from_data(burn::tensor::TensorData::new(start, [n, count]), options);
+        let mut walks = Vec::with_capacity(self.num_steps + 1);
+        for power in 0..=self.num_steps {
             if power > 0 && batch.topology.edges() == 0 {
                 step = step * 0.0;
             } else if power > 0 {
-                let along = ops::gather_rows(step, sources.clone()) * weights.clone().unsqueeze_dim(1);
-                step = ops::sum_by_row(along, targets.clone(), n); // A one step further, [n, rows]
+                let along = ops::gather(step, sources.clone()) * weights.clone().unsqueeze_dim(1);
+                step = ops::scatter_sum(along, targets.clone(), n); // A one step further, [n, rows]
             }
             walks.push(step.clone().transpose().reshape([1, count * n]));
         }
         let walks = Tensor::cat(walks, 0); // Eq. 1
-        let scores = self.read(walks.clone(), positions, None, None, pass).scores; // Eq. 2–3, 6
-        RowRelations { weights, walks, scores }
+        let scores = self.read(walks.clone(), positions, None, None, ctx).scores; // Eq. 2–3, 6
+        VirtualEdgeTrace { weights, walks, scores }
     }
 
     /// Mixes the steps of every pair of `stack` and reads off what is asked for.
@@ -202,28 +208,33 @@ impl VirtualEdges {
         stack: Tensor<2>,
         positions: &[&Linear],
         nodes: Option<&Topology>,
-        shared: Option<&SharedStructures>,
-        pass: &Pass,
-    ) -> Relations {
+        shared: Option<&UniqueTopologies>,
+        ctx: &ForwardContext,
+    ) -> VirtualEdgeOutput {
         let nodes = nodes.filter(|_| self.self_edges != SelfEdges::Off);
-        let own = |stack: &Tensor<2>| nodes.map(|nodes| stack.clone().select(1, nodes.self_pairs.clone()));
+        let own = |stack: &Tensor<2>| {
+            nodes.map(|nodes| stack.clone().select(1, nodes.self_pairs.clone()))
+        };
         let pairs = stack.dims()[1];
-        let enough = pairs > 0 && (pairs >= FEWEST_FUSED_PAIRS || !pass.uses_batch_statistics());
-        let fused = self
-            .ffn
-            .as_ref()
-            .filter(|ffn| ffn.is_residual() && !positions.is_empty() && enough && ops::can_run(&stack));
+        let enough = pairs > 0 && (pairs >= MIN_FUSED_PAIRS || !ctx.uses_batch_statistics());
+        let fused = self.ffn.as_ref().filter(|ffn| {
+            ffn.is_residual() && !positions.is_empty() && enough && ops::can_run(&stack)
+        });
         let counts = shared.map(|shared| &shared.pair_weights);
         if let Some(ffn) = fused {
             let after = self.self_edges == SelfEdges::AfterFfn;
-            let before = if after { None } else { own(&stack).map(|own| self.transform.apply(own)) };
+            let before =
+                if after { None } else { own(&stack).map(|own| self.transform.apply(own)) };
             let self_pairs = nodes.filter(|_| after).map(|nodes| nodes.layout.self_pairs());
-            let read = ffn.read(stack, self.transform, positions, self_pairs, counts, pass); // Eq. 2–3, 6
-            Relations { scores: read.scores, own: before.or(read.own.map(Tensor::transpose)) }
+            let read = ffn.read(stack, self.transform, positions, self_pairs, counts, ctx); // Eq. 2–3, 6
+            VirtualEdgeOutput {
+                scores: read.scores,
+                own: before.or(read.own.map(Tensor::transpose)),
+            }
         } else {
             let raw = self.transform.apply(stack);
             let mixed = match &self.ffn {
-                Some(ffn) => ffn.forward(raw.clone(), counts, pass),
+                Some(ffn) => ffn.forward(raw.clone(), counts, ctx),
                 None => raw.clone(),
             }; // Eq. 2–3, [c', p]
             let own = match self.self_edges {
@@ -231,8 +242,9 @@ impl VirtualEdges {
                 SelfEdges::BeforeFfn => own(&raw),
                 SelfEdges::AfterFfn => own(&mixed),
             };
-            let scores = positions.iter().map(|position| position.forward_pairs(mixed.clone())); // Eq. 6
-            Relations { scores: scores.collect(), own }
+            let scores =
+                positions.iter().map(|position| position.forward_channels_first(mixed.clone())); // Eq. 6
+            VirtualEdgeOutput { scores: scores.collect(), own }
         }
     }
 
@@ -240,19 +252,26 @@ impl VirtualEdges {
     ///
     /// # Shapes
     /// - returns `[m]`
-    pub fn edge_weights(&self, x: &Tensor<2>, e: Option<&EdgeStates>, topology: &Topology, pass: &Pass) -> Tensor<1> {
+    pub fn edge_weights(
+        &self,
+        x: &Tensor<2>,
+        e: Option<&EdgeEmbeddings>,
+        topology: &Topology,
+        ctx: &ForwardContext,
+    ) -> Tensor<1> {
         let m = topology.edges();
         let options = (&x.device(), x.dtype());
         if m == 0 {
             return Tensor::zeros([0], options);
         }
         let weights = match &self.adjacency {
-            Some(adjacency) => adjacency.forward(x, e, topology, pass), // [m, 1]
+            Some(adjacency) => adjacency.forward(x, e, topology, ctx), // [m, 1]
             None => Tensor::ones([m, 1], options),
         };
-        let sums = ops::sum_by_row(weights.clone(), topology.sources.clone(), topology.layout.nodes());
-        let weights = weights / ops::gather_rows(sums, topology.sources.clone());
-        pass.note(|| "virtual_edges.adjacency".into(), &weights);
+        let sums =
+            ops::scatter_sum(weights.clone(), topology.sources.clone(), topology.layout.nodes());
+        let weights = weights / ops::gather(sums, topology.sources.clone());
+        ctx.record(|| "virtual_edges.adjacency".into(), &weights);
         weights.squeeze_dim(1)
     }
 }
@@ -260,7 +279,7 @@ impl VirtualEdges {
 #[cfg(test)]
 mod tests {
     use burn::tensor::{DType, Device};
-    use graph_diffuser_data::Seeds;
+    use graph_diffuser_data::SeedTree;
     use graph_diffuser_data::grid_histogram::GridHistogram;
 
     use crate::batch::Batcher;
@@ -274,27 +293,30 @@ mod tests {
     #[test]
     fn virtual_edges_of_some_rows_are_those_rows_of_all() {
         let device = Device::flex();
-        let grids = GridHistogram { rows: 3, columns: vec![4], train: 1, ..GridHistogram::default() }.generate();
-        let batch = Batcher::new(&device, DType::F64).pack(&grids, &[0]);
+        let grids =
+            GridHistogram { rows: 3, columns: vec![4], train: 1, ..GridHistogram::default() }
+                .generate();
+        let batch = Batcher::new(&device, DType::F64).collate(&grids, &[0]);
         let config = VirtualEdgesConfig {
-            steps: 5,
+            num_steps: 5,
             adjacency: AdjacencyConfig::default(),
-            transform: Transform::Log { epsilon: 1e-4 },
+            transform: StackTransform::Log { eps: 1e-4 },
             ffn: EdgeFfnConfig::default(),
             self_edges: SelfEdges::Off,
         };
-        let mut init = Init::with_dtype(Seeds::new(0), &device, DType::F64);
+        let mut init = ParamInit::with_dtype(SeedTree::new(0), &device, DType::F64);
         let x = init.normal([12, 6]).val();
         let edges = config.init(6, None, &mut init);
         let position = Linear::new(config.channels(), 2, &mut init);
-        let pass = Pass::evaluate();
+        let ctx = ForwardContext::evaluate();
         let rows = [7, 2];
-        let some = edges.of_rows(&x, None, &[&position], &rows, &batch, &pass);
-        let all = edges.forward(&x, None, &[&position], &batch, &pass);
-        let stack = ops::walk_stack(some.weights.clone(), &batch.topology, config.steps);
+        let some = edges.of_rows(&x, None, &[&position], &rows, &batch, &ctx);
+        let all = edges.forward(&x, None, &[&position], &batch, &ctx);
+        let stack = ops::diffusion_stack(some.weights.clone(), &batch.topology, config.num_steps);
         for (some, all) in [(some.walks, stack), (some.scores[0].clone(), all.scores[0].clone())] {
             let channels = some.dims()[0];
-            let expected = rows.map(|row| all.clone().slice([0..channels, row * 12..(row + 1) * 12]));
+            let expected =
+                rows.map(|row| all.clone().slice([0..channels, row * 12..(row + 1) * 12]));
             let expected = numbers(Tensor::cat(expected.to_vec(), 1));
             for (ours, expected) in numbers(some).iter().zip(&expected) {
                 assert!((ours - expected).abs() < 1e-10, "{ours} is not {expected}");
@@ -305,32 +327,44 @@ mod tests {
     #[test]
     fn rows_of_a_and_of_every_power_sum_to_one_and_channel_0_is_the_identity() {
         let device = Device::flex();
-        let grids = GridHistogram { rows: 2, columns: vec![2, 3], train: 3, ..GridHistogram::default() }.generate();
-        let batch = Batcher::new(&device, DType::F64).pack(&grids, &[0, 1, 2]);
+        let grids =
+            GridHistogram { rows: 2, columns: vec![2, 3], train: 3, ..GridHistogram::default() }
+                .generate();
+        let batch = Batcher::new(&device, DType::F64).collate(&grids, &[0, 1, 2]);
         let layout = &batch.topology.layout;
-        for kernel in [Kernel::Sigmoid, Kernel::Exp] {
+        for activation in [EdgeActivation::Sigmoid, EdgeActivation::Exp] {
             let config = VirtualEdgesConfig {
-                steps: 4,
-                adjacency: AdjacencyConfig::Weighted { kernel, projections: Projections::Separate },
-                transform: Transform::None {},
+                num_steps: 4,
+                adjacency: AdjacencyConfig::Weighted {
+                    activation,
+                    projections: Projections::Separate,
+                },
+                transform: StackTransform::None {},
                 ffn: EdgeFfnConfig::None {},
                 self_edges: SelfEdges::Off,
             };
-            let mut init = Init::with_dtype(Seeds::new(0), &device, DType::F64);
+            let mut init = ParamInit::with_dtype(SeedTree::new(0), &device, DType::F64);
             let x = init.normal([layout.nodes(), 6]).val();
             let virtual_edges = config.init(6, None, &mut init);
-            let weights = virtual_edges.edge_weights(&x, None, &batch.topology, &Pass::train(0));
-            let rows = ops::sum_by_row(weights.unsqueeze_dim(1), batch.topology.sources.clone(), layout.nodes());
+            let weights =
+                virtual_edges.edge_weights(&x, None, &batch.topology, &ForwardContext::train(0));
+            let rows = ops::scatter_sum(
+                weights.unsqueeze_dim(1),
+                batch.topology.sources.clone(),
+                layout.nodes(),
+            );
             assert!(numbers(rows).iter().all(|sum| (sum - 1.0).abs() < 1e-12));
-            let stack = numbers(ops::walk_stack(
-                virtual_edges.edge_weights(&x, None, &batch.topology, &Pass::train(0)),
+            let stack = numbers(ops::diffusion_stack(
+                virtual_edges.edge_weights(&x, None, &batch.topology, &ForwardContext::train(0)),
                 &batch.topology,
-                config.steps,
+                config.num_steps,
             ));
             for channel in stack.chunks(layout.pairs()) {
                 for (graph, &n) in layout.sizes.iter().enumerate() {
                     let pairs = &channel[layout.pair_starts[graph]..layout.pair_starts[graph + 1]];
-                    assert!(pairs.chunks(n).all(|row| (row.iter().sum::<f64>() - 1.0).abs() < 1e-12));
+                    assert!(
+                        pairs.chunks(n).all(|row| (row.iter().sum::<f64>() - 1.0).abs() < 1e-12)
+                    );
                 }
             }
             let self_pairs = numbers(batch.topology.self_pairs.clone().float());

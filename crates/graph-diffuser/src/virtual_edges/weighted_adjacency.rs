@@ -5,9 +5,9 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{EdgeStates, Topology};
-use crate::nn::{BatchNorm, Init, Linear, Pass};
-use crate::ops::{Then, linear, meet};
+use crate::batch::{EdgeEmbeddings, Topology};
+use crate::nn::{BatchNorm, ForwardContext, Linear, ParamInit};
+use crate::ops::{Activation, edge_update, linear};
 
 /// Where edge weights come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub enum AdjacencyConfig {
     Weighted {
         /// What makes a score positive.
         #[serde(default)]
-        kernel: Kernel,
+        activation: EdgeActivation,
         /// Whether both ends of an edge are seen through one projection.
         #[serde(default)]
         projections: Projections,
@@ -28,14 +28,17 @@ pub enum AdjacencyConfig {
 
 impl Default for AdjacencyConfig {
     fn default() -> Self {
-        Self::Weighted { kernel: Kernel::default(), projections: Projections::default() }
+        Self::Weighted {
+            activation: EdgeActivation::default(),
+            projections: Projections::default(),
+        }
     }
 }
 
 /// What makes a score positive before rows are normalised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kernel {
+pub enum EdgeActivation {
     /// `σ(a)`: Eq. 5.
     #[default]
     Sigmoid,
@@ -63,7 +66,7 @@ pub struct WeightedAdjacency {
     norm: BatchNorm,
     output: Linear,
     #[module(skip)]
-    kernel: Kernel,
+    activation: EdgeActivation,
 }
 
 impl WeightedAdjacency {
@@ -71,9 +74,9 @@ impl WeightedAdjacency {
     pub fn new(
         width: usize,
         edge_width: Option<usize>,
-        kernel: Kernel,
+        activation: EdgeActivation,
         projections: Projections,
-        init: &mut Init,
+        init: &mut ParamInit,
     ) -> Self {
         let hidden = 2 * width;
         Self {
@@ -85,7 +88,7 @@ impl WeightedAdjacency {
             edge: edge_width.map(|edge_width| Linear::without_bias(edge_width, hidden, init)),
             norm: BatchNorm::new(hidden, init),
             output: Linear::new(hidden, 1, init),
-            kernel,
+            activation,
         }
     }
 
@@ -94,25 +97,31 @@ impl WeightedAdjacency {
     /// # Shapes
     /// - `x`: `[r, d]`
     /// - returns `[m, 1]`
-    pub fn forward(&self, x: &Tensor<2>, e: Option<&EdgeStates>, topology: &Topology, pass: &Pass) -> Tensor<2> {
+    pub fn forward(
+        &self,
+        x: &Tensor<2>,
+        e: Option<&EdgeEmbeddings>,
+        topology: &Topology,
+        ctx: &ForwardContext,
+    ) -> Tensor<2> {
         // Projecting nodes and kinds of edges before gathering is the same sum, with fewer products.
         let source = self.source.forward(x.clone());
         let target = match &self.target {
             Some(target) => target.forward(x.clone()),
-            None => linear(x.clone(), self.source.weight.val(), None, Then::Nothing),
+            None => linear(x.clone(), self.source.weight.val(), None, Activation::None),
         };
         let edge = match (&self.edge, e) {
-            (Some(edge), Some(EdgeStates { rows, kinds })) => {
-                Some(EdgeStates { rows: edge.forward(rows.clone()), kinds: kinds.clone() })
+            (Some(edge), Some(EdgeEmbeddings { rows, kinds })) => {
+                Some(EdgeEmbeddings { rows: edge.forward(rows.clone()), kinds: kinds.clone() })
             }
             (None, _) => None,
             (Some(_), None) => panic!("edges lost the features that the model was built for"),
         };
-        let hidden = meet(source, target, edge, topology);
-        let scores = self.norm.forward_relu_dot(hidden, &self.output, pass); // Eq. 4, [m, 1]
-        match self.kernel {
-            Kernel::Sigmoid => sigmoid(scores), // Eq. 5
-            Kernel::Exp => {
+        let hidden = edge_update(source, target, edge, topology);
+        let scores = self.norm.forward_relu_linear(hidden, &self.output, ctx); // Eq. 4, [m, 1]
+        match self.activation {
+            EdgeActivation::Sigmoid => sigmoid(scores), // Eq. 5
+            EdgeActivation::Exp => {
                 // The largest score cancels in every row; taking it off keeps exp finite. A row far
                 // below it is kept from vanishing, or it could not be normalised.
                 let largest = scores.clone().detach().max_dim(0);

@@ -3,8 +3,10 @@
 use burn::tensor::{DType, Device};
 use graph_diffuser::batch::GraphBatch;
 use graph_diffuser::model::{GraphDiffuser, ModelConfig};
-use graph_diffuser::nn::Init;
-use graph_diffuser_data::{FeatureSchema, Features, Graph, Names, Schema, Seeds, Stream, TargetSchema, Targets};
+use graph_diffuser::nn::ParamInit;
+use graph_diffuser_data::{
+    FeatureSchema, Features, Graph, Names, RandomStream, Schema, SeedTree, TargetSchema, Targets,
+};
 
 /// A config, with the head that fits what is predicted.
 pub(crate) struct Case {
@@ -16,28 +18,30 @@ pub(crate) struct Case {
 
 /// Every part of the model in at least one of them.
 pub(crate) fn cases() -> Vec<Case> {
-    let node = "[head]\nkind = \"node\"\nmlp = { shape = \"plain\", hidden_layers = 1 }";
-    let graph = |pooling: &str, mlp: &str| format!("[head]\nkind = \"graph\"\npooling = \"{pooling}\"\nmlp = {mlp}");
+    let node = "[head]\nkind = \"node\"\nmlp = { kind = \"plain\", hidden_layers = 1 }";
+    let graph = |pooling: &str, mlp: &str| {
+        format!("[head]\nkind = \"graph\"\npooling = \"{pooling}\"\nmlp = {mlp}")
+    };
     let attention = |scores: &str| format!("[attention]\nheads = 2\nscores = {scores}");
     let gate = "{ kind = \"position_and_content\", combine = \"gate\" }";
-    let edges = |text: &str| format!("[virtual_edges]\nsteps = 3\n{text}");
-    let base = "width = 8\nlayers = 2";
+    let edges = |text: &str| format!("[virtual_edges]\nnum_steps = 3\n{text}");
+    let base = "hidden_dim = 8\nlayers = 2";
     let case = |name, parts: &[&str], targets, edge_features| Case {
         name,
         config: toml::from_str(&parts.join("\n")).unwrap_or_else(|error| panic!("{name}: {error}")),
         targets,
         edge_features,
     };
-    let classes = TargetSchema::NodeClasses(3);
+    let classes = TargetSchema::NodeMulticlass(3);
     let mut cases = vec![
         case("paper", &[base, &edges(""), &attention(gate), node], classes, false),
         case(
             "script",
             &[
                 base,
-                "input_mlp = true\nnode_encoding = { kind = \"random_walk\", steps = 3, width = 3 }",
+                "input_mlp = true\npositional_encoding = { kind = \"rwse\", num_steps = 3, dim = 3 }",
                 &edges(
-                    "adjacency = { kind = \"weighted\", kernel = \"exp\" }\nffn = { form = \"script\", layers = 2, multiplier = 2 }\nself_edges = \"off\"",
+                    "adjacency = { kind = \"weighted\", activation = \"exp\" }\nffn = { kind = \"authors_grid\", layers = 2, expansion = 2 }\nself_edges = \"off\"",
                 ),
                 &attention("{ kind = \"position_and_content\", combine = \"add\" }"),
                 node,
@@ -51,26 +55,26 @@ pub(crate) fn cases() -> Vec<Case> {
                 base,
                 "mpnn = { kind = \"gated_gcn\", parallel = true }",
                 &edges(
-                    "adjacency = { kind = \"weighted\", projections = \"shared\" }\nffn = { form = \"code\", layers = 2, multiplier = 1 }\nself_edges = \"before_ffn\"",
+                    "adjacency = { kind = \"weighted\", projections = \"shared\" }\nffn = { kind = \"authors_release\", layers = 2, expansion = 1 }\nself_edges = \"before_ffn\"",
                 ),
                 &attention("{ kind = \"position_and_content\", combine = \"gate\", clamp = 0.7 }"),
-                &graph("mean", "{ shape = \"plain\", hidden_layers = 1 }"),
+                &graph("mean", "{ kind = \"plain\", hidden_layers = 1 }"),
             ],
-            TargetSchema::GraphValues(2),
+            TargetSchema::Regression(2),
             true,
         ),
         case(
             "molecule",
             &[
                 base,
-                "mpnn = { kind = \"gine\", before = 1, parallel = true }",
+                "mpnn = { kind = \"gine\", pre_layers = 1, parallel = true }",
                 &edges(
-                    "transform = { kind = \"log\", epsilon = 1e-3 }\nffn = { form = \"residual\", layers = 1, multiplier = 2 }",
+                    "transform = { kind = \"log\", eps = 1e-3 }\nffn = { kind = \"residual\", layers = 1, expansion = 2 }",
                 ),
                 &attention(gate),
-                &graph("sum", "{ shape = \"halving\" }"),
+                &graph("sum", "{ kind = \"halving\" }"),
             ],
-            TargetSchema::GraphValues(1),
+            TargetSchema::Regression(1),
             true,
         ),
         case(
@@ -80,9 +84,9 @@ pub(crate) fn cases() -> Vec<Case> {
                 "mpnn = { kind = \"gine\", parallel = true }",
                 &edges("transform = { kind = \"signed_square_root\" }"),
                 &attention(gate),
-                &graph("cls", "{ shape = \"plain\", hidden_layers = 0 }"),
+                &graph("cls", "{ kind = \"plain\", hidden_layers = 0 }"),
             ],
-            TargetSchema::GraphLabels(2),
+            TargetSchema::Multilabel(2),
             false,
         ),
         case(
@@ -100,16 +104,21 @@ pub(crate) fn cases() -> Vec<Case> {
             "raw",
             &[
                 base,
-                "mpnn = { kind = \"gated_gcn\", before = 2 }",
-                &edges("adjacency = { kind = \"fixed\" }\nffn = { form = \"none\" }"),
+                "mpnn = { kind = \"gated_gcn\", pre_layers = 2 }",
+                &edges("adjacency = { kind = \"fixed\" }\nffn = { kind = \"none\" }"),
                 &attention("{ kind = \"position\", combine = \"add\" }"),
-                &graph("cls", "{ shape = \"plain\", hidden_layers = 0 }"),
+                &graph("cls", "{ kind = \"plain\", hidden_layers = 0 }"),
             ],
-            TargetSchema::GraphValues(1),
+            TargetSchema::Regression(1),
             false,
         ),
         case("content", &[base, &attention("{ kind = \"content\" }"), node], classes, false),
-        case("local", &["width = 8\nlayers = 0", "mpnn = { kind = \"gine\", before = 2 }", node], classes, true),
+        case(
+            "local",
+            &["hidden_dim = 8\nlayers = 0", "mpnn = { kind = \"gine\", pre_layers = 2 }", node],
+            classes,
+            true,
+        ),
     ];
     cases.extend(of_other_tasks());
     cases
@@ -117,16 +126,25 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// The paper's model beside message passing, with the heads that the others do not have.
 fn of_other_tasks() -> impl Iterator<Item = Case> {
-    let model = "width = 8\nlayers = 2\nmpnn = { kind = \"gated_gcn\", parallel = true }\n[virtual_edges]\nsteps = 3\n[attention]\nheads = 2\nscores = { kind = \"position_and_content\", combine = \"gate\" }\n[head]\n";
-    let mlp = "mlp = { shape = \"plain\", hidden_layers = 1 }";
+    let model = "hidden_dim = 8\nlayers = 2\nmpnn = { kind = \"gated_gcn\", parallel = true }\n[virtual_edges]\nnum_steps = 3\n[attention]\nheads = 2\nscores = { kind = \"position_and_content\", combine = \"gate\" }\n[head]\n";
+    let mlp = "mlp = { kind = \"plain\", hidden_layers = 1 }";
     [
-        ("graph classes", format!("kind = \"graph\"\npooling = \"mean\"\n{mlp}"), TargetSchema::GraphClasses(3)),
-        ("sub-tokens", "kind = \"sub_tokens\"\npooling = \"mean\"\npositions = 3".into(), TargetSchema::SubTokens(6)),
-        ("links", format!("kind = \"link\"\n{mlp}"), TargetSchema::Links),
+        (
+            "graph classes",
+            format!("kind = \"graph\"\npooling = \"mean\"\n{mlp}"),
+            TargetSchema::Multiclass(3),
+        ),
+        (
+            "sub-tokens",
+            "kind = \"sub_tokens\"\npooling = \"mean\"\nmax_tokens = 3".into(),
+            TargetSchema::SubTokens(6),
+        ),
+        ("links", format!("kind = \"link\"\n{mlp}"), TargetSchema::LinkPrediction),
     ]
     .into_iter()
     .map(move |(name, head, targets)| {
-        let config = toml::from_str(&format!("{model}{head}")).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let config = toml::from_str(&format!("{model}{head}"))
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
         Case { name, config, targets, edge_features: true }
     })
 }
@@ -134,26 +152,42 @@ fn of_other_tasks() -> impl Iterator<Item = Case> {
 impl Case {
     pub(crate) fn model(&self, device: &Device, dtype: DType) -> GraphDiffuser {
         self.config.check().unwrap_or_else(|error| panic!("{}: {error}", self.name));
-        self.config.check_targets(self.targets).unwrap_or_else(|error| panic!("{}: {error}", self.name));
-        let edges = if self.edge_features { FeatureSchema::Categorical(vec![3]) } else { FeatureSchema::None };
+        self.config
+            .check_targets(self.targets)
+            .unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        let edges = if self.edge_features {
+            FeatureSchema::Categorical(vec![3])
+        } else {
+            FeatureSchema::None
+        };
         let schema = Schema {
             node_features: FeatureSchema::Categorical(vec![4, 2]),
             edge_features: edges,
             targets: self.targets,
             names: Names::default(),
         };
-        let mut init = Init::with_dtype(Seeds::new(5), device, dtype);
+        let mut init = ParamInit::with_dtype(SeedTree::new(5), device, dtype);
         self.config.init_for(&schema, &mut init)
     }
 
-    pub(crate) fn pack(&self, graphs: &[Graph], device: &Device, dtype: DType) -> GraphBatch {
+    pub(crate) fn collate(&self, graphs: &[Graph], device: &Device, dtype: DType) -> GraphBatch {
         let graphs: Vec<&Graph> = graphs.iter().collect();
-        self.config.batcher(device, dtype).pack_graphs(&graphs, self.targets, (0..graphs.len()).collect())
+        self.config.batcher(device, dtype).collate_graphs(
+            &graphs,
+            self.targets,
+            (0..graphs.len()).collect(),
+        )
     }
 
     /// Features and targets for a structure.
-    pub(crate) fn graph(&self, nodes: usize, edges: &[[u32; 2]], stream: &mut Stream) -> Graph {
-        let kinds = (0..nodes).flat_map(|_| [stream.below(4) as u32, stream.below(2) as u32]).collect();
+    pub(crate) fn graph(
+        &self,
+        nodes: usize,
+        edges: &[[u32; 2]],
+        stream: &mut RandomStream,
+    ) -> Graph {
+        let kinds =
+            (0..nodes).flat_map(|_| [stream.below(4) as u32, stream.below(2) as u32]).collect();
         let edge_features = if self.edge_features {
             let values = edges.iter().map(|_| stream.below(3) as u32).collect();
             Features::Categorical { columns: 1, values }
@@ -161,25 +195,29 @@ impl Case {
             Features::None
         };
         let targets = match self.targets {
-            TargetSchema::NodeClasses(count) => {
+            TargetSchema::NodeMulticlass(count) => {
                 Targets::NodeClasses((0..nodes).map(|_| stream.below(count) as u32).collect())
             }
-            TargetSchema::GraphValues(count) => {
+            TargetSchema::Regression(count) => {
                 Targets::GraphValues((0..count).map(|_| stream.normal() as f32).collect())
             }
-            TargetSchema::GraphLabels(count) => {
+            TargetSchema::Multilabel(count) => {
                 Targets::GraphValues((0..count).map(|_| stream.below(2) as f32).collect())
             }
-            TargetSchema::GraphClasses(count) => Targets::GraphClass(stream.below(count) as u32),
+            TargetSchema::Multiclass(count) => Targets::GraphClass(stream.below(count) as u32),
             TargetSchema::SubTokens(vocabulary) => {
                 // None to five words, some beyond the vocabulary.
                 let words = stream.below(6);
-                Targets::SubTokens((0..words).map(|_| stream.below(vocabulary + 2) as u32).collect())
+                Targets::SubTokens(
+                    (0..words).map(|_| stream.below(vocabulary + 2) as u32).collect(),
+                )
             }
-            TargetSchema::Links => {
+            TargetSchema::LinkPrediction => {
                 let mut pair = || [stream.below(nodes) as u32, stream.below(nodes) as u32];
                 let pairs = (0..nodes / 2).map(|_| pair());
-                Targets::Links(pairs.flat_map(|[first, second]| [[first, second], [second, first]]).collect())
+                Targets::Links(
+                    pairs.flat_map(|[first, second]| [[first, second], [second, first]]).collect(),
+                )
             }
         };
         let node_features = Features::Categorical { columns: 2, values: kinds };
@@ -188,14 +226,17 @@ impl Case {
 
     /// Structures that break careless code, in batches.
     pub(crate) fn batches(&self) -> Vec<(&'static str, Vec<Graph>)> {
-        let mut stream = Seeds::new(1).stream("graphs");
+        let mut stream = SeedTree::new(1).stream("graphs");
         let ring: &[[u32; 2]] = &[[0, 1], [1, 0], [1, 2], [2, 1], [2, 3], [3, 2], [3, 0], [0, 3]];
         let path: &[[u32; 2]] = &[[0, 1], [1, 0], [1, 2], [2, 1]];
         let mut make = |structures: &[(usize, &[[u32; 2]])]| {
             structures.iter().map(|(nodes, edges)| self.graph(*nodes, edges, &mut stream)).collect()
         };
         vec![
-            ("ragged", make(&[(4, ring), (3, path), (4, ring), (5, &[[0, 1], [1, 0], [3, 4], [4, 3]])])),
+            (
+                "ragged",
+                make(&[(4, ring), (3, path), (4, ring), (5, &[[0, 1], [1, 0], [3, 4], [4, 3]])]),
+            ),
             ("one graph", make(&[(4, ring)])),
             ("a single node among others", make(&[(1, &[]), (3, path), (4, ring)])),
             ("no edges in one graph", make(&[(3, &[]), (4, ring), (3, path)])),

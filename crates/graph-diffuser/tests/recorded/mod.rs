@@ -7,11 +7,13 @@ use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use graph_diffuser::batch::GraphBatch;
 use graph_diffuser::model::{GraphDiffuser, ModelConfig};
-use graph_diffuser::nn::{Init, Pass};
+use graph_diffuser::nn::{ForwardContext, ParamInit};
 use graph_diffuser::parameters;
 use graph_diffuser::task::Task;
 use graph_diffuser::train::{AdamW, OptimConfig, global_norm};
-use graph_diffuser_data::{FeatureSchema, Features, Graph, Names, Schema, Seeds, TargetSchema, Targets};
+use graph_diffuser_data::{
+    FeatureSchema, Features, Graph, Names, Schema, SeedTree, TargetSchema, Targets,
+};
 use safetensors::{Dtype, SafeTensors};
 
 /// One recorded case.
@@ -31,8 +33,10 @@ pub(crate) struct Seen {
 impl Recorded {
     pub(crate) fn open(case: &str) -> Self {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(case);
-        let config = std::fs::read_to_string(path.with_extension("toml")).expect("the fixture is in the tree");
-        let bytes = std::fs::read(path.with_extension("safetensors")).expect("the fixture is in the tree");
+        let config = std::fs::read_to_string(path.with_extension("toml"))
+            .expect("the fixture is in the tree");
+        let bytes =
+            std::fs::read(path.with_extension("safetensors")).expect("the fixture is in the tree");
         Self { config: toml::from_str(&config).expect("a model config"), bytes }
     }
 
@@ -41,7 +45,8 @@ impl Recorded {
     }
 
     pub(crate) fn names(&self, prefix: &str) -> Vec<String> {
-        let mut names: Vec<String> = self.tensors().names().iter().map(std::string::ToString::to_string).collect();
+        let mut names: Vec<String> =
+            self.tensors().names().iter().map(std::string::ToString::to_string).collect();
         names.retain(|name| name.starts_with(prefix));
         names
     }
@@ -82,12 +87,14 @@ impl Recorded {
             FeatureSchema::Categorical(sizes) => {
                 let columns = sizes.len();
                 let all = self.integers(&format!("batch.{what}_categories"));
-                let values = all[rows.start * columns..rows.end * columns].iter().map(|&value| value as u32);
+                let values =
+                    all[rows.start * columns..rows.end * columns].iter().map(|&value| value as u32);
                 Features::Categorical { columns, values: values.collect() }
             }
             FeatureSchema::Float(columns) => {
                 let all = self.array(&format!("batch.{what}_floats"));
-                let values = all[rows.start * columns..rows.end * columns].iter().map(|&value| value as f32);
+                let values =
+                    all[rows.start * columns..rows.end * columns].iter().map(|&value| value as f32);
                 Features::Float { columns, values: values.collect() }
             }
         }
@@ -95,12 +102,13 @@ impl Recorded {
 
     fn task(&self) -> (TargetSchema, Task) {
         let outputs = self.integers("batch.outputs")[0];
-        let (_, metadata) = SafeTensors::read_metadata(&self.bytes).expect("a sound safetensors file");
+        let (_, metadata) =
+            SafeTensors::read_metadata(&self.bytes).expect("a sound safetensors file");
         let metadata = metadata.metadata().clone().expect("the loss is named");
         let schema = match metadata["loss"].as_str() {
-            "cross_entropy" => TargetSchema::NodeClasses(outputs),
-            "l1" => TargetSchema::GraphValues(outputs),
-            "bce" => TargetSchema::GraphLabels(outputs),
+            "cross_entropy" => TargetSchema::NodeMulticlass(outputs),
+            "l1" => TargetSchema::Regression(outputs),
+            "bce" => TargetSchema::Multilabel(outputs),
             other => panic!("unknown loss {other}"),
         };
         (schema, Task::of(schema))
@@ -126,14 +134,15 @@ impl Recorded {
                     node_features: self.features("node", node..node_end),
                     edge_features: self.features("edge", edge..edge_end),
                     targets: match schema {
-                        TargetSchema::NodeClasses(_) => Targets::NodeClasses(
+                        TargetSchema::NodeMulticlass(_) => Targets::NodeClasses(
                             self.integers("batch.node_classes")[node..node_end]
                                 .iter()
                                 .map(|&class| class as u32)
                                 .collect(),
                         ),
-                        TargetSchema::GraphValues(outputs) | TargetSchema::GraphLabels(outputs) => {
-                            let values = &self.array("batch.values")[number * outputs..(number + 1) * outputs];
+                        TargetSchema::Regression(outputs) | TargetSchema::Multilabel(outputs) => {
+                            let values = &self.array("batch.values")
+                                [number * outputs..(number + 1) * outputs];
                             Targets::GraphValues(values.iter().map(|&value| value as f32).collect())
                         }
                         other => panic!("nothing was recorded for {other:?}"),
@@ -148,7 +157,8 @@ impl Recorded {
     pub(crate) fn batch(&self, device: &Device, dtype: DType) -> GraphBatch {
         let graphs = self.graphs();
         let graphs: Vec<&Graph> = graphs.iter().collect();
-        let mut batch = self.config.batcher(device, dtype).pack_graphs(&graphs, self.task().0, vec![]);
+        let mut batch =
+            self.config.batcher(device, dtype).collate_graphs(&graphs, self.task().0, vec![]);
         // Features and targets are kept in single precision; the record is not.
         let replace = |tensor: &mut Tensor<2>, name: &str| {
             if let Some((shape, values)) = self.find(name) {
@@ -170,7 +180,7 @@ impl Recorded {
 
     pub(crate) fn model(&self, device: &Device, dtype: DType) -> GraphDiffuser {
         self.config.check().expect("a sound config");
-        let mut init = Init::with_dtype(Seeds::new(0), device, dtype);
+        let mut init = ParamInit::with_dtype(SeedTree::new(0), device, dtype);
         let schema = Schema {
             node_features: self.schema("node"),
             edge_features: self.schema("edge"),
@@ -178,7 +188,7 @@ impl Recorded {
             names: Names::default(),
         };
         let model = self.config.init_for(&schema, &mut init);
-        let entries = parameters::entries(&model);
+        let entries = parameters::named_params(&model);
         assert_eq!(entries.len(), self.names("weight.").len(), "every recorded weight has a place");
         parameters::load(model, |name| {
             let (shape, values) = self.find(&format!("weight.{}", recorded_name(name)))?;
@@ -195,14 +205,17 @@ impl Recorded {
         let mut model = self.model(&device, dtype);
         let mut one_step = BTreeMap::new();
         let plain = self.batch(&Device::flex(), dtype);
-        one_step.insert("evaluation".to_owned(), numbers(model.valid().forward(&plain, &Pass::evaluate())));
+        one_step.insert(
+            "evaluation".to_owned(),
+            numbers(model.valid().forward(&plain, &ForwardContext::evaluate())),
+        );
 
         let optim = OptimConfig { lr: 1e-2, weight_decay: 1e-2, ..OptimConfig::default() };
-        let mut optimiser = AdamW::new(&optim);
+        let mut optimizer = AdamW::new(&optim);
         let mut losses = Vec::new();
         for step in 0..10 {
-            let pass = Pass::train(0);
-            let output = model.forward(&batch, &pass);
+            let ctx = ForwardContext::train(0);
+            let output = model.forward(&batch, &ctx);
             let loss = task.loss(output.clone(), &batch.targets);
             losses.push(numbers(loss.clone())[0]);
             let mut gradients = loss.backward();
@@ -210,18 +223,29 @@ impl Recorded {
             if step == 0 {
                 one_step.insert("output".to_owned(), numbers(output));
                 one_step.insert("loss".to_owned(), vec![losses[0]]);
-                let trainable = parameters::entries(&model).into_iter().filter(|entry| entry.trainable);
+                let trainable =
+                    parameters::named_params(&model).into_iter().filter(|entry| entry.trainable);
                 for (entry, gradient) in trainable.zip(&gradients) {
-                    one_step.insert(format!("grad.{}", recorded_name(&entry.name)), numbers(gradient.clone()));
+                    one_step.insert(
+                        format!("grad.{}", recorded_name(&entry.name)),
+                        numbers(gradient.clone()),
+                    );
                 }
-                let moved = parameters::update_statistics(model.clone(), &pass.into_statistics(), 0.1);
-                for (entry, tensor) in parameters::values(&moved).into_iter().filter(|(entry, _)| !entry.trainable) {
-                    one_step.insert(format!("statistic.{}", recorded_name(&entry.name)), numbers(tensor));
+                let moved =
+                    parameters::update_running_stats(model.clone(), &ctx.into_statistics(), 0.1);
+                for (entry, tensor) in parameters::named_tensors(&moved)
+                    .into_iter()
+                    .filter(|(entry, _)| !entry.trainable)
+                {
+                    one_step.insert(
+                        format!("statistic.{}", recorded_name(&entry.name)),
+                        numbers(tensor),
+                    );
                 }
             }
             let gradient = Tensor::cat(gradients, 0);
             let norm = global_norm(&gradient);
-            model = optimiser.step(model, gradient, norm, optim.lr);
+            model = optimizer.step(model, gradient, norm, optim.lr);
         }
         Seen { one_step, losses }
     }
@@ -231,7 +255,7 @@ impl Recorded {
 fn recorded_name(name: &str) -> String {
     name.replace("head.node.", "head.")
         .replace("head.graph.", "head.")
-        .replace("node_encoding.random_walk.", "node_encoding.")
+        .replace("positional_encoding.random_walk.", "positional_encoding.")
 }
 
 fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use graph_diffuser::recipe::Places;
-use graph_diffuser_data::Problem;
+use graph_diffuser::recipe::DataDirs;
+use graph_diffuser_data::LocatedError;
 use graph_diffuser_data::format::Format;
-use graph_diffuser_data::table::TableOptions;
+use graph_diffuser_data::smiles_csv::SmilesCsvOptions;
 use graph_diffuser_data::warnings::warnings;
 use serde_json::json;
 
@@ -32,15 +32,17 @@ pub(super) struct CheckArgs {
 
 pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> ExitCode {
     let CheckArgs { path, smiles, target } = args;
-    let table = TableOptions {
+    let table = SmilesCsvOptions {
         smiles_column: smiles,
         target_columns: Some(target).filter(|columns| !columns.is_empty()),
-        ..TableOptions::default()
+        ..SmilesCsvOptions::default()
     };
     let mut progress = FileProgress::new("reading");
-    let cache = Places::here().cache.join("graphs");
+    let cache = DataDirs::here().cache.join("graphs");
     let read = Format::of(&path).map_err(|problem| vec![problem]).and_then(|format| {
-        format.read(&path, &table, &cache, &mut |done, total| progress.show(done, total, "")).map(|data| (format, data))
+        format
+            .read(&path, &table, &cache, &mut |done, total| progress.show(done, total, ""))
+            .map(|data| (format, data))
     });
     progress.finish();
     let (format, dataset) = match read {
@@ -51,7 +53,8 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> ExitCode {
             }
             if !printer.is_json() {
                 let count = problems.len();
-                printer.note(&format!("{count} {}", if count == 1 { "problem" } else { "problems" }));
+                printer
+                    .note(&format!("{count} {}", if count == 1 { "problem" } else { "problems" }));
             }
             return ExitCode::FAILURE;
         }
@@ -66,7 +69,7 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn to_json(problem: &Problem) -> serde_json::Value {
+fn to_json(problem: &LocatedError) -> serde_json::Value {
     json!({
         "path": problem.path,
         "line": problem.line,
@@ -76,8 +79,9 @@ fn to_json(problem: &Problem) -> serde_json::Value {
     })
 }
 
-fn to_text(problem: &Problem) -> String {
-    let cause = std::error::Error::source(problem).map_or(String::new(), |cause| format!(": {cause}"));
+fn to_text(problem: &LocatedError) -> String {
+    let cause =
+        std::error::Error::source(problem).map_or(String::new(), |cause| format!(": {cause}"));
     let hint = problem.hint().map_or(String::new(), |hint| format!("\n  hint: {hint}"));
     format!("{problem}{cause}{hint}")
 }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use graph_diffuser::recipe::Places;
-use graph_diffuser_data::catalogue;
-use graph_diffuser_data::fetch::{FetchError, Fetcher, Progress};
-use graph_diffuser_data::install::{Event, InstallError, install, is_installed};
+use graph_diffuser::recipe::DataDirs;
+use graph_diffuser_data::catalog;
+use graph_diffuser_data::fetch::{DownloadProgress, FetchError, Fetcher};
+use graph_diffuser_data::prepare::{PrepareError, PrepareEvent, install, is_prepared};
 
 use crate::interrupt::stop_flag;
 use crate::printer::Printer;
@@ -30,15 +30,15 @@ pub(super) struct FetchArgs {
 }
 
 pub(super) fn fetch(args: FetchArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
-    let source = catalogue::source(&args.name)?;
-    let data = args.into.unwrap_or_else(|| Places::here().data);
-    let was_here = is_installed(source, &data);
+    let source = catalog::source(&args.name)?;
+    let data = args.into.unwrap_or_else(|| DataDirs::here().data);
+    let was_here = is_prepared(source, &data);
     let stop = stop_flag();
     let fetcher = Fetcher { retries: args.retries, ..Fetcher::default() };
     let mut file_name = "";
     let mut progress = FileProgress::new("");
     let installed = install(source, &data, &fetcher, &stop, |event| match event {
-        Event::Fetching { file, progress: Progress { done, total } } => {
+        PrepareEvent::Fetching { file, progress: DownloadProgress { done, total } } => {
             if file.file != file_name {
                 progress.finish();
                 if file_name.is_empty() {
@@ -50,7 +50,7 @@ pub(super) fn fetch(args: FetchArgs, printer: &mut Printer) -> anyhow::Result<Ex
             }
             progress.show(done, total.unwrap_or(0), "");
         }
-        Event::Unpacking { file } => {
+        PrepareEvent::Unpacking { file } => {
             progress.finish();
             progress = FileProgress::new(file.file);
             progress.line(&format!("unpacking {}", file.file));
@@ -59,13 +59,14 @@ pub(super) fn fetch(args: FetchArgs, printer: &mut Printer) -> anyhow::Result<Ex
     progress.finish();
     let directory = match installed {
         Ok(directory) => directory,
-        Err(InstallError::Fetch(FetchError::Cancelled)) => {
+        Err(PrepareError::Fetch(FetchError::Cancelled)) => {
             printer.note(&FetchError::Cancelled.to_string());
             return Ok(ExitCode::from(130));
         }
         Err(error) => return Err(error.into()),
     };
-    let value = serde_json::json!({ "name": source.name, "directory": directory, "was_here": was_here });
+    let value =
+        serde_json::json!({ "name": source.name, "directory": directory, "was_here": was_here });
     printer.data(&value, || {
         let state = if was_here { "was there already" } else { "is there" };
         format!("{}: {} {state}", directory.display(), source.name)

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use graph_diffuser::recipe::Places;
-use graph_diffuser_data::catalogue::{SOURCES, Source};
-use graph_diffuser_data::install::is_installed;
+use graph_diffuser::recipe::DataDirs;
+use graph_diffuser_data::catalog::{SOURCES, Source};
+use graph_diffuser_data::prepare::is_prepared;
 use serde::Serialize;
 
 use crate::printer::Printer;
@@ -23,7 +23,7 @@ struct Listed {
 }
 
 pub(super) fn list(printer: &mut Printer) -> ExitCode {
-    let data = Places::here().data;
+    let data = DataDirs::here().data;
     for source in SOURCES {
         let Source { name, about, files, licence, .. } = *source;
         let listed = Listed {
@@ -31,18 +31,21 @@ pub(super) fn list(printer: &mut Printer) -> ExitCode {
             about,
             licence,
             directory: data.join(name),
-            here: is_installed(source, &data),
+            here: is_prepared(source, &data),
             bytes: files.iter().map(|file| file.bytes).sum(),
             addresses: files.iter().map(|file| file.address).collect(),
         };
         printer.data(&listed, || {
             let here = if listed.here { "here" } else { "–" };
-            let size = listed.bytes.map_or(String::new(), |bytes| format!(" ({:.1} MB)", bytes as f64 / 1e6));
+            let size = listed
+                .bytes
+                .map_or(String::new(), |bytes| format!(" ({:.1} MB)", bytes as f64 / 1e6));
             format!("{name:<16} {here:<5} {about}{size}\n{:<22} {licence}", "")
         });
     }
     if !printer.is_json() {
-        printer.note(&format!("`graph-diffuser data fetch NAME` puts one into `{}`", data.display()));
+        printer
+            .note(&format!("`graph-diffuser data fetch NAME` puts one into `{}`", data.display()));
     }
     ExitCode::SUCCESS
 }

@@ -2,8 +2,8 @@
 
 mod check;
 mod fetch;
+mod figure;
 mod list;
-mod picture;
 mod show;
 
 use std::process::ExitCode;

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use graph_diffuser::predict::NewFile;
-use graph_diffuser::recipe::{BUILT_IN, DataError, Places, Recipe};
+use graph_diffuser::predict::AtomicFile;
+use graph_diffuser::recipe::{BUILT_IN, DataDirs, DataError, Recipe};
 use graph_diffuser_data::format::Format;
+use graph_diffuser_data::smiles_csv::SmilesCsvOptions;
 use graph_diffuser_data::summary::Summary;
-use graph_diffuser_data::table::TableOptions;
 use graph_diffuser_data::warnings::warnings_of;
 use graph_diffuser_data::{Dataset, Features, Graph, Schema, Targets};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::printer::{Misuse, Printer};
 use crate::progress::{FileProgress, read_dataset};
 
-use super::picture;
+use super::figure;
 
 /// Show what is in a dataset: sizes, features, targets, and one of its graphs
 #[derive(Debug, Args)]
@@ -61,17 +61,24 @@ pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> anyhow::Result<Exit
     }
     let graph = dataset.graphs.get(number);
     if let Some(path) = &args.output {
-        if graph.nodes > picture::MOST_NODES {
-            let what = format!("graph {number} has {} nodes, and {} can be drawn", graph.nodes, picture::MOST_NODES);
+        if graph.nodes > figure::MOST_NODES {
+            let what = format!(
+                "graph {number} has {} nodes, and {} can be drawn",
+                graph.nodes,
+                figure::MOST_NODES
+            );
             return Err(Misuse { what, hint: "choose a smaller graph" }.into());
         }
-        let labels: Vec<String> = (0..graph.nodes).map(|node| label(&graph, &dataset.schema, node)).collect();
-        let new = NewFile::create(path, args.force)?;
-        std::io::Write::write_all(&mut new.file(), picture::draw(&graph, &labels).as_bytes())
+        let labels: Vec<String> =
+            (0..graph.nodes).map(|node| label(&graph, &dataset.schema, node)).collect();
+        let new = AtomicFile::create(path, args.force)?;
+        std::io::Write::write_all(&mut new.file(), figure::draw(&graph, &labels).as_bytes())
             .with_context(|| format!("cannot write `{}`", path.display()))?;
         new.keep()?;
     }
-    printer.data(&to_json(number, &graph, &dataset.schema), || to_text(number, &graph, &dataset.schema));
+    printer.data(&to_json(number, &graph, &dataset.schema), || {
+        to_text(number, &graph, &dataset.schema)
+    });
     Ok(ExitCode::SUCCESS)
 }
 
@@ -79,8 +86,9 @@ pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> anyhow::Result<Exit
 fn read(args: &ShowArgs) -> anyhow::Result<Dataset> {
     let what = args.what.as_str();
     let path = Path::new(what);
-    let is_recipe = BUILT_IN.iter().any(|(name, _)| *name == what) || path.extension().is_some_and(|end| end == "toml");
-    let places = Places::here();
+    let is_recipe = BUILT_IN.iter().any(|(name, _)| *name == what)
+        || path.extension().is_some_and(|end| end == "toml");
+    let places = DataDirs::here();
     let fetched = places.data.join(what);
     let path = match (path.exists(), fetched.is_dir()) {
         _ if is_recipe => None,
@@ -92,16 +100,22 @@ fn read(args: &ShowArgs) -> anyhow::Result<Dataset> {
     let Some(path) = path else { return Ok(read_dataset(&Recipe::find(what, &args.set)?)?) };
     if !args.set.is_empty() {
         let what = format!("`--set` changes a recipe, and `{what}` is none");
-        return Err(Misuse { what, hint: "name a recipe, such as `molecules --set data.path=mine.csv`" }.into());
+        return Err(Misuse {
+            what,
+            hint: "name a recipe, such as `molecules --set data.path=mine.csv`",
+        }
+        .into());
     }
     let mut progress = FileProgress::new("reading");
     let cache = places.cache.join("graphs");
     let mut show = |done, total| progress.show(done, total, "");
     let read = Format::of(path)
         .map_err(|problem| vec![problem])
-        .and_then(|format| format.read(path, &TableOptions::default(), &cache, &mut show));
+        .and_then(|format| format.read(path, &SmilesCsvOptions::default(), &cache, &mut show));
     progress.finish();
-    Ok(read.map_err(|problems| graph_diffuser::recipe::RecipeError::from(DataError::Problems(problems)))?)
+    Ok(read.map_err(|problems| {
+        graph_diffuser::recipe::RecipeError::from(DataError::Problems(problems))
+    })?)
 }
 
 /// A category by its name, or its number.
@@ -134,24 +148,35 @@ fn label(graph: &Graph, schema: &Schema, node: usize) -> String {
 
 fn targets(graph: &Graph, schema: &Schema) -> Value {
     let names = &schema.names;
-    let named = |names: &[String], number: usize| names.get(number).cloned().unwrap_or_else(|| number.to_string());
+    let named = |names: &[String], number: usize| {
+        names.get(number).cloned().unwrap_or_else(|| number.to_string())
+    };
     match &graph.targets {
-        Targets::NodeClasses(classes) => classes.iter().map(|&class| named(&names.classes, class as usize)).collect(),
+        Targets::NodeClasses(classes) => {
+            classes.iter().map(|&class| named(&names.classes, class as usize)).collect()
+        }
         Targets::GraphClass(class) => named(&names.classes, *class as usize).into(),
         Targets::GraphValues(values) => {
-            let each = values.iter().enumerate().map(|(place, &value)| (named(&names.targets, place), json!(value)));
+            let each = values
+                .iter()
+                .enumerate()
+                .map(|(place, &value)| (named(&names.targets, place), json!(value)));
             Value::Object(each.collect())
         }
-        Targets::SubTokens(words) => words.iter().map(|&word| named(&names.classes, word as usize)).collect(),
+        Targets::SubTokens(words) => {
+            words.iter().map(|&word| named(&names.classes, word as usize)).collect()
+        }
         Targets::Links(pairs) => json!(pairs),
     }
 }
 
 fn to_json(number: usize, graph: &Graph, schema: &Schema) -> Value {
-    let nodes: Vec<_> =
-        (0..graph.nodes).map(|node| row(&graph.node_features, &schema.names.node_categories, node)).collect();
+    let nodes: Vec<_> = (0..graph.nodes)
+        .map(|node| row(&graph.node_features, &schema.names.node_categories, node))
+        .collect();
     let edges = 0..graph.edges.len();
-    let edges: Vec<_> = edges.map(|edge| row(&graph.edge_features, &schema.names.edge_categories, edge)).collect();
+    let edges: Vec<_> =
+        edges.map(|edge| row(&graph.edge_features, &schema.names.edge_categories, edge)).collect();
     json!({
         "graph": number,
         "nodes": graph.nodes,
@@ -172,11 +197,13 @@ fn to_text(number: usize, graph: &Graph, schema: &Schema) -> String {
         let features = if features.is_empty() { features } else { format!(" ({features})") };
         leaving[source as usize].push(format!("{target}{features}"));
     }
-    let mut text = format!("graph {number}: {} nodes, {} directed edges\n", graph.nodes, graph.edges.len());
+    let mut text =
+        format!("graph {number}: {} nodes, {} directed edges\n", graph.nodes, graph.edges.len());
     let _ = writeln!(text, "targets {}", targets(graph, schema));
     for (node, others) in leaving.iter().enumerate() {
         let features = joined(row(&graph.node_features, &schema.names.node_categories, node));
-        let others = if others.is_empty() { String::new() } else { format!("  → {}", others.join(", ")) };
+        let others =
+            if others.is_empty() { String::new() } else { format!("  → {}", others.join(", ")) };
         let _ = writeln!(text, "{node:>5}  {features}{others}");
     }
     text

@@ -1,6 +1,9 @@
 //! AVX2 with fused multiply-add: eight lanes.
 
-#[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "intrinsics are named by the thousand"))]
+#[cfg_attr(
+    not(test),
+    expect(clippy::wildcard_imports, reason = "intrinsics are named by the thousand")
+)]
 use std::arch::x86_64::*;
 
 use crate::simd::{Dropout, Kernel, Simd};
@@ -163,7 +166,7 @@ impl Simd for Avx2 {
             return with!(_mm256_loadu_ps(factors.as_ptr()));
         }
         with! {
-            let scramble = |bits: __m256i| {
+            let hash32 = |bits: __m256i| {
                 let bits = _mm256_xor_si256(bits, _mm256_srli_epi32::<16>(bits));
                 let bits = _mm256_mullo_epi32(bits, _mm256_set1_epi32(0x7feb_352d));
                 let bits = _mm256_xor_si256(bits, _mm256_srli_epi32::<15>(bits));
@@ -173,9 +176,9 @@ impl Simd for Avx2 {
             let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
             let [low, high] = dropout.key;
             let start = (index as u32).wrapping_add(low) as i32;
-            let first = scramble(_mm256_add_epi32(lanes, _mm256_set1_epi32(start)));
+            let first = hash32(_mm256_add_epi32(lanes, _mm256_set1_epi32(start)));
             let high_word = _mm256_set1_epi32((high ^ (index >> 32) as u32) as i32);
-            let bits = scramble(_mm256_xor_si256(first, high_word));
+            let bits = hash32(_mm256_xor_si256(first, high_word));
             // Unsigned `bits >= threshold` is `max(bits, threshold) == bits`.
             let threshold = _mm256_set1_epi32(dropout.threshold as i32);
             let kept = _mm256_cmpeq_epi32(_mm256_max_epu32(bits, threshold), bits);

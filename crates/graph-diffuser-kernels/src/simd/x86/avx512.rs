@@ -1,6 +1,9 @@
 //! AVX-512: sixteen lanes.
 
-#[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "intrinsics are named by the thousand"))]
+#[cfg_attr(
+    not(test),
+    expect(clippy::wildcard_imports, reason = "intrinsics are named by the thousand")
+)]
 use std::arch::x86_64::*;
 
 use crate::simd::{Dropout, Kernel, Simd};
@@ -206,7 +209,7 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn dropout_mask(self, dropout: Dropout, index: u64) -> Self::V {
         with! {
-            let scramble = |bits: __m512i| {
+            let hash32 = |bits: __m512i| {
                 let bits = _mm512_xor_si512(bits, _mm512_srli_epi32::<16>(bits));
                 let bits = _mm512_mullo_epi32(bits, _mm512_set1_epi32(0x7feb_352d));
                 let bits = _mm512_xor_si512(bits, _mm512_srli_epi32::<15>(bits));
@@ -216,7 +219,7 @@ impl Simd for Avx512 {
             let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
             let [low, high] = dropout.key;
             let start = (index as u32).wrapping_add(low) as i32;
-            let first = scramble(_mm512_add_epi32(lanes, _mm512_set1_epi32(start)));
+            let first = hash32(_mm512_add_epi32(lanes, _mm512_set1_epi32(start)));
             // A vector that crosses a multiple of 2³² has two high words.
             let carried = (index as u32).wrapping_add(15) < index as u32;
             let word = (index >> 32) as u32;
@@ -228,7 +231,7 @@ impl Simd for Avx512 {
             } else {
                 _mm512_set1_epi32((word ^ high) as i32)
             };
-            let bits = scramble(_mm512_xor_si512(first, high_word));
+            let bits = hash32(_mm512_xor_si512(first, high_word));
             let kept = _mm512_cmpge_epu32_mask(bits, _mm512_set1_epi32(dropout.threshold as i32));
             _mm512_maskz_mov_ps(kept, _mm512_set1_ps(dropout.kept))
         }

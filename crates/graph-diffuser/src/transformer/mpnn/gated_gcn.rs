@@ -7,15 +7,15 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 
 use crate::batch::Topology;
-use crate::nn::{BatchNorm, Init, Linear, Pass};
-use crate::ops::{GateTerms, hear_gated};
-use crate::transformer::layer::Stream;
+use crate::nn::{BatchNorm, ForwardContext, Linear, ParamInit};
+use crate::ops::{GatedGcnInputs, gated_gcn_aggregate};
+use crate::transformer::layer::LayerState;
 
 /// Gated messages, with a stream of edges.
 #[derive(Module, Debug)]
 pub(super) struct GatedGcn {
     node: Linear,
-    neighbour: Linear,
+    neighbor: Linear,
     edge: Linear,
     gate_target: Linear,
     gate_source: Linear,
@@ -26,37 +26,42 @@ pub(super) struct GatedGcn {
 }
 
 impl GatedGcn {
-    pub(super) fn new(width: usize, dropout: f64, init: &mut Init) -> Self {
-        let linear = |init: &mut Init| Linear::new(width, width, init);
+    pub(super) fn new(hidden_dim: usize, dropout: f64, init: &mut ParamInit) -> Self {
+        let linear = |init: &mut ParamInit| Linear::new(hidden_dim, hidden_dim, init);
         Self {
             node: linear(init),
-            neighbour: linear(init),
+            neighbor: linear(init),
             edge: linear(init),
             gate_target: linear(init),
             gate_source: linear(init),
-            node_norm: BatchNorm::new(width, init),
-            edge_norm: BatchNorm::new(width, init),
+            node_norm: BatchNorm::new(hidden_dim, init),
+            edge_norm: BatchNorm::new(hidden_dim, init),
             dropout,
         }
     }
 
     /// The branch of the nodes without its residual; that of the edges is inside.
-    pub(super) fn forward(&self, Stream { x, e }: Stream, topology: &Topology, pass: &Pass) -> Stream {
+    pub(super) fn forward(
+        &self,
+        LayerState { x, e }: LayerState,
+        topology: &Topology,
+        ctx: &ForwardContext,
+    ) -> LayerState {
         let [_, d] = x.dims();
         let own = self.node.forward(x.clone());
         if topology.edges() == 0 {
-            return Stream { x: self.node_norm.forward_relu(own, pass), e };
+            return LayerState { x: self.node_norm.forward_relu(own, ctx), e };
         }
         let e = e.unwrap_or_else(|| Tensor::zeros([topology.edges(), d], (&x.device(), x.dtype())));
-        let terms = GateTerms {
+        let terms = GatedGcnInputs {
             target: self.gate_target.forward(x.clone()),
             source: self.gate_source.forward(x.clone()),
             edge: self.edge.forward(e.clone()),
-            message: self.neighbour.forward(x),
+            message: self.neighbor.forward(x),
         };
-        let (heard, gates) = hear_gated(terms, topology); // [r, d], [m, d]
-        let x = self.node_norm.forward_relu(own + heard, pass);
-        let e = e + pass.dropout(self.edge_norm.forward_relu(gates, pass), self.dropout);
-        Stream { x, e: Some(e) }
+        let (heard, gates) = gated_gcn_aggregate(terms, topology); // [r, d], [m, d]
+        let x = self.node_norm.forward_relu(own + heard, ctx);
+        let e = e + ctx.dropout(self.edge_norm.forward_relu(gates, ctx), self.dropout);
+        LayerState { x, e: Some(e) }
     }
 }

@@ -3,9 +3,9 @@
 use burn::module::Module;
 
 use crate::batch::Topology;
-use crate::nn::{Init, Linear};
-use crate::ops::hear;
-use crate::transformer::layer::Stream;
+use crate::nn::{Linear, ParamInit};
+use crate::ops::gine_aggregate;
+use crate::transformer::layer::LayerState;
 
 /// Sums what the neighbours say, edge by edge.
 #[derive(Module, Debug)]
@@ -15,13 +15,20 @@ pub(super) struct Gine {
 }
 
 impl Gine {
-    pub(super) fn new(width: usize, init: &mut Init) -> Self {
-        Self { first: Linear::new(width, width, init), second: Linear::new(width, width, init) }
+    pub(super) fn new(hidden_dim: usize, init: &mut ParamInit) -> Self {
+        Self {
+            first: Linear::new(hidden_dim, hidden_dim, init),
+            second: Linear::new(hidden_dim, hidden_dim, init),
+        }
     }
 
     /// The branch without its residual; edges pass unchanged.
-    pub(super) fn forward(&self, Stream { x, e }: Stream, topology: &Topology) -> Stream {
-        let heard = hear(x, e.clone(), topology);
-        Stream { x: self.second.forward(self.first.forward_relu(heard, None)), e }
+    pub(super) fn forward(
+        &self,
+        LayerState { x, e }: LayerState,
+        topology: &Topology,
+    ) -> LayerState {
+        let heard = gine_aggregate(x, e.clone(), topology);
+        LayerState { x: self.second.forward(self.first.forward_relu(heard, None)), e }
     }
 }

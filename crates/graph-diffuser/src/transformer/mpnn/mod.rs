@@ -7,9 +7,9 @@ use burn::module::Module;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Topology;
-use crate::nn::{BatchNorm, Init, Pass};
+use crate::nn::{BatchNorm, ForwardContext, ParamInit};
 
-use super::layer::Stream;
+use super::layer::LayerState;
 use gated_gcn::GatedGcn;
 use gine::Gine;
 
@@ -21,7 +21,7 @@ pub struct MpnnConfig {
     pub kind: MpnnKind,
     /// So many layers of it alone, before virtual edges are made.
     #[serde(default)]
-    pub before: usize,
+    pub pre_layers: usize,
     /// Whether each Transformer layer has it beside attention.
     #[serde(default)]
     pub parallel: bool,
@@ -42,7 +42,7 @@ pub enum MpnnKind {
 
 /// `BN(x + MPNN(x))`.
 #[derive(Module, Debug)]
-pub struct LocalBranch {
+pub struct LocalMpnn {
     gine: Option<Gine>,
     gated_gcn: Option<GatedGcn>,
     norm: BatchNorm,
@@ -50,26 +50,35 @@ pub struct LocalBranch {
     dropout: f64,
 }
 
-impl LocalBranch {
+impl LocalMpnn {
     /// Draws the parameters.
-    pub fn new(MpnnConfig { kind, dropout, .. }: MpnnConfig, width: usize, init: &mut Init) -> Self {
+    pub fn new(
+        MpnnConfig { kind, dropout, .. }: MpnnConfig,
+        hidden_dim: usize,
+        init: &mut ParamInit,
+    ) -> Self {
         let (gine, gated_gcn) = match kind {
-            MpnnKind::Gine => (Some(Gine::new(width, init)), None),
-            MpnnKind::GatedGcn => (None, Some(GatedGcn::new(width, dropout, init))),
+            MpnnKind::Gine => (Some(Gine::new(hidden_dim, init)), None),
+            MpnnKind::GatedGcn => (None, Some(GatedGcn::new(hidden_dim, dropout, init))),
         };
-        Self { gine, gated_gcn, norm: BatchNorm::new(width, init), dropout }
+        Self { gine, gated_gcn, norm: BatchNorm::new(hidden_dim, init), dropout }
     }
 
     /// Passes messages along the edges of `topology`.
-    pub fn forward(&self, stream: Stream, topology: &Topology, pass: &Pass) -> Stream {
-        let x = stream.x.clone();
-        let Stream { x: branch, e } = match (&self.gine, &self.gated_gcn) {
-            (Some(gine), _) => gine.forward(stream, topology),
-            (None, Some(gated_gcn)) => gated_gcn.forward(stream, topology, pass),
+    pub fn forward(
+        &self,
+        state: LayerState,
+        topology: &Topology,
+        ctx: &ForwardContext,
+    ) -> LayerState {
+        let x = state.x.clone();
+        let LayerState { x: branch, e } = match (&self.gine, &self.gated_gcn) {
+            (Some(gine), _) => gine.forward(state, topology),
+            (None, Some(gated_gcn)) => gated_gcn.forward(state, topology, ctx),
             (None, None) => unreachable!("one of the two is built"),
         };
-        let x = self.norm.forward_join(x, branch, self.dropout, pass);
-        pass.note(|| "message_passing".into(), &x);
-        Stream { x, e }
+        let x = self.norm.forward_residual(x, branch, self.dropout, ctx);
+        ctx.record(|| "message_passing".into(), &x);
+        LayerState { x, e }
     }
 }

@@ -1,0 +1,159 @@
+//! Lines of a text file, plain or gzip, none longer than a limit.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+
+use super::error::JsonlError;
+use crate::error::LocatedError;
+
+/// The longest line that is read; what it parses to may take sixteen times as much memory.
+pub const MAX_LINE_BYTES: usize = 64 << 20;
+
+/// Numbered lines that are not blank.
+pub(super) struct Lines {
+    pub(super) path: PathBuf,
+    reader: Box<dyn BufRead + Send>,
+    compressed: bool,
+    number: u64,
+    ended: bool,
+    limit: usize,
+}
+
+impl Lines {
+    pub(super) fn open(path: &Path) -> Result<Self, LocatedError> {
+        let file =
+            File::open(path).map_err(|error| LocatedError::new(path, JsonlError::Read(error)))?;
+        Self::new(path, file)
+    }
+
+    /// `path` is what problems call it. Compression is seen from the first two bytes.
+    pub(super) fn new(
+        path: &Path,
+        reader: impl Read + Send + 'static,
+    ) -> Result<Self, LocatedError> {
+        let mut start = Vec::with_capacity(2);
+        let mut reader = reader;
+        (&mut reader)
+            .take(2)
+            .read_to_end(&mut start)
+            .map_err(|error| LocatedError::new(path, JsonlError::Read(error)))?;
+        let compressed = start == [0x1f, 0x8b];
+        let whole = std::io::Cursor::new(start).chain(reader);
+        let reader: Box<dyn BufRead + Send> = if compressed {
+            Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(BufReader::new(whole))))
+        } else {
+            Box::new(BufReader::with_capacity(1 << 16, whole))
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            reader,
+            compressed,
+            number: 0,
+            ended: false,
+            limit: MAX_LINE_BYTES,
+        })
+    }
+
+    fn read_line(&mut self) -> Result<Option<String>, JsonlError> {
+        let mut bytes = Vec::new();
+        let limit = self.limit;
+        let read = (&mut self.reader).take(limit as u64 + 1).read_until(b'\n', &mut bytes);
+        read.map_err(|error| {
+            self.ended = true;
+            if self.compressed { JsonlError::Gzip(error) } else { JsonlError::Read(error) }
+        })?;
+        if bytes.is_empty() {
+            self.ended = true;
+            return Ok(None);
+        }
+        if bytes.len() > limit {
+            self.ended = true;
+            return Err(JsonlError::LineTooLong { limit });
+        }
+        while bytes.last().is_some_and(|&byte| byte == b'\n' || byte == b'\r') {
+            bytes.pop();
+        }
+        let mut text = String::from_utf8(bytes)
+            .map_err(|error| JsonlError::NotUtf8 { byte: error.utf8_error().valid_up_to() })?;
+        if self.number == 1 && text.starts_with('\u{feff}') {
+            text.drain(..'\u{feff}'.len_utf8());
+        }
+        Ok(Some(text))
+    }
+}
+
+impl Iterator for Lines {
+    type Item = (u64, Result<String, JsonlError>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.ended {
+            self.number += 1;
+            match self.read_line() {
+                Ok(None) => return None,
+                Ok(Some(text)) if text.trim().is_empty() => {}
+                Ok(Some(text)) => return Some((self.number, Ok(text))),
+                Err(fault) => return Some((self.number, Err(fault))),
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn lines(bytes: &[u8]) -> Vec<(u64, Result<String, String>)> {
+        let mut lines =
+            Lines::new(Path::new("mine.jsonl"), std::io::Cursor::new(bytes.to_vec())).unwrap();
+        lines.limit = 20;
+        lines.map(|(number, line)| (number, line.map_err(|fault| fault.to_string()))).collect()
+    }
+
+    fn zipped(text: &str) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn lines_keep_their_numbers_when_blank_ones_are_skipped() {
+        let expected = vec![(1, Ok("one".into())), (4, Ok("four".into()))];
+        assert_eq!(lines("\u{feff}one\r\n\n  \nfour".as_bytes()), expected);
+        assert_eq!(lines(&zipped("one\n\n\nfour\n")), expected);
+        let two_members = [zipped("one\n\n\n"), zipped("four")].concat();
+        assert_eq!(lines(&two_members), expected);
+    }
+
+    #[test]
+    fn a_line_that_is_no_text_does_not_hide_the_next() {
+        let found = lines(b"ab\xff\nnext\n");
+        assert_eq!(found[0], (1, Err("byte 2 of the line is not UTF-8 text".into())));
+        assert_eq!(found[1], (2, Ok("next".into())));
+    }
+
+    #[test]
+    fn a_line_without_end_stops_the_reading() {
+        let found = lines(&zipped(&"x".repeat(10_000)));
+        assert_eq!(found, [(1, Err("the line is longer than 20 bytes".into()))]);
+        assert_eq!(lines("x".repeat(19).as_bytes()).len(), 1);
+    }
+
+    #[test]
+    fn a_cut_compressed_file_is_told_from_a_short_one() {
+        let whole = zipped("one\ntwo\n");
+        let found = lines(&whole[..whole.len() - 9]);
+        assert_eq!(
+            found.last().unwrap().1,
+            Err("the compressed file is damaged or ends too early".into())
+        );
+    }
+}

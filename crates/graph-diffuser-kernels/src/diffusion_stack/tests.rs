@@ -1,0 +1,281 @@
+//! The stack by hand, and against powers of dense matrices in double precision.
+
+use super::blocks::{blocks, tasks};
+use super::*;
+use crate::hash32;
+use crate::simd::Isa;
+
+/// Graphs with their edges in any order, and the CSR that follows.
+struct Batch {
+    sizes: Vec<usize>,
+    node_starts: Vec<usize>,
+    pair_starts: Vec<usize>,
+    /// Graph, source, target of each edge.
+    edges: Vec<[usize; 3]>,
+    row_starts: Vec<usize>,
+    csr_targets: Vec<u32>,
+    csr_edges: Vec<u32>,
+}
+
+impl Batch {
+    fn new(sizes: &[usize], edges: &[[usize; 3]]) -> Self {
+        let (mut node_starts, mut pair_starts) = (vec![0], vec![0]);
+        for (graph, n) in sizes.iter().enumerate() {
+            node_starts.push(node_starts[graph] + n);
+            pair_starts.push(pair_starts[graph] + n * n);
+        }
+        let mut order: Vec<usize> = (0..edges.len()).collect();
+        order.sort_by_key(|edge| node_starts[edges[*edge][0]] + edges[*edge][1]);
+        let rows = order.iter().map(|edge| node_starts[edges[*edge][0]] + edges[*edge][1]);
+        let rows: Vec<usize> = rows.collect();
+        let nodes = node_starts[sizes.len()];
+        Self {
+            sizes: sizes.to_vec(),
+            node_starts,
+            pair_starts,
+            edges: edges.to_vec(),
+            row_starts: (0..=nodes).map(|node| rows.partition_point(|row| *row < node)).collect(),
+            csr_targets: order.iter().map(|edge| edges[*edge][2] as u32).collect(),
+            csr_edges: order.iter().map(|edge| *edge as u32).collect(),
+        }
+    }
+
+    /// Sizes around a vector and a block; isolated nodes, loops, one-way and double edges; every
+    /// fourth graph without any edge.
+    fn ragged() -> Self {
+        let sizes = [2, 300, 0, 1, 15, 16, 17, 1, 130, 0, 2];
+        let mut edges = Vec::new();
+        for (graph, &n) in sizes.iter().enumerate().filter(|(graph, n)| graph % 4 != 3 && **n > 0) {
+            for edge in 0..3 * n {
+                let draw = |stream: usize| number(edge * 4 + stream + graph * 100_000) as usize % n;
+                let (source, target) = (draw(0), draw(1));
+                if source % 7 != 3 {
+                    edges.extend(vec![[graph, source, target]; 1 + usize::from(draw(2) % 5 == 0)]);
+                    edges.push([graph, target, source]);
+                }
+            }
+        }
+        edges.sort_by_key(|edge| hash32((edge[0] * 91 + edge[1] * 17 + edge[2]) as u32));
+        Self::new(&sizes, &edges)
+    }
+
+    fn graphs(&self) -> Graphs<'_> {
+        Graphs {
+            sizes: &self.sizes,
+            node_starts: &self.node_starts,
+            pair_starts: &self.pair_starts,
+        }
+    }
+
+    fn csr(&self) -> Csr<'_> {
+        Csr { row_starts: &self.row_starts, targets: &self.csr_targets, edges: &self.csr_edges }
+    }
+
+    fn stack(&self, isa: Isa, weights: &[f32], steps: usize) -> Vec<f32> {
+        forward(isa, self.graphs(), self.csr(), weights, steps)
+    }
+
+    fn derivative(
+        &self,
+        isa: Isa,
+        weights: &[f32],
+        steps: usize,
+        stack: &[f32],
+        d_stack: &[f32],
+    ) -> Vec<f32> {
+        let mut d_weights = vec![f32::NAN; weights.len()];
+        backward(isa, self.graphs(), self.csr(), weights, steps, stack, d_stack, &mut d_weights);
+        d_weights
+    }
+
+    fn adjacency(&self, graph: usize, weights: &[f32]) -> Vec<f64> {
+        let n = self.sizes[graph];
+        let mut matrix = vec![0.0; n * n];
+        for ([own, source, target], weight) in self.edges.iter().zip(weights) {
+            if *own == graph {
+                matrix[source * n + target] += f64::from(*weight);
+            }
+        }
+        matrix
+    }
+}
+
+fn number(index: usize) -> u32 {
+    hash32(hash32(index as u32) ^ 0x9e37_79b9)
+}
+
+fn numbers(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|at| number(at + (seed << 24)) as f32 / u32::MAX as f32 - 0.5).collect()
+}
+
+/// `a · b`, added to `sum`; `transposed` says which of them is.
+fn multiply(n: usize, a: &[f64], b: &[f64], transposed: [bool; 2], sum: &mut [f64]) {
+    for i in 0..n {
+        for k in 0..n {
+            let left = if transposed[0] { a[k * n + i] } else { a[i * n + k] };
+            if left != 0.0 {
+                for j in 0..n {
+                    sum[i * n + j] +=
+                        left * if transposed[1] { b[j * n + k] } else { b[k * n + j] };
+                }
+            }
+        }
+    }
+}
+
+fn assert_close(ours: &[f32], exact: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(ours.len(), exact.len());
+    let size = exact.iter().fold(1e-30_f64, |size, value| size.max(value.abs()));
+    for (at, (ours, exact)) in ours.iter().zip(exact).enumerate() {
+        let error = (f64::from(*ours) - exact).abs() / size;
+        assert!(error < tolerance, "{what} at {at}: {ours} is not {exact}");
+    }
+}
+
+#[test]
+fn a_path_of_three_by_hand() {
+    // 0 - 1 - 2, where the middle goes left with 1/4 and right with 3/4.
+    let batch = Batch::new(&[3], &[[0, 2, 1], [0, 1, 0], [0, 0, 1], [0, 1, 2]]);
+    let weights = [1.0, 0.25, 1.0, 0.75];
+    #[rustfmt::skip]
+    let expected = [
+        1.0, 0.0, 0.0,   0.0, 1.0, 0.0,   0.0, 0.0, 1.0,
+        0.0, 1.0, 0.0,   0.25, 0.0, 0.75, 0.0, 1.0, 0.0,
+        0.25, 0.0, 0.75, 0.0, 1.0, 0.0,   0.25, 0.0, 0.75,
+    ];
+    // Of A²[0, 2] = w01 w12 only; the derivative by w01 is 3/4, by w12 is 1.
+    let mut d_stack = [0.0; 27];
+    d_stack[18 + 2] = 1.0;
+    for isa in Isa::available() {
+        let stack = batch.stack(isa, &weights, 2);
+        assert_eq!(stack, expected, "{isa:?}");
+        assert_eq!(
+            batch.derivative(isa, &weights, 2, &stack, &d_stack),
+            [0.0, 0.0, 0.75, 1.0],
+            "{isa:?}"
+        );
+    }
+}
+
+#[test]
+fn without_steps_or_edges_there_is_the_identity_and_nothing_to_learn() {
+    let batch = Batch::new(&[2, 0, 1], &[]);
+    for isa in Isa::available() {
+        assert_eq!(batch.stack(isa, &[], 0), [1.0, 0.0, 0.0, 1.0, 1.0]);
+        assert_eq!(batch.stack(isa, &[], 1), [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!(batch.derivative(isa, &[], 1, &[0.0; 10], &[1.0; 10]), []);
+        assert_eq!(Batch::new(&[], &[]).stack(isa, &[], 3), []);
+        let edge = Batch::new(&[2], &[[0, 0, 1]]);
+        assert_eq!(edge.derivative(isa, &[2.0], 0, &[1.0, 0.0, 0.0, 1.0], &[1.0; 4]), [0.0]);
+    }
+}
+
+#[test]
+fn powers_and_derivatives_are_those_of_dense_matrices() {
+    let batch = Batch::ragged();
+    let steps = 4;
+    let pairs = batch.graphs().pairs();
+    let weights: Vec<f32> = numbers(batch.edges.len(), 1).iter().map(|value| value + 0.2).collect();
+    let d_stack = numbers((steps + 1) * pairs, 2);
+    let mut exact = vec![0.0; (steps + 1) * pairs];
+    let mut d_exact = vec![0.0; weights.len()];
+    for (graph, &n) in batch.sizes.iter().enumerate() {
+        let a = batch.adjacency(graph, &weights);
+        let part = |channel: usize| {
+            channel * pairs + batch.pair_starts[graph]
+                ..channel * pairs + batch.pair_starts[graph + 1]
+        };
+        let mut powers = vec![vec![0.0; n * n]];
+        (0..n).for_each(|node| powers[0][node * n + node] = 1.0);
+        for step in 1..=steps {
+            let mut power = vec![0.0; n * n];
+            multiply(n, &powers[step - 1], &a, [false, false], &mut power);
+            powers.push(power);
+        }
+        for (channel, power) in powers.iter().enumerate() {
+            exact[part(channel)].copy_from_slice(power);
+        }
+        let derivative_of =
+            |channel: usize| d_stack[part(channel)].iter().map(|value| f64::from(*value));
+        let mut above: Vec<f64> = derivative_of(steps).collect();
+        let mut d_a = vec![0.0; n * n];
+        for step in (0..steps).rev() {
+            multiply(n, &above, &powers[step], [false, true], &mut d_a);
+            let mut below: Vec<f64> = derivative_of(step).collect();
+            multiply(n, &a, &above, [true, false], &mut below);
+            above = below;
+        }
+        for ([own, source, target], derivative) in batch.edges.iter().zip(&mut d_exact) {
+            if *own == graph {
+                *derivative = d_a[source * n + target];
+            }
+        }
+    }
+    for isa in Isa::available() {
+        let stack = batch.stack(isa, &weights, steps);
+        for (channel, exact) in exact.chunks(pairs).enumerate() {
+            assert_close(
+                &stack[channel * pairs..][..pairs],
+                exact,
+                1e-6,
+                &format!("{isa:?} channel {channel}"),
+            );
+        }
+        let derivative = batch.derivative(isa, &weights, steps, &stack, &d_stack);
+        assert_close(&derivative, &d_exact, 1e-6, &format!("{isa:?} derivative"));
+    }
+}
+
+#[test]
+fn a_graph_is_the_same_alone_or_in_a_batch() {
+    let (batch, steps) = (Batch::ragged(), 3);
+    let weights = numbers(batch.edges.len(), 1);
+    let pairs = batch.graphs().pairs();
+    for graph in 0..batch.sizes.len() {
+        let own: Vec<usize> =
+            (0..weights.len()).filter(|edge| batch.edges[*edge][0] == graph).collect();
+        let edges: Vec<[usize; 3]> =
+            own.iter().map(|edge| [0, batch.edges[*edge][1], batch.edges[*edge][2]]).collect();
+        let alone = Batch::new(&batch.sizes[graph..=graph], &edges);
+        let own_weights: Vec<f32> = own.iter().map(|edge| weights[*edge]).collect();
+        for isa in Isa::available() {
+            let together = batch.stack(isa, &weights, steps);
+            let alone = alone.stack(isa, &own_weights, steps);
+            let n = batch.sizes[graph];
+            for channel in 0..=steps {
+                let part = &together[channel * pairs + batch.pair_starts[graph]..][..n * n];
+                assert_eq!(
+                    &alone[channel * n * n..(channel + 1) * n * n],
+                    part,
+                    "{isa:?} graph {graph}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let (batch, steps) = (Batch::ragged(), 5);
+    let weights = numbers(batch.edges.len(), 1);
+    let d_stack = numbers((steps + 1) * batch.graphs().pairs(), 2);
+    assert!(tasks(&blocks(batch.graphs(), batch.csr())).len() > 3, "nothing to run in parallel");
+    for isa in Isa::available() {
+        let results = [1, 2, 5].map(|threads| {
+            let pool = crate::Threads::new(threads);
+            pool.install(|| {
+                let stack = batch.stack(isa, &weights, steps);
+                let derivative = batch.derivative(isa, &weights, steps, &stack, &d_stack);
+                [stack, derivative].concat().into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            })
+        });
+        assert!(results[0] == results[1] && results[0] == results[2], "{isa:?}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "an edge to node 2 of 2")]
+fn an_edge_that_leaves_its_graph_is_refused() {
+    let batch = Batch::new(&[2, 2], &[[0, 1, 2]]);
+    batch.stack(Isa::best(), &[1.0], 2);
+}

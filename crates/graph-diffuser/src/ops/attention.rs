@@ -1,0 +1,475 @@
+//! Attention directed by position scores (Eq. 6–8).
+
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use burn::tensor::activation::{log_sigmoid, sigmoid, softmax};
+use graph_diffuser_kernels::attention::Attended;
+use graph_diffuser_kernels::{Isa, attention};
+use serde::{Deserialize, Serialize};
+
+use crate::batch::BatchLayout;
+use crate::nn::DropoutMask;
+
+use super::fused::{self, Gradient, Output, Saved, SliceOp};
+
+/// How position scores enter the softmax.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Combine {
+    /// `exp(content) · σ(position)`, normalised: Eq. 8 of the paper.
+    Gate,
+    /// `exp(content + position)`, normalised: the authors' script.
+    Add,
+}
+
+/// How attention weights follow from content and position scores.
+#[derive(Debug, Clone, Copy)]
+pub struct AttentionOptions {
+    /// Number of heads, `h`.
+    pub heads: usize,
+    /// How position enters.
+    pub combine: Combine,
+    /// Both terms are first brought into `±clamp`.
+    pub clamp: Option<f64>,
+    /// The mask on the weights, in training.
+    pub dropout: Option<DropoutMask>,
+}
+
+/// Position scores, and where each graph finds those of its pairs (Eq. 6).
+#[derive(Debug, Clone)]
+pub struct PairScores {
+    /// `[h, q]` scores of blocks of pairs, one block after another.
+    pub scores: Tensor<2>,
+    /// Where the block of each graph begins. Several graphs may read one block, and none is left out.
+    pub starts: Arc<Vec<usize>>,
+    /// `[h, 1]` score of every pair that touches the last node of a graph, where that is a CLS node. A
+    /// block then has the pairs of the other nodes.
+    pub cls: Option<Tensor<2>>,
+}
+
+impl AttentionOptions {
+    /// The same as the kernels know it; `content` says whether there are queries and keys.
+    pub(super) fn kernel(&self, d: usize, content: bool) -> attention::Rule {
+        attention::Rule {
+            heads: self.heads,
+            width: d,
+            content,
+            combine: match self.combine {
+                Combine::Gate => attention::Combine::Gate,
+                Combine::Add => attention::Combine::Add,
+            },
+            clamp: self.clamp.map(|clamp| clamp as f32),
+            dropout: self.dropout.map(|site| site.0),
+        }
+    }
+
+    fn clamped<const D: usize>(&self, scores: Tensor<D>) -> Tensor<D> {
+        match self.clamp {
+            Some(bound) => scores.clamp(-bound, bound),
+            None => scores,
+        }
+    }
+
+    /// What the softmax is taken of; at least one of the two is there.
+    pub(super) fn combined<const D: usize>(
+        &self,
+        content: Option<Tensor<D>>,
+        position: Option<Tensor<D>>,
+    ) -> Tensor<D> {
+        let position = position.map(|scores| match self.combine {
+            Combine::Gate => log_sigmoid(self.clamped(scores)),
+            Combine::Add => self.clamped(scores),
+        });
+        match (content.map(|scores| self.clamped(scores)), position) {
+            (Some(content), Some(position)) => content + position,
+            (Some(scores), None) | (None, Some(scores)) => scores,
+            (None, None) => panic!("attention needs content or position scores"),
+        }
+    }
+}
+
+/// What attention is made of, for some rows of one graph; a part that the model does not have is absent.
+#[derive(Debug, Clone)]
+pub struct AttentionComponents {
+    /// `[h, rows, n]`: `σ(position)` where it is a gate, its softmax where it is added.
+    pub position: Option<Tensor<3>>,
+    /// `[h, rows, n]`: softmax of the content scores.
+    pub content: Option<Tensor<3>>,
+    /// `[h, rows, n]`: what the nodes gather by, the normalised product of the two (Eq. 8).
+    pub attention: Tensor<3>,
+}
+
+impl AttentionComponents {
+    /// # Shapes
+    /// - `content`, `position`: `[h, rows, n]` scores; at least one of the two is there
+    pub fn new(
+        content: Option<Tensor<3>>,
+        position: Option<Tensor<3>>,
+        rule: &AttentionOptions,
+    ) -> Self {
+        let gate = |scores| match rule.combine {
+            Combine::Gate => sigmoid(rule.clamped(scores)),
+            Combine::Add => softmax(rule.clamped(scores), 2),
+        };
+        Self {
+            position: position.clone().map(gate),
+            content: content.clone().map(|scores| softmax(rule.clamped(scores), 2)),
+            attention: softmax(rule.combined(content, position), 2),
+        }
+    }
+}
+
+/// Each node gathers from every node of its own graph.
+///
+/// `softmax_j(q_i·k_j/√d_head + log σ(position_ij))`: the normalised product of Eq. 8, in a form
+/// that cannot overflow. Without position scores it is plain attention; with values alone, the
+/// softmax is that of the position term.
+///
+/// # Shapes
+/// - `qkv`: `[r, 3d]` queries, keys and values, or `[r, d]` values alone
+/// - returns `[r, d]`
+pub fn attention(
+    qkv: Tensor<2>,
+    d: usize,
+    position: Option<PairScores>,
+    layout: &Arc<BatchLayout>,
+    rule: &AttentionOptions,
+) -> Tensor<2> {
+    if !fused::can_run(&qkv) {
+        return attention_reference(qkv, d, position, layout, rule);
+    }
+    let mut inputs = vec![qkv];
+    let starts = position.map(|PairScores { scores, starts, cls }| {
+        inputs.push(scores);
+        inputs.extend(cls);
+        starts
+    });
+    let op = FusedAttention {
+        rule: rule.kernel(d, inputs[0].dims()[1] == 3 * d),
+        layout: layout.clone(),
+        starts,
+    };
+    let (mut outputs, _) = fused::apply(op, inputs);
+    outputs.remove(0)
+}
+
+/// The fused operation: inputs `qkv` and, where there are any, position scores and those of CLS nodes.
+#[derive(Debug)]
+struct FusedAttention {
+    rule: attention::Rule,
+    layout: Arc<BatchLayout>,
+    starts: Option<Arc<Vec<usize>>>,
+}
+
+impl FusedAttention {
+    fn position<'a>(&'a self, inputs: &[&'a [f32]]) -> Option<attention::Position<'a>> {
+        let cls = inputs.get(2).copied();
+        self.starts.as_ref().map(|starts| attention::Position { scores: inputs[1], starts, cls })
+    }
+}
+
+impl SliceOp for FusedAttention {
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
+        let graphs = self.layout.graphs_view();
+        let Attended { out, statistics } =
+            attention::forward(Isa::best(), graphs, &self.rule, inputs[0], self.position(inputs));
+        (
+            vec![Output { values: out, shape: vec![graphs.nodes(), self.rule.width] }],
+            Arc::new(statistics),
+        )
+    }
+
+    fn reads_outputs(&self) -> bool {
+        true
+    }
+
+    fn backward(
+        &self,
+        inputs: &[&[f32]],
+        outputs: &[&[f32]],
+        saved: &Saved,
+        gradients: Vec<Option<Gradient>>,
+    ) -> Vec<Gradient> {
+        let statistics = saved.downcast_ref::<Vec<f32>>().expect("what `forward` saved");
+        let d_out = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
+        let attention::Gradients { qkv, scores, cls } = attention::backward(
+            Isa::best(),
+            self.layout.graphs_view(),
+            &self.rule,
+            inputs[0],
+            self.position(inputs),
+            (outputs[0], statistics),
+            d_out,
+        );
+        [qkv, scores, cls].into_iter().take(inputs.len()).map(Gradient::from).collect()
+    }
+}
+
+/// The same in plain tensor operations, on any backend and in any precision.
+pub fn attention_reference(
+    qkv: Tensor<2>,
+    d: usize,
+    position: Option<PairScores>,
+    layout: &BatchLayout,
+    rule: &AttentionOptions,
+) -> Tensor<2> {
+    let [_, columns] = qkv.dims();
+    let (h, parts) = (rule.heads, columns / d);
+    let d_head = d / h;
+    let mask =
+        rule.dropout.map(|site| site.mask([h, layout.pairs()], &qkv.device()).cast(qkv.dtype()));
+    let gathered = layout
+        .equal_size_runs()
+        .into_iter()
+        .map(|(first, count, n)| {
+            let rows = layout.node_starts[first]..layout.node_starts[first + count];
+            let pairs = layout.pair_starts[first]..layout.pair_starts[first + count];
+            let part = |which: usize| {
+                let part = qkv.clone().slice([rows.clone(), which * d..(which + 1) * d]);
+                part.reshape([count, n, h, d_head]).swap_dims(1, 2) // [count, h, n, d_head]
+            };
+            let content = (parts == 3).then(|| {
+                let scale = 1.0 / (d_head as f64).sqrt();
+                (part(0) * scale).matmul(part(1).transpose()) // Eq. 7
+            });
+            let position = position.as_ref().map(|position| position.of_graphs(first, count, n)); // [count, h, n, n]
+            let scores = rule.combined(content, position); // Eq. 6
+            let weights = softmax(scores, 3); // Eq. 8
+            let weights = match &mask {
+                Some(mask) => {
+                    let mask = mask.clone().slice([0..h, pairs]).reshape([h, count, n, n]);
+                    weights * mask.swap_dims(0, 1)
+                }
+                None => weights,
+            };
+            weights.matmul(part(parts - 1)).swap_dims(1, 2).reshape([count * n, d])
+        })
+        .collect();
+    Tensor::cat(gathered, 0)
+}
+
+impl PairScores {
+    /// Scores of `count` graphs of `n` nodes from graph `first` on, `[count, h, n, n]`.
+    fn of_graphs(&self, first: usize, count: usize, n: usize) -> Tensor<4> {
+        let [h, _] = self.scores.dims();
+        let scored = n - usize::from(self.cls.is_some());
+        let (starts, pairs) = (&self.starts[first..first + count], scored * scored);
+        let scores = if starts.windows(2).all(|both| both[1] == both[0] + pairs) {
+            self.scores.clone().slice([0..h, starts[0]..starts[0] + count * pairs])
+        } else {
+            let block = |&start: &usize| self.scores.clone().slice([0..h, start..start + pairs]);
+            Tensor::cat(starts.iter().map(block).collect(), 1)
+        };
+        let scores = scores.reshape([h, count, scored, scored]).swap_dims(0, 1);
+        match &self.cls {
+            Some(cls) => {
+                let cls = |rows, columns| {
+                    cls.clone().reshape([1, h, 1, 1]).expand([count, h, rows, columns])
+                };
+                let scores = Tensor::cat(vec![scores, cls(scored, 1)], 3);
+                Tensor::cat(vec![scores, cls(1, n)], 2)
+            }
+            None => scores,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{DType, Device};
+
+    use super::*;
+
+    fn tensor<const D: usize>(values: Vec<f64>, shape: [usize; D]) -> Tensor<D> {
+        Tensor::from_data(
+            burn::tensor::TensorData::new(values, shape),
+            (&Device::flex(), DType::F64),
+        )
+    }
+
+    fn rule(heads: usize, combine: Combine, clamp: Option<f64>) -> AttentionOptions {
+        AttentionOptions { heads, combine, clamp, dropout: None }
+    }
+
+    /// A block a graph.
+    fn plain(scores: Tensor<2>, layout: &BatchLayout) -> PairScores {
+        let starts = Arc::new(layout.pair_starts[..layout.graphs()].to_vec());
+        PairScores { scores, starts, cls: None }
+    }
+
+    fn numbers(tensor: Tensor<2>) -> Vec<f64> {
+        tensor.into_data().iter::<f64>().collect()
+    }
+
+    fn assert_close(ours: &[f64], expected: &[f64]) {
+        assert_eq!(ours.len(), expected.len());
+        for (ours, expected) in ours.iter().zip(expected) {
+            assert!((ours - expected).abs() < 1e-12, "{ours} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn two_nodes_by_hand() {
+        // One head of width one: q = (ln 2, 0), k = (1, 0), v = (10, 20), so exp(content) is
+        // (2, 1) in the first row and (1, 1) in the second. Gates of 1/2 and 1/4 halve and quarter:
+        // first row (2·1/4, 1·1/2), second (1·1/2, 1·1/2).
+        let qkv = tensor(vec![2_f64.ln(), 1.0, 10.0, 0.0, 0.0, 20.0], [2, 3]);
+        let quarter = -(3_f64.ln()); // σ of it is 1/4
+        let position = tensor(vec![quarter, 0.0, 0.0, 0.0], [1, 4]);
+        let layout = BatchLayout::new(vec![2]);
+        let out = attention_reference(
+            qkv.clone(),
+            1,
+            Some(plain(position, &layout)),
+            &layout,
+            &rule(1, Combine::Gate, None),
+        );
+        assert_close(&numbers(out), &[15.0, 15.0]);
+        // Content alone: 2/3 and 1/3 in the first row.
+        let out = attention_reference(qkv.clone(), 1, None, &layout, &rule(1, Combine::Gate, None));
+        assert_close(&numbers(out), &[(2.0 * 10.0 + 20.0) / 3.0, 15.0]);
+        // Position added: exp(ln 3) triples the first pair.
+        let position = tensor(vec![3_f64.ln(), 0.0, 0.0, 0.0], [1, 4]);
+        let out = attention_reference(
+            qkv.clone(),
+            1,
+            Some(plain(position.clone(), &layout)),
+            &layout,
+            &rule(1, Combine::Add, None),
+        );
+        assert_close(&numbers(out), &[(6.0 * 10.0 + 20.0) / 7.0, 15.0]);
+        // A clamp at ln 2 lets it only double, and leaves the content as it is.
+        let out = attention_reference(
+            qkv,
+            1,
+            Some(plain(position.clone(), &layout)),
+            &layout,
+            &rule(1, Combine::Add, Some(2_f64.ln())),
+        );
+        assert_close(&numbers(out), &[(4.0 * 10.0 + 20.0) / 5.0, 15.0]);
+        // Values and position alone.
+        let values = tensor(vec![10.0, 20.0], [2, 1]);
+        let out = attention_reference(
+            values,
+            1,
+            Some(plain(position, &layout)),
+            &layout,
+            &rule(1, Combine::Add, None),
+        );
+        assert_close(&numbers(out), &[(3.0 * 10.0 + 20.0) / 4.0, 15.0]);
+    }
+
+    #[test]
+    fn weights_of_a_row_sum_to_one() {
+        // Whatever the scores, gathering ones gives ones.
+        let layout = BatchLayout::new(vec![3, 1, 4, 4]);
+        let mut stream = graph_diffuser_data::SeedTree::new(0).stream("scores");
+        let mut draw =
+            |count: usize| (0..count).map(|_| 3.0 * stream.normal()).collect::<Vec<f64>>();
+        let (r, d, h) = (layout.nodes(), 4, 2);
+        let mut qkv = draw(r * 3 * d);
+        for row in qkv.chunks_mut(3 * d) {
+            row[2 * d..].fill(1.0);
+        }
+        let position = tensor(draw(h * layout.pairs()), [h, layout.pairs()]);
+        for combine in [Combine::Gate, Combine::Add] {
+            let qkv = tensor(qkv.clone(), [r, 3 * d]);
+            let out = attention_reference(
+                qkv,
+                d,
+                Some(plain(position.clone(), &layout)),
+                &layout,
+                &rule(h, combine, None),
+            );
+            assert_close(&numbers(out), &vec![1.0; r * d]);
+        }
+    }
+
+    #[test]
+    fn shared_blocks_and_cls_scores_mean_the_same_as_scores_spread_over_all_pairs() {
+        let (h, d) = (2, 4);
+        let mut stream = graph_diffuser_data::SeedTree::new(1).stream("scores");
+        let mut draw = |count: usize| (0..count).map(|_| stream.normal()).collect::<Vec<f64>>();
+        let device = Device::flex().autodiff();
+        // Nodes with scores, and the number of the block, of each graph.
+        let graphs = [(2, 0), (2, 0), (3, 1), (3, 2), (2, 0), (3, 1), (1, 3)];
+        let block_starts = [0, 4, 13, 22, 23];
+        for cls in [false, true] {
+            let extra = usize::from(cls);
+            let layout =
+                BatchLayout::new(graphs.iter().map(|&(scored, _)| scored + extra).collect());
+            let mut columns = Vec::new();
+            for (scored, block) in graphs {
+                for (i, j) in
+                    (0..scored + extra).flat_map(|i| (0..scored + extra).map(move |j| (i, j)))
+                {
+                    let own = i < scored && j < scored;
+                    columns.push(if own {
+                        (block_starts[block] + i * scored + j) as i64
+                    } else {
+                        23
+                    });
+                }
+            }
+            let columns = Tensor::<1, burn::tensor::Int>::from_data(columns.as_slice(), &device);
+            let floats = |values, shape| {
+                let data = burn::tensor::TensorData::new(values, shape);
+                Tensor::<2>::from_data(data, (&device, DType::F64)).require_grad()
+            };
+            let qkv = draw(layout.nodes() * 3 * d);
+            let (scores, cls_score) = (draw(h * 23), draw(h));
+            let gradient_of = floats(draw(layout.nodes() * d), [layout.nodes(), d]);
+            let run = |spread: bool| {
+                let qkv = floats(qkv.clone(), [layout.nodes(), 3 * d]);
+                let (scores, cls_score) =
+                    (floats(scores.clone(), [h, 23]), floats(cls_score.clone(), [h, 1]));
+                let position = if spread {
+                    let all = Tensor::cat(vec![scores.clone(), cls_score.clone()], 1);
+                    plain(all.select(1, columns.clone()), &layout)
+                } else {
+                    let starts =
+                        Arc::new(graphs.iter().map(|&(_, block)| block_starts[block]).collect());
+                    PairScores {
+                        scores: scores.clone(),
+                        starts,
+                        cls: cls.then(|| cls_score.clone()),
+                    }
+                };
+                let out = attention_reference(
+                    qkv.clone(),
+                    d,
+                    Some(position),
+                    &layout,
+                    &rule(h, Combine::Gate, None),
+                );
+                let gradients = (out.clone() * gradient_of.clone()).sum().backward();
+                let mut seen = vec![numbers(out)];
+                let inputs =
+                    [Some(qkv), Some(scores), cls.then_some(cls_score)].into_iter().flatten();
+                seen.extend(inputs.map(|input| {
+                    numbers(Tensor::from_inner(input.grad(&gradients).expect("it is used")))
+                }));
+                seen
+            };
+            for (ours, expected) in run(false).iter().zip(&run(true)) {
+                assert_close(ours, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn extreme_scores_do_not_overflow() {
+        let layout = BatchLayout::new(vec![2]);
+        let qkv = tensor(vec![1e4, 1e4, 1.0, -1e4, -1e4, 2.0], [2, 3]).cast(DType::F32);
+        let position = tensor(vec![-1e4, 1e4, 1e4, -1e4], [1, 4]).cast(DType::F32);
+        let out = attention_reference(
+            qkv,
+            1,
+            Some(plain(position, &layout)),
+            &layout,
+            &rule(1, Combine::Gate, None),
+        );
+        assert!(numbers(out).iter().all(|value| value.is_finite()));
+    }
+}

@@ -1,0 +1,183 @@
+//! Powers of the adjacency matrix, stacked (Eq. 1).
+
+use std::sync::Arc;
+
+use burn::tensor::{IndexingUpdateOp, Tensor};
+use graph_diffuser_kernels::{Isa, diffusion_stack as kernel};
+
+use crate::batch::{BatchLayout, EdgesByNode, Topology};
+
+use super::fused::{self, Gradient, Output, Saved, SliceOp};
+
+/// `[I | A | … | Aᵏ]` (Eq. 1).
+///
+/// Entry (i, j) of channel s is the probability that a walk from i is at j after s steps.
+///
+/// # Shapes
+/// - `weights`: `[m]` entries of A, one an edge; duplicates add up
+/// - returns `[steps + 1, p]`
+pub fn diffusion_stack(weights: Tensor<1>, topology: &Topology, steps: usize) -> Tensor<2> {
+    if !fused::can_run(&weights) || topology.edges() == 0 {
+        return diffusion_stack_reference(weights, topology, steps);
+    }
+    let op = DiffusionStack {
+        layout: topology.layout.clone(),
+        outgoing: topology.outgoing.clone(),
+        steps,
+    };
+    let (mut outputs, _) = fused::apply(op, vec![weights]);
+    outputs.remove(0)
+}
+
+/// The fused operation: row by row over the edges, never a dense product.
+#[derive(Debug)]
+struct DiffusionStack {
+    layout: Arc<BatchLayout>,
+    outgoing: Arc<EdgesByNode>,
+    steps: usize,
+}
+
+impl SliceOp for DiffusionStack {
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
+        let (graphs, csr) = (self.layout.graphs_view(), self.outgoing.csr());
+        let values = kernel::forward(Isa::best(), graphs, csr, inputs[0], self.steps);
+        (vec![Output { values, shape: vec![self.steps + 1, self.layout.pairs()] }], Arc::new(()))
+    }
+
+    fn reads_outputs(&self) -> bool {
+        true
+    }
+
+    fn backward(
+        &self,
+        inputs: &[&[f32]],
+        outputs: &[&[f32]],
+        _: &Saved,
+        gradients: Vec<Option<Gradient>>,
+    ) -> Vec<Gradient> {
+        let d_stack = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
+        let mut d_weights = vec![0.0; inputs[0].len()];
+        let (graphs, csr) = (self.layout.graphs_view(), self.outgoing.csr());
+        kernel::backward(
+            Isa::best(),
+            graphs,
+            csr,
+            inputs[0],
+            self.steps,
+            outputs[0],
+            d_stack,
+            &mut d_weights,
+        );
+        vec![d_weights.into()]
+    }
+}
+
+/// The same in plain tensor operations, one matrix product a step.
+pub fn diffusion_stack_reference(
+    weights: Tensor<1>,
+    topology: &Topology,
+    steps: usize,
+) -> Tensor<2> {
+    let layout = &topology.layout;
+    let options = (&weights.device(), weights.dtype());
+    let entries = Tensor::<1>::zeros([layout.pairs()], options);
+    let entries = match topology.edges() {
+        0 => entries,
+        _ => entries.select_assign(
+            0,
+            topology.edge_pairs.clone(),
+            weights.clone(),
+            IndexingUpdateOp::Add,
+        ),
+    }; // [p]
+    let stacks = layout
+        .equal_size_runs()
+        .into_iter()
+        .map(|(first, count, n)| {
+            let pairs = layout.pair_starts[first]..layout.pair_starts[first + count];
+            let step = entries.clone().slice([pairs]).reshape([count, n, n]);
+            let identity = Tensor::<2>::eye(n, options.0)
+                .cast(options.1)
+                .unsqueeze_dim::<3>(0)
+                .expand([count, n, n]);
+            let mut powers = vec![identity];
+            if steps > 0 {
+                powers.push(step.clone());
+            }
+            while powers.len() <= steps {
+                powers.push(powers[powers.len() - 1].clone().matmul(step.clone()));
+            }
+            let rows = powers.into_iter().map(|power| power.reshape([1, count * n * n])).collect();
+            Tensor::cat(rows, 0) // [steps + 1, count·n·n]
+        })
+        .collect();
+    Tensor::cat(stacks, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{DType, Device};
+    use graph_diffuser_data::{Features, Graph, TargetSchema, Targets};
+
+    use crate::batch::{Batcher, GraphBatch};
+
+    use super::*;
+
+    fn pack(graphs: &[(usize, &[[u32; 2]])]) -> GraphBatch {
+        let graphs: Vec<Graph> = graphs
+            .iter()
+            .map(|(nodes, edges)| Graph {
+                nodes: *nodes,
+                edges: edges.to_vec(),
+                node_features: Features::None,
+                edge_features: Features::None,
+                targets: Targets::GraphValues(vec![0.0]),
+            })
+            .collect();
+        let batcher = Batcher::new(&Device::flex(), DType::F64);
+        batcher.collate_graphs(
+            &graphs.iter().collect::<Vec<_>>(),
+            TargetSchema::Regression(1),
+            vec![],
+        )
+    }
+
+    fn stack(weights: &[f64], batch: &GraphBatch, steps: usize) -> Vec<f64> {
+        let weights = Tensor::from_data(weights, (&Device::flex(), DType::F64));
+        diffusion_stack_reference(weights, &batch.topology, steps)
+            .into_data()
+            .iter::<f64>()
+            .collect()
+    }
+
+    #[test]
+    fn a_path_of_three_by_hand() {
+        // 0 - 1 - 2, where the middle goes left with 1/4 and right with 3/4. After two steps:
+        // from 0: 1/4 at 0, 3/4 at 2; from 1: always back; from 2: 1/4 at 0, 3/4 at 2.
+        let batch = pack(&[(3, &[[0, 1], [1, 0], [1, 2], [2, 1]])]);
+        #[rustfmt::skip]
+        let expected = [
+            1.0, 0.0, 0.0,   0.0, 1.0, 0.0,   0.0, 0.0, 1.0,
+            0.0, 1.0, 0.0,   0.25, 0.0, 0.75, 0.0, 1.0, 0.0,
+            0.25, 0.0, 0.75, 0.0, 1.0, 0.0,   0.25, 0.0, 0.75,
+        ];
+        assert_eq!(stack(&[1.0, 0.25, 0.75, 1.0], &batch, 2), expected);
+    }
+
+    #[test]
+    fn duplicates_add_up_self_loops_stay_and_nodes_without_edges_lose_their_walk() {
+        // 0 -> 1 twice, 1 -> 1; node 2 alone. The second graph has one node and no edge.
+        let batch = pack(&[(3, &[[0, 1], [0, 1], [1, 1]]), (1, &[])]);
+        let stack = stack(&[0.5, 0.5, 1.0], &batch, 2);
+        assert_eq!(stack[..10], [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
+        for channel in [&stack[10..20], &stack[20..]] {
+            assert_eq!(*channel, [0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        }
+    }
+
+    #[test]
+    fn a_batch_without_any_edge_has_the_identity_and_nothing_else() {
+        let batch = pack(&[(2, &[])]);
+        assert_eq!(stack(&[], &batch, 1), [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+    }
+}
