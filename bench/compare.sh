@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Times a training step of this program and of a PyTorch version of the same models in turns, on the
-# same cores, and prints the ratios.
+# Compares the training step of this program with a PyTorch version of the same models: alternating
+# runs on the same cores, then a table of ratios.
 #
 #   bench/compare.sh TORCH_BENCH.py [PYTHON] [ROUNDS]
 #
 # TORCH_BENCH.py takes `--case grid|zinc|pep16 --threads N --steps N --compile 0|1` and prints one JSON
-# line with train_ms, forward_ms and peak_rss_mb_train. Needs a release build and taskset. Its best form,
-# eager or compiled, is what is compared with; set COMPILE=0 to leave the compiled form out.
+# line with train_ms, forward_ms and peak_rss_mb_train. Requires a release build and taskset. Every figure is
+# compared with the better of the eager and the compiled form; COMPILE=0 skips the compiled form.
 set -euo pipefail
-torch=${1:?give the path of the PyTorch benchmark}
+torch=${1:?usage: bench/compare.sh TORCH_BENCH.py [PYTHON] [ROUNDS]}
 python=${2:-python3}
 rounds=${3:-3}
 forms=$([ "${COMPILE:-1}" = 1 ] && echo "0 1" || echo 0)
 top=$(cd "$(dirname "$0")/.." && pwd)
 ours=$top/target/release/graph-diffuser
-[ -x "$ours" ] || { echo "build it first: cargo build --release" >&2; exit 2; }
+[ -x "$ours" ] || { echo "error: $ours not found; run cargo build --release" >&2; exit 2; }
 rows=$(mktemp)
 trap 'rm -f "$rows"' EXIT
-# Without these PyTorch loses a tenth to page faults.
+# Keeps freed memory in the process: page faults otherwise cost PyTorch about a tenth of its speed.
 export GLIBC_TUNABLES=glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=17179869184
 for threads in 1 2; do
   cores=$([ "$threads" = 1 ] && echo 0 || echo 0,1)

@@ -1,9 +1,9 @@
-"""Molecules a second of the PyTorch reference behind RDKit: a table of SMILES in, a table with predictions out.
+"""Measures the inference throughput of RDKit and PyTorch: reads a CSV file of SMILES, writes it with predictions.
 
   python predict_torch.py REFERENCE_DIRECTORY molecules.csv predicted.csv --threads 1
 
-The model has the shape of the recipe `zinc` and random weights: speed does not depend on them. One JSON line is printed,
-with the time of RDKit, of packing and of the model apart.
+The model has the architecture of the recipe `zinc` and random weights, which do not affect the speed. Prints one JSON
+line with the total time and the time spent in RDKit, collation and the model.
 """
 import argparse, csv, json, sys, time
 
@@ -20,13 +20,13 @@ import gd_torch as G
 RDLogger.DisableLog('rdApp.*')
 ATOMS = ['C', 'O', 'N', 'F', 'C H1', 'S', 'Cl', 'O -', 'N H1 +', 'Br', 'N H3 +', 'N H2 +', 'N +', 'N -', 'S -', 'I', 'P', 'O H1 +', 'N H1 -', 'O +',
          'S +', 'P H1', 'P H2', 'C H2 -', 'P +', 'S H1 +', 'C H1 -', 'P H1 +']
-ATOM = {name: place for place, name in enumerate(ATOMS)}
+ATOM = {name: index for index, name in enumerate(ATOMS)}
 BOND = {Chem.BondType.SINGLE: 1, Chem.BondType.DOUBLE: 2, Chem.BondType.TRIPLE: 3}
 NONE = np.zeros(1, np.float32)
 
 
 def label(atom):
-    """Element, hydrogens written in its bracket, sign of its charge."""
+    """Returns the atom type: element, explicit hydrogens, sign of the formal charge."""
     charge, name = atom.GetFormalCharge(), atom.GetSymbol()
     hydrogens = 0 if name == 'N' and charge == 0 else atom.GetNumExplicitHs()
     return name + (f' H{hydrogens}' if hydrogens else '') + (' +' if charge > 0 else ' -' if charge < 0 else '')
@@ -58,7 +58,7 @@ with open(a.table, newline='') as table, open(a.output, 'w', newline='') as outp
         t0 = time.perf_counter(); graphs = []
         for row in block:
             try: graphs.append(graph(row['smiles']))
-            except KeyError: graphs.append(None)  # an atom that the benchmark does not have
+            except KeyError: graphs.append(None)  # atom type outside the ZINC vocabulary
         t1 = time.perf_counter(); known = [g for g in graphs if g is not None]
         batch = G.collate(known)
         t2 = time.perf_counter(); values = iter(model(batch).flatten().tolist())

@@ -1,4 +1,4 @@
-//! A checkpoint: its manifest and its weights, parted by a byte that neither begins with.
+//! Fuzzes checkpoints; the input is a manifest and weights, separated by the first `|`.
 #![no_main]
 
 use std::fs;
@@ -11,21 +11,27 @@ use graph_diffuser_data::grid_histogram::GridHistogram;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let directory = tempfile::tempdir().expect("a directory");
-    let (manifest, weights) = bytes.split_at(bytes.iter().position(|&byte| byte == b'|').unwrap_or(bytes.len()));
+    let directory = tempfile::tempdir().expect("a temporary directory can be created");
+    let (manifest, weights) =
+        bytes.split_at(bytes.iter().position(|&byte| byte == b'|').unwrap_or(bytes.len()));
     let weights = weights.get(1..).unwrap_or_default();
-    let recipe = Recipe::find("grid-transformer", &["model.hidden_dim=4".into(), "model.layers=1".into()]).expect("a recipe");
-    let run = Run::create(&directory.path().join("run"), recipe, &Environment::here(1, None)).expect("a run");
+    let recipe =
+        Recipe::find("grid-transformer", &["model.hidden_dim=4".into(), "model.layers=1".into()])
+            .expect("the recipe is valid");
+    let run = Run::create(&directory.path().join("run"), recipe, &Environment::current(1, None))
+        .expect("the run can be created");
     let checkpoints = run.directory().join("checkpoints");
-    // The manifest as it stands.
+    // The manifest as given.
     let raw = checkpoints.join("best");
-    fs::create_dir_all(&raw).expect("a directory");
-    fs::write(raw.join("manifest.json"), manifest).expect("it can be written");
-    fs::write(raw.join("weights.safetensors"), weights).expect("it can be written");
+    fs::create_dir_all(&raw).expect("the directory can be created");
+    fs::write(raw.join("manifest.json"), manifest).expect("the file can be written");
+    fs::write(raw.join("weights.safetensors"), weights).expect("the file can be written");
     let schema = GridHistogram::default().schema();
     drop(run.best_model_for(&schema, &Device::flex()));
-    // The weights, sealed by a manifest that fits.
+    // The weights with a matching manifest.
     let files = [("weights.safetensors".to_owned(), weights.to_vec())].into();
-    Checkpoints::new(&checkpoints, "best").save(&Checkpoint { files }).expect("it can be written");
+    Checkpoints::new(&checkpoints, "best")
+        .save(&Checkpoint { files })
+        .expect("the file can be written");
     drop(run.best_model_for(&schema, &Device::flex()));
 });

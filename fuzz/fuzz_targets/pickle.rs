@@ -1,4 +1,4 @@
-//! The pickles of splits, and the archives around them.
+//! Fuzzes pickled splits and PyTorch archives.
 #![no_main]
 
 use graph_diffuser_data::pickle::read_arrays;

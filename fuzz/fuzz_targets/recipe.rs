@@ -1,4 +1,4 @@
-//! A recipe, with an assignment after a line of its own.
+//! Fuzzes recipes; an assignment may follow after a line `---`.
 #![no_main]
 
 use graph_diffuser::recipe::Recipe;
@@ -10,7 +10,8 @@ fuzz_target!(|text: &str| {
     match Recipe::parse(text, "fuzz", &assignments) {
         Err(error) => drop((error.to_string(), error.hint())),
         Ok(recipe) => {
-            let again = Recipe::parse(&recipe.to_toml(), "again", &[]).expect("what is written can be read");
+            let again = Recipe::parse(&recipe.to_toml(), "again", &[])
+                .expect("a written recipe can be parsed");
             assert_eq!(recipe, again);
         }
     }

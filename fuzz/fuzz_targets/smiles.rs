@@ -1,4 +1,4 @@
-//! SMILES, and all that is asked of a molecule.
+//! Fuzzes SMILES parsing and featurization.
 #![no_main]
 
 use graph_diffuser_data::molecule::Molecule;
@@ -6,11 +6,13 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|smiles: &str| {
     if let Ok(molecule) = Molecule::from_smiles(smiles) {
-        molecule.ogb_graph().check().expect("what was read is sound");
+        molecule.ogb_graph().check().expect("parsed molecules are valid graphs");
         drop(molecule.zinc_graph());
         drop(molecule.scaffold());
     }
-    if let Ok(graph) = Molecule::from_cxsmiles_unsanitized(smiles).and_then(|molecule| molecule.contact_graph()) {
-        graph.check().expect("what was read is sound");
+    if let Ok(graph) =
+        Molecule::from_cxsmiles_unsanitized(smiles).and_then(|molecule| molecule.contact_graph())
+    {
+        graph.check().expect("parsed molecules are valid graphs");
     }
 });

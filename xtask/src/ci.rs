@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: every check, one after another; all of them run, whatever fails.
+//! `cargo xtask ci`: runs every check, even after a failure.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::tidy::tidy;
 /// Runs all checks on the workspace at `root`.
 ///
 /// # Errors
-/// Names the checks that failed.
+/// Returns an error that lists the failed checks.
 pub(crate) fn ci(root: &Path) -> anyhow::Result<()> {
     let mut failed = Vec::new();
     let mut check = |name: &'static str, passed: anyhow::Result<()>| {
@@ -25,31 +25,27 @@ pub(crate) fn ci(root: &Path) -> anyhow::Result<()> {
         "clippy",
         cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     );
-    if is_prepared("nextest") {
+    if is_installed("nextest") {
         check("tests", cargo(root, &["nextest", "run", "--workspace"]));
         check("doctests", cargo(root, &["test", "--workspace", "--doc"]));
     } else {
-        eprintln!(
-            "\n`cargo install cargo-nextest --locked` makes tests faster; `cargo test` does without"
-        );
+        eprintln!("\nnote: `cargo-nextest` is not installed; falling back to `cargo test`");
         check("tests", cargo(root, &["test", "--workspace"]));
     }
     check("docs", cargo(root, &["doc", "--workspace", "--no-deps"]));
-    if is_prepared("deny") {
+    if is_installed("deny") {
         check("deny", cargo(root, &["deny", "check"]));
     } else {
-        eprintln!(
-            "\nskipped: licences, advisories and sources; `cargo install cargo-deny --locked` adds them"
-        );
+        eprintln!("\nskipped: `cargo deny` is not installed (`cargo install cargo-deny --locked`)");
     }
     eprintln!("\n== tidy");
     check("tidy", tidy(root));
-    ensure!(failed.is_empty(), "{} of the checks failed: {}", failed.len(), failed.join(", "));
+    ensure!(failed.is_empty(), "{} checks failed: {}", failed.len(), failed.join(", "));
     eprintln!("\n== all checks passed");
     Ok(())
 }
 
-/// Runs one cargo command; warnings of documentation are errors.
+/// Runs a cargo command; rustdoc warnings are errors.
 fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     let line = format!("cargo {}", arguments.join(" "));
     eprintln!("\n== {line}");
@@ -61,14 +57,14 @@ fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn is_prepared(subcommand: &str) -> bool {
+fn is_installed(subcommand: &str) -> bool {
     let mut command = Command::new(program());
     let silent =
         command.args([subcommand, "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
     silent.status().is_ok_and(|status| status.success())
 }
 
-/// The cargo that runs this program, so that one toolchain does everything.
+/// Returns the cargo that runs this program, so that every check uses the same toolchain.
 fn program() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }

@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask ci` checks everything, `cargo xtask tidy` what no compiler sees.
+//! Development tasks: `cargo xtask ci` runs every check, `cargo xtask tidy` the style rules.
 
 mod ci;
 mod tidy;
@@ -12,8 +12,8 @@ const USAGE: &str = "\
 Usage: cargo xtask <COMMAND>
 
 Commands:
-  ci    format, clippy, tests, docs, deny, tidy
-  tidy  module comments, cited equations, file names, paths, recipes, unfinished work";
+  ci    Run every check: format, clippy, tests, docs, deny, tidy
+  tidy  Check style rules: wording, names, line width, citations, recipe list";
 
 fn main() -> ExitCode {
     match run() {
@@ -35,13 +35,14 @@ fn run() -> anyhow::Result<()> {
             eprintln!("{USAGE}");
             Ok(())
         }
-        _ => bail!("no such command\n\n{USAGE}"),
+        _ => bail!("unknown command\n\n{USAGE}"),
     }
 }
 
-/// The directory of the workspace, which this package stands in.
+/// Returns the workspace root, the parent directory of this package.
 fn root() -> anyhow::Result<PathBuf> {
-    let package = std::env::var_os("CARGO_MANIFEST_DIR").context("run it as `cargo xtask`")?;
+    let package =
+        std::env::var_os("CARGO_MANIFEST_DIR").context("run this program as `cargo xtask`")?;
     let mut root = PathBuf::from(package);
     root.pop();
     Ok(root)

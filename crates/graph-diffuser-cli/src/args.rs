@@ -1,8 +1,9 @@
-//! The command line.
+//! Command-line arguments.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::builder::{PossibleValuesParser, StyledStr, TypedValueParser as _};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use graph_diffuser::pretrained::Pretrained;
 use graph_diffuser::recipe::DataDirs;
@@ -10,25 +11,26 @@ use graph_diffuser::run::{Run, RunError};
 use graph_diffuser_data::Split;
 
 use crate::commands::{
-    BenchArgs, DataArgs, EvalArgs, ExplainArgs, ExploreArgs, ExportArgs, PredictArgs, RecipeArgs,
+    BenchArgs, DataArgs, EmbedArgs, EvalArgs, ExplainArgs, ExploreArgs, PredictArgs, RecipeArgs,
     ReportArgs, SweepArgs, TrainArgs,
 };
+use crate::printer::UsageError;
 
-/// Graph Transformers whose attention is directed by learned diffusion
+/// Train, evaluate and explain graph Transformers with learned diffusion
 #[derive(Debug, Parser)]
 #[command(
     name = "graph-diffuser",
     version,
     after_help = "Examples:\n  \
-        graph-diffuser train grid-quick            solve the grid task in minutes\n  \
-        graph-diffuser eval runs/grid-quick-s0     score it on the test graphs\n  \
-        graph-diffuser train molecules --set data.path=mine.csv                             your own data\n  \
-        graph-diffuser predict runs/molecules-s0 --input new.csv --output predicted.csv     and what it says\n  \
-        graph-diffuser recipe show grid-diffuser   every setting and parameter count\n\n\
-        Exit codes: 0 done, 1 failed, 2 misused, 130 stopped by Ctrl-C."
+        graph-diffuser train grid-quick             train on the grid task, in minutes\n  \
+        graph-diffuser eval runs/grid-quick-s0      evaluate the run on the test split\n  \
+        graph-diffuser recipe show grid-diffuser    print all settings and parameter counts\n  \
+        graph-diffuser train molecules --set data.path=mine.csv\n  \
+        graph-diffuser predict runs/molecules-s0 --input new.csv -o predictions.csv\n\n\
+        Exit codes: 0 success, 1 failure, 2 usage error, 130 interrupted"
 )]
 pub(crate) struct Arguments {
-    /// Print data as JSON, one object a line
+    /// Print results as JSON, one object per line
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
@@ -42,68 +44,137 @@ pub(crate) enum Command {
     Sweep(SweepArgs),
     Eval(EvalArgs),
     Predict(PredictArgs),
+    Embed(EmbedArgs),
     Explain(ExplainArgs),
     Explore(ExploreArgs),
-    Export(ExportArgs),
     Recipe(RecipeArgs),
     Report(ReportArgs),
     Bench(BenchArgs),
 }
 
-/// A trained model: a run, or one inside the program.
+/// Parses the command line; prints help or a usage error and exits if it names no command to run.
+pub(crate) fn parse() -> Arguments {
+    Arguments::try_parse().unwrap_or_else(|mut error| {
+        if error.kind() == ErrorKind::UnknownArgument {
+            suggest_setting(&mut error);
+        }
+        error.exit()
+    })
+}
+
+/// Options of other training programs, and the recipe settings that replace them.
+const SETTINGS: [(&str, &str); 8] = [
+    ("--batch-size", "train.batch_size=N"),
+    ("--data", "data.path=FILE"),
+    ("--dropout", "model.dropout=P"),
+    ("--epochs", "train.epochs=N"),
+    ("--hidden-dim", "model.hidden_dim=N"),
+    ("--layers", "model.layers=N"),
+    ("--lr", "optim.lr=RATE"),
+    ("--weight-decay", "optim.weight_decay=RATE"),
+];
+
+/// Replaces clap's tip to pass an unknown option as a value, which no command accepts, by the
+/// recipe setting of that name if there is one.
+fn suggest_setting(error: &mut clap::Error) {
+    error.remove(ContextKind::Suggested);
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return };
+    let option = option.split('=').next().unwrap_or_default();
+    if let Some((_, setting)) = SETTINGS.iter().find(|(name, _)| *name == option) {
+        let tip = StyledStr::from(format!("use '--set {setting}' to change a recipe setting"));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
+}
+
+/// A trained model: a run directory or a pretrained model.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct RunArgs {
-    /// Directory written by `graph-diffuser train`
+    /// Run directory written by `graph-diffuser train`
     run: Option<PathBuf>,
-    /// A trained model inside the program, in place of RUN
+    /// Use a pretrained model instead of RUN
     #[arg(long, value_name = "NAME", value_parser = pretrained())]
     pretrained: Option<Pretrained>,
 }
 
 fn pretrained() -> impl clap::builder::TypedValueParser<Value = Pretrained> {
-    let named = |name: String| Pretrained::ALL.into_iter().find(|model| model.name() == name);
+    let by_name = |name: String| Pretrained::ALL.into_iter().find(|model| model.name() == name);
     PossibleValuesParser::new(Pretrained::ALL.map(Pretrained::name))
-        .map(move |name| named(name).expect("it is one of the possible values"))
+        .map(move |name| by_name(name).expect("clap accepts only the possible values"))
 }
 
 impl RunArgs {
-    /// Opens it.
+    /// Opens the run directory or the pretrained model.
     pub(crate) fn open(&self) -> Result<Run, RunError> {
         match (&self.run, self.pretrained) {
             (Some(directory), _) => Run::open(directory),
-            (None, Some(model)) => model.open(&DataDirs::here().cache),
-            (None, None) => unreachable!("one of the two is required"),
+            (None, Some(model)) => model.open(&DataDirs::from_env().cache),
+            (None, None) => unreachable!("clap requires one of the two"),
         }
     }
 }
 
-/// A part of a dataset.
+/// The `--split` option.
+#[derive(Debug, Args)]
+pub(crate) struct SplitArgs {
+    /// Dataset split
+    #[arg(long, value_enum, default_value_t = SplitName::Test)]
+    split: SplitName,
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Part {
+enum SplitName {
     Train,
     Valid,
     Test,
 }
 
-impl From<Part> for Split {
-    fn from(part: Part) -> Self {
-        match part {
-            Part::Train => Self::Train,
-            Part::Valid => Self::Valid,
-            Part::Test => Self::Test,
+impl SplitArgs {
+    /// Returns the chosen split.
+    pub(crate) fn split(&self) -> Split {
+        match self.split {
+            SplitName::Train => Split::Train,
+            SplitName::Valid => Split::Valid,
+            SplitName::Test => Split::Test,
         }
     }
 }
 
-/// Uses so many threads for everything that is computed.
+/// The `--threads` option.
+#[derive(Debug, Args)]
+pub(crate) struct ThreadArgs {
+    /// Number of compute threads; does not affect results [default: all cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+/// Returns the value of `--threads`, or the number of cores if it is not given.
+pub(crate) fn num_threads(threads: Option<u16>) -> usize {
+    let all_cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    threads.map_or_else(all_cores, usize::from)
+}
+
+impl ThreadArgs {
+    /// Sets the size of the compute pool and returns it.
+    pub(crate) fn apply(&self) -> usize {
+        let threads = num_threads(self.threads);
+        graph_diffuser_kernels::set_num_threads(threads);
+        // Operations left to the framework are shorter than waking a second thread would take.
+        let _ = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global();
+        threads
+    }
+}
+
+/// Rejects standard input and pipes, which cannot be opened again after format detection.
 ///
-/// Results do not depend on it.
-pub(crate) fn use_threads(threads: Option<u16>) -> usize {
-    let all = || std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = threads.map_or_else(all, usize::from);
-    graph_diffuser_kernels::use_threads(threads);
-    // The framework's own pool is this thread alone: what is left to it is over before another would wake.
-    let _ = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global();
-    threads
+/// # Errors
+/// Returns an error if `path` is `-`, a pipe or a device.
+pub(crate) fn check_input(path: &Path) -> Result<(), UsageError> {
+    let is_pipe = std::fs::metadata(path).is_ok_and(|data| !data.is_file() && !data.is_dir());
+    if !is_pipe && path.as_os_str() != "-" {
+        return Ok(());
+    }
+    let message =
+        format!("cannot read `{}`: standard input and pipes are not supported", path.display());
+    Err(UsageError { message, hint: "save the input to a file and pass its path".into() })
 }

@@ -1,13 +1,13 @@
-//! Ctrl-C: the first asks for a clean stop, the second ends at once.
+//! Ctrl-C handling: the first interrupt requests a clean stop, the second exits immediately.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Set once the user has asked to stop.
+/// Installs the Ctrl-C handler and returns the flag that it sets.
 pub(crate) fn stop_flag() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
-    // Its own count: a stop asked for in another way does not make the first Ctrl-C a second one.
+    // Separate from `stop`, which `stop_with_input` sets too without an interrupt.
     let interrupted = AtomicBool::new(false);
     let installed = ctrlc::set_handler(move || {
         flag.store(true, Ordering::SeqCst);
@@ -15,16 +15,16 @@ pub(crate) fn stop_flag() -> Arc<AtomicBool> {
             std::process::exit(130);
         }
     });
-    // Without a handler Ctrl-C ends the program at once; the last checkpoint is still there.
+    // Without a handler Ctrl-C exits immediately; the last checkpoint remains valid.
     drop(installed);
     stop
 }
 
-/// Sets `stop` when standard input ends: whoever held its other end has closed it or is gone.
+/// Sets `stop` when standard input is closed, as it is when the parent process exits.
 pub(crate) fn stop_with_input(stop: &Arc<AtomicBool>) {
     let stop = stop.clone();
     std::thread::spawn(move || {
-        // An input that cannot be read has ended too.
+        // A read error counts as end of input.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         stop.store(true, Ordering::SeqCst);
     });

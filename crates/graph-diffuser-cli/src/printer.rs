@@ -1,4 +1,4 @@
-//! Data goes to stdout, everything else to stderr.
+//! Output: results to stdout, diagnostics to stderr.
 
 use std::io::{StdoutLock, Write};
 use std::process::ExitCode;
@@ -13,22 +13,22 @@ use graph_diffuser_data::catalog::UnknownSource;
 use graph_diffuser_data::prepare::PrepareError;
 use serde::Serialize;
 
-/// What no library can know to be wrong: options that do not go together.
+/// Arguments that are valid one by one but not together, or not with what is on disk.
 #[derive(Debug)]
-pub(crate) struct Misuse {
-    pub(crate) what: String,
-    pub(crate) hint: &'static str,
+pub(crate) struct UsageError {
+    pub(crate) message: String,
+    pub(crate) hint: String,
 }
 
-impl std::fmt::Display for Misuse {
+impl std::fmt::Display for UsageError {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(&self.what)
+        formatter.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Misuse {}
+impl std::error::Error for UsageError {}
 
-/// Writes for people or, with `--json`, for programs.
+/// Prints results as text, or as JSON with `--json`.
 #[derive(Debug)]
 pub(crate) struct Printer {
     json: bool,
@@ -43,67 +43,70 @@ impl Printer {
         self.json
     }
 
-    /// Prints `value` as one line of JSON, or `text` for people.
+    /// Prints a result to stdout: `value` as one line of JSON, or `text`.
     pub(crate) fn data(&mut self, value: &impl Serialize, text: impl FnOnce() -> String) {
         let text = if self.json {
-            serde_json::to_string(value).expect("plain data serialises")
+            serde_json::to_string(value).expect("results are plain data")
         } else {
             text()
         };
         self.raw(text.trim_end());
     }
 
-    /// Prints text that is data by itself.
+    /// Prints text to stdout unchanged.
     pub(crate) fn raw(&mut self, text: &str) {
-        // A closed pipe is the reader's wish to hear no more.
+        // A closed pipe means that the reader needs no more output.
         let _ = writeln!(std::io::stdout().lock(), "{text}");
     }
 
-    /// Where data goes that comes in a stream.
+    /// Returns stdout for results that are written incrementally.
     pub(crate) fn stream(&self) -> StdoutLock<'static> {
         std::io::stdout().lock()
     }
 
-    /// Says something that is not data.
+    /// Prints a diagnostic to stderr.
     pub(crate) fn note(&self, text: &str) {
         let _ = writeln!(std::io::stderr().lock(), "{text}");
     }
 
-    /// Prints an error once, with its causes and what to do; the exit code.
+    /// Prints an error with its causes and its hint, and returns the exit code.
     pub(crate) fn error(&self, error: &anyhow::Error) -> ExitCode {
         let mut text = format!("error: {error}");
         for cause in error.chain().skip(1) {
-            text.push_str(&format!("\n  because: {cause}"));
+            text.push_str(&format!("\n  caused by: {cause}"));
         }
         if let Some(hint) = hint(error) {
             text.push_str(&format!("\n\nhint: {hint}"));
         }
         self.note(&text);
-        // What the user asked for cannot be asked for: misuse.
-        let misused = error.chain().any(|cause| {
-            cause.is::<RecipeError>()
-                || cause.is::<Misuse>()
-                || cause.is::<UnknownSource>()
-                || matches!(
-                    cause.downcast_ref(),
-                    Some(PredictError::Exists { .. } | PredictError::ColumnTaken { .. })
-                )
-                || matches!(
-                    cause.downcast_ref(),
-                    Some(RunError::Exists { .. } | RunError::NotARun { .. })
-                )
-                || cause.downcast_ref::<SweepError>().is_some_and(SweepError::is_misuse)
-                || matches!(
-                    cause.downcast_ref(),
-                    Some(
-                        ExplainError::OutOfRange { .. }
-                            | ExplainError::NoMolecules { .. }
-                            | ExplainError::Molecule(_)
-                    )
-                )
-        });
-        ExitCode::from(if misused { 2 } else { 1 })
+        ExitCode::from(if is_usage_error(error) { 2 } else { 1 })
     }
+}
+
+/// Returns whether the arguments, not the environment, caused the error.
+fn is_usage_error(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.is::<RecipeError>()
+            || cause.is::<UsageError>()
+            || cause.is::<UnknownSource>()
+            || matches!(
+                cause.downcast_ref(),
+                Some(PredictError::Exists { .. } | PredictError::ColumnTaken { .. })
+            )
+            || matches!(
+                cause.downcast_ref(),
+                Some(RunError::Exists { .. } | RunError::NotARun { .. })
+            )
+            || cause.downcast_ref::<SweepError>().is_some_and(SweepError::is_usage_error)
+            || matches!(
+                cause.downcast_ref(),
+                Some(
+                    ExplainError::OutOfRange { .. }
+                        | ExplainError::SmilesUnsupported { .. }
+                        | ExplainError::Molecule(_)
+                )
+            )
+    })
 }
 
 fn hint(error: &anyhow::Error) -> Option<String> {
@@ -120,18 +123,49 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         if let Some(error) = cause.downcast_ref::<PrepareError>() {
             return error.hint();
         }
-        if let Some(problem) = cause.downcast_ref::<LocatedError>() {
-            return problem.hint();
+        if let Some(error) = cause.downcast_ref::<LocatedError>() {
+            return error.hint();
         }
         if let Some(error) = cause.downcast_ref::<UnknownSource>() {
             return Some(error.hint());
         }
-        if let Some(misuse) = cause.downcast_ref::<Misuse>() {
-            return Some(misuse.hint.to_owned());
+        if let Some(error) = cause.downcast_ref::<UsageError>() {
+            return Some(error.hint.clone());
         }
         if let Some(error) = cause.downcast_ref::<ExplainError>() {
             return error.hint();
         }
         cause.downcast_ref::<RunError>()?.hint()
     })
+}
+
+/// Formats a count with its noun, such as `1 run` or `2 runs`.
+pub(crate) fn counted(count: usize, singular: &str, plural: &str) -> String {
+    format!("{} {}", thousands(count), if count == 1 { singular } else { plural })
+}
+
+/// Formats an integer with thousands separators, such as `12,345`.
+pub(crate) fn thousands(count: usize) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_separated_by_commas() {
+        let formatted = [0, 999, 1000, 12_345, 1_234_567].map(thousands);
+        assert_eq!(formatted, ["0", "999", "1,000", "12,345", "1,234,567"]);
+        assert_eq!(counted(1, "batch", "batches"), "1 batch");
+        assert_eq!(counted(2000, "batch", "batches"), "2,000 batches");
+    }
 }

@@ -1,4 +1,4 @@
-//! What a user sees while a model trains: a bar on a terminal, lines elsewhere.
+//! Progress output: a bar on a terminal, periodic lines otherwise.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -9,28 +9,31 @@ use graph_diffuser::train::{EpochRecord, TrainEvent};
 use graph_diffuser_data::Dataset;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Shows the events of one run.
+/// Progress of a training run.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct TrainProgress {
     bar: Option<ProgressBar>,
     metric: Metric,
     epochs: usize,
+    /// Epochs completed before this session.
     epochs_before: usize,
     start: Instant,
     session_epochs: usize,
+    /// Graphs trained on in the current epoch.
     graphs: usize,
     epoch_start: Instant,
     last_line: Instant,
+    /// Last validation metric.
     valid: Option<f64>,
 }
 
-/// Time between two lines where no bar can be drawn.
-const LINE_EVERY: Duration = Duration::from_secs(30);
+/// Time between two progress lines if stderr is not a terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// A bar over things that are counted.
-const COUNTING: &str = "{prefix} [{bar:24}] {pos}/{len}  {msg}";
+/// Template of a bar that counts items.
+const ITEM_TEMPLATE: &str = "{prefix} [{bar:24}] {pos}/{len}  {msg}";
 
-impl Progress {
+impl TrainProgress {
     pub(crate) fn new(metric: Metric, epochs: usize) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let now = Instant::now();
@@ -52,8 +55,8 @@ impl Progress {
     pub(crate) fn show(&mut self, event: &TrainEvent<'_>) {
         match event {
             TrainEvent::Resumed { epoch, batch, skipped } => {
-                for fault in *skipped {
-                    self.line(&format!("warning: {fault}; using the checkpoint before it"));
+                for error in *skipped {
+                    self.line(&format!("warning: {error}; using the previous checkpoint"));
                 }
                 self.line(&format!("resuming after {epoch} epochs and {batch} batches"));
                 self.epochs_before = *epoch;
@@ -73,20 +76,20 @@ impl Progress {
     }
 
     fn step(&mut self, epoch: usize, done: usize, all: usize, loss: f64) {
-        if self.bar.is_none() && self.last_line.elapsed() < LINE_EVERY {
+        if self.bar.is_none() && self.last_line.elapsed() < LINE_INTERVAL {
             return;
         }
         let speed = self.graphs as f64 / self.epoch_start.elapsed().as_secs_f64().max(1e-9);
         let valid = self
             .valid
             .map_or(String::new(), |value| format!("  valid {} {value:.4}", self.metric.name()));
-        let left = self.left(epoch, done as f64 / all as f64);
+        let left = self.time_left(epoch, done as f64 / all as f64);
         let prefix = format!("epoch {epoch}/{}", self.epochs);
         let message = format!("{speed:.0} graphs/s  loss {loss:.4}{valid}{left}");
         if let Some(bar) = &self.bar {
             if bar.length() != Some(all as u64) {
                 bar.set_length(all as u64);
-                bar.set_style(style(COUNTING));
+                bar.set_style(style(ITEM_TEMPLATE));
             }
             bar.set_prefix(prefix);
             bar.set_position(done as u64);
@@ -117,26 +120,26 @@ impl Progress {
         line.push_str(&format!(
             "  {:.1} s  {speed:.0} graphs/s{}",
             record.seconds,
-            self.left(record.epoch + 1, 0.0)
+            self.time_left(record.epoch + 1, 0.0)
         ));
         self.line(&line);
         (self.graphs, self.epoch_start, self.last_line) = (0, Instant::now(), Instant::now());
     }
 
-    /// Time left, from the pace of this session.
-    fn left(&self, epoch: usize, share: f64) -> String {
-        let done = epoch as f64 - 1.0 + share - self.epochs_before as f64;
-        let to_do = self.epochs as f64 - (epoch as f64 - 1.0 + share);
-        if done <= 0.0 || to_do <= 0.0 {
+    /// Formats the remaining time, extrapolated from the speed of this session.
+    fn time_left(&self, epoch: usize, fraction: f64) -> String {
+        let done = epoch as f64 - 1.0 + fraction - self.epochs_before as f64;
+        let remaining = self.epochs as f64 - (epoch as f64 - 1.0 + fraction);
+        if done <= 0.0 || remaining <= 0.0 {
             return String::new();
         }
-        let left = self.start.elapsed().mul_f64((to_do / done).min(1e9));
-        format!("  {} left", in_words(left))
+        let left = self.start.elapsed().mul_f64((remaining / done).min(1e9));
+        format!("  {} left", format_duration(left))
     }
 
-    /// A line that stays, above the bar where there is one.
+    /// Prints a line to stderr, above the bar if one is shown.
     pub(crate) fn line(&self, text: &str) {
-        say(self.bar.as_ref(), text);
+        print_line(self.bar.as_ref(), text);
     }
 
     pub(crate) fn finish(&self) {
@@ -146,33 +149,34 @@ impl Progress {
     }
 }
 
-/// Shows how far a file is: a bar on a terminal once that takes a second, lines elsewhere.
+/// Progress of a task measured in bytes or items; the bar appears after one second.
 #[derive(Debug)]
-pub(crate) struct FileProgress {
-    what: String,
-    style: &'static str,
+pub(crate) struct TaskProgress {
+    label: String,
+    template: &'static str,
     bar: Option<ProgressBar>,
     terminal: bool,
     start: Instant,
     last_line: Instant,
 }
 
-impl FileProgress {
-    pub(crate) fn new(what: impl Into<String>) -> Self {
+impl TaskProgress {
+    /// Progress in bytes.
+    pub(crate) fn bytes(label: impl Into<String>) -> Self {
         let now = Instant::now();
         let terminal = std::io::stderr().is_terminal();
-        let style = "{prefix} [{bar:24}] {bytes}/{total_bytes}  {msg}";
-        Self { what: what.into(), style, bar: None, terminal, start: now, last_line: now }
+        let template = "{prefix} [{bar:24}] {bytes}/{total_bytes}  {msg}";
+        Self { label: label.into(), template, bar: None, terminal, start: now, last_line: now }
     }
 
-    /// The same over things that are counted.
-    pub(crate) fn counting(what: impl Into<String>) -> Self {
-        Self { style: COUNTING, ..Self::new(what) }
+    /// Progress in items.
+    pub(crate) fn items(label: impl Into<String>) -> Self {
+        Self { template: ITEM_TEMPLATE, ..Self::bytes(label) }
     }
 
-    /// `done` of `total` bytes; a total of 0 is not known.
+    /// Shows `done` of `total` bytes or items; 0 stands for an unknown total.
     pub(crate) fn show(&mut self, done: u64, total: u64, message: &str) {
-        let due = if self.terminal { Duration::from_secs(1) } else { LINE_EVERY };
+        let due = if self.terminal { Duration::from_secs(1) } else { LINE_INTERVAL };
         if self.bar.is_none() && self.last_line.elapsed() < due {
             return;
         }
@@ -181,22 +185,24 @@ impl FileProgress {
             left if done > 0 => {
                 format!(
                     "  {} left",
-                    in_words(self.start.elapsed().mul_f64((left as f64 / done as f64).min(1e9)))
+                    format_duration(
+                        self.start.elapsed().mul_f64((left as f64 / done as f64).min(1e9))
+                    )
                 )
             }
             _ => String::new(),
         };
         if !self.terminal {
-            let share = if total > 0 { 100.0 * done as f64 / total as f64 } else { 0.0 };
-            self.line(&format!("{}: {share:.0} %  {message}{left}", self.what));
+            let percent = if total > 0 { 100.0 * done as f64 / total as f64 } else { 0.0 };
+            self.line(&format!("{}: {percent:.0}%  {message}{left}", self.label));
             self.last_line = Instant::now();
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {
             let bar =
                 ProgressBar::with_draw_target(Some(total.max(1)), ProgressDrawTarget::stderr());
-            bar.set_style(style(self.style));
-            bar.set_prefix(self.what.clone());
+            bar.set_style(style(self.template));
+            bar.set_prefix(self.label.clone());
             bar
         });
         bar.set_length(total.max(done));
@@ -204,9 +210,9 @@ impl FileProgress {
         bar.set_message(format!("{message}{left}"));
     }
 
-    /// A line that stays, above the bar where there is one.
+    /// Prints a line to stderr, above the bar if one is shown.
     pub(crate) fn line(&self, text: &str) {
-        say(self.bar.as_ref(), text);
+        print_line(self.bar.as_ref(), text);
     }
 
     pub(crate) fn finish(&self) {
@@ -216,17 +222,17 @@ impl FileProgress {
     }
 }
 
-/// The dataset of a recipe, with a bar where reading it takes long.
+/// Reads or generates the dataset of a recipe, showing progress.
 pub(crate) fn read_dataset(recipe: &Recipe) -> Result<Dataset, RecipeError> {
-    let mut progress = FileProgress::new("reading");
-    let dataset =
-        recipe.dataset_from(&DataDirs::here(), &mut |done, total| progress.show(done, total, ""));
+    let mut progress = TaskProgress::bytes("reading");
+    let dataset = recipe
+        .dataset_from(&DataDirs::from_env(), &mut |done, total| progress.show(done, total, ""));
     progress.finish();
     dataset
 }
 
-/// A line on standard error, above the bar where there is one.
-fn say(bar: Option<&ProgressBar>, text: &str) {
+/// Prints a line to stderr, above the bar if one is given.
+fn print_line(bar: Option<&ProgressBar>, text: &str) {
     match bar {
         Some(bar) => bar.println(text),
         None => {
@@ -237,10 +243,13 @@ fn say(bar: Option<&ProgressBar>, text: &str) {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).expect("the template is sound").progress_chars("=> ")
+    ProgressStyle::with_template(template)
+        .expect("the template is a valid constant")
+        .progress_chars("=> ")
 }
 
-pub(crate) fn in_words(time: Duration) -> String {
+/// Formats a duration, such as `2 min 5 s`.
+pub(crate) fn format_duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0..60 => format!("{seconds} s"),

@@ -1,7 +1,7 @@
-//! A user's own data as a user meets it: checked, shown, learned from, predicted, exported.
+//! End-to-end tests with user data: `data`, `predict` and `embed`.
 //!
-//! Texts are snapshots; after a wanted change, `INSTA_UPDATE=always cargo test --workspace --test rows`
-//! writes them anew.
+//! Texts are compared with snapshots; `INSTA_UPDATE=always cargo test --workspace --test rows`
+//! updates them after an intended change.
 
 mod program;
 
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use program::{Said, transcript};
+use program::{ProgramOutput, transcript};
 
-/// A model so small that an epoch takes milliseconds.
+/// Settings of a model small enough for epochs of milliseconds.
 const TINY: [&str; 8] = [
     "model.hidden_dim=8",
     "model.layers=1",
@@ -28,10 +28,10 @@ const TINY: [&str; 8] = [
     "train.bn_recalibration_batches=2",
 ];
 
-/// An empty directory to run the program in, with data and cache of its own.
-struct Workplace(TempDir);
+/// Empty directory in which the program runs, with its own data and cache directories.
+struct TestDir(TempDir);
 
-impl Workplace {
+impl TestDir {
     fn new() -> Self {
         Self(tempfile::tempdir().expect("a temporary directory"))
     }
@@ -46,8 +46,9 @@ impl Workplace {
 
     fn write(&self, name: &str, content: &str) {
         let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("it is inside the workplace")).expect("made");
-        fs::write(path, content).expect("written");
+        fs::create_dir_all(path.parent().expect("the path is inside the directory"))
+            .expect("the directory is writable");
+        fs::write(path, content).expect("the directory is writable");
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -55,7 +56,7 @@ impl Workplace {
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
         command.env("COLUMNS", "100").env("RUST_BACKTRACE", "0").env("NO_COLOR", "1");
         command.env("GRAPH_DIFFUSER_CACHE", self.path("cache")).env_remove("GRAPH_DIFFUSER_DATA");
-        // Nothing listens there: no test reaches the network.
+        // No server listens on this port, so that no test reaches the network.
         for proxy in
             ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"]
         {
@@ -65,18 +66,19 @@ impl Workplace {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Said {
-        Said::by(&mut self.command(arguments))
+    fn run(&self, arguments: &[&str]) -> ProgramOutput {
+        ProgramOutput::of(&mut self.command(arguments))
     }
 
     #[track_caller]
-    fn done(&self, arguments: &[&str]) -> Said {
-        let said = self.run(arguments);
-        assert_eq!(said.code, Some(0), "{}", said.stderr);
-        said
+    /// Runs the program and asserts that it succeeds.
+    fn run_ok(&self, arguments: &[&str]) -> ProgramOutput {
+        let output = self.run(arguments);
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        output
     }
 
-    /// Trains a tiny model of the recipe on `path` into `run`.
+    /// Trains a tiny model on `path` into `run`.
     #[track_caller]
     fn train(&self, recipe: &str, path: &str, settings: &[&str]) {
         let path = format!("data.path={path}");
@@ -86,11 +88,11 @@ impl Workplace {
             .chain([&path.as_str()])
             .flat_map(|setting| ["--set", *setting])
             .collect();
-        self.done(&[&["train", recipe, "--out", "run"], &settings[..]].concat());
+        self.run_ok(&[&["train", recipe, "--output", "run"], &settings[..]].concat());
     }
 
-    /// A run that predicts the size of molecules.
-    fn molecules(&self) {
+    /// Trains a run that predicts the length of a SMILES.
+    fn train_molecules(&self) {
         let mut table = String::from("smiles,size\n");
         for smiles in SMILES {
             let _ = writeln!(table, "{smiles},{}", smiles.len() as f64 / 4.0);
@@ -99,7 +101,8 @@ impl Workplace {
         self.train("molecules", "mine.csv", &[]);
     }
 
-    fn names(&self) -> Vec<String> {
+    /// Returns the sorted names of the files in the directory.
+    fn file_names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.0.path()).expect("a directory");
         let mut names: Vec<String> = entries
             .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
@@ -147,7 +150,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
 }
 
-/// Compares with the snapshot `name`, without what differs from machine to machine.
+/// Compares `text` with the snapshot `name`, masking speeds and paths.
 #[track_caller]
 fn assert_text(name: &str, text: &str) {
     let mut settings = insta::Settings::clone_current();
@@ -155,14 +158,14 @@ fn assert_text(name: &str, text: &str) {
     settings.set_omit_expression(true);
     settings.add_filter(r"\d+ graphs/s", "[speed]");
     settings.add_filter(r"(/private)?/(tmp|var)/[\w/.+-]*", "[temporary]");
-    // What a system calls a connection that is refused.
+    // The reason of a refused connection depends on the system.
     settings.add_filter(r"(cannot download \S+): .*", "$1: [reason]");
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
 
 #[test]
-fn every_command_explains_itself_with_an_example() {
-    let work = Workplace::new();
+fn help_of_every_command_has_an_example() {
+    let dir = TestDir::new();
     let commands: [&[&str]; 7] = [
         &["data"],
         &["data", "list"],
@@ -170,29 +173,29 @@ fn every_command_explains_itself_with_an_example() {
         &["data", "show"],
         &["data", "check"],
         &["predict"],
-        &["export"],
+        &["embed"],
     ];
     for command in commands {
-        let said = work.run(&[command, &["--help"]].concat());
-        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{command:?}");
-        assert!(said.stdout.contains("Example"), "{command:?} has no example");
-        assert!(said.stdout.contains("--json"), "{command:?} has no --json");
-        assert_text(&[&["help"], command].concat().join("_"), &said.stdout);
+        let output = dir.run(&[command, &["--help"]].concat());
+        assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{command:?}");
+        assert!(output.stdout.contains("Example"), "{command:?} has no example");
+        assert!(output.stdout.contains("--json"), "{command:?} has no --json");
+        assert_text(&[&["help"], command].concat().join("_"), &output.stdout);
     }
 }
 
-// Predict.
+// predict
 
 #[test]
-fn rows_come_back_as_they_are_with_a_prediction_behind_each() {
-    let work = Workplace::new();
-    work.molecules();
-    // Windows lines, a quoted field with a comma and one with quotes, and a column that says nothing.
+fn predict_appends_columns_and_keeps_input_rows_unchanged() {
+    let dir = TestDir::new();
+    dir.train_molecules();
+    // CRLF line ends, quoted fields with a comma, quotes and a line break, and an unused column.
     let rows = ["\"a, \"\"b\"\"\",CCO,1", "plain,c1ccccc1,", "\"two\r\nlines\",CCN,3"];
-    work.write("new.csv", &format!("note,SMILES,x\r\n{}\r\n", rows.join("\r\n")));
-    let said = work.done(&["predict", "run", "--input", "new.csv", "--output", "out.csv"]);
-    assert_text("predict", &transcript(&said));
-    let out = work.read("out.csv");
+    dir.write("new.csv", &format!("note,SMILES,x\r\n{}\r\n", rows.join("\r\n")));
+    let output = dir.run_ok(&["predict", "run", "--input", "new.csv", "--output", "out.csv"]);
+    assert_text("predict", &transcript(&output));
+    let out = dir.read("out.csv");
     let mut rest =
         out.strip_prefix("note,SMILES,x,size_pred\r\n").unwrap_or_else(|| panic!("{out}"));
     for row in rows {
@@ -205,47 +208,49 @@ fn rows_come_back_as_they_are_with_a_prediction_behind_each() {
         rest = others;
     }
     assert_eq!(rest, "");
-    assert_eq!(work.done(&["predict", "run", "--input", "new.csv", "--output", "-"]).stdout, out);
-    let said = work.run(&["predict", "run", "--input", "out.csv", "--output", "twice.csv"]);
-    assert_text("mistake_predict_column_taken", &transcript(&said));
+    assert_eq!(dir.run_ok(&["predict", "run", "--input", "new.csv", "--output", "-"]).stdout, out);
+    let output = dir.run(&["predict", "run", "--input", "out.csv", "--output", "twice.csv"]);
+    assert_text("mistake_predict_column_taken", &transcript(&output));
 }
 
 #[test]
-fn a_file_of_many_chunks_keeps_its_order_and_says_what_eval_says() {
-    let work = Workplace::new();
-    work.molecules();
-    let mut table = String::from("number,smiles\n");
-    for number in 0..5000 {
-        let _ = writeln!(table, "{number},{}", SMILES[number % SMILES.len()]);
+fn predictions_of_many_chunks_are_in_order_and_agree_with_eval() {
+    let dir = TestDir::new();
+    dir.train_molecules();
+    let mut table = String::from("index,smiles\n");
+    for index in 0..5000 {
+        let _ = writeln!(table, "{index},{}", SMILES[index % SMILES.len()]);
     }
-    work.write("new.csv", &table);
-    let said =
-        work.done(&["predict", "run", "--input", "new.csv", "--output", "out.csv", "--json"]);
-    let summary = json(&said.stdout);
+    dir.write("new.csv", &table);
+    let output =
+        dir.run_ok(&["predict", "run", "--input", "new.csv", "--output", "out.csv", "--json"]);
+    let summary = json(&output.stdout);
     assert_eq!(
         (&summary["rows"], &summary["predicted"], &summary["invalid"]),
         (&5000.into(), &5000.into(), &0.into())
     );
-    let out = work.read("out.csv");
+    let out = dir.read("out.csv");
     let rows: Vec<Vec<&str>> = out.lines().skip(1).map(|line| line.split(',').collect()).collect();
     assert_eq!(rows.len(), 5000);
-    for (number, row) in rows.iter().enumerate() {
-        assert_eq!(row[..2], [number.to_string().as_str(), SMILES[number % SMILES.len()]]);
+    for (index, row) in rows.iter().enumerate() {
+        assert_eq!(row[..2], [index.to_string().as_str(), SMILES[index % SMILES.len()]]);
         assert_eq!(
             row[2],
-            rows[number % SMILES.len()][2],
-            "a molecule has one prediction, wherever it stands"
+            rows[index % SMILES.len()][2],
+            "the prediction of a molecule depends on its row"
         );
     }
-    // The error over the rows that evaluation looks at, by hand.
-    let predicted =
-        |smiles: &str| rows[SMILES.iter().position(|other| *other == smiles).expect("known")][2];
-    let mut tested = String::from("smiles,size,split\n");
-    for (number, smiles) in SMILES.iter().enumerate() {
-        let part = ["train", "valid", "test"][number % 3];
-        let _ = writeln!(tested, "{smiles},{},{part}", smiles.len() as f64 / 4.0);
+    // The mean absolute error on the test rows, computed from the predictions.
+    let predicted = |smiles: &str| {
+        rows[SMILES.iter().position(|other| *other == smiles).expect("the molecule was predicted")]
+            [2]
+    };
+    let mut with_split = String::from("smiles,size,split\n");
+    for (index, smiles) in SMILES.iter().enumerate() {
+        let split = ["train", "valid", "test"][index % 3];
+        let _ = writeln!(with_split, "{smiles},{},{split}", smiles.len() as f64 / 4.0);
     }
-    work.write("mine.csv", &tested);
+    dir.write("mine.csv", &with_split);
     let errors: Vec<f64> = SMILES
         .iter()
         .skip(2)
@@ -254,37 +259,37 @@ fn a_file_of_many_chunks_keeps_its_order_and_says_what_eval_says() {
             (predicted(smiles).parse::<f64>().expect("a number") - smiles.len() as f64 / 4.0).abs()
         })
         .collect();
-    let evaluated = json(&work.done(&["eval", "run", "--json"]).stdout);
+    let evaluated = json(&dir.run_ok(&["eval", "run", "--json"]).stdout);
     let mae = errors.iter().sum::<f64>() / errors.len() as f64;
-    let theirs = evaluated["metrics"]["mae"].as_f64().expect("a number");
-    assert!((mae - theirs).abs() < 1e-5, "{mae} is not {theirs}");
+    let expected = evaluated["metrics"]["mae"].as_f64().expect("a number");
+    assert!((mae - expected).abs() < 1e-5, "{mae} is not {expected}");
 }
 
 #[test]
-fn bad_rows_fail_are_skipped_or_left_blank() {
-    let work = Workplace::new();
-    work.molecules();
-    work.write("new.csv", "smiles,x\nCCO,1\nC1CC,2\nCCN,3\nCCC\nCCCC,5\n");
+fn invalid_rows_fail_or_are_skipped_or_kept() {
+    let dir = TestDir::new();
+    dir.train_molecules();
+    dir.write("new.csv", "smiles,x\nCCO,1\nC1CC,2\nCCN,3\nCCC\nCCCC,5\n");
     let predict = |arguments: &[&str]| {
-        work.run(
+        dir.run(
             &[&["predict", "run", "--input", "new.csv", "--output", "out.csv"], arguments].concat(),
         )
     };
-    let before = work.names();
+    let before = dir.file_names();
     assert_text("mistake_predict_invalid", &transcript(&predict(&[])));
-    assert_eq!(work.names(), before, "a failed prediction left something behind");
+    assert_eq!(dir.file_names(), before, "a failed prediction left a file behind");
     let kept = |text: &str| -> Vec<(String, bool)> {
         let cells = text.lines().skip(1).map(|line| line.rsplit_once(',').expect("two cells"));
         cells.map(|(row, cell)| (row.to_owned(), cell.is_empty())).collect()
     };
-    let row = |row: &str, blank| (row.to_owned(), blank);
+    let row = |row: &str, is_empty| (row.to_owned(), is_empty);
     assert_text("predict_skip", &transcript(&predict(&["--on-invalid", "skip"])));
     assert_eq!(
-        kept(&work.read("out.csv")),
+        kept(&dir.read("out.csv")),
         [row("CCO,1", false), row("CCN,3", false), row("CCCC,5", false)]
     );
-    assert_text("mistake_predict_output_exists", &transcript(&predict(&["--on-invalid", "blank"])));
-    assert_text("predict_blank", &transcript(&predict(&["--on-invalid", "blank", "--force"])));
+    assert_text("mistake_predict_output_exists", &transcript(&predict(&["--on-invalid", "keep"])));
+    assert_text("predict_keep", &transcript(&predict(&["--on-invalid", "keep", "--force"])));
     let expected = [
         row("CCO,1", false),
         row("C1CC,2", true),
@@ -292,9 +297,9 @@ fn bad_rows_fail_are_skipped_or_left_blank() {
         row(",", true),
         row("CCCC,5", false),
     ];
-    assert_eq!(kept(&work.read("out.csv")), expected);
-    // A quote that never closes has swallowed the rest: no row to skip.
-    work.write("new.csv", "smiles,x\nCCO,1\n\"CCN,2\nCCC,3\n");
+    assert_eq!(kept(&dir.read("out.csv")), expected);
+    // An unclosed quote extends to the end of the file, so that no single row can be skipped.
+    dir.write("new.csv", "smiles,x\nCCO,1\n\"CCN,2\nCCC,3\n");
     assert_text(
         "mistake_predict_open_quote",
         &transcript(&predict(&["--on-invalid", "skip", "--force"])),
@@ -302,46 +307,46 @@ fn bad_rows_fail_are_skipped_or_left_blank() {
 }
 
 #[test]
-fn graphs_come_back_with_class_names() {
-    let work = Workplace::new();
+fn predictions_of_graphs_have_class_names() {
+    let dir = TestDir::new();
     let mut lines = String::new();
-    for number in 0..40 {
-        let (nodes, edges, class) = if number % 2 == 0 {
+    for index in 0..40 {
+        let (nodes, edges, class) = if index % 2 == 0 {
             (r#"["a", "a", "b"]"#, "[[0, 1], [1, 2]]", "path")
         } else {
             (r#"["a", "b", "b"]"#, "[[0, 1], [1, 2], [2, 0]]", "ring")
         };
         let _ = writeln!(
             lines,
-            r#"{{"id": {number}, "node_features": {nodes}, "edges": {edges}, "target": "{class}"}}"#
+            r#"{{"id": {index}, "node_features": {nodes}, "edges": {edges}, "target": "{class}"}}"#
         );
     }
-    work.write("mine.jsonl", &lines);
-    assert_text("data_check_graphs", &transcript(&work.done(&["data", "check", "mine.jsonl"])));
-    work.train("graphs", "mine.jsonl", &[]);
+    dir.write("mine.jsonl", &lines);
+    assert_text("data_check_graphs", &transcript(&dir.run_ok(&["data", "check", "mine.jsonl"])));
+    dir.train("graphs", "mine.jsonl", &[]);
     let first = r#"{"id": "first", "node_features": ["a", "b"], "edges": [[0, 1]]}"#;
     let second = r#" {"node_features": ["b"], "target": "ring" } "#;
-    work.write("new.jsonl", &format!("{first}\n\n{second}\n"));
-    work.done(&["predict", "run", "--input", "new.jsonl", "--output", "out.jsonl"]);
-    let out: Vec<String> = work.read("out.jsonl").lines().map(str::to_owned).collect();
+    dir.write("new.jsonl", &format!("{first}\n\n{second}\n"));
+    dir.run_ok(&["predict", "run", "--input", "new.jsonl", "--output", "out.jsonl"]);
+    let out: Vec<String> = dir.read("out.jsonl").lines().map(str::to_owned).collect();
     assert_eq!(out.len(), 2);
     assert!(out[0].starts_with(&first[..first.len() - 1]), "{}", out[0]);
     let predicted: Vec<Value> = out.iter().map(|line| json(line)).collect();
     assert_eq!(predicted[1]["target"], "ring");
     for line in &predicted {
         let class = line["prediction"]["class"].as_str().expect("a name");
-        let shares = &line["prediction"]["probabilities"];
-        assert_eq!(line["prediction"]["class_prob"], shares[class]);
+        let probabilities = &line["prediction"]["probabilities"];
+        assert_eq!(line["prediction"]["class_prob"], probabilities[class]);
         let sum =
-            shares["path"].as_f64().expect("a share") + shares["ring"].as_f64().expect("a share");
+            ["path", "ring"].iter().filter_map(|class| probabilities[class].as_f64()).sum::<f64>();
         assert!((sum - 1.0).abs() < 1e-5);
     }
-    // A category that was never met, an edge into nothing and a line that is no JSON.
+    // An unknown category and a line that is not JSON.
     let bad = r#"{"node_features": ["a", "c"]}"#;
-    work.write("bad.jsonl", &format!("{first}\n{bad}\n{{oops\n"));
-    let said = work.run(&["predict", "run", "--input", "bad.jsonl", "--output", "bad.out"]);
-    assert_text("mistake_predict_unknown_category", &transcript(&said));
-    work.done(&[
+    dir.write("bad.jsonl", &format!("{first}\n{bad}\n{{oops\n"));
+    let output = dir.run(&["predict", "run", "--input", "bad.jsonl", "--output", "bad.out"]);
+    assert_text("mistake_predict_unknown_category", &transcript(&output));
+    dir.run_ok(&[
         "predict",
         "run",
         "--input",
@@ -349,9 +354,9 @@ fn graphs_come_back_with_class_names() {
         "--output",
         "bad.out",
         "--on-invalid",
-        "blank",
+        "keep",
     ]);
-    let out = work.read("bad.out");
+    let out = dir.read("bad.out");
     let out: Vec<&str> = out.lines().collect();
     assert_eq!(
         out[1..],
@@ -360,13 +365,13 @@ fn graphs_come_back_with_class_names() {
 }
 
 #[test]
-fn every_mistake_is_answered_with_a_hint() {
-    let work = Workplace::new();
-    work.molecules();
-    work.write("graphs.jsonl", "{\"nodes\": 1}\n");
-    work.write("columns.csv", "structure,x\nCCO,1\n");
-    work.write("headless.csv", "CCO,1\nCCN,2\n");
-    let mistakes: [(&str, &[&str]); 11] = [
+fn usage_errors_of_predict_embed_and_data() {
+    let dir = TestDir::new();
+    dir.train_molecules();
+    dir.write("graphs.jsonl", "{\"nodes\": 1}\n");
+    dir.write("columns.csv", "structure,x\nCCO,1\n");
+    dir.write("headless.csv", "CCO,1\nCCN,2\n");
+    let cases: [(&str, &[&str]); 11] = [
         (
             "predict_graphs_of_molecules",
             &["predict", "run", "--input", "graphs.jsonl", "--output", "out"],
@@ -374,7 +379,16 @@ fn every_mistake_is_answered_with_a_hint() {
         ("predict_wrong_column", &["predict", "run", "--input", "columns.csv", "--output", "out"]),
         (
             "predict_no_column",
-            &["predict", "run", "--input", "columns.csv", "--output", "out", "--smiles", "smile"],
+            &[
+                "predict",
+                "run",
+                "--input",
+                "columns.csv",
+                "--output",
+                "out",
+                "--smiles-column",
+                "smile",
+            ],
         ),
         ("predict_no_header", &["predict", "run", "--input", "headless.csv", "--output", "out"]),
         ("predict_no_input", &["predict", "run", "--input", "none.csv", "--output", "out"]),
@@ -387,174 +401,323 @@ fn every_mistake_is_answered_with_a_hint() {
             "predict_compressed",
             &["predict", "run", "--input", "mine.csv", "--output", "out.csv.gz"],
         ),
-        ("export_format", &["export", "run", "--input", "mine.csv", "--output", "out.txt"]),
+        ("embed_format", &["embed", "run", "--input", "mine.csv", "--output", "out.txt"]),
         ("data_show_no_graph", &["data", "show", "mine.csv", "--graph", "30"]),
         ("data_fetch_unknown", &["data", "fetch", "peptide-func"]),
     ];
-    for (name, arguments) in mistakes {
-        let said = work.run(arguments);
-        assert!(matches!(said.code, Some(1 | 2)), "{name}: {:?}", said.code);
-        assert_eq!(said.stdout, "", "{name} wrote to stdout");
-        assert_text(&format!("mistake_{name}"), &transcript(&said));
+    for (name, arguments) in cases {
+        let output = dir.run(arguments);
+        assert!(matches!(output.code, Some(1 | 2)), "{name}: {:?}", output.code);
+        assert_eq!(output.stdout, "", "{name} wrote to stdout");
+        assert_text(&format!("mistake_{name}"), &transcript(&output));
     }
-    assert!(!work.path("out").exists(), "a mistake wrote something");
+    assert!(!dir.path("out").exists(), "a usage error wrote a file");
     assert!(
-        work.done(&[
+        dir.run_ok(&[
             "predict",
             "run",
             "--input",
             "columns.csv",
             "--output",
             "out.csv",
-            "--smiles",
+            "--smiles-column",
             "structure"
         ])
         .code
             == Some(0)
     );
-    fs::remove_file(work.path("run/schema.json")).expect("a run has a schema");
-    let said = work.run(&["predict", "run", "--input", "mine.csv", "--output", "old.csv"]);
-    assert_text("mistake_predict_old_run", &transcript(&said));
-    work.done(&["train", "--resume", "run"]);
-    work.done(&["predict", "run", "--input", "mine.csv", "--output", "old.csv"]);
+    fs::remove_file(dir.path("run/schema.json")).expect("a run has a schema");
+    let output = dir.run(&["predict", "run", "--input", "mine.csv", "--output", "old.csv"]);
+    assert_text("mistake_predict_old_run", &transcript(&output));
+    dir.run_ok(&["train", "--resume", "run"]);
+    dir.run_ok(&["predict", "run", "--input", "mine.csv", "--output", "old.csv"]);
 }
 
 #[test]
-fn a_prediction_that_is_killed_leaves_no_output() {
-    let work = Workplace::new();
-    work.molecules();
+fn killed_prediction_leaves_no_output() {
+    let dir = TestDir::new();
+    dir.train_molecules();
     let table: Vec<&str> = (0..200_000).map(|row| SMILES[row % SMILES.len()]).collect();
-    work.write("new.csv", &format!("smiles\n{}\n", table.join("\n")));
-    let mut command =
-        work.command(&["predict", "run", "--input", "new.csv", "--output", "out.csv"]);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    let begun = |name: &String| {
-        name.starts_with(".out.csv.") && fs::metadata(work.path(name)).is_ok_and(|m| m.len() > 0)
+    dir.write("new.csv", &format!("smiles\n{}\n", table.join("\n")));
+    let mut command = dir.command(&["predict", "run", "--input", "new.csv", "--output", "out.csv"]);
+    let mut child =
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
+    let started = |name: &String| {
+        name.starts_with(".out.csv.") && fs::metadata(dir.path(name)).is_ok_and(|m| m.len() > 0)
     };
     let start = Instant::now();
-    while !work.names().iter().any(begun) {
-        assert!(start.elapsed() < Duration::from_mins(1), "nothing was ever written");
+    while !dir.file_names().iter().any(started) {
+        assert!(start.elapsed() < Duration::from_mins(1), "no output was started");
         std::thread::sleep(Duration::from_millis(1));
     }
-    child.kill().expect("it can be killed");
-    assert_eq!(child.wait().expect("it ends").code(), None, "it had ended before it was killed");
-    assert!(!work.path("out.csv").exists());
+    child.kill().expect("the program is running");
+    assert_eq!(child.wait().expect("the program exits").code(), None, "exited before the kill");
+    assert!(!dir.path("out.csv").exists());
 }
 
-// Export.
+// embed
 
 #[test]
-fn vectors_go_to_npy_and_to_tables() {
-    let work = Workplace::new();
-    work.molecules();
-    work.write("new.csv", "smiles\nCCO\nnope\nCC\n");
-    let export = |arguments: &[&str]| {
-        work.run(&[&["export", "run", "--input", "new.csv"], arguments].concat())
+fn embeddings_are_written_as_npy_and_csv() {
+    let dir = TestDir::new();
+    dir.train_molecules();
+    dir.write("new.csv", "smiles\nCCO\nnope\nCC\n");
+    let embed = |arguments: &[&str]| {
+        dir.run(&[&["embed", "run", "--input", "new.csv"], arguments].concat())
     };
-    assert_text("export", &transcript(&export(&["--output", "v.npy", "--on-invalid", "blank"])));
-    let bytes = fs::read(work.path("v.npy")).expect("written");
+    assert_text("embed", &transcript(&embed(&["--output", "v.npy", "--on-invalid", "keep"])));
+    let bytes = fs::read(dir.path("v.npy")).expect("the directory is writable");
     assert!(bytes.starts_with(b"\x93NUMPY\x01\x00"));
     let start = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
     assert!(
         start.is_multiple_of(64)
             && String::from_utf8_lossy(&bytes[10..start]).contains("'shape': (3, 8)")
     );
-    let numbers: Vec<f32> = bytes[start..]
+    let values: Vec<f32> = bytes[start..]
         .chunks_exact(4)
         .map(|word| f32::from_le_bytes(word.try_into().expect("four bytes")))
         .collect();
-    assert_eq!(numbers.len(), 24);
-    assert!(numbers[8..16].iter().all(|number| number.is_nan()));
-    assert_eq!(export(&["--output", "v.csv", "--on-invalid", "skip"]).code, Some(0));
-    let table = work.read("v.csv");
+    assert_eq!(values.len(), 24);
+    assert!(values[8..16].iter().all(|value| value.is_nan()));
+    assert_eq!(embed(&["--output", "v.csv", "--on-invalid", "skip"]).code, Some(0));
+    let table = dir.read("v.csv");
     let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!(rows[0][..3], ["line", "name", "v0"]);
     let cells: Vec<f32> = rows[2][2..].iter().map(|cell| cell.parse().expect("a number")).collect();
-    assert_eq!((rows[2][..2].to_vec(), &cells[..]), (vec!["4", "CC"], &numbers[16..]));
-    assert_eq!(export(&["--output", "nodes.csv", "--nodes", "--on-invalid", "skip"]).code, Some(0));
-    assert_eq!(work.read("nodes.csv").lines().count(), 1 + 3 + 2);
+    assert_eq!((rows[2][..2].to_vec(), &cells[..]), (vec!["4", "CC"], &values[16..]));
+    assert_eq!(embed(&["--output", "nodes.csv", "--nodes", "--on-invalid", "skip"]).code, Some(0));
+    assert_eq!(dir.read("nodes.csv").lines().count(), 1 + 3 + 2);
     assert_text(
-        "mistake_export_blank_nodes",
-        &transcript(&export(&["--output", "x.npy", "--nodes", "--on-invalid", "blank"])),
+        "mistake_embed_keep_nodes",
+        &transcript(&embed(&["--output", "x.npy", "--nodes", "--on-invalid", "keep"])),
     );
 }
 
-// Data.
+// data
 
 #[test]
-fn check_finds_every_problem_of_a_table() {
-    let work = Workplace::new();
-    work.write(
+fn data_check_reports_all_errors_of_a_file() {
+    let dir = TestDir::new();
+    dir.write(
         "mine.csv",
         "smiles,y,split\nCCO,1.5,train\nC1CC,2,train\nCC,abc,valid\nCCC,1,tset\nCCN,2\n",
     );
-    let said = work.run(&["data", "check", "mine.csv", "--target", "y"]);
-    assert_text("data_check_table", &transcript(&said));
-    let said = work.run(&["data", "check", "mine.csv", "--target", "y", "--json"]);
-    let found: Vec<Value> = said.stdout.lines().map(json).collect();
-    assert_eq!(found.iter().map(|problem| problem["line"].as_u64()).collect::<Vec<_>>().len(), 4);
-    assert!(found.iter().all(|problem| problem["problem"].is_string()));
-    work.write("mine.jsonl", "{\"nodes\": 2, \"edges\": [[0, 2]], \"target\": 1}\n{\"nods\": 1}\n");
-    assert_text("data_check_lines", &transcript(&work.run(&["data", "check", "mine.jsonl"])));
-    work.write("sheet.xlsx", "PK\u{3}\u{4}");
-    assert_text("data_check_binary", &transcript(&work.run(&["data", "check", "sheet.xlsx"])));
-    assert_text("data_check_missing", &transcript(&work.run(&["data", "check", "none.csv"])));
-    fs::create_dir(work.path("empty")).expect("made");
-    assert_text("data_check_folder", &transcript(&work.run(&["data", "check", "empty"])));
+    let output = dir.run(&["data", "check", "mine.csv", "--target", "y"]);
+    assert_text("data_check_table", &transcript(&output));
+    let output = dir.run(&["data", "check", "mine.csv", "--target", "y", "--json"]);
+    let found: Vec<Value> = output.stdout.lines().map(json).collect();
+    assert_eq!(found.len(), 4);
+    assert!(found.iter().all(|error| error["line"].is_u64() && error["problem"].is_string()));
+    dir.write("mine.jsonl", "{\"nodes\": 2, \"edges\": [[0, 2]], \"target\": 1}\n{\"nods\": 1}\n");
+    assert_text("data_check_lines", &transcript(&dir.run(&["data", "check", "mine.jsonl"])));
+    dir.write("sheet.xlsx", "PK\u{3}\u{4}");
+    assert_text("data_check_binary", &transcript(&dir.run(&["data", "check", "sheet.xlsx"])));
+    assert_text("data_check_missing", &transcript(&dir.run(&["data", "check", "none.csv"])));
+    fs::create_dir(dir.path("empty")).expect("the directory is writable");
+    assert_text("data_check_folder", &transcript(&dir.run(&["data", "check", "empty"])));
 }
 
 #[test]
-fn show_sums_up_a_dataset_and_draws_a_graph() {
-    let work = Workplace::new();
-    work.write(
+fn data_show_prints_statistics_and_draws_a_graph() {
+    let dir = TestDir::new();
+    dir.write(
         "mine.jsonl",
         "{\"node_features\": [\"C\", \"O\"], \"edges\": [[0, 1]], \"edge_features\": [\"single\"], \"target\": 1.5}\n\
          {\"node_features\": [\"C\"], \"target\": 0.25}\n",
     );
-    assert_text("data_show", &transcript(&work.done(&["data", "show", "mine.jsonl"])));
-    let said = work.done(&["data", "show", "mine.jsonl", "--graph", "0", "-o", "graph.svg"]);
-    assert_text("data_show_graph", &transcript(&said));
-    let svg = work.read("graph.svg");
+    assert_text("data_show", &transcript(&dir.run_ok(&["data", "show", "mine.jsonl"])));
+    let output = dir.run_ok(&["data", "show", "mine.jsonl", "--graph", "0", "-o", "graph.svg"]);
+    assert_text("data_show_graph", &transcript(&output));
+    let svg = dir.read("graph.svg");
     assert!(
         svg.starts_with("<svg") && svg.matches("<circle").count() == 2 && svg.contains(">O<"),
         "{svg}"
     );
-    let shown = json(&work.done(&["data", "show", "mine.jsonl", "--graph", "0", "--json"]).stdout);
+    let shown = json(&dir.run_ok(&["data", "show", "mine.jsonl", "--graph", "0", "--json"]).stdout);
     assert_eq!(shown["node_features"], json(r#"[["C"], ["O"]]"#));
     let set = ["data.rows=2", "data.columns=[2]", "data.train=4", "data.valid=1", "data.test=1"];
     let set: Vec<&str> = set.iter().flat_map(|setting| ["--set", setting]).collect();
-    let said = work.done(&[&["data", "show", "grid-quick", "--json"], &set[..]].concat());
-    assert_eq!(json(&said.stdout)["summary"]["graphs"], 6);
+    let output = dir.run_ok(&[&["data", "show", "grid-quick", "--json"], &set[..]].concat());
+    assert_eq!(json(&output.stdout)["summary"]["graphs"], 6);
 }
 
 #[test]
-fn datasets_are_listed_and_fetched_or_it_is_said_what_to_do() {
-    let work = Workplace::new();
-    work.write("data/zinc/smiles.csv", "smiles,y,split\nC,1,train\n");
-    let listed = work.done(&["data", "list", "--json"]);
+fn data_list_and_fetch_report_present_and_unavailable_datasets() {
+    let dir = TestDir::new();
+    dir.write("data/zinc/smiles.csv", "smiles,y,split\nC,1,train\n");
+    let listed = dir.run_ok(&["data", "list", "--json"]);
     let zinc = json(listed.stdout.lines().next().expect("a dataset"));
-    assert_eq!((&zinc["name"], &zinc["here"]), (&"zinc".into(), &true.into()));
-    assert_text("data_list", &transcript(&work.done(&["data", "list"])));
-    assert_text("data_fetch_here", &transcript(&work.done(&["data", "fetch", "zinc"])));
-    fs::remove_file(work.path("data/zinc/smiles.csv")).expect("removed");
-    assert_text("mistake_data_fetch_foreign", &transcript(&work.run(&["data", "fetch", "zinc"])));
-    let said = work.run(&["data", "fetch", "MUTAG", "--into", "elsewhere", "--retries", "0"]);
-    assert_text("mistake_data_fetch_offline", &transcript(&said));
+    assert_eq!((&zinc["name"], &zinc["present"]), (&"zinc".into(), &true.into()));
+    assert_text("data_list", &transcript(&dir.run_ok(&["data", "list"])));
+    assert_text("data_fetch_here", &transcript(&dir.run_ok(&["data", "fetch", "zinc"])));
+    fs::remove_file(dir.path("data/zinc/smiles.csv")).expect("the file exists");
+    assert_text("mistake_data_fetch_foreign", &transcript(&dir.run(&["data", "fetch", "zinc"])));
+    let output = dir.run(&["data", "fetch", "MUTAG", "--output", "elsewhere", "--retries", "0"]);
+    assert_text("mistake_data_fetch_offline", &transcript(&output));
 }
 
 #[test]
-fn the_trained_zinc_model_inside_the_program_predicts_molecules() {
-    let work = Workplace::new();
-    work.write(
+fn pretrained_zinc_model_predicts_molecules() {
+    let dir = TestDir::new();
+    dir.write(
         "mine.csv",
         "name,smiles\naspirin,CC(=O)Oc1ccccc1C(=O)O\nnaphthalene,c1ccc2ccccc2c1\nnone,notasmiles\n",
     );
     let predict = ["predict", "--pretrained", "zinc", "--input", "mine.csv", "--output", "out.csv"];
-    work.done(&[&predict[..], &["--on-invalid", "blank"]].concat());
-    let out = work.read("out.csv");
+    dir.run_ok(&[&predict[..], &["--on-invalid", "keep"]].concat());
+    let out = dir.read("out.csv");
     let rows: Vec<Vec<&str>> = out.lines().map(|line| line.split(',').collect()).collect();
-    assert_eq!(rows[0], ["name", "smiles", "constrained solubility_pred"]);
+    assert_eq!(rows[0], ["name", "smiles", "penalized_logp_pred"]);
     let value = |row: usize| rows[row][2].parse::<f64>().expect("a number");
     assert!(value(1).abs() < 10.0 && value(2).abs() < 10.0 && value(1) != value(2), "{out}");
     assert_eq!(rows[3], ["none", "notasmiles", ""]);
+}
+
+// Errors of first-time users. Each message names the actual problem, and its hint can be followed.
+
+/// A TU dataset of one graph.
+fn write_tu_dataset(dir: &TestDir) {
+    dir.write("MINE/MINE_A.txt", "1, 2\n2, 1\n");
+    dir.write("MINE/MINE_graph_indicator.txt", "1\n1\n");
+    dir.write("MINE/MINE_graph_labels.txt", "1\n");
+}
+
+#[test]
+fn a_dataset_passed_as_a_recipe_is_recognized() {
+    let dir = TestDir::new();
+    dir.write("mine.csv", "smiles,y\nCCO,1\n");
+    dir.write("mine.jsonl", "{\"nodes\": 1, \"target\": 1}\n");
+    write_tu_dataset(&dir);
+    dir.write("plain/notes.txt", "not a dataset");
+    let cases: [(&str, &[&str]); 5] = [
+        ("train_csv", &["train", "mine.csv"]),
+        ("train_jsonl", &["train", "mine.jsonl"]),
+        ("train_tu_directory", &["train", "MINE"]),
+        ("train_plain_directory", &["train", "plain"]),
+        ("sweep_csv", &["sweep", "mine.csv", "--seeds", "0..2"]),
+    ];
+    for (name, arguments) in cases {
+        let output = dir.run(arguments);
+        assert_eq!((output.code, output.stdout.as_str()), (Some(2), ""), "{name}");
+        assert!(!output.stderr.contains("TOML parse error"), "{}", output.stderr);
+        assert_text(&format!("mistake_{name}"), &transcript(&output));
+    }
+}
+
+#[test]
+fn unknown_training_options_are_answered_with_the_recipe_setting() {
+    let dir = TestDir::new();
+    let output = dir.run(&["train", "grid-quick", "--epochs", "5"]);
+    assert_eq!(output.code, Some(2));
+    assert_text("mistake_train_epochs_option", &transcript(&output));
+    let output = dir.run(&["train", "grid-quick", "--lr=1e-3"]);
+    assert!(output.stderr.contains("'--set optim.lr=RATE'"), "{}", output.stderr);
+    let output = dir.run(&["train", "grid-quick", "--gpu"]);
+    assert!(!output.stderr.contains("tip:"), "{}", output.stderr);
+}
+
+#[test]
+fn missing_dataset_hint_is_accepted_by_the_command() {
+    let dir = TestDir::new();
+    for command in [&["eval"][..], &["explain", "-o", "x.svg"]] {
+        let output = dir.run(&[command, &["--pretrained", "zinc"]].concat());
+        assert_ne!(output.code, Some(0));
+        assert!(!output.stderr.contains("--set"), "{}", output.stderr);
+        assert!(output.stderr.contains("GRAPH_DIFFUSER_DATA"), "{}", output.stderr);
+    }
+    let output = dir.run(&["eval", "--pretrained", "zinc"]);
+    assert_text("mistake_eval_missing_dataset", &transcript(&output));
+}
+
+#[test]
+fn predict_ends_silently_when_the_reader_closes_the_pipe() {
+    let dir = TestDir::new();
+    dir.train_molecules();
+    let rows: Vec<&str> = (0..20_000).map(|row| SMILES[row % SMILES.len()]).collect();
+    dir.write("new.csv", &format!("smiles\n{}\n", rows.join("\n")));
+    let mut command = dir.command(&["predict", "run", "--input", "new.csv", "--output", "-"]);
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("the program exits");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), &*stderr), (Some(0), ""));
+}
+
+#[test]
+fn standard_input_is_rejected_with_a_reason() {
+    let dir = TestDir::new();
+    dir.train_molecules();
+    let output = dir.run(&["predict", "run", "--input", "-", "--output", "out.csv"]);
+    assert_text("mistake_predict_stdin", &transcript(&output));
+    let arguments = ["predict", "run", "--input", "/dev/stdin", "--output", "out.csv"];
+    let mut command = dir.command(&arguments);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    std::io::Write::write_all(&mut child.stdin.take().expect("stdin is piped"), b"smiles\nCCO\n")
+        .expect("a pipe holds a few bytes");
+    let output = child.wait_with_output().expect("the program exits");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("standard input and pipes are not supported"), "{stderr}");
+    assert!(!dir.path("out.csv").exists());
+}
+
+#[test]
+fn data_errors_name_the_actual_problem() {
+    let dir = TestDir::new();
+    let array: Vec<&str> = vec!["{\"nodes\": 1, \"target\": 1}"; 20];
+    dir.write("array.json", &format!("[{}]\n", array.join(", ")));
+    dir.write("commas.csv", "smiles;pIC50\nCCO;3,119\nCCN;4,25\nCCC;0,194\nCCS;1,5\n");
+    dir.write("no_target.csv", "smiles\nCCO\nCCN\n");
+    dir.write("pipes.csv", "smiles|y\nCCO|1.5\nCCN|2.5\n");
+    for (name, file) in [
+        ("json_array", "array.json"),
+        ("decimal_commas", "commas.csv"),
+        ("no_target", "no_target.csv"),
+        ("pipe_delimiter", "pipes.csv"),
+    ] {
+        let output = dir.run(&["data", "check", file]);
+        assert_eq!(output.code, Some(1), "{name}");
+        assert_text(&format!("data_check_{name}"), &transcript(&output));
+    }
+}
+
+#[test]
+fn recipe_errors_do_not_mention_rust_types() {
+    let dir = TestDir::new();
+    let output = dir.run(&["recipe", "check", "molecules", "--set", "data.split=scaffold"]);
+    assert!(!output.stderr.contains("enum"), "{}", output.stderr);
+    assert_text("mistake_split_without_kind", &transcript(&output));
+    let output = dir.run(&["recipe", "check", "molecules", "--set", "data.target_columns=pIC50"]);
+    assert!(!output.stderr.contains("sequence"), "{}", output.stderr);
+    assert_text("mistake_target_columns_not_a_list", &transcript(&output));
+}
+
+#[test]
+fn predict_on_a_tu_directory_names_the_supported_input() {
+    let dir = TestDir::new();
+    let graphs = "{\"node_features\": [\"a\", \"b\"], \"edges\": [[0, 1]], \"target\": 1.5}\n";
+    dir.write("mine.jsonl", &graphs.repeat(20));
+    dir.train("graphs", "mine.jsonl", &[]);
+    write_tu_dataset(&dir);
+    let output = dir.run(&["predict", "run", "--input", "MINE", "--output", "out.jsonl"]);
+    assert_ne!(output.code, Some(0));
+    assert_text("mistake_predict_tu_directory", &transcript(&output));
+}
+
+#[test]
+fn node_head_hint_gives_a_valid_recipe() {
+    let dir = TestDir::new();
+    let line = "{\"node_features\": [\"a\", \"b\"], \"edges\": [[0, 1]], \"node_targets\": [0, 1]}";
+    dir.write("nodes.jsonl", &format!("{line}\n").repeat(20));
+    let arguments = ["train", "graphs", "--set", "data.path=nodes.jsonl", "--output", "run"];
+    let output = dir.run(&arguments);
+    assert_eq!(output.code, Some(2), "{}", output.stderr);
+    assert_text("mistake_graph_head_for_nodes", &transcript(&output));
+    let setting = output.stderr.split('\'').nth(1).expect("the hint quotes a setting");
+    dir.train("graphs", "nodes.jsonl", &[setting]);
 }

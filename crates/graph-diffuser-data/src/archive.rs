@@ -1,7 +1,8 @@
-//! Unpacks archives that may mean harm.
+//! Extraction of untrusted zip and tar.gz archives.
 //!
-//! Everything goes into a new directory beside the target, which takes the target's name when all of it is there: a
-//! target that exists is complete. Names that lead elsewhere, links, devices and sizes beyond the limits are refused.
+//! Entries are extracted into a temporary directory beside the target, which is renamed once it is
+//! complete, so an existing target is always complete. Path traversal, links, devices and archives
+//! beyond the [`UnpackLimits`] are rejected.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -10,133 +11,147 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
-/// What an archive may hold.
+/// Limits on the content of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// The most files and directories.
-    pub entries: usize,
-    /// The most bytes when unpacked.
-    pub bytes: u64,
-    /// The most bytes for each byte of the archive, of what is unpacked past the first mebibyte.
-    pub ratio: u64,
+pub struct UnpackLimits {
+    /// Maximum number of files and directories.
+    pub max_entries: usize,
+    /// Maximum number of bytes after decompression.
+    pub max_bytes: u64,
+    /// Maximum compression ratio; the first mebibyte of the output is exempt.
+    pub max_ratio: u64,
 }
 
-impl Limits {
-    /// For an archive that should unpack to no more than so many bytes.
+impl UnpackLimits {
+    /// Returns limits for an archive that unpacks to at most `max_bytes`.
     ///
-    /// Deflate cannot exceed a ratio of 1032; text of small numbers reaches 40.
-    pub fn of_bytes(bytes: u64) -> Self {
-        Self { entries: 10_000, bytes, ratio: 200 }
+    /// The maximum ratio is 200: deflate cannot exceed 1032, and text of small numbers reaches 40.
+    pub fn with_max_bytes(max_bytes: u64) -> Self {
+        Self { max_entries: 10_000, max_bytes, max_ratio: 200 }
     }
 }
 
-/// Why an archive was not unpacked.
+/// Errors of [`unpack`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveError {
-    /// The archive or the directory cannot be read or written.
-    #[error("cannot use `{path}`")]
+    /// A file or directory cannot be read or written.
+    #[error("cannot access `{path}`")]
     Io {
-        /// Which.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// Why.
+        /// Underlying I/O error.
         source: io::Error,
     },
-    /// Neither zip nor gzip.
+    /// The file is neither a zip nor a gzip archive.
     #[error("`{path}` is neither a zip nor a tar.gz archive")]
     UnknownFormat {
-        /// The archive.
+        /// Path of the archive.
         path: PathBuf,
     },
-    /// It is cut, or its content does not fit its checksum.
-    #[error("`{path}` is damaged or cut: {message}")]
+    /// The archive is truncated, or its content does not match its checksum.
+    #[error("`{path}` is corrupt or truncated: {message}")]
     Damaged {
-        /// The archive.
+        /// Path of the archive.
         path: PathBuf,
-        /// What the reader says.
+        /// Message of the decoder.
         message: String,
     },
-    /// Something is already there.
+    /// The target directory already exists.
     #[error("`{path}` already exists")]
     TargetExists {
-        /// What exists.
+        /// Path of the target directory.
         path: PathBuf,
     },
-    /// A name that leads outside of the target.
-    #[error("the entry `{name}` would be written elsewhere")]
+    /// The path of an entry is outside the target directory.
+    #[error("archive entry `{name}` is outside the target directory or not portable")]
     UnsafeName {
-        /// The name.
+        /// Name of the entry.
         name: String,
     },
-    /// A link, device or pipe.
-    #[error("the entry `{name}` is neither a file nor a directory")]
+    /// An entry is a link, device or pipe.
+    #[error("archive entry `{name}` is not a regular file or directory")]
     NotAFile {
-        /// Its name.
+        /// Name of the entry.
         name: String,
     },
-    /// An entry that nobody can read without a password.
-    #[error("the entry `{name}` is encrypted")]
+    /// An entry is encrypted.
+    #[error("archive entry `{name}` is encrypted")]
     Encrypted {
-        /// Its name.
+        /// Name of the entry.
         name: String,
     },
-    /// Two entries for one file, also where they differ in case alone.
-    #[error("the entry `{name}` stands twice")]
+    /// Two entries have the same path, ignoring case.
+    #[error("duplicate archive entry `{name}`")]
     Duplicate {
-        /// Its name.
+        /// Name of the second entry.
         name: String,
     },
-    /// More entries than the limit.
-    #[error("more than {limit} entries")]
+    /// The zip directory lists more entries than there are distinct names.
+    #[error("archive with {entries} entries has duplicate names")]
+    DuplicateNames {
+        /// Number of entries that the archive declares.
+        entries: usize,
+    },
+    /// The archive has more entries than [`UnpackLimits::max_entries`].
+    #[error("archive has more than {limit} entries")]
     TooManyEntries {
-        /// The limit.
+        /// Maximum number of entries.
         limit: usize,
     },
-    /// More bytes than the limit.
-    #[error("it unpacks to more than {limit} bytes")]
+    /// The archive unpacks to more bytes than the limits allow.
+    #[error("archive unpacks to more than {limit} bytes")]
     TooLarge {
-        /// The limit.
+        /// Maximum number of bytes.
         limit: u64,
     },
 }
 
 impl ArchiveError {
-    /// What the user can do about it, when we know.
+    /// Returns a suggestion that fixes the error, if there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Damaged { path, .. } | Self::UnknownFormat { path } => {
                 Some(format!("delete `{}` and download it again", path.display()))
             }
-            Self::TargetExists { .. } => Some("move it away first; nothing is overwritten".into()),
+            Self::TargetExists { .. } => Some("move or remove the existing directory".into()),
             Self::UnsafeName { .. }
             | Self::NotAFile { .. }
             | Self::Encrypted { .. }
             | Self::Duplicate { .. }
+            | Self::DuplicateNames { .. }
             | Self::TooManyEntries { .. }
             | Self::TooLarge { .. } => {
-                Some("this is not the published archive; do not trust its source".into())
+                Some("this is not the published archive; do not use it".into())
             }
             Self::Io { .. } => None,
         }
     }
 }
 
-/// Unpacks a zip or tar.gz archive, told by its first bytes, into the new directory `target`.
+/// Unpacks a zip or tar.gz archive into the new directory `target`.
+///
+/// The format is detected from the first bytes of the file.
 ///
 /// # Errors
-/// If the archive is damaged or breaks a limit, or the target exists. Nothing is left behind then.
-pub fn unpack(archive: &Path, target: &Path, limits: &Limits) -> Result<(), ArchiveError> {
+/// Returns an error if the archive is corrupt, unsafe or beyond a limit, or if the target exists.
+/// No files remain after an error.
+pub fn unpack(archive: &Path, target: &Path, limits: &UnpackLimits) -> Result<(), ArchiveError> {
     let mut start = Vec::new();
     let read = File::open(archive).and_then(|file| file.take(4).read_to_end(&mut start));
     read.map_err(|source| ArchiveError::Io { path: archive.into(), source })?;
     match start.as_slice() {
-        [b'P', b'K', ..] => into_new(target, |directory| unzip(archive, directory, limits)),
-        [0x1f, 0x8b, ..] => into_new(target, |directory| untar(archive, directory, limits)),
+        [b'P', b'K', ..] => {
+            fill_new_directory(target, |directory| unzip(archive, directory, limits))
+        }
+        [0x1f, 0x8b, ..] => {
+            fill_new_directory(target, |directory| untar(archive, directory, limits))
+        }
         _ => Err(ArchiveError::UnknownFormat { path: archive.into() }),
     }
 }
 
-fn into_new(
+fn fill_new_directory(
     target: &Path,
     fill: impl FnOnce(&Path) -> Result<(), ArchiveError>,
 ) -> Result<(), ArchiveError> {
@@ -149,33 +164,33 @@ fn into_new(
     fs::create_dir_all(parent).map_err(failed)?;
     let beside =
         tempfile::Builder::new().prefix(".unpacking-").tempdir_in(parent).map_err(failed)?;
-    // A directory inside, because the temporary one itself can be read by its owner alone.
+    // The temporary directory is only readable by its owner, so a subdirectory is renamed instead.
     let directory = beside.path().join("content");
     fs::create_dir(&directory).map_err(failed)?;
     fill(&directory)?;
     fs::rename(&directory, target).map_err(failed)
 }
 
-fn unzip(path: &Path, directory: &Path, limits: &Limits) -> Result<(), ArchiveError> {
+fn unzip(path: &Path, directory: &Path, limits: &UnpackLimits) -> Result<(), ArchiveError> {
     let damaged = |error: zip::result::ZipError| ArchiveError::Damaged {
         path: path.into(),
         message: error.to_string(),
     };
     let io = |source| ArchiveError::Io { path: path.into(), source };
     let mut file = File::open(path).map_err(io)?;
-    let announced = announced_entries(&mut file).map_err(io)?;
+    let declared = declared_entries(&mut file).map_err(io)?;
     let mut unpacked = Unpacked::new(path, directory, limits, file.metadata().map_err(io)?.len());
     let mut archive = zip::ZipArchive::new(BufReader::new(file)).map_err(damaged)?;
-    // The reader keeps one entry a name, so a name that stands twice shows only in the count.
-    if let Some(announced) = announced.filter(|&announced| announced > archive.len()) {
-        return Err(ArchiveError::Duplicate { name: format!("one of {announced}") });
+    // The reader keeps one entry per name, so duplicates only show in the count.
+    if let Some(entries) = declared.filter(|&declared| declared > archive.len()) {
+        return Err(ArchiveError::DuplicateNames { entries });
     }
-    if archive.len() > limits.entries {
-        return Err(ArchiveError::TooManyEntries { limit: limits.entries });
+    if archive.len() > limits.max_entries {
+        return Err(ArchiveError::TooManyEntries { limit: limits.max_entries });
     }
-    for number in 0..archive.len() {
-        let name = archive.name_for_index(number).unwrap_or_default().to_owned();
-        let mut entry = match archive.by_index(number) {
+    for index in 0..archive.len() {
+        let name = archive.name_for_index(index).unwrap_or_default().to_owned();
+        let mut entry = match archive.by_index(index) {
             Ok(entry) => entry,
             Err(zip::result::ZipError::UnsupportedArchive(
                 zip::result::ZipError::PASSWORD_REQUIRED,
@@ -184,47 +199,50 @@ fn unzip(path: &Path, directory: &Path, limits: &Limits) -> Result<(), ArchiveEr
             }
             Err(error) => return Err(damaged(error)),
         };
-        const KIND: u32 = 0o170_000;
-        let plain =
-            entry.unix_mode().is_none_or(|mode| matches!(mode & KIND, 0 | 0o100_000 | 0o040_000));
+        const FILE_TYPE_MASK: u32 = 0o170_000;
+        let plain = entry
+            .unix_mode()
+            .is_none_or(|mode| matches!(mode & FILE_TYPE_MASK, 0 | 0o100_000 | 0o040_000));
         if !plain || entry.is_symlink() {
             return Err(ArchiveError::NotAFile { name });
         }
-        let kind = if entry.is_dir() { Kind::Directory } else { Kind::File };
+        let kind = if entry.is_dir() { EntryKind::Directory } else { EntryKind::File };
         unpacked.add(&name, kind, &mut entry)?;
     }
     Ok(())
 }
 
-/// How many entries the end of a zip file says there are, where it fits in the short form.
-fn announced_entries(file: &mut File) -> io::Result<Option<usize>> {
+/// Returns the number of entries in the end-of-central-directory record of a zip file.
+///
+/// Returns `None` for zip64 archives, whose count does not fit the 16-bit field.
+fn declared_entries(file: &mut File) -> io::Result<Option<usize>> {
     use std::io::{Seek, SeekFrom};
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(22 + 0xffff)))?;
     let mut tail = Vec::new();
     file.read_to_end(&mut tail)?;
     file.seek(SeekFrom::Start(0))?;
-    let place = tail.windows(4).rposition(|window| window == b"PK\x05\x06");
-    let count = place.and_then(|place| tail.get(place + 10..place + 12));
+    let record = tail.windows(4).rposition(|window| window == b"PK\x05\x06");
+    let count = record.and_then(|record| tail.get(record + 10..record + 12));
     Ok(count
         .map(|bytes| usize::from(u16::from_le_bytes([bytes[0], bytes[1]])))
         .filter(|&count| count != 0xffff))
 }
 
-fn untar(path: &Path, directory: &Path, limits: &Limits) -> Result<(), ArchiveError> {
+fn untar(path: &Path, directory: &Path, limits: &UnpackLimits) -> Result<(), ArchiveError> {
     let damaged =
         |error: io::Error| ArchiveError::Damaged { path: path.into(), message: error.to_string() };
     let io = |source| ArchiveError::Io { path: path.into(), source };
     let file = File::open(path).map_err(io)?;
     let mut unpacked = Unpacked::new(path, directory, limits, file.metadata().map_err(io)?.len());
-    // Headers count too: 512 bytes an entry and as much to round it up, and some for long names.
-    let most = unpacked.most().saturating_add(4096 * limits.entries as u64);
-    let content = MultiGzDecoder::new(BufReader::new(file)).take(most);
+    // Headers count too: 512 bytes per entry, as much padding, and some for long names.
+    let max_stream = unpacked.max_bytes.saturating_add(4096 * limits.max_entries as u64);
+    let content = MultiGzDecoder::new(BufReader::new(file)).take(max_stream);
     let mut archive = tar::Archive::new(content);
-    for (number, entry) in archive.entries().map_err(damaged)?.enumerate() {
+    for (index, entry) in archive.entries().map_err(damaged)?.enumerate() {
         let mut entry = entry.map_err(damaged)?;
-        if number >= limits.entries {
-            return Err(ArchiveError::TooManyEntries { limit: limits.entries });
+        if index >= limits.max_entries {
+            return Err(ArchiveError::TooManyEntries { limit: limits.max_entries });
         }
         let name = String::from_utf8(entry.path_bytes().into_owned()).map_err(|error| {
             ArchiveError::UnsafeName {
@@ -232,60 +250,67 @@ fn untar(path: &Path, directory: &Path, limits: &Limits) -> Result<(), ArchiveEr
             }
         })?;
         match entry.header().entry_type() {
-            tar::EntryType::Regular => unpacked.add(&name, Kind::File, &mut entry)?,
-            tar::EntryType::Directory => unpacked.add(&name, Kind::Directory, &mut entry)?,
+            tar::EntryType::Regular => unpacked.add(&name, EntryKind::File, &mut entry)?,
+            tar::EntryType::Directory => unpacked.add(&name, EntryKind::Directory, &mut entry)?,
             tar::EntryType::XGlobalHeader => {}
             _ => return Err(ArchiveError::NotAFile { name }),
         }
     }
-    // To the end of the stream, where its checksum is.
+    // Reads to the end of the stream to verify the gzip checksum.
     let mut content = archive.into_inner();
     io::copy(&mut content, &mut io::sink()).map_err(damaged)?;
     if content.limit() == 0 {
-        Err(ArchiveError::TooLarge { limit: unpacked.most() })
+        Err(ArchiveError::TooLarge { limit: unpacked.max_bytes })
     } else {
         Ok(())
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum EntryKind {
     File,
     Directory,
 }
 
-/// What has been written so far.
+/// The entries written so far.
 struct Unpacked<'a> {
     archive: &'a Path,
     directory: &'a Path,
+    /// Lowercase names, because some file systems ignore case.
     names: HashSet<String>,
     written: u64,
-    most: u64,
+    max_bytes: u64,
 }
 
 impl<'a> Unpacked<'a> {
-    fn new(archive: &'a Path, directory: &'a Path, limits: &Limits, archive_bytes: u64) -> Self {
-        let most =
-            limits.bytes.min(archive_bytes.saturating_mul(limits.ratio).saturating_add(1 << 20));
-        Self { archive, directory, names: HashSet::new(), written: 0, most }
+    fn new(
+        archive: &'a Path,
+        directory: &'a Path,
+        limits: &UnpackLimits,
+        archive_bytes: u64,
+    ) -> Self {
+        let by_ratio = archive_bytes.saturating_mul(limits.max_ratio).saturating_add(1 << 20);
+        let max_bytes = limits.max_bytes.min(by_ratio);
+        Self { archive, directory, names: HashSet::new(), written: 0, max_bytes }
     }
 
-    fn most(&self) -> u64 {
-        self.most
-    }
-
-    fn add(&mut self, name: &str, kind: Kind, content: &mut impl Read) -> Result<(), ArchiveError> {
+    fn add(
+        &mut self,
+        name: &str,
+        kind: EntryKind,
+        content: &mut impl Read,
+    ) -> Result<(), ArchiveError> {
         let inside =
             safe_path(name).ok_or_else(|| ArchiveError::UnsafeName { name: name.into() })?;
         let path = self.directory.join(&inside);
         let failed = |source: io::Error| match source.kind() {
-            // A file where another entry needs a directory, or the other way round.
+            // One entry is a file and another needs a directory of the same name.
             io::ErrorKind::AlreadyExists
             | io::ErrorKind::NotADirectory
             | io::ErrorKind::IsADirectory => ArchiveError::Duplicate { name: name.into() },
             _ => ArchiveError::Io { path: path.clone(), source },
         };
-        if kind == Kind::Directory {
+        if kind == EntryKind::Directory {
             return fs::create_dir_all(&path).map_err(failed);
         }
         if inside.as_os_str().is_empty() {
@@ -309,18 +334,19 @@ impl<'a> Unpacked<'a> {
                 return file.sync_all().map_err(failed);
             }
             self.written += read as u64;
-            if self.written > self.most {
-                return Err(ArchiveError::TooLarge { limit: self.most });
+            if self.written > self.max_bytes {
+                return Err(ArchiveError::TooLarge { limit: self.max_bytes });
             }
             file.write_all(&buffer[..read]).map_err(failed)?;
         }
     }
 }
 
-/// The path below the target that a name stands for, if it stands for one on every system.
+/// Returns the relative path of an entry, or `None` if it is not safe on every operating system.
 fn safe_path(name: &str) -> Option<PathBuf> {
-    let strange = |letter: char| letter.is_control() || matches!(letter, '\\' | ':');
-    if name.is_empty() || name.len() > 4096 || name.starts_with('/') || name.contains(strange) {
+    let not_portable = |letter: char| letter.is_control() || matches!(letter, '\\' | ':');
+    if name.is_empty() || name.len() > 4096 || name.starts_with('/') || name.contains(not_portable)
+    {
         return None;
     }
     let mut path = PathBuf::new();

@@ -1,15 +1,16 @@
-//! Many graphs in one compact file that is mapped into memory, built once from slower sources.
+//! Memory-mapped cache of graphs, built once from slower sources.
 //!
 //! ```text
-//! header: magic, version, key of the sources, places and counts, checksum of header, schema and table
-//! one record a graph
-//! the schema as JSON
+//! header: magic, version, key of the sources, offsets and counts,
+//!     checksum of header, schema and table
+//! records: one per graph
+//! schema: JSON
 //! table: offset, number of nodes and checksum of every record
 //! ```
 //!
-//! A file is written under another name and takes its own only when it is complete and on disk. Opening checks all
-//! of it, records too, so a graph that is asked for later is there. Whatever is not exactly right is a
-//! [`CacheError`], and [`open_or_build`] then makes the file anew.
+//! A file is written under a temporary name and renamed once it is complete and on disk. Opening a
+//! file validates all of it, including every record, so later reads cannot fail. An invalid file is
+//! a [`CacheError`], and [`open_or_build`] then rebuilds it.
 
 mod key;
 pub(crate) mod record;
@@ -36,56 +37,57 @@ const MAGIC: [u8; 8] = *b"GDGRAPHS";
 const VERSION: u32 = 1;
 /// Magic, version, checksum, key, then graphs, schema offset, table offset and file length.
 const HEADER: usize = 8 + 4 + 4 + 32 + 4 * 8;
-/// Where the checksum stands, which does not cover itself.
+/// Byte range of the checksum, which does not cover itself.
 const CHECKSUM: std::ops::Range<usize> = 12..16;
+/// Bytes of a table entry: offset, number of nodes and checksum.
 const ENTRY: usize = 8 + 4 + 4;
 
-/// What can be wrong with a cached file.
+/// Errors of reading or writing a cache file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
     /// The file cannot be read.
-    #[error("the cached graphs cannot be read")]
+    #[error("cannot read the graph cache")]
     Read(#[source] io::Error),
     /// The file cannot be written.
-    #[error("the cached graphs cannot be written")]
+    #[error("cannot write the graph cache")]
     Write(#[source] io::Error),
-    /// The file is something else.
-    #[error("is not a file of cached graphs")]
-    Foreign,
-    /// The file is of another version of this program.
-    #[error("has format version {found} instead of {VERSION}")]
+    /// The file is not a graph cache.
+    #[error("not a graph cache")]
+    NotACache,
+    /// The file has another format version.
+    #[error("cache format version {found} is not supported, expected {VERSION}")]
     Version {
-        /// Its version.
+        /// Version of the file.
         found: u32,
     },
-    /// The file was made from other sources.
-    #[error("was made from other files")]
+    /// The file was built from other sources.
+    #[error("cache was built from different files")]
     OtherSources,
-    /// The file is shorter or longer than it says.
-    #[error("has {found} bytes instead of {expected}")]
+    /// The file is shorter or longer than its header states.
+    #[error("cache has {found} bytes, expected {expected}")]
     Length {
-        /// What the header says.
+        /// Length in the header, in bytes.
         expected: u64,
-        /// What is there.
+        /// Length of the file, in bytes.
         found: u64,
     },
-    /// Header, schema or table changed since they were written.
-    #[error("is damaged: the checksum is wrong")]
+    /// Header, schema or table do not match the checksum.
+    #[error("cache is corrupt: checksum mismatch")]
     Checksum,
-    /// The schema cannot be understood.
-    #[error("its schema cannot be understood")]
+    /// The schema cannot be parsed.
+    #[error("cannot parse the schema of the cache")]
     Schema(#[source] serde_json::Error),
-    /// A graph changed since it was written, or never was sound.
-    #[error("graph {graph} is damaged")]
+    /// A graph does not match its checksum, is invalid or does not match the schema.
+    #[error("cache is corrupt: invalid record of graph {graph}")]
     Graph {
-        /// Its number.
+        /// Index of the graph.
         graph: usize,
     },
-    /// A graph is too large to be stored.
-    #[error("graph {graph} is too large to be stored, or its features do not fill its rows")]
+    /// A graph cannot be stored.
+    #[error("graph {graph} is too large for the cache or has an invalid number of feature values")]
     TooLarge {
-        /// Its number.
+        /// Index of the graph.
         graph: usize,
     },
 }
@@ -93,16 +95,14 @@ pub enum CacheError {
 impl Diagnostic for CacheError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Write(_) => {
-                Some("choose a cache directory that can be written and has room".into())
-            }
+            Self::Write(_) => Some("use a writable cache directory with enough free space".into()),
             Self::TooLarge { .. } => None,
-            _ => Some("remove the file: it is made anew from its sources".into()),
+            _ => Some("delete the file to rebuild it".into()),
         }
     }
 }
 
-/// Graphs in a mapped file; a clone shares the mapping.
+/// Graphs in a memory-mapped file; clones share the mapping.
 #[derive(Debug, Clone)]
 pub struct CachedGraphs {
     map: Arc<Mmap>,
@@ -114,24 +114,26 @@ pub struct CachedGraphs {
 }
 
 impl CachedGraphs {
-    /// Opens a file and checks all of it: that it was made from the sources of this key, that nothing changed since,
-    /// and that every graph is sound and fits the schema.
+    /// Opens and validates a cache file.
+    ///
+    /// The file must have been built from the sources of `key`, match its checksums, and hold only
+    /// valid graphs that match its schema.
     ///
     /// # Errors
-    /// The first [`CacheError`] found.
+    /// Returns the first [`CacheError`] found.
     pub fn open(path: &Path, key: &CacheKey) -> Result<Self, LocatedError> {
-        Self::open_checked(path, key).map_err(|fault| LocatedError::new(path, fault))
+        Self::open_checked(path, key).map_err(|error| LocatedError::new(path, error))
     }
 
     fn open_checked(path: &Path, key: &CacheKey) -> Result<Self, CacheError> {
         let file = File::open(path).map_err(CacheError::Read)?;
         let found = file.metadata().map_err(CacheError::Read)?.len();
         if found < HEADER as u64 {
-            return Err(CacheError::Foreign);
+            return Err(CacheError::NotACache);
         }
         let map = map(&file).map_err(CacheError::Read)?;
         if map.len() < HEADER || map[..8] != MAGIC {
-            return Err(CacheError::Foreign);
+            return Err(CacheError::NotACache);
         }
         let version = u32_at(&map, 8);
         if version != VERSION {
@@ -141,7 +143,7 @@ impl CachedGraphs {
             return Err(CacheError::OtherSources);
         }
         let [graphs, schema_offset, table_offset, expected] =
-            [48, 56, 64, 72].map(|place| u64_at(&map, place));
+            [48, 56, 64, 72].map(|offset| u64_at(&map, offset));
         if expected != map.len() as u64 {
             return Err(CacheError::Length { expected, found });
         }
@@ -152,7 +154,7 @@ impl CachedGraphs {
         if !in_order || table_length != Some(expected - table_offset) {
             return Err(CacheError::Checksum);
         }
-        // All three are at most the length of the mapping, so they fit.
+        // All three are at most the length of the mapping, so they fit into `usize`.
         let (graphs, schema_offset, table_offset) =
             (graphs as usize, schema_offset as usize, table_offset as usize);
         if u32_at(&map, CHECKSUM.start) != checksum(&map[..HEADER], &map[schema_offset..]) {
@@ -172,74 +174,75 @@ impl CachedGraphs {
         Ok(opened)
     }
 
-    /// What the numbers of the graphs mean.
+    /// Returns the schema of the graphs.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
 
-    /// The file.
+    /// Returns the path of the cache file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How many graphs there are.
+    /// Returns the number of graphs.
     pub fn len(&self) -> usize {
         self.graphs
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no graphs.
     pub fn is_empty(&self) -> bool {
         self.graphs == 0
     }
 
-    /// The graph of this number.
+    /// Decodes the graph at `index`.
     ///
     /// # Panics
-    /// When there is no such graph, or when the file was changed in place after it was opened and checked.
-    pub fn get(&self, number: usize) -> Graph {
-        assert!(number < self.graphs, "graph {number} of {}", self.graphs);
-        self.decode(number)
-            .expect("the file was sound when it was opened, and its writers only ever replace it")
+    /// Panics if `index` is out of bounds, or if the file was modified in place after it was
+    /// opened.
+    pub fn get(&self, index: usize) -> Graph {
+        assert!(index < self.graphs, "graph {index} of {}", self.graphs);
+        self.decode(index)
+            .expect("the file was valid when it was opened, and writers replace it as a whole")
     }
 
-    /// How many nodes the graph of this number has.
+    /// Returns the number of nodes of the graph at `index` without decoding it.
     ///
     /// # Panics
-    /// When there is no such graph.
-    pub fn nodes(&self, number: usize) -> usize {
-        assert!(number < self.graphs, "graph {number} of {}", self.graphs);
-        u32_at(&self.map, self.table_offset + number * ENTRY + 8) as usize
+    /// Panics if `index` is out of bounds.
+    pub fn nodes(&self, index: usize) -> usize {
+        assert!(index < self.graphs, "graph {index} of {}", self.graphs);
+        u32_at(&self.map, self.table_offset + index * ENTRY + 8) as usize
     }
 
-    /// Where a record starts; that of the number of graphs is where the last one ends.
-    fn offset(&self, number: usize) -> u64 {
-        if number == self.graphs {
+    /// Returns the offset of a record; for `index == len()`, the end of the last record.
+    fn offset(&self, index: usize) -> u64 {
+        if index == self.graphs {
             self.schema_offset as u64
         } else {
-            u64_at(&self.map, self.table_offset + number * ENTRY)
+            u64_at(&self.map, self.table_offset + index * ENTRY)
         }
     }
 
-    fn decode(&self, number: usize) -> Option<Graph> {
-        let start = usize::try_from(self.offset(number)).ok()?;
-        let end = usize::try_from(self.offset(number + 1)).ok()?;
+    fn decode(&self, index: usize) -> Option<Graph> {
+        let start = usize::try_from(self.offset(index)).ok()?;
+        let end = usize::try_from(self.offset(index + 1)).ok()?;
         if start < HEADER || end > self.schema_offset {
             return None;
         }
         let bytes = self.map.get(start..end)?;
         let mut crc = Crc::new();
         crc.update(bytes);
-        if crc.sum() != u32_at(&self.map, self.table_offset + number * ENTRY + 12) {
+        if crc.sum() != u32_at(&self.map, self.table_offset + index * ENTRY + 12) {
             return None;
         }
         record::decode(bytes)
     }
 
-    /// Every graph decodes, is sound and fits the schema.
+    /// Checks that every record decodes to a valid graph that matches the schema.
     fn check_graphs(&self) -> Result<(), CacheError> {
-        let is_sound = |number: &usize| {
-            self.decode(*number).is_some_and(|graph| {
-                graph.nodes == self.nodes(*number)
+        let is_valid = |index: &usize| {
+            self.decode(*index).is_some_and(|graph| {
+                graph.nodes == self.nodes(*index)
                     && graph.check().is_ok()
                     && self.schema.mismatch(&graph).is_none()
             })
@@ -248,13 +251,13 @@ impl CachedGraphs {
             .map_or(1, usize::from)
             .min(self.graphs.div_ceil(256))
             .max(1);
-        let share = self.graphs.div_ceil(threads).max(1);
-        let first_damaged = thread::scope(|scope| {
+        let chunk = self.graphs.div_ceil(threads).max(1);
+        let first_invalid = thread::scope(|scope| {
             let workers: Vec<_> = (0..self.graphs)
-                .step_by(share)
+                .step_by(chunk)
                 .map(|start| {
-                    let mut numbers = start..(start + share).min(self.graphs);
-                    scope.spawn(move || numbers.find(|number| !is_sound(number)))
+                    let mut indices = start..(start + chunk).min(self.graphs);
+                    scope.spawn(move || indices.find(|index| !is_valid(index)))
                 })
                 .collect();
             workers
@@ -264,16 +267,16 @@ impl CachedGraphs {
                 })
                 .min()
         });
-        first_damaged.map_or(Ok(()), |graph| Err(CacheError::Graph { graph }))
+        first_invalid.map_or(Ok(()), |graph| Err(CacheError::Graph { graph }))
     }
 }
 
-/// Opens the cached graphs of this key in a directory, or has them written there when they are missing or damaged.
+/// Opens the cache file of a key in a directory, and builds it if it is missing or invalid.
 ///
-/// The file is called by `name` and the key. `build` pushes every graph and returns the schema.
+/// The file is named after `name` and the key. `build` pushes every graph and returns the schema.
 ///
 /// # Errors
-/// When the file can be neither read nor written, and whatever `build` says.
+/// Returns an error if the file can be neither read nor written, or if `build` fails.
 pub fn open_or_build(
     directory: &Path,
     name: &str,
@@ -290,11 +293,15 @@ pub fn open_or_build(
     CachedGraphs::open(&path, key)
 }
 
-/// The same for graphs that are read one by one from files, of which there are about `expected`.
+/// Opens the cache of the graphs in `file`, and builds it from `graphs` if it is missing or
+/// invalid.
+///
+/// `reader` is the name and version of the reader, and `expected` the approximate number of graphs,
+/// for `progress`.
 ///
 /// # Errors
-/// As [`open_or_build`].
-pub(crate) fn keep<G: Iterator<Item = Result<Graph, LocatedError>>>(
+/// Returns an error under the conditions of [`open_or_build`], or if reading a graph fails.
+pub(crate) fn open_or_build_from_file<G: Iterator<Item = Result<Graph, LocatedError>>>(
     directory: &Path,
     reader: &str,
     file: &Path,
@@ -304,7 +311,7 @@ pub(crate) fn keep<G: Iterator<Item = Result<Graph, LocatedError>>>(
     progress: &mut ProgressFn<'_>,
 ) -> Result<CachedGraphs, LocatedError> {
     let mut silent = |_, _| {};
-    let key = CacheKey::of(
+    let key = CacheKey::compute(
         reader,
         std::iter::once(file),
         &mut ProgressMeter::new(std::iter::empty(), 1, &mut silent),
@@ -324,14 +331,15 @@ pub(crate) fn keep<G: Iterator<Item = Result<Graph, LocatedError>>>(
     })
 }
 
-#[expect(unsafe_code, reason = "a mapping is only as fixed as its file, which no type can promise")]
+#[expect(unsafe_code, reason = "no type can guarantee that a mapped file is not modified")]
 fn map(file: &File) -> io::Result<Mmap> {
-    // SAFETY: the mapping is only read. This program never changes such a file in place: it writes another one and
-    // renames it, which leaves this mapping as it is. All that is read is checked before it is used.
+    // SAFETY: the mapping is read-only. This program never modifies a cache file in place: it
+    // renames a new file over it, which leaves existing mappings intact. All content is validated
+    // before use.
     unsafe { Mmap::map(file) }
 }
 
-/// Over the header without the checksum itself, the schema and the table.
+/// Computes the checksum over the header (without the checksum itself), the schema and the table.
 fn checksum(header: &[u8], tail: &[u8]) -> u32 {
     let mut crc = Crc::new();
     crc.update(&header[..CHECKSUM.start]);
@@ -340,12 +348,12 @@ fn checksum(header: &[u8], tail: &[u8]) -> u32 {
     crc.sum()
 }
 
-fn u32_at(bytes: &[u8], place: usize) -> u32 {
-    u32::from_le_bytes(std::array::from_fn(|byte| bytes[place + byte]))
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|byte| bytes[offset + byte]))
 }
 
-fn u64_at(bytes: &[u8], place: usize) -> u64 {
-    u64::from_le_bytes(std::array::from_fn(|byte| bytes[place + byte]))
+fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|byte| bytes[offset + byte]))
 }
 
 #[cfg(test)]

@@ -1,45 +1,49 @@
-//! A dataset: graphs, what their numbers mean, and which are for what.
+//! Datasets: graphs, their schema, and their train, validation and test splits.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::cache::CachedGraphs;
 use crate::graph::{Features, Graph, GraphError, Targets};
 
-/// What a column of features may hold.
+/// Schema of node or edge features.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FeatureSchema {
     /// No features.
     None,
-    /// Category columns, each with its number of categories.
+    /// Categorical columns, with the number of categories of each.
     Categorical(Vec<usize>),
-    /// So many columns of real numbers.
+    /// Number of float columns.
     Float(usize),
 }
 
-/// What is predicted.
+/// Schema of the prediction targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TargetSchema {
-    /// One of so many classes for every node.
+    /// Multi-class classification of nodes, with the number of classes.
     NodeMulticlass(usize),
-    /// So many real numbers for the graph.
+    /// Regression of graphs, with the number of targets.
     Regression(usize),
-    /// So many yes-or-no labels for the graph.
+    /// Binary or multi-label classification of graphs, with the number of labels.
     Multilabel(usize),
-    /// One of so many classes for the graph.
+    /// Multi-class classification of graphs, with the number of classes.
     Multiclass(usize),
-    /// Words out of a vocabulary of so many, of which the last two are an unknown word and the end.
+    /// Sub-token prediction for graphs, with the size of the vocabulary; its last two entries are
+    /// the unknown token and the end token.
     SubTokens(usize),
-    /// Which pairs of nodes belong together.
+    /// Link prediction between the nodes of a graph.
     LinkPrediction,
 }
 
 impl TargetSchema {
-    /// How many numbers a row of the prediction has; 0 for [`TargetSchema::LinkPrediction`], where it is a vector of the
-    /// model's choosing.
+    /// Returns the number of outputs per prediction.
+    ///
+    /// It is 0 for [`TargetSchema::LinkPrediction`], where the model chooses the dimension of its
+    /// node embeddings.
     pub fn outputs(self) -> usize {
         match self {
             Self::NodeMulticlass(count)
@@ -51,7 +55,10 @@ impl TargetSchema {
         }
     }
 
-    /// Targets of a graph of so many nodes of which nothing is known: they fit, and say nothing.
+    /// Returns placeholder targets for an unlabeled graph with `nodes` nodes.
+    ///
+    /// They match the schema: missing values for regression and multi-label targets, class 0 for
+    /// classes, and empty lists otherwise.
     pub fn placeholder(self, nodes: usize) -> Targets {
         match self {
             Self::NodeMulticlass(_) => Targets::NodeClasses(vec![0; nodes]),
@@ -65,52 +72,53 @@ impl TargetSchema {
     }
 }
 
-/// What the numbers of a dataset are called; a list is empty where they have no names.
+/// Names of targets, classes and categories; a list is empty if there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Names {
-    /// Of the values or labels of a graph.
+    /// Names of the regression targets or labels.
     pub targets: Vec<String>,
-    /// Of the classes, or the words of the vocabulary.
+    /// Names of the classes, or the sub-tokens of the vocabulary.
     pub classes: Vec<String>,
-    /// Of the categories of each column of node features.
+    /// Names of the categories of each node feature column.
     pub node_categories: Vec<Vec<String>>,
-    /// Of the categories of each column of edge features.
+    /// Names of the categories of each edge feature column.
     pub edge_categories: Vec<Vec<String>>,
 }
 
-/// What the numbers of a dataset mean: all that a model has to know of it.
+/// Features and targets of a dataset; determines the inputs and outputs of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schema {
-    /// What node features mean.
+    /// Schema of the node features.
     pub node_features: FeatureSchema,
-    /// What edge features mean.
+    /// Schema of the edge features.
     pub edge_features: FeatureSchema,
-    /// What is predicted.
+    /// Schema of the targets.
     pub targets: TargetSchema,
-    /// What they are called.
+    /// Names of targets, classes and categories.
     #[serde(default)]
     pub names: Names,
 }
 
 impl Schema {
-    /// Whether the numbers mean the same, whatever they are called.
+    /// Returns `true` if features and targets are equal, ignoring names.
     pub fn same_layout(&self, other: &Self) -> bool {
         self.node_features == other.node_features
             && self.edge_features == other.edge_features
             && self.targets == other.targets
     }
 
-    /// The part of a graph that does not fit: `node features`, `edge features` or `targets`.
+    /// Returns the first part of a graph that does not match the schema: `node features`,
+    /// `edge features` or `targets`.
     pub fn mismatch(&self, graph: &Graph) -> Option<&'static str> {
-        if !fits(&graph.node_features, &self.node_features) {
+        if !matches_schema(&graph.node_features, &self.node_features) {
             return Some("node features");
         }
-        if !fits(&graph.edge_features, &self.edge_features) {
+        if !matches_schema(&graph.edge_features, &self.edge_features) {
             return Some("edge features");
         }
-        let targets_fit = match (&graph.targets, self.targets) {
+        let targets_match = match (&graph.targets, self.targets) {
             (Targets::NodeClasses(classes), TargetSchema::NodeMulticlass(count)) => {
                 classes.iter().all(|&class| (class as usize) < count)
             }
@@ -128,39 +136,51 @@ impl Schema {
             | (Targets::Links(_), TargetSchema::LinkPrediction) => true,
             _ => false,
         };
-        (!targets_fit).then_some("targets")
+        (!targets_match).then_some("targets")
     }
 }
 
-/// One part of a dataset.
+/// A split of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Split {
-    /// What the model learns from.
+    /// Training split.
     Train,
-    /// What the best epoch is chosen by.
+    /// Validation split, used for model selection.
     Valid,
-    /// What is reported.
+    /// Test split.
     Test,
 }
 
-/// Graph numbers of the three parts.
+impl fmt::Display for Split {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Train => "training",
+            Self::Valid => "validation",
+            Self::Test => "test",
+        })
+    }
+}
+
+/// Graph indices of the three splits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Splits {
-    /// What the model learns from.
+    /// Indices of the training graphs.
     pub train: Vec<usize>,
-    /// What the best epoch is chosen by.
+    /// Indices of the validation graphs, used for model selection.
     pub valid: Vec<usize>,
-    /// What is reported.
+    /// Indices of the test graphs.
     pub test: Vec<usize>,
 }
 
-/// Graphs by number, wherever they are kept; equal when they hold the same graphs.
+/// The graphs of a dataset, in memory or in a file.
+///
+/// Two values are equal if they hold the same graphs.
 #[derive(Debug, Clone)]
 pub enum Graphs {
     /// In memory.
-    Listed(Vec<Graph>),
-    /// In a mapped file.
+    InMemory(Vec<Graph>),
+    /// In a memory-mapped cache file.
     Cached(CachedGraphs),
 }
 
@@ -171,84 +191,116 @@ impl PartialEq for Graphs {
 }
 
 impl Graphs {
-    /// How many there are.
+    /// Returns the number of graphs.
     pub fn len(&self) -> usize {
         match self {
-            Self::Listed(graphs) => graphs.len(),
+            Self::InMemory(graphs) => graphs.len(),
             Self::Cached(graphs) => graphs.len(),
         }
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no graphs.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The graph of this number.
-    pub fn get(&self, number: usize) -> Cow<'_, Graph> {
+    /// Returns the graph at `index`.
+    ///
+    /// # Panics
+    /// Panics if `index` is out of bounds.
+    pub fn get(&self, index: usize) -> Cow<'_, Graph> {
         match self {
-            Self::Listed(graphs) => Cow::Borrowed(&graphs[number]),
-            Self::Cached(graphs) => Cow::Owned(graphs.get(number)),
+            Self::InMemory(graphs) => Cow::Borrowed(&graphs[index]),
+            Self::Cached(graphs) => Cow::Owned(graphs.get(index)),
         }
     }
 
-    /// How many nodes the graph of this number has.
-    pub fn nodes(&self, number: usize) -> usize {
+    /// Returns the number of nodes of the graph at `index`.
+    ///
+    /// # Panics
+    /// Panics if `index` is out of bounds.
+    pub fn nodes(&self, index: usize) -> usize {
         match self {
-            Self::Listed(graphs) => graphs[number].nodes,
-            Self::Cached(graphs) => graphs.nodes(number),
+            Self::InMemory(graphs) => graphs[index].nodes,
+            Self::Cached(graphs) => graphs.nodes(index),
         }
     }
 
-    /// All of them in order.
+    /// Iterates over all graphs in order.
     pub fn iter(&self) -> impl Iterator<Item = Cow<'_, Graph>> {
-        (0..self.len()).map(|number| self.get(number))
+        (0..self.len()).map(|index| self.get(index))
     }
 }
 
-/// Graphs, their schema and their split.
+/// Graphs with their schema and splits.
+///
+/// ```
+/// use graph_diffuser_data::{
+///     Dataset, FeatureSchema, Features, Graph, Graphs, Names, Schema, Splits, TargetSchema,
+///     Targets,
+/// };
+///
+/// let edge = |class| Graph {
+///     nodes: 2,
+///     edges: vec![[0, 1], [1, 0]],
+///     node_features: Features::Categorical { columns: 1, values: vec![0, 3] },
+///     edge_features: Features::None,
+///     targets: Targets::GraphClass(class),
+/// };
+/// let dataset = Dataset {
+///     graphs: Graphs::InMemory(vec![edge(0), edge(1), edge(0)]),
+///     schema: Schema {
+///         node_features: FeatureSchema::Categorical(vec![4]),
+///         edge_features: FeatureSchema::None,
+///         targets: TargetSchema::Multiclass(2),
+///         names: Names::default(),
+///     },
+///     splits: Splits { train: vec![0], valid: vec![1], test: vec![2] },
+/// };
+/// assert_eq!(dataset.check(), Ok(()));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
-    /// All graphs; elsewhere a graph is named by its place here.
+    /// All graphs; graph indices refer to this order.
     pub graphs: Graphs,
-    /// What their numbers mean.
+    /// Schema of features and targets.
     pub schema: Schema,
-    /// Which graphs are for what.
+    /// Graph indices of the splits.
     pub splits: Splits,
 }
 
-/// What can be wrong with a dataset.
+/// Errors of [`Dataset::check`].
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {
-    /// One graph is unusable by itself.
-    #[error("graph {graph} cannot be used")]
+    /// A graph is invalid.
+    #[error("graph {graph} is invalid")]
     Graph {
-        /// Its number.
+        /// Index of the graph.
         graph: usize,
-        /// What is wrong with it.
+        /// Underlying error.
         source: GraphError,
     },
-    /// A graph does not have the features or targets that the schema promises.
-    #[error("graph {graph}: its {part} do not fit the dataset's schema")]
+    /// Features or targets of a graph do not match the schema.
+    #[error("{part} of graph {graph} do not match the dataset schema")]
     Schema {
-        /// Its number.
+        /// Index of the graph.
         graph: usize,
         /// `node features`, `edge features` or `targets`.
         part: &'static str,
     },
-    /// A part of the split is empty or names a graph that does not exist.
-    #[error("the {split:?} split is empty or names a graph beyond the {graphs} there are")]
+    /// A split is empty or contains an index that is out of range.
+    #[error("{split} split is empty or has an index out of range for {graphs} graphs")]
     Split {
-        /// Which part.
+        /// The invalid split.
         split: Split,
-        /// How many graphs there are.
+        /// Number of graphs in the dataset.
         graphs: usize,
     },
 }
 
 impl Dataset {
-    /// The graph numbers of one part.
+    /// Returns the graph indices of a split.
     pub fn split(&self, split: Split) -> &[usize] {
         match split {
             Split::Train => &self.splits.train,
@@ -257,24 +309,27 @@ impl Dataset {
         }
     }
 
-    /// Finds the first graph or split that would fail later.
+    /// Checks that all graphs are valid and match the schema, and that all splits are usable.
     ///
     /// # Errors
-    /// The first fault found, with the graph's number.
+    /// Returns the first error found.
     pub fn check(&self) -> Result<(), DatasetError> {
-        // A cached file was checked against its schema when it was opened.
-        let is_checked = matches!(&self.graphs, Graphs::Cached(cached) if cached.schema().same_layout(&self.schema));
+        // A cache file was validated against its schema when it was opened.
+        let is_checked = match &self.graphs {
+            Graphs::Cached(cached) => cached.schema().same_layout(&self.schema),
+            Graphs::InMemory(_) => false,
+        };
         let unchecked = if is_checked { 0 } else { self.graphs.len() };
-        for (number, graph) in self.graphs.iter().take(unchecked).enumerate() {
-            graph.check().map_err(|source| DatasetError::Graph { graph: number, source })?;
+        for (index, graph) in self.graphs.iter().take(unchecked).enumerate() {
+            graph.check().map_err(|source| DatasetError::Graph { graph: index, source })?;
             if let Some(part) = self.schema.mismatch(&graph) {
-                return Err(DatasetError::Schema { graph: number, part });
+                return Err(DatasetError::Schema { graph: index, part });
             }
         }
         let graphs = self.graphs.len();
         for split in [Split::Train, Split::Valid, Split::Test] {
-            let numbers = self.split(split);
-            if numbers.is_empty() || numbers.iter().any(|&number| number >= graphs) {
+            let indices = self.split(split);
+            if indices.is_empty() || indices.iter().any(|&index| index >= graphs) {
                 return Err(DatasetError::Split { split, graphs });
             }
         }
@@ -282,7 +337,7 @@ impl Dataset {
     }
 }
 
-fn fits(features: &Features, schema: &FeatureSchema) -> bool {
+fn matches_schema(features: &Features, schema: &FeatureSchema) -> bool {
     match (features, schema) {
         (Features::None, FeatureSchema::None) => true,
         (Features::Categorical { columns, values }, FeatureSchema::Categorical(sizes)) => {
@@ -303,7 +358,7 @@ mod tests {
 
     fn one_graph() -> Dataset {
         Dataset {
-            graphs: Graphs::Listed(vec![Graph {
+            graphs: Graphs::InMemory(vec![Graph {
                 nodes: 1,
                 edges: vec![],
                 node_features: Features::Categorical { columns: 2, values: vec![1, 4] },
@@ -321,27 +376,29 @@ mod tests {
     }
 
     #[test]
-    fn missing_labels_are_allowed() {
+    fn missing_labels_pass_check() {
         assert_eq!(one_graph().check(), Ok(()));
     }
 
     #[test]
-    fn a_category_beyond_its_table_is_refused() {
+    fn category_out_of_range_is_rejected() {
         let mut dataset = one_graph();
         dataset.schema.node_features = FeatureSchema::Categorical(vec![2, 4]);
         assert_eq!(dataset.check(), Err(DatasetError::Schema { graph: 0, part: "node features" }));
     }
 
     #[test]
-    fn a_label_must_be_zero_one_or_missing() {
+    fn label_other_than_0_1_or_missing_is_rejected() {
         let mut dataset = one_graph();
-        let Graphs::Listed(graphs) = &mut dataset.graphs else { panic!("the graphs are listed") };
+        let Graphs::InMemory(graphs) = &mut dataset.graphs else {
+            panic!("expected graphs in memory")
+        };
         graphs[0].targets = Targets::GraphValues(vec![0.5, 1.0]);
         assert_eq!(dataset.check(), Err(DatasetError::Schema { graph: 0, part: "targets" }));
     }
 
     #[test]
-    fn a_split_names_graphs_that_exist() {
+    fn split_index_out_of_range_is_rejected() {
         let mut dataset = one_graph();
         dataset.splits.test = vec![1];
         assert_eq!(dataset.check(), Err(DatasetError::Split { split: Split::Test, graphs: 1 }));

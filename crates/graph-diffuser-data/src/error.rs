@@ -1,48 +1,48 @@
-//! What is wrong with an input file, where, and what to do about it.
+//! Errors in input files: what is wrong, where, and how to fix it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One kind of thing that can be wrong; every reader has its own.
+/// An error that may know how to fix its cause; every reader has its own type.
 pub trait Diagnostic: std::error::Error + Send + Sync + 'static {
-    /// What the user can do about it, when we know.
+    /// Returns a suggestion that fixes the error, if there is one.
     fn hint(&self) -> Option<String> {
         None
     }
 }
 
-/// A fault and its place.
+/// An error and its location in an input file.
 #[derive(Debug)]
 pub struct LocatedError {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its line, counted from one.
+    /// Line number, starting at 1.
     pub line: Option<u64>,
-    /// The name or number of the column, or the key.
+    /// Column name or number, or key.
     pub column: Option<String>,
-    /// What is wrong there.
-    pub fault: Box<dyn Diagnostic>,
+    /// The error itself.
+    pub error: Box<dyn Diagnostic>,
 }
 
 impl LocatedError {
-    /// A fault of a file as a whole.
-    pub fn new(path: &Path, fault: impl Diagnostic) -> Self {
-        Self { path: path.to_owned(), line: None, column: None, fault: Box::new(fault) }
+    /// Creates an error that concerns the file as a whole.
+    pub fn new(path: &Path, error: impl Diagnostic) -> Self {
+        Self { path: path.to_owned(), line: None, column: None, error: Box::new(error) }
     }
 
-    /// The same, in this line.
+    /// Sets the line number, starting at 1.
     pub fn at_line(self, line: u64) -> Self {
         Self { line: Some(line), ..self }
     }
 
-    /// The same, in this column.
+    /// Sets the column or key.
     pub fn in_column(self, column: impl Into<String>) -> Self {
         Self { column: Some(column.into()), ..self }
     }
 
-    /// What the user can do about it, when we know.
+    /// Returns a suggestion that fixes the error, if there is one.
     pub fn hint(&self) -> Option<String> {
-        self.fault.hint()
+        self.error.hint()
     }
 }
 
@@ -55,13 +55,13 @@ impl fmt::Display for LocatedError {
         if let Some(column) = &self.column {
             write!(formatter, ", column `{column}`")?;
         }
-        write!(formatter, ": {}", self.fault)
+        write!(formatter, ": {}", self.error)
     }
 }
 
 impl std::error::Error for LocatedError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.fault.source()
+        self.error.source()
     }
 }
 
@@ -76,13 +76,10 @@ mod tests {
     impl Diagnostic for NotANumber {}
 
     #[test]
-    fn a_problem_says_where_it_is() {
-        let problem = LocatedError::new(Path::new("mine.csv"), NotANumber("one".into()));
-        assert_eq!(problem.to_string(), "`mine.csv`: `one` is not a number");
-        let problem = problem.at_line(3).in_column("target");
-        assert_eq!(
-            problem.to_string(),
-            "`mine.csv`, line 3, column `target`: `one` is not a number"
-        );
+    fn display_includes_line_and_column() {
+        let error = LocatedError::new(Path::new("mine.csv"), NotANumber("one".into()));
+        assert_eq!(error.to_string(), "`mine.csv`: `one` is not a number");
+        let error = error.at_line(3).in_column("target");
+        assert_eq!(error.to_string(), "`mine.csv`, line 3, column `target`: `one` is not a number");
     }
 }

@@ -1,7 +1,8 @@
-//! Downloads a file so that what has its name is complete and right.
+//! Resumable file downloads.
 //!
-//! Bytes go to `NAME.part`, which a later attempt goes on from as long as the server still has the same file; a
-//! whole file is checked, written through to the disk and renamed. A file whose sum is wrong is kept as `NAME.bad`.
+//! A download is written to `NAME.part`, and later attempts resume it as long as the server still
+//! has the same version of the file. A complete file is verified, synced to disk and renamed, so a
+//! file with the final name is always complete. A file with a wrong checksum is kept as `NAME.bad`.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,133 +15,137 @@ use ureq::http::{HeaderMap, StatusCode, header};
 
 use crate::catalog::RemoteFile;
 
-/// How files are downloaded.
+/// Downloader with timeout and retry settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fetcher {
-    /// How long the server may be silent.
+    /// Maximum time to wait for a response or for more data.
     pub timeout: Duration,
-    /// How often a failure that may pass is tried again without a byte having come in between.
+    /// Maximum number of consecutive retries without progress after transient failures.
     pub retries: u32,
-    /// How long to wait before the first retry; twice as long before each next one.
-    pub pause: Duration,
+    /// Delay before the first retry; doubled for each further one.
+    pub initial_backoff: Duration,
 }
 
 impl Default for Fetcher {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(30), retries: 4, pause: Duration::from_secs(1) }
+        Self {
+            timeout: Duration::from_secs(30),
+            retries: 4,
+            initial_backoff: Duration::from_secs(1),
+        }
     }
 }
 
-/// How far a download is.
+/// Progress of a download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DownloadProgress {
-    /// Bytes on disk.
+    /// Number of bytes on disk.
     pub done: u64,
-    /// Bytes in all, if the server says.
+    /// Size of the file in bytes, if known.
     pub total: Option<u64>,
 }
 
-/// Why a file was not downloaded.
+/// Errors of [`Fetcher::fetch`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
-    /// No connection, or it broke too often.
-    #[error("cannot download {address}: {message}")]
+    /// The connection failed, or broke more often than [`Fetcher::retries`].
+    #[error("cannot download {url}: {message}")]
     Unreachable {
-        /// Where from.
-        address: String,
-        /// Where to.
+        /// URL of the file.
+        url: String,
+        /// Local path of the file.
         path: PathBuf,
-        /// What failed.
+        /// Message of the last failure.
         message: String,
     },
-    /// The server refuses.
-    #[error("the server answers {status} for {address}")]
+    /// The server responded with an error status.
+    #[error("server returned HTTP status {status} for {url}")]
     Status {
-        /// Its answer.
+        /// HTTP status code.
         status: u16,
-        /// Where from.
-        address: String,
-        /// Where to.
+        /// URL of the file.
+        url: String,
+        /// Local path of the file.
         path: PathBuf,
     },
-    /// The server sends a web page in place of the file.
-    #[error("{address} is a web page, not the file")]
+    /// The server sent a web page instead of the file.
+    #[error("server returned a web page instead of a file for {url}")]
     WebPage {
-        /// Where from.
-        address: String,
-        /// Where to.
+        /// URL of the file.
+        url: String,
+        /// Local path of the file.
         path: PathBuf,
     },
-    /// The server sends more than the file can be.
-    #[error("{address} is larger than {limit} bytes")]
+    /// The file is larger than [`RemoteFile::max_bytes`].
+    #[error("{url} is larger than {limit} bytes")]
     TooLarge {
-        /// Where from.
-        address: String,
-        /// The most allowed.
+        /// URL of the file.
+        url: String,
+        /// Maximum size in bytes.
         limit: u64,
     },
-    /// The file is not the published one.
-    #[error("the MD5 sum of `{path}` is {found}, not {expected}; it was put aside")]
-    WrongSum {
-        /// Where it was put.
+    /// The checksum of the file differs from the published one.
+    #[error("checksum mismatch: MD5 of `{path}` is {found}, expected {expected}")]
+    ChecksumMismatch {
+        /// Path to which the file was moved.
         path: PathBuf,
-        /// Its sum.
+        /// MD5 checksum of the file.
         found: String,
-        /// The published sum.
+        /// Published MD5 checksum.
         expected: String,
     },
-    /// Somebody else downloads the same file.
+    /// Another process is downloading the same file.
     #[error("`{path}` is being downloaded by another process")]
     Busy {
-        /// What is being written.
+        /// Path of the partial file.
         path: PathBuf,
     },
-    /// The caller said stop.
-    #[error("the download was stopped; it goes on from there next time")]
-    Cancelled,
-    /// The disk fails.
+    /// The caller canceled the download.
+    #[error("download interrupted; run the same command again to resume it")]
+    Canceled,
+    /// A file cannot be written.
     #[error("cannot write `{path}`")]
     Io {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Underlying I/O error.
         source: io::Error,
     },
 }
 
 impl FetchError {
-    /// What the user can do about it, when we know.
+    /// Returns a suggestion that fixes the error, if there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Unreachable { address, path, .. }
-            | Self::Status { address, path, .. }
-            | Self::WebPage { address, path } => {
-                Some(format!("download {address} elsewhere and put it at `{}`", path.display()))
+            Self::Unreachable { url, path, .. }
+            | Self::Status { url, path, .. }
+            | Self::WebPage { url, path } => {
+                Some(format!("download {url} manually and save it as `{}`", path.display()))
             }
-            Self::WrongSum { path, .. } => Some(format!(
-                "run it again; if the sum stays wrong the file has changed: look at `{}`",
+            Self::ChecksumMismatch { path, .. } => Some(format!(
+                "try again; if the error persists, the published file has changed (see `{}`)",
                 path.display()
             )),
             Self::TooLarge { .. } => Some("this is not the published file".into()),
-            Self::Busy { .. } => Some("wait for the other one to end".into()),
-            Self::Cancelled | Self::Io { .. } => None,
+            Self::Busy { .. } => Some("wait until the other process has finished".into()),
+            Self::Canceled | Self::Io { .. } => None,
         }
     }
 }
 
-/// What one attempt came to.
+/// Outcome of one attempt.
 enum Attempt {
     Complete,
-    /// What failed may pass.
-    Again(String),
+    /// A transient failure, with its message.
+    Retry(String),
 }
 
 impl Fetcher {
-    /// The path of `file` in `directory`, downloaded unless it is there already.
+    /// Downloads `file` into `directory` unless it exists there, and returns its path.
     ///
     /// # Errors
-    /// If it cannot be downloaded or is not the published file.
+    /// Returns an error if the file cannot be downloaded or is not the published one.
     pub fn fetch(
         &self,
         file: &RemoteFile<'_>,
@@ -148,11 +153,11 @@ impl Fetcher {
         cancel: &AtomicBool,
         progress: &mut dyn FnMut(DownloadProgress),
     ) -> Result<PathBuf, FetchError> {
-        let path = directory.join(file.file);
+        let path = directory.join(file.file_name);
         let io = |source| FetchError::Io { path: path.clone(), source };
         fs::create_dir_all(directory).map_err(io)?;
         if path.is_file() {
-            check_sum(file, &path, &path)?;
+            verify_checksum(file, &path, &path)?;
             return Ok(path);
         }
         let download = Download::open(self, file, &path)?;
@@ -161,13 +166,13 @@ impl Fetcher {
             let before = download.length()?;
             let reason = match download.attempt(cancel, progress)? {
                 Attempt::Complete => break,
-                Attempt::Again(reason) => reason,
+                Attempt::Retry(reason) => reason,
             };
             failures = if download.length()? > before { 1 } else { failures + 1 };
             if failures > self.retries {
                 return Err(download.unreachable(reason));
             }
-            wait(self.pause.saturating_mul(1 << (failures - 1).min(10)), cancel)?;
+            wait(self.initial_backoff.saturating_mul(1 << (failures - 1).min(10)), cancel)?;
         }
         download.finish()?;
         Ok(path)
@@ -178,7 +183,7 @@ struct Download<'a> {
     remote: &'a RemoteFile<'a>,
     path: &'a Path,
     part: PathBuf,
-    /// Says which version of the file the part is of.
+    /// Holds the `ETag` or modification date of the partial file.
     version: PathBuf,
     file: File,
     agent: ureq::Agent,
@@ -190,7 +195,7 @@ impl<'a> Download<'a> {
         remote: &'a RemoteFile<'a>,
         path: &'a Path,
     ) -> Result<Self, FetchError> {
-        let part = beside(path, ".part");
+        let part = with_suffix(path, ".part");
         let io = |source| FetchError::Io { path: part.clone(), source };
         let file = OpenOptions::new()
             .read(true)
@@ -201,7 +206,7 @@ impl<'a> Download<'a> {
             .map_err(io)?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => return Err(FetchError::Busy { path: part }),
-            // Some network file systems have no locks; a download without one is still better than none.
+            // Some network file systems do not support locks.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         let mut config = ureq::Agent::config_builder()
@@ -212,13 +217,12 @@ impl<'a> Download<'a> {
             .timeout_connect(Some(fetcher.timeout))
             .timeout_recv_response(Some(fetcher.timeout))
             .timeout_per_read(Some(fetcher.timeout));
-        if remote.address.starts_with("http://127.0.0.1")
-            || remote.address.starts_with("http://localhost")
+        if remote.url.starts_with("http://127.0.0.1") || remote.url.starts_with("http://localhost")
         {
             config = config.proxy(None);
         }
         let agent = config.build().new_agent();
-        Ok(Self { remote, path, version: beside(path, ".part.version"), part, file, agent })
+        Ok(Self { remote, path, version: with_suffix(path, ".part.version"), part, file, agent })
     }
 
     fn io(&self) -> impl Fn(io::Error) -> FetchError + use<'_, 'a> {
@@ -229,20 +233,20 @@ impl<'a> Download<'a> {
         Ok(self.file.metadata().map_err(self.io())?.len())
     }
 
-    /// Asks for what is missing and appends it.
+    /// Requests the missing bytes and appends them.
     fn attempt(
         &self,
         cancel: &AtomicBool,
         progress: &mut dyn FnMut(DownloadProgress),
     ) -> Result<Attempt, FetchError> {
-        let address = self.remote.address;
+        let url = self.remote.url;
         let version = fs::read_to_string(&self.version).ok().filter(|version| !version.is_empty());
         let mut start = self.length()?;
-        // Without a version only the sum can tell whether two halves belong together.
+        // Without a version, only the checksum can tell whether two parts belong together.
         if version.is_none() && self.remote.md5.is_none() {
             start = 0;
         }
-        let mut request = self.agent.get(address);
+        let mut request = self.agent.get(url);
         if start > 0 {
             request = request.header(header::RANGE, format!("bytes={start}-"));
             if let Some(version) = version {
@@ -252,7 +256,7 @@ impl<'a> Download<'a> {
         let response = match request.call() {
             Ok(response) => response,
             Err(ureq::Error::BadUri(message)) => return Err(self.unreachable(message)),
-            Err(error) => return Ok(Attempt::Again(error.to_string())),
+            Err(error) => return Ok(Attempt::Retry(error.to_string())),
         };
         let headers = response.headers();
         let status = response.status();
@@ -261,26 +265,34 @@ impl<'a> Download<'a> {
             StatusCode::OK => start = 0,
             StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE if start > 0 => {
                 self.restart(0)?;
-                return Ok(Attempt::Again("the server has another file than before".into()));
+                return Ok(Attempt::Retry("the file on the server has changed".into()));
             }
             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
-                return Ok(Attempt::Again(format!("the server answers {}", status.as_u16())));
+                return Ok(Attempt::Retry(format!(
+                    "server returned HTTP status {}",
+                    status.as_u16()
+                )));
             }
             _ if status.is_server_error() => {
-                return Ok(Attempt::Again(format!("the server answers {}", status.as_u16())));
+                return Ok(Attempt::Retry(format!(
+                    "server returned HTTP status {}",
+                    status.as_u16()
+                )));
             }
             _ => {
-                let (address, path) = (address.into(), self.path.into());
-                return Err(FetchError::Status { status: status.as_u16(), address, path });
+                let (url, path) = (url.into(), self.path.into());
+                return Err(FetchError::Status { status: status.as_u16(), url, path });
             }
         }
-        if text(headers, header::CONTENT_TYPE).is_some_and(|kind| kind.starts_with("text/html")) {
-            return Err(FetchError::WebPage { address: address.into(), path: self.path.into() });
+        if header_text(headers, header::CONTENT_TYPE)
+            .is_some_and(|kind| kind.starts_with("text/html"))
+        {
+            return Err(FetchError::WebPage { url: url.into(), path: self.path.into() });
         }
         self.restart(start)?;
         fs::write(&self.version, version_of(headers).unwrap_or_default()).map_err(self.io())?;
-        let rest =
-            text(headers, header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
+        let rest = header_text(headers, header::CONTENT_LENGTH)
+            .and_then(|length| length.parse::<u64>().ok());
         let total = rest.map(|rest| start.saturating_add(rest));
         self.receive(response.into_body().into_reader(), start, total, cancel, progress)
     }
@@ -296,7 +308,7 @@ impl<'a> Download<'a> {
         let limit = self.remote.max_bytes;
         let too_large = || {
             self.restart(0)?;
-            Err(FetchError::TooLarge { address: self.remote.address.into(), limit })
+            Err(FetchError::TooLarge { url: self.remote.url.into(), limit })
         };
         if total.is_some_and(|total| total > limit) {
             return too_large();
@@ -307,13 +319,13 @@ impl<'a> Download<'a> {
         progress(DownloadProgress { done, total: shown });
         loop {
             if cancel.load(Ordering::Relaxed) {
-                return Err(FetchError::Cancelled);
+                return Err(FetchError::Canceled);
             }
             let read = match body.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Ok(Attempt::Again(error.to_string())),
+                Err(error) => return Ok(Attempt::Retry(error.to_string())),
             };
             done += read as u64;
             if done > limit {
@@ -323,12 +335,12 @@ impl<'a> Download<'a> {
             progress(DownloadProgress { done, total: shown });
         }
         if total.is_some_and(|total| done < total) {
-            return Ok(Attempt::Again("the connection was cut".into()));
+            return Ok(Attempt::Retry("connection closed before the end of the file".into()));
         }
         Ok(Attempt::Complete)
     }
 
-    /// Keeps the first `start` bytes and writes behind them.
+    /// Truncates the partial file to `start` bytes and continues writing there.
     fn restart(&self, start: u64) -> Result<(), FetchError> {
         self.file.set_len(start).map_err(self.io())?;
         (&self.file).seek(SeekFrom::Start(start)).map_err(self.io())?;
@@ -336,20 +348,17 @@ impl<'a> Download<'a> {
     }
 
     fn unreachable(&self, message: String) -> FetchError {
-        FetchError::Unreachable {
-            address: self.remote.address.into(),
-            path: self.path.into(),
-            message,
-        }
+        FetchError::Unreachable { url: self.remote.url.into(), path: self.path.into(), message }
     }
 
     fn finish(self) -> Result<(), FetchError> {
         self.file.sync_all().map_err(self.io())?;
-        // Gone before the sum is looked at: a wrong file is not to be gone on from.
+        // Removed before the checksum is verified, so that a wrong file is never resumed.
         let _ = fs::remove_file(&self.version);
-        check_sum(self.remote, &self.part, self.path)?;
+        verify_checksum(self.remote, &self.part, self.path)?;
         fs::rename(&self.part, self.path).map_err(self.io())?;
-        // The name itself reaches the disk with its directory, where the system can do that.
+        // The rename is durable once the directory is synced; not every system can open
+        // directories.
         if let Some(Ok(directory)) = self.path.parent().map(File::open) {
             let _ = directory.sync_all();
         }
@@ -358,7 +367,7 @@ impl<'a> Download<'a> {
 }
 
 impl Drop for Download<'_> {
-    /// A part of nothing is not left behind.
+    /// Removes an empty partial file.
     fn drop(&mut self) {
         if self.file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
             let _ = fs::remove_file(&self.part);
@@ -367,17 +376,17 @@ impl Drop for Download<'_> {
     }
 }
 
-/// Puts a file with the wrong sum aside, under the name that it should have had and `.bad`.
-fn check_sum(remote: &RemoteFile<'_>, found_at: &Path, path: &Path) -> Result<(), FetchError> {
-    let io = |source| FetchError::Io { path: found_at.into(), source };
+/// Verifies the checksum of a file, and renames the file to `NAME.bad` if it is wrong.
+fn verify_checksum(remote: &RemoteFile<'_>, current: &Path, path: &Path) -> Result<(), FetchError> {
+    let io = |source| FetchError::Io { path: current.into(), source };
     let Some(expected) = remote.md5 else { return Ok(()) };
-    let found = md5_of(found_at).map_err(io)?;
+    let found = md5_of(current).map_err(io)?;
     if found == expected {
         return Ok(());
     }
-    let aside = beside(path, ".bad");
-    fs::rename(found_at, &aside).map_err(io)?;
-    Err(FetchError::WrongSum { path: aside, found, expected: expected.into() })
+    let aside = with_suffix(path, ".bad");
+    fs::rename(current, &aside).map_err(io)?;
+    Err(FetchError::ChecksumMismatch { path: aside, found, expected: expected.into() })
 }
 
 fn md5_of(path: &Path) -> io::Result<String> {
@@ -393,25 +402,25 @@ fn md5_of(path: &Path) -> io::Result<String> {
     }
 }
 
-fn beside(path: &Path, ending: &str) -> PathBuf {
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(ending);
+    name.push(suffix);
     name.into()
 }
 
-fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+fn header_text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// A strong tag, or the date of the last change.
+/// Returns the strong `ETag`, or the date of the last modification.
 fn version_of(headers: &HeaderMap) -> Option<&str> {
-    let tag = text(headers, header::ETAG).filter(|tag| tag.starts_with('"'));
-    tag.or_else(|| text(headers, header::LAST_MODIFIED))
+    let tag = header_text(headers, header::ETAG).filter(|tag| tag.starts_with('"'));
+    tag.or_else(|| header_text(headers, header::LAST_MODIFIED))
 }
 
-/// Where the sent part begins: `bytes 100-199/200`.
+/// Parses the first position of a `Content-Range` header such as `bytes 100-199/200`.
 fn range_start(headers: &HeaderMap) -> Option<u64> {
-    let range = text(headers, header::CONTENT_RANGE)?.strip_prefix("bytes ")?;
+    let range = header_text(headers, header::CONTENT_RANGE)?.strip_prefix("bytes ")?;
     range.split('-').next()?.trim().parse().ok()
 }
 
@@ -420,7 +429,7 @@ fn wait(duration: Duration, cancel: &AtomicBool) -> Result<(), FetchError> {
     let mut left = duration;
     loop {
         if cancel.load(Ordering::Relaxed) {
-            return Err(FetchError::Cancelled);
+            return Err(FetchError::Canceled);
         }
         if left.is_zero() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Which format a file or folder is in, seen from what is in it, and its graphs.
+//! Detection of the format of a file or directory, and reading in any supported format.
 
 use std::io::BufRead as _;
 use std::path::Path;
@@ -12,34 +12,34 @@ use crate::progress::ProgressFn;
 use crate::smiles_csv::{self, SmilesCsvOptions};
 use crate::tu::{self, NodeFeatureSource};
 
-/// Most problems that are listed; the rest is counted.
-const MOST_PROBLEMS: usize = 1000;
+/// Maximum number of errors that are collected; further ones are counted.
+const MAX_ERRORS: usize = 1000;
 
-/// A format that can be told from the others.
+/// Supported formats of user data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// A table of molecules.
+    /// CSV file with a SMILES column.
     SmilesCsv,
-    /// Graphs, one JSON object a line.
+    /// JSON Lines file with one graph per line.
     Jsonl,
-    /// A folder in the csv layout of OGB.
+    /// Directory of OGB CSV files.
     OgbCsv,
-    /// A folder of the TU collection.
+    /// Directory of a TU dataset.
     Tu,
 }
 
-/// Why a format is not known.
+/// Errors of [`Format::detect`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// There is nothing of that name.
-    #[error("there is no such file or folder")]
+    /// The path does not exist.
+    #[error("no such file or directory")]
     NotFound,
-    /// A folder without any of the files that are read.
-    #[error("the folder holds no graphs that can be read")]
-    UnknownFolder,
-    /// A file of a program, an archive or a picture.
-    #[error("the file is not text")]
+    /// The directory holds none of the expected files.
+    #[error("directory is not a supported dataset")]
+    UnknownDirectory,
+    /// The file is binary.
+    #[error("file is binary, expected text")]
     NotText,
 }
 
@@ -47,24 +47,26 @@ impl Diagnostic for FormatError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::NotFound => None,
-            Self::UnknownFolder => Some(
-                "a folder holds `raw/num-node-list.csv.gz` and its like, or the files `NAME_A.txt`, \
-                 `NAME_graph_indicator.txt` of a TU dataset"
+            Self::UnknownDirectory => Some(
+                "expected `raw/num-node-list.csv.gz` (OGB CSV files) or `NAME_A.txt` and \
+                 `NAME_graph_indicator.txt` (TU dataset)"
                     .into(),
             ),
-            Self::NotText => Some("export a spreadsheet as csv, and unpack an archive; gzip is read as it is".into()),
+            Self::NotText => Some(
+                "export spreadsheets as CSV and unpack archives; gzip files can be read".into(),
+            ),
         }
     }
 }
 
 impl Format {
-    /// The format of what is at `path`.
+    /// Detects the format of the file or directory at `path` from its content.
     ///
     /// # Errors
-    /// Where there is nothing, or nothing that is known.
-    pub fn of(path: &Path) -> Result<Self, LocatedError> {
+    /// Returns an error if the path does not exist or its format is not supported.
+    pub fn detect(path: &Path) -> Result<Self, LocatedError> {
         if path.is_dir() {
-            return Self::of_folder(path);
+            return Self::detect_directory(path);
         }
         if !path.exists() {
             return Err(LocatedError::new(path, FormatError::NotFound));
@@ -78,14 +80,16 @@ impl Format {
         }
         let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
         let first = start.iter().find(|byte| !byte.is_ascii_whitespace());
-        // The extension decides where the content is neither: an empty file, or a list in place of lines.
+        // The extension decides if the content is inconclusive, such as an empty file or a JSON
+        // list.
         let name = path.to_string_lossy();
         let name = name.strip_suffix(".gz").unwrap_or(&name);
-        let said = [".json", ".jsonl", ".ndjson"].iter().any(|ending| name.ends_with(ending));
-        Ok(if first == Some(&b'{') || said { Self::Jsonl } else { Self::SmilesCsv })
+        let is_jsonl_name =
+            [".json", ".jsonl", ".ndjson"].iter().any(|ending| name.ends_with(ending));
+        Ok(if first == Some(&b'{') || is_jsonl_name { Self::Jsonl } else { Self::SmilesCsv })
     }
 
-    fn of_folder(path: &Path) -> Result<Self, LocatedError> {
+    fn detect_directory(path: &Path) -> Result<Self, LocatedError> {
         if csv_file(&path.join("raw"), "num-node-list").is_some() {
             return Ok(Self::OgbCsv);
         }
@@ -95,23 +99,25 @@ impl Format {
         let mut names = entries
             .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
         let is_tu = names.any(|name| name.ends_with("_A.txt"));
-        is_tu.then_some(Self::Tu).ok_or_else(|| LocatedError::new(path, FormatError::UnknownFolder))
+        is_tu
+            .then_some(Self::Tu)
+            .ok_or_else(|| LocatedError::new(path, FormatError::UnknownDirectory))
     }
 
-    /// What it is called in messages.
+    /// Returns the name of the format for messages, with an article.
     pub fn name(self) -> &'static str {
         match self {
-            Self::SmilesCsv => "a table",
-            Self::Jsonl => "a file of graphs",
-            Self::OgbCsv => "a folder in the csv layout",
-            Self::Tu => "a folder of the TU collection",
+            Self::SmilesCsv => "a CSV file",
+            Self::Jsonl => "a JSON Lines file",
+            Self::OgbCsv => "a directory of OGB CSV files",
+            Self::Tu => "a TU dataset directory",
         }
     }
 
-    /// The graphs at `path`, with the split that is stated there or an empty one.
+    /// Reads the graphs at `path`, with the splits given there or empty ones.
     ///
     /// # Errors
-    /// Every problem that the reader of the format finds.
+    /// Returns all errors that the reader of the format finds.
     pub fn read(
         self,
         path: &Path,
@@ -124,23 +130,21 @@ impl Format {
             Self::SmilesCsv => {
                 let read = smiles_csv::read(
                     path,
-                    &SmilesCsvOptions { most_problems: MOST_PROBLEMS, ..table.clone() },
+                    &SmilesCsvOptions { max_errors: MAX_ERRORS, ..table.clone() },
                 )?;
-                let splits = read.given_split.unwrap_or_else(no_split);
-                Ok(Dataset { graphs: Graphs::Listed(read.graphs), schema: read.schema, splits })
+                let splits = read.splits.unwrap_or_else(no_split);
+                Ok(Dataset { graphs: Graphs::InMemory(read.graphs), schema: read.schema, splits })
             }
             Self::Jsonl => {
                 let options = jsonl::JsonlOptions {
-                    problems: MOST_PROBLEMS,
+                    max_errors: MAX_ERRORS,
                     ..jsonl::JsonlOptions::default()
                 };
                 Ok(jsonl::read(path, &options)?.into_dataset(|_| no_split()))
             }
             Self::OgbCsv => ogb_csv::read(path, &OgbCsvOptions::default(), cache, progress)
-                .map_err(|problem| vec![problem]),
-            Self::Tu => {
-                tu::read(path, NodeFeatureSource::default()).map_err(|problem| vec![problem])
-            }
+                .map_err(|error| vec![error]),
+            Self::Tu => tu::read(path, NodeFeatureSource::default()).map_err(|error| vec![error]),
         }
     }
 }
@@ -150,26 +154,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_format_is_seen_from_the_content() {
+    fn format_is_detected_from_the_content() {
         let directory = tempfile::tempdir().unwrap();
-        let of = |name: &str, content: &[u8]| {
+        let detect = |name: &str, content: &[u8]| {
             let path = directory.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, content).unwrap();
-            Format::of(&path).map_err(|problem| problem.fault.to_string())
+            Format::detect(&path).map_err(|error| error.error.to_string())
         };
-        assert_eq!(of("a.csv", b"smiles,y\nC,1\n"), Ok(Format::SmilesCsv));
-        assert_eq!(of("graphs.txt", b"\xef\xbb\xbf\n {\"nodes\": 1}\n"), Ok(Format::Jsonl));
-        assert_eq!(of("list.jsonl", b"[1]"), Ok(Format::Jsonl));
-        assert_eq!(of("sheet.xlsx", b"PK\x03\x04"), Err("the file is not text".into()));
-        assert_eq!(of("layout/raw/num-node-list.csv", b"1\n"), Ok(Format::SmilesCsv));
-        of("tu/X_A.txt", b"1, 2\n").unwrap();
-        let folder = |name: &str| {
-            Format::of(&directory.path().join(name)).map_err(|problem| problem.fault.to_string())
+        assert_eq!(detect("a.csv", b"smiles,y\nC,1\n"), Ok(Format::SmilesCsv));
+        assert_eq!(detect("graphs.txt", b"\xef\xbb\xbf\n {\"nodes\": 1}\n"), Ok(Format::Jsonl));
+        assert_eq!(detect("list.jsonl", b"[1]"), Ok(Format::Jsonl));
+        assert_eq!(
+            detect("sheet.xlsx", b"PK\x03\x04"),
+            Err("file is binary, expected text".into())
+        );
+        assert_eq!(detect("layout/raw/num-node-list.csv", b"1\n"), Ok(Format::SmilesCsv));
+        detect("tu/X_A.txt", b"1, 2\n").unwrap();
+        let detect_directory = |name: &str| {
+            Format::detect(&directory.path().join(name)).map_err(|error| error.error.to_string())
         };
-        assert_eq!(folder("layout"), Ok(Format::OgbCsv));
-        assert_eq!(folder("tu"), Ok(Format::Tu));
-        assert_eq!(folder("layout/raw"), Err("the folder holds no graphs that can be read".into()));
-        assert_eq!(folder("none"), Err("there is no such file or folder".into()));
+        assert_eq!(detect_directory("layout"), Ok(Format::OgbCsv));
+        assert_eq!(detect_directory("tu"), Ok(Format::Tu));
+        assert_eq!(
+            detect_directory("layout/raw"),
+            Err("directory is not a supported dataset".into())
+        );
+        assert_eq!(detect_directory("none"), Err("no such file or directory".into()));
     }
 }

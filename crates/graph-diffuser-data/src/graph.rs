@@ -1,132 +1,146 @@
-//! One graph: nodes, directed edges, features and what is to be predicted.
+//! A graph: nodes, directed edges, features and targets.
 
-/// Features of the nodes or of the edges of one graph, row after row.
+/// Features of the nodes or edges of a graph, in row-major order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Features {
-    /// Nothing is known but the structure.
+    /// No features.
     None,
-    /// `columns` category numbers a row.
+    /// Category indices.
     Categorical {
-        /// How many numbers a row has.
+        /// Number of features per node or edge.
         columns: usize,
-        /// Row after row.
+        /// Category indices, row by row.
         values: Vec<u32>,
     },
-    /// `columns` real numbers a row.
+    /// Float features.
     Float {
-        /// How many numbers a row has.
+        /// Number of features per node or edge.
         columns: usize,
-        /// Row after row.
+        /// Values, row by row.
         values: Vec<f32>,
     },
 }
 
 impl Features {
-    /// Number of rows, where there are columns to count by.
+    /// Returns the number of rows; `None` without features, `usize::MAX` if rows are incomplete.
     fn rows(&self) -> Option<usize> {
         let (columns, length) = match self {
             Self::None => return None,
             Self::Categorical { columns, values } => (*columns, values.len()),
             Self::Float { columns, values } => (*columns, values.len()),
         };
-        // A length that is no multiple of the columns can match no number of rows.
+        // `usize::MAX` never equals a number of nodes or edges.
         (columns > 0 && length.is_multiple_of(columns))
             .then(|| length / columns)
             .or(Some(usize::MAX))
     }
 }
 
-/// What is to be predicted for one graph.
+/// Prediction targets of a graph.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Targets {
-    /// A class for every node.
+    /// One class per node.
     NodeClasses(Vec<u32>),
-    /// Numbers for the graph; NaN where a value is missing.
+    /// Regression values or 0/1 labels of the graph; NaN if missing.
     GraphValues(Vec<f32>),
-    /// One class for the graph.
+    /// Class of the graph.
     GraphClass(u32),
-    /// Words for the graph, by number, in order and uncut; numbers beyond the vocabulary are words that
-    /// it does not have.
+    /// Sub-token sequence of the graph, as vocabulary indices and not truncated; indices beyond the
+    /// vocabulary are unknown tokens.
     SubTokens(Vec<u32>),
-    /// Pairs of nodes that belong together, each in both directions where the relation has none.
+    /// Linked node pairs; pairs of a symmetric relation are listed in both directions.
     Links(Vec<[u32; 2]>),
 }
 
-/// A graph with directed edges; an undirected edge stands in both directions.
+/// A graph with directed edges; an undirected edge is stored in both directions.
+///
+/// ```
+/// use graph_diffuser_data::{Features, Graph, Targets};
+///
+/// // Carbon monoxide: two atoms and one bond.
+/// let graph = Graph {
+///     nodes: 2,
+///     edges: vec![[0, 1], [1, 0]],
+///     node_features: Features::Categorical { columns: 1, values: vec![6, 8] },
+///     edge_features: Features::None,
+///     targets: Targets::GraphValues(vec![0.112]),
+/// };
+/// assert_eq!(graph.check(), Ok(()));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Graph {
     /// Number of nodes.
     pub nodes: usize,
-    /// Edges as (source, target).
+    /// Edges as `[source, target]`.
     pub edges: Vec<[u32; 2]>,
-    /// One row a node.
+    /// Node features, one row per node.
     pub node_features: Features,
-    /// One row an edge.
+    /// Edge features, one row per directed edge.
     pub edge_features: Features,
-    /// What is to be predicted.
+    /// Prediction targets.
     pub targets: Targets,
 }
 
-/// What can be wrong with a graph.
+/// Errors of [`Graph::check`].
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// There is nothing to predict from.
+    /// The graph has no nodes.
     #[error("the graph has no nodes")]
     NoNodes,
-    /// An end of an edge is not a node.
+    /// An edge refers to a node that does not exist.
     #[error(
-        "edge {edge} goes from node {source_node} to node {target_node}, but the graph has {nodes} nodes"
+        "edge {edge} from node {source_node} to node {target_node} is out of range for {nodes} nodes"
     )]
     EdgeOutOfRange {
-        /// Position in the edge list.
+        /// Index of the edge.
         edge: usize,
-        /// Where it starts.
+        /// Source node.
         source_node: u32,
-        /// Where it ends.
+        /// Target node.
         target_node: u32,
-        /// How many nodes there are.
+        /// Number of nodes of the graph.
         nodes: usize,
     },
-    /// An end of a pair to be predicted is not a node.
+    /// A target link refers to a node that does not exist.
     #[error(
-        "target pair {pair} joins node {source_node} and node {target_node}, but the graph has {nodes} nodes"
+        "link {pair} between node {source_node} and node {target_node} is out of range for {nodes} nodes"
     )]
     LinkOutOfRange {
-        /// Position in the list of pairs.
+        /// Index of the link.
         pair: usize,
-        /// Its first node.
+        /// First node.
         source_node: u32,
-        /// Its second node.
+        /// Second node.
         target_node: u32,
-        /// How many nodes there are.
+        /// Number of nodes of the graph.
         nodes: usize,
     },
-    /// Features or targets do not fit the number of nodes or edges.
-    #[error("there are {expected} {what}, but their {part} do not fill as many rows")]
+    /// The number of feature or target rows differs from the number of nodes or edges.
+    #[error("{what} {part} do not have {expected} rows, one per {what}")]
     Rows {
-        /// `nodes` or `edges`.
+        /// `node` or `edge`.
         what: &'static str,
         /// `features` or `targets`.
         part: &'static str,
-        /// How many rows there should be.
+        /// Expected number of rows.
         expected: usize,
     },
     /// A float feature is NaN or infinite.
-    #[error("{what} feature row {row} holds a number that is not finite")]
+    #[error("features of {what} {row} are not finite")]
     NotFinite {
         /// `node` or `edge`.
         what: &'static str,
-        /// Which node or edge.
+        /// Index of the node or edge.
         row: usize,
     },
 }
 
 impl Graph {
-    /// Finds the first thing that would make the graph unusable.
+    /// Checks node indices, the number of feature and target rows, and that features are finite.
     ///
     /// # Errors
-    /// The first fault found, with its place.
+    /// Returns the first error found.
     pub fn check(&self) -> Result<(), GraphError> {
         if self.nodes == 0 {
             return Err(GraphError::NoNodes);
@@ -137,15 +151,15 @@ impl Graph {
                 return Err(GraphError::EdgeOutOfRange { edge, source_node, target_node, nodes });
             }
         }
-        check_features(&self.node_features, "nodes", "node", self.nodes)?;
-        check_features(&self.edge_features, "edges", "edge", self.edges.len())?;
+        check_features(&self.node_features, "node", self.nodes)?;
+        check_features(&self.edge_features, "edge", self.edges.len())?;
         match &self.targets {
             Targets::NodeClasses(classes) if classes.len() != self.nodes => {
-                Err(GraphError::Rows { what: "nodes", part: "targets", expected: self.nodes })
+                Err(GraphError::Rows { what: "node", part: "targets", expected: self.nodes })
             }
             Targets::Links(pairs) => {
-                let beyond = |pair: &[u32; 2]| pair[0].max(pair[1]) as usize >= self.nodes;
-                pairs.iter().position(beyond).map_or(Ok(()), |pair| {
+                let out_of_range = |pair: &[u32; 2]| pair[0].max(pair[1]) as usize >= self.nodes;
+                pairs.iter().position(out_of_range).map_or(Ok(()), |pair| {
                     let [source_node, target_node] = pairs[pair];
                     Err(GraphError::LinkOutOfRange {
                         pair,
@@ -159,7 +173,7 @@ impl Graph {
         }
     }
 
-    /// Number of ordered pairs of nodes: what a graph costs.
+    /// Returns the number of ordered node pairs, `n²`; memory and run time grow with it.
     pub fn pairs(&self) -> usize {
         self.nodes * self.nodes
     }
@@ -167,17 +181,16 @@ impl Graph {
 
 fn check_features(
     features: &Features,
-    plural: &'static str,
     what: &'static str,
     expected: usize,
 ) -> Result<(), GraphError> {
     if features.rows().is_some_and(|rows| rows != expected) {
-        return Err(GraphError::Rows { what: plural, part: "features", expected });
+        return Err(GraphError::Rows { what, part: "features", expected });
     }
     if let Features::Float { columns, values } = features
-        && let Some(place) = values.iter().position(|value| !value.is_finite())
+        && let Some(position) = values.iter().position(|value| !value.is_finite())
     {
-        return Err(GraphError::NotFinite { what, row: place / columns });
+        return Err(GraphError::NotFinite { what, row: position / columns });
     }
     Ok(())
 }
@@ -197,39 +210,39 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_graph_passes() {
+    fn valid_graph_passes_check() {
         assert_eq!(path().check(), Ok(()));
     }
 
     #[test]
-    fn every_fault_is_named() {
-        let faulty = |change: fn(&mut Graph)| {
+    fn each_error_has_its_own_message() {
+        let error = |change: fn(&mut Graph)| {
             let mut graph = path();
             change(&mut graph);
-            graph.check().expect_err("the change made the graph unusable").to_string()
+            graph.check().expect_err("the graph is invalid").to_string()
         };
-        assert_eq!(faulty(|graph| graph.nodes = 0), "the graph has no nodes");
+        assert_eq!(error(|graph| graph.nodes = 0), "the graph has no nodes");
         assert_eq!(
-            faulty(|graph| graph.edges[2] = [1, 3]),
-            "edge 2 goes from node 1 to node 3, but the graph has 3 nodes"
+            error(|graph| graph.edges[2] = [1, 3]),
+            "edge 2 from node 1 to node 3 is out of range for 3 nodes"
         );
         assert_eq!(
-            faulty(|graph| graph.node_features =
+            error(|graph| graph.node_features =
                 Features::Categorical { columns: 2, values: vec![0; 3] }),
-            "there are 3 nodes, but their features do not fill as many rows"
+            "node features do not have 3 rows, one per node"
         );
         assert_eq!(
-            faulty(|graph| graph.edge_features =
+            error(|graph| graph.edge_features =
                 Features::Float { columns: 1, values: vec![1.0, 2.0, f32::NAN, 0.0] }),
-            "edge feature row 2 holds a number that is not finite"
+            "features of edge 2 are not finite"
         );
         assert_eq!(
-            faulty(|graph| graph.targets = Targets::NodeClasses(vec![0])),
-            "there are 3 nodes, but their targets do not fill as many rows"
+            error(|graph| graph.targets = Targets::NodeClasses(vec![0])),
+            "node targets do not have 3 rows, one per node"
         );
         assert_eq!(
-            faulty(|graph| graph.targets = Targets::Links(vec![[0, 2], [4, 1]])),
-            "target pair 1 joins node 4 and node 1, but the graph has 3 nodes"
+            error(|graph| graph.targets = Targets::Links(vec![[0, 2], [4, 1]])),
+            "link 1 between node 4 and node 1 is out of range for 3 nodes"
         );
     }
 }

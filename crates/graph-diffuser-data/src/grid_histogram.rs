@@ -1,33 +1,42 @@
-//! Grid Histogram Counting: the paper's synthetic task.
+//! Grid histogram counting, the synthetic task of the paper.
 //!
-//! A grid of coloured nodes with edges between neighbours. The label of a node is how many *other*
-//! nodes of its row or column have its colour, so a model must find rows, columns and colours.
+//! Each graph is a grid of colored nodes with edges between neighbors. The label of a node is the
+//! number of *other* nodes of the same color in its row or column. The model receives no row or
+//! column labels.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Splits, TargetSchema};
 use crate::graph::{Features, Graph, Targets};
 use crate::random::{RandomStream, SeedTree};
 
-/// How the grids are drawn; the default is the paper's.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Configuration of the grid histogram dataset; the default is that of the paper.
+///
+/// ```
+/// use graph_diffuser_data::grid_histogram::GridHistogram;
+///
+/// let config = GridHistogram { train: 8, valid: 1, test: 1, ..GridHistogram::default() };
+/// assert_eq!(config.generate().graphs.len(), 10);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GridHistogram {
-    /// Rows of every grid.
+    /// Number of rows of every grid.
     pub rows: usize,
-    /// The numbers of columns to draw from.
+    /// Possible numbers of columns; each grid samples one.
     pub columns: Vec<usize>,
-    /// Number of colours.
+    /// Number of colors.
     pub colors: usize,
-    /// Labels are counted up to one less than this; the paper's model has 10 classes.
+    /// Number of classes; larger counts are clipped to the last class. The paper uses 10.
     pub classes: usize,
-    /// Graphs to learn from.
+    /// Number of training graphs.
     pub train: usize,
-    /// Graphs to choose the best epoch by.
+    /// Number of validation graphs.
     pub valid: usize,
-    /// Graphs to report.
+    /// Number of test graphs.
     pub test: usize,
-    /// Draws the grids; apart from the run's seed, so that seeds share one dataset.
+    /// Seed of the dataset, independent of the seed of a run.
     pub seed: u64,
 }
 
@@ -47,45 +56,45 @@ impl Default for GridHistogram {
 }
 
 impl GridHistogram {
-    /// Why no grid can be drawn, if so.
+    /// Returns the reason why the configuration is invalid, if it is.
     pub fn check(&self) -> Option<&'static str> {
         match self {
-            Self { rows: 0, .. } => Some("`rows` is 0"),
+            Self { rows: 0, .. } => Some("`rows` must be at least 1"),
             Self { columns, .. } if columns.is_empty() || columns.contains(&0) => {
-                Some("`columns` is empty or holds a 0")
+                Some("`columns` must be a non-empty list of positive numbers")
             }
-            Self { colors: 0, .. } => Some("`colours` is 0"),
-            Self { classes: 0 | 1, .. } => Some("`classes` is below 2"),
+            Self { colors: 0, .. } => Some("`colors` must be at least 1"),
+            Self { classes: 0 | 1, .. } => Some("`classes` must be at least 2"),
             Self { train, valid, test, .. } if [train, valid, test].contains(&&0) => {
-                Some("one of `train`, `valid` and `test` is 0")
+                Some("`train`, `valid` and `test` must be at least 1")
             }
             _ if self.colors.max(self.classes) > u32::MAX as usize => {
-                Some("`colours` or `classes` is beyond 2³²")
+                Some("`colors` and `classes` must be less than 2³²")
             }
-            _ if self.most_nodes() > 1e8 => {
-                Some("the grids would have more than 100 million nodes")
+            _ if self.max_total_nodes() > 1e8 => {
+                Some("the dataset must not exceed 100 million nodes")
             }
             _ => None,
         }
     }
 
-    /// Nodes of all grids, were each as large as can be drawn.
-    fn most_nodes(&self) -> f64 {
+    /// Returns the maximum total number of nodes of all grids.
+    fn max_total_nodes(&self) -> f64 {
         let largest =
             self.columns.iter().max().map_or(0.0, |&columns| columns as f64) * self.rows as f64;
         largest * (self.train as f64 + self.valid as f64 + self.test as f64)
     }
 
-    /// Draws all grids: train first, then valid, then test.
+    /// Generates all grids, in the order train, valid, test.
     pub fn generate(&self) -> Dataset {
         let seeds = SeedTree::new(self.seed);
         let total = self.train + self.valid + self.test;
-        // One stream a grid: a larger dataset starts with the same grids.
+        // One stream per grid, so that a larger dataset starts with the same grids.
         let graphs = (0..total)
-            .map(|number| self.draw(&mut seeds.stream_at("grid", number as u64)))
+            .map(|index| self.sample(&mut seeds.stream_at("grid", index as u64)))
             .collect();
         Dataset {
-            graphs: Graphs::Listed(graphs),
+            graphs: Graphs::InMemory(graphs),
             schema: self.schema(),
             splits: Splits {
                 train: (0..self.train).collect(),
@@ -95,7 +104,7 @@ impl GridHistogram {
         }
     }
 
-    /// What the numbers of the grids mean.
+    /// Returns the schema of the dataset.
     pub fn schema(&self) -> Schema {
         Schema {
             node_features: FeatureSchema::Categorical(vec![self.colors]),
@@ -105,12 +114,13 @@ impl GridHistogram {
         }
     }
 
-    fn draw(&self, stream: &mut RandomStream) -> Graph {
+    fn sample(&self, stream: &mut RandomStream) -> Graph {
         let columns = self.columns[stream.below(self.columns.len())];
         let colors: Vec<u32> =
             (0..self.rows * columns).map(|_| stream.below(self.colors) as u32).collect();
-        let highest = self.classes as u32 - 1;
-        let labels = labels(&colors, columns).into_iter().map(|label| label.min(highest)).collect();
+        let last_class = self.classes as u32 - 1;
+        let labels =
+            labels(&colors, columns).into_iter().map(|label| label.min(last_class)).collect();
         Graph {
             nodes: colors.len(),
             edges: edges(self.rows, columns),
@@ -121,7 +131,7 @@ impl GridHistogram {
     }
 }
 
-/// Edges between neighbours, in both directions, sorted by source and target.
+/// Returns the edges between grid neighbors, in both directions, sorted by source and target.
 pub fn edges(rows: usize, columns: usize) -> Vec<[u32; 2]> {
     let mut edges = Vec::with_capacity(4 * rows * columns);
     for row in 0..rows {
@@ -145,7 +155,7 @@ pub fn edges(rows: usize, columns: usize) -> Vec<[u32; 2]> {
     edges
 }
 
-/// For each node the number of other nodes of its row or column that share its colour.
+/// Returns for each node the number of other nodes of the same color in its row or column.
 pub fn labels(colors: &[u32], columns: usize) -> Vec<u32> {
     let rows = colors.len() / columns;
     let mut labels = Vec::with_capacity(colors.len());
@@ -154,7 +164,7 @@ pub fn labels(colors: &[u32], columns: usize) -> Vec<u32> {
         let in_row = (0..columns).filter(|&other| colors[row * columns + other] == color).count();
         let in_column =
             (0..rows).filter(|&other| colors[other * columns + column] == color).count();
-        labels.push((in_row + in_column - 2) as u32); // the node itself stands in both
+        labels.push((in_row + in_column - 2) as u32); // the node itself is counted in both
     }
     labels
 }
@@ -164,20 +174,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_count_the_others_of_row_and_column() {
+    fn labels_count_other_nodes_of_row_and_column() {
         // a b a
         // a a b
         assert_eq!(labels(&[0, 1, 0, 0, 0, 1], 3), [2, 0, 1, 2, 1, 0]);
     }
 
     #[test]
-    fn edges_join_neighbours_in_both_directions() {
+    fn edges_connect_neighbors_in_both_directions() {
         assert_eq!(edges(2, 2), [[0, 1], [0, 2], [1, 0], [1, 3], [2, 0], [2, 3], [3, 1], [3, 2]]);
         assert_eq!(edges(10, 13).len(), 2 * (10 * 12 + 9 * 13));
     }
 
     #[test]
-    fn a_generated_dataset_is_sound_and_the_same_each_time() {
+    fn generated_dataset_is_valid_and_deterministic() {
         let config = GridHistogram { train: 20, valid: 5, test: 5, ..GridHistogram::default() };
         let dataset = config.generate();
         assert_eq!(dataset.check(), Ok(()));
@@ -195,25 +205,25 @@ mod tests {
     }
 
     #[test]
-    fn all_sizes_and_colours_occur() {
+    fn all_sizes_occur_and_colors_are_in_range() {
         let dataset =
             GridHistogram { train: 200, valid: 1, test: 1, ..GridHistogram::default() }.generate();
         for nodes in [100, 110, 120, 130] {
-            let share = dataset.graphs.iter().filter(|graph| graph.nodes == nodes).count();
-            assert!((30..=75).contains(&share), "{share} of 202 grids have {nodes} nodes");
+            let count = dataset.graphs.iter().filter(|graph| graph.nodes == nodes).count();
+            assert!((30..=75).contains(&count), "{count} of 202 grids have {nodes} nodes");
         }
         let Features::Categorical { values, .. } = &dataset.graphs.get(0).node_features else {
-            panic!("grids are coloured")
+            panic!("expected categorical node features")
         };
         assert!(values.iter().all(|&color| color < 20));
     }
 
     #[test]
-    fn impossible_grids_are_found_before_drawing() {
-        let fault = |config: GridHistogram| config.check();
-        assert_eq!(fault(GridHistogram::default()), None);
-        assert!(fault(GridHistogram { rows: 0, ..GridHistogram::default() }).is_some());
-        assert!(fault(GridHistogram { columns: vec![], ..GridHistogram::default() }).is_some());
-        assert!(fault(GridHistogram { test: 0, ..GridHistogram::default() }).is_some());
+    fn invalid_configurations_are_rejected() {
+        let default = GridHistogram::default();
+        assert_eq!(default.check(), None);
+        assert!(GridHistogram { rows: 0, ..default.clone() }.check().is_some());
+        assert!(GridHistogram { columns: vec![], ..default.clone() }.check().is_some());
+        assert!(GridHistogram { test: 0, ..default }.check().is_some());
     }
 }

@@ -1,6 +1,6 @@
-//! What a trained model is given: a table of molecules or lines of graphs, row after row, each with its text.
+//! Input files of a trained model: a CSV file with SMILES or a JSON Lines file of graphs.
 //!
-//! Never more than a few chunks are held, so a file may be larger than memory.
+//! Rows are read in chunks together with their text, so a file may be larger than memory.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -22,35 +22,40 @@ use crate::molecule::{Molecule, MoleculeError};
 use crate::numeric_csv::Counted;
 use crate::smiles_csv::columns::smiles_column;
 
-/// Rows of a chunk: enough to keep many threads busy.
+/// Rows per chunk, enough to keep many threads busy.
 const CHUNK_ROWS: usize = 2048;
-/// Bytes after which a chunk ends early: rows of large graphs are long.
+/// Bytes after which a chunk ends early, because rows of large graphs are long.
 const CHUNK_BYTES: usize = 8 << 20;
 
-/// How a row becomes a graph.
+/// Conversion of an input row to a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Featurizer {
-    /// From a SMILES, with the features of OGB.
+    /// SMILES with the atom and bond features of OGB.
     Ogb,
-    /// From a SMILES, with the atom and bond types of ZINC.
+    /// SMILES with the atom and bond types of ZINC.
     Zinc,
-    /// As it is written, one JSON object a line.
+    /// Graphs in JSON Lines format.
     Graphs,
 }
 
 impl Featurizer {
-    /// The graph of a SMILES, with targets that say nothing.
+    /// Returns the graph of a SMILES string with placeholder targets.
     ///
     /// # Errors
-    /// Where it is no molecule, or has atoms or bonds that the features do not know.
-    pub fn molecule(self, smiles: &str, targets: TargetSchema) -> Result<Graph, MoleculeError> {
-        let graph = self.of_molecule(&Molecule::from_smiles(smiles.trim())?)?;
+    /// Returns an error if the SMILES is invalid or has atoms or bonds that the features do not
+    /// cover.
+    pub fn featurize_smiles(
+        self,
+        smiles: &str,
+        targets: TargetSchema,
+    ) -> Result<Graph, MoleculeError> {
+        let graph = self.featurize_molecule(&Molecule::from_smiles(smiles.trim())?)?;
         Ok(Graph { targets: targets.placeholder(graph.nodes), ..graph })
     }
 
-    /// The graph of a molecule; a kind that is not of molecules has none.
-    fn of_molecule(self, molecule: &Molecule) -> Result<Graph, MoleculeError> {
+    /// Returns the graph of a molecule.
+    fn featurize_molecule(self, molecule: &Molecule) -> Result<Graph, MoleculeError> {
         match self {
             Self::Zinc => molecule.zinc_graph(),
             Self::Ogb | Self::Graphs => Ok(molecule.ogb_graph()),
@@ -58,79 +63,81 @@ impl Featurizer {
     }
 }
 
-/// What can be wrong with an input as a whole.
+/// Error that concerns an input file as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// Molecules are needed.
-    #[error("the model was trained on molecules, and this is {found}")]
+    /// The model needs SMILES.
+    #[error("the model expects a CSV file with SMILES, found {found}")]
     NotMolecules {
-        /// What was given.
+        /// Format of the input.
         found: &'static str,
     },
-    /// Graphs are needed.
-    #[error("the model was trained on graphs, and this is {found}")]
+    /// The model needs graphs.
+    #[error("the model expects graphs in JSON Lines format, found {found}")]
     NotGraphs {
-        /// What was given.
+        /// Format of the input.
         found: &'static str,
     },
+    /// The input is a pipe or a device, which cannot be read twice.
+    #[error("input is not a regular file")]
+    NotAFile,
 }
 
 impl Diagnostic for InputError {
     fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::NotMolecules { .. } => {
-                "give a table with a column `smiles`, such as mine.csv".into()
-            }
+            Self::NotMolecules { .. } => "pass a CSV file with a `smiles` column".into(),
             Self::NotGraphs { .. } => {
-                "write one JSON object a line, as docs/json-lines.md tells".into()
+                "pass a `.jsonl` file with one graph per line; see docs/guide/graphs.md".into()
             }
+            Self::NotAFile => "pipes are not supported; save the input to a file first".into(),
         })
     }
 }
 
-/// A row as it stands in its file.
+/// Text of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowText {
-    /// Its line, counted from one.
+    /// Line number, counted from one.
     pub line: u64,
-    /// Its bytes without the end of the line; empty where they are no row.
+    /// Bytes without the line terminator; empty if the row cannot be parsed.
     pub bytes: Vec<u8>,
-    /// The SMILES, or the `id` of a graph.
+    /// SMILES or graph `id`.
     pub name: Option<String>,
 }
 
-/// A row and the graph in it.
+/// A row and its graph.
 #[derive(Debug)]
 pub struct InputRow {
-    /// What stands there.
+    /// Text of the row.
     pub text: RowText,
-    /// The graph, with targets that say nothing, or what is wrong with the row.
+    /// Graph with placeholder targets, or the error of the row.
     pub graph: Result<Graph, LocatedError>,
-    /// Whether the fault is not of this row alone: nothing behind it can be read.
-    pub ends_file: bool,
+    /// `true` if the error prevents all following rows from being read.
+    pub is_fatal: bool,
 }
 
-/// The first line of a table.
+/// Header of a CSV file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CsvHeader {
-    /// As it stands in the file, without the end of the line.
+    /// Bytes without the line terminator.
     pub bytes: Vec<u8>,
-    /// The names of the columns.
+    /// Column names.
     pub names: Vec<String>,
-    /// What stands between fields.
+    /// Field delimiter.
     pub delimiter: u8,
-    /// What ends a line.
+    /// Line terminator.
     pub line_end: &'static str,
 }
 
-/// A file of molecules or graphs that is open.
+/// An open input file of SMILES or graphs.
 pub struct InferenceInput {
-    /// The names of the columns, where it is a table.
+    /// Header, if the input is a CSV file.
     pub header: Option<CsvHeader>,
-    /// Its size on disk.
+    /// Size on disk.
     pub bytes: u64,
-    /// How many of them were read so far.
+    /// Number of bytes read so far.
     pub read: Arc<AtomicU64>,
     source: Source,
 }
@@ -138,7 +145,7 @@ pub struct InferenceInput {
 impl std::fmt::Debug for InferenceInput {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
-            .debug_struct("Input")
+            .debug_struct("InferenceInput")
             .field("header", &self.header)
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()
@@ -150,27 +157,34 @@ enum Source {
         path: PathBuf,
         records: CsvRecords,
         smiles: usize,
-        kind: Featurizer,
+        featurizer: Featurizer,
         targets: TargetSchema,
     },
     Graphs(GraphStream),
 }
 
 impl InferenceInput {
-    /// Opens a file for a model of this schema; the column of SMILES is `smiles` or `smi` unless it is named.
+    /// Opens an input file for a model with the given schema.
+    ///
+    /// The SMILES column is `smiles` or `smi` unless `smiles` names another one.
     ///
     /// # Errors
-    /// The file cannot be read, is of the other sort, or has no such column.
+    /// Returns an error if the file cannot be read, has a format that the model does not accept, or
+    /// has no SMILES column.
     pub fn open(
         path: &Path,
-        kind: Featurizer,
+        featurizer: Featurizer,
         schema: &Schema,
         smiles: Option<&str>,
     ) -> Result<Self, LocatedError> {
-        let format = Format::of(path)?;
+        // Detecting the format consumes the start of a pipe, which cannot be read again.
+        if path.exists() && !path.is_file() && !path.is_dir() {
+            return Err(LocatedError::new(path, InputError::NotAFile));
+        }
+        let format = Format::detect(path)?;
         let found = format.name();
         let read = Arc::<AtomicU64>::default();
-        let (header, source) = match (kind, format) {
+        let (header, source) = match (featurizer, format) {
             (Featurizer::Graphs, Format::Jsonl) => {
                 let file = File::open(path)
                     .map_err(|error| LocatedError::new(path, JsonlError::Read(error)))?;
@@ -187,12 +201,18 @@ impl InferenceInput {
                     bytes: records.header().raw.clone(),
                     names: records.header().fields.clone(),
                     delimiter: records.delimiter(),
-                    line_end: records.line_end(),
+                    line_end: records.line_ending(),
                 };
                 let targets = schema.targets;
                 (
                     Some(header),
-                    Source::Molecules { path: path.to_owned(), records, smiles, kind, targets },
+                    Source::Molecules {
+                        path: path.to_owned(),
+                        records,
+                        smiles,
+                        featurizer,
+                        targets,
+                    },
                 )
             }
             (_, _) => return Err(LocatedError::new(path, InputError::NotMolecules { found })),
@@ -201,20 +221,21 @@ impl InferenceInput {
         Ok(Self { header, bytes, read, source })
     }
 
-    /// How many bytes of the file were read so far, and how many there are.
+    /// Returns the number of bytes read so far and the total.
     pub fn progress(read: &AtomicU64, bytes: u64) -> (u64, u64) {
         (read.load(Ordering::Relaxed).min(bytes), bytes)
     }
 
-    /// The rows in order, a chunk at a time; molecules are read by so many threads.
+    /// Iterates over the rows in chunks, in file order; SMILES are parsed by `threads` threads.
     pub fn chunks(self, threads: usize) -> InputChunks {
-        // A pool of its own: that of the program may be one thread that has other work. Without one it is slower.
+        // The global pool may have a single, busy thread. If the pool cannot be created, rows are
+        // parsed on the calling thread.
         let pool = ThreadPoolBuilder::new().num_threads(threads.max(1)).build().ok();
         InputChunks { source: self.source, pool }
     }
 }
 
-/// Chunks of rows; made by [`InferenceInput::chunks`].
+/// Iterator over chunks of rows, created by [`InferenceInput::chunks`].
 pub struct InputChunks {
     source: Source,
     pool: Option<ThreadPool>,
@@ -229,12 +250,13 @@ impl Iterator for InputChunks {
                 .into_iter()
                 .map(graph_row)
                 .collect::<Vec<InputRow>>(),
-            Source::Molecules { path, records, smiles, kind, targets } => {
+            Source::Molecules { path, records, smiles, featurizer, targets } => {
                 let names = records.header().fields.clone();
                 let chunk = take_chunk(records, |record| {
                     record.as_ref().map_or(0, |record| record.raw.len())
                 });
-                let row = |record| molecule_row(path, &names, *smiles, *kind, *targets, record);
+                let row =
+                    |record| molecule_row(path, &names, *smiles, *featurizer, *targets, record);
                 match &self.pool {
                     Some(pool) => pool.install(|| chunk.into_par_iter().map(row).collect()),
                     None => chunk.into_iter().map(row).collect(),
@@ -257,47 +279,48 @@ fn take_chunk<T>(source: &mut impl Iterator<Item = T>, bytes_of: impl Fn(&T) -> 
 
 fn graph_row(streamed: StreamedGraph) -> InputRow {
     let StreamedGraph { line, raw, id, graph } = streamed;
-    let ends_file = graph.as_ref().is_err_and(ends_file);
-    InputRow { text: RowText { line, bytes: raw.into_bytes(), name: id }, graph, ends_file }
+    let is_fatal = graph.as_ref().is_err_and(is_fatal);
+    InputRow { text: RowText { line, bytes: raw.into_bytes(), name: id }, graph, is_fatal }
 }
 
 fn molecule_row(
     path: &Path,
     names: &[String],
     smiles: usize,
-    kind: Featurizer,
+    featurizer: Featurizer,
     targets: TargetSchema,
     record: Result<CsvRecord, LocatedError>,
 ) -> InputRow {
     let record = match record {
         Ok(record) => record,
-        Err(problem) => {
+        Err(error) => {
             let text =
-                RowText { line: problem.line.unwrap_or_default(), bytes: Vec::new(), name: None };
-            return InputRow { text, ends_file: ends_file(&problem), graph: Err(problem) };
+                RowText { line: error.line.unwrap_or_default(), bytes: Vec::new(), name: None };
+            return InputRow { text, is_fatal: is_fatal(&error), graph: Err(error) };
         }
     };
-    let graph = kind.molecule(&record.fields[smiles], targets).map_err(|fault| {
-        LocatedError::new(path, fault).at_line(record.line).in_column(names[smiles].clone())
+    let graph = featurizer.featurize_smiles(&record.fields[smiles], targets).map_err(|error| {
+        LocatedError::new(path, error).at_line(record.line).in_column(names[smiles].clone())
     });
     let CsvRecord { line, raw, mut fields } = record;
     let name = Some(std::mem::take(&mut fields[smiles]));
-    InputRow { text: RowText { line, bytes: raw, name }, graph, ends_file: false }
+    InputRow { text: RowText { line, bytes: raw, name }, graph, is_fatal: false }
 }
 
-/// Whether nothing behind a problem can be read, so that leaving one row out would leave out all others unseen.
-fn ends_file(problem: &LocatedError) -> bool {
-    let fault: &dyn Error = problem.fault.as_ref();
-    let of_table = |fault: &CsvRecordError| {
+/// Returns `true` if no row after the error can be read; skipping the row would then silently skip
+/// all following rows.
+fn is_fatal(located: &LocatedError) -> bool {
+    let error: &dyn Error = located.error.as_ref();
+    let in_csv = |error: &CsvRecordError| {
         matches!(
-            fault,
+            error,
             CsvRecordError::Read(_) | CsvRecordError::TooLong | CsvRecordError::OpenQuote
         )
     };
-    let of_lines = |fault: &JsonlError| {
-        matches!(fault, JsonlError::Read(_) | JsonlError::Gzip(_) | JsonlError::LineTooLong { .. })
+    let in_jsonl = |error: &JsonlError| {
+        matches!(error, JsonlError::Read(_) | JsonlError::Gzip(_) | JsonlError::LineTooLong { .. })
     };
-    fault.downcast_ref().is_some_and(of_table) || fault.downcast_ref().is_some_and(of_lines)
+    error.downcast_ref().is_some_and(in_csv) || error.downcast_ref().is_some_and(in_jsonl)
 }
 
 #[cfg(test)]
@@ -308,16 +331,16 @@ mod tests {
     use crate::dataset::{FeatureSchema, Names};
     use crate::{ogbg_mol, zinc};
 
-    fn written(text: &str) -> tempfile::NamedTempFile {
+    fn temp_file(text: &str) -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         file
     }
 
-    fn molecules(text: &str, kind: Featurizer) -> Vec<InputRow> {
+    fn molecules(text: &str, featurizer: Featurizer) -> Vec<InputRow> {
         let schema = ogbg_mol::schema(TargetSchema::Regression(2));
-        let file = written(text);
-        InferenceInput::open(file.path(), kind, &schema, None)
+        let file = temp_file(text);
+        InferenceInput::open(file.path(), featurizer, &schema, None)
             .unwrap()
             .chunks(2)
             .flatten()
@@ -325,26 +348,26 @@ mod tests {
     }
 
     #[test]
-    fn rows_keep_their_order_text_and_line_over_many_chunks() {
+    fn rows_keep_order_text_and_line_across_chunks() {
         let smiles = |row: usize| "C".repeat(1 + row % 7);
         let lines: Vec<String> =
             (0..5000).map(|row| format!("{row},\"{}\"\r\n", smiles(row))).collect();
         let rows = molecules(&format!("id,smiles\r\n{}", lines.concat()), Featurizer::Ogb);
         assert_eq!(rows.len(), 5000);
-        for (number, row) in rows.iter().enumerate() {
-            assert_eq!(row.text.line, number as u64 + 2);
-            assert_eq!(row.text.bytes, format!("{number},\"{}\"", smiles(number)).into_bytes());
+        for (index, row) in rows.iter().enumerate() {
+            assert_eq!(row.text.line, index as u64 + 2);
+            assert_eq!(row.text.bytes, format!("{index},\"{}\"", smiles(index)).into_bytes());
             let graph = row.graph.as_ref().unwrap();
-            assert_eq!(graph.nodes, 1 + number % 7);
+            assert_eq!(graph.nodes, 1 + index % 7);
             assert!(ogbg_mol::schema(TargetSchema::Regression(2)).mismatch(graph).is_none());
         }
     }
 
     #[test]
-    fn a_bad_row_is_one_and_a_quote_that_never_closes_is_the_end() {
+    fn only_an_unclosed_quote_is_fatal() {
         let rows = molecules("smiles,x\nC,1\nnope,2\nC\nC,3\n\"C,4\nC,5\n", Featurizer::Ogb);
-        let faults: Vec<(u64, bool, bool)> =
-            rows.iter().map(|row| (row.text.line, row.graph.is_err(), row.ends_file)).collect();
+        let errors: Vec<(u64, bool, bool)> =
+            rows.iter().map(|row| (row.text.line, row.graph.is_err(), row.is_fatal)).collect();
         let expected = [
             (2, false, false),
             (3, true, false),
@@ -352,11 +375,11 @@ mod tests {
             (5, false, false),
             (6, true, true),
         ];
-        assert_eq!(faults, expected);
+        assert_eq!(errors, expected);
     }
 
     #[test]
-    fn molecules_of_zinc_have_its_types() {
+    fn zinc_featurizer_uses_zinc_schema() {
         let rows = molecules("smiles\nCCO\nC[SiH3]\n", Featurizer::Zinc);
         let graph = rows[0].graph.as_ref().unwrap();
         assert!(
@@ -364,33 +387,28 @@ mod tests {
                 .mismatch(graph)
                 .is_none()
         );
-        let refusal = rows[1].graph.as_ref().unwrap_err().to_string();
-        assert!(refusal.contains("line 3, column `smiles`: atom 1 is `Si"), "{refusal}");
+        let message = rows[1].graph.as_ref().unwrap_err().to_string();
+        assert!(message.contains("line 3, column `smiles`: atom 1 has type `Si"), "{message}");
     }
 
     #[test]
-    fn the_other_sort_of_file_is_refused() {
+    fn input_format_must_match_featurizer() {
         let schema = Schema {
             node_features: FeatureSchema::None,
             edge_features: FeatureSchema::None,
             targets: TargetSchema::LinkPrediction,
             names: Names::default(),
         };
-        let table = written("smiles\nC\n");
-        let refusal =
+        let table = temp_file("smiles\nC\n");
+        let error =
             InferenceInput::open(table.path(), Featurizer::Graphs, &schema, None).unwrap_err();
-        assert!(
-            refusal.to_string().ends_with("the model was trained on graphs, and this is a table"),
-            "{refusal}"
-        );
-        let lines = written("{\"nodes\": 1}\n");
-        let refusal =
-            InferenceInput::open(lines.path(), Featurizer::Ogb, &schema, None).unwrap_err();
-        assert!(
-            refusal
-                .to_string()
-                .ends_with("the model was trained on molecules, and this is a file of graphs")
-        );
+        let expected =
+            format!("expects graphs in JSON Lines format, found {}", Format::SmilesCsv.name());
+        assert!(error.to_string().ends_with(&expected), "{error}");
+        let lines = temp_file("{\"nodes\": 1}\n");
+        let error = InferenceInput::open(lines.path(), Featurizer::Ogb, &schema, None).unwrap_err();
+        let expected = format!("expects a CSV file with SMILES, found {}", Format::Jsonl.name());
+        assert!(error.to_string().ends_with(&expected), "{error}");
         let rows: Vec<InputRow> =
             InferenceInput::open(lines.path(), Featurizer::Graphs, &schema, None)
                 .unwrap()

@@ -1,13 +1,14 @@
 //! Graphs and datasets for Graph Diffuser, without tensors.
 //!
-//! A [`Dataset`] is a list of [`Graph`]s, what their features and targets mean, and which of them
-//! are for training, validation and test. Everything random is drawn from a named [`RandomStream`] of
-//! one seed, so the same seed gives the same data on every machine.
+//! A [`Dataset`] holds [`Graph`]s, a [`Schema`] of their features and targets, and the train,
+//! validation and test [`Splits`]. All randomness comes from named [`RandomStream`]s of one seed,
+//! so the same seed gives the same data on every machine.
 //!
 //! ```
 //! use graph_diffuser_data::grid_histogram::GridHistogram;
 //!
-//! let dataset = GridHistogram { train: 2, valid: 1, test: 1, ..GridHistogram::default() }.generate();
+//! let config = GridHistogram { train: 2, valid: 1, test: 1, ..GridHistogram::default() };
+//! let dataset = config.generate();
 //! assert_eq!(dataset.graphs.len(), 4);
 //! assert_eq!(dataset.graphs.nodes(0) % 10, 0);
 //! ```

@@ -1,7 +1,7 @@
-//! Rows of numbers in text files: separated by commas, without a header, plain or compressed.
+//! Streaming reader of numeric CSV files: comma-separated, without a header, optionally gzipped.
 //!
-//! A file is read line by line through one buffer, so its size does not matter. Numbers are read from the bytes of a
-//! cell; a cell becomes text only when it has to be shown in a message.
+//! Lines are read through one reused buffer, so memory does not grow with the file. Numbers are
+//! parsed from bytes; a cell is only decoded to text for error messages.
 
 mod cell;
 
@@ -13,99 +13,99 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
 
-pub use cell::{parse_f32_or_nan, real, whole};
+pub use cell::{parse_f32, parse_f32_or_nan, parse_u32};
 
 use crate::error::{Diagnostic, LocatedError};
 
-/// Longest line that is read, in bytes.
-pub const LONGEST_LINE: usize = 1 << 20;
+/// Maximum length of a line in bytes.
+pub const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// What can be wrong with a line of numbers, or with the file it stands in.
+/// Errors in a numeric CSV file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NumericCsvError {
-    /// There is no such file.
-    #[error("the file is missing")]
+    /// The file does not exist.
+    #[error("file not found")]
     NotFound,
     /// The file cannot be read.
-    #[error("cannot be read")]
+    #[error("cannot read the file")]
     Read(#[source] io::Error),
-    /// The compressed file stops before its end.
-    #[error("the compressed file ends too early")]
+    /// The gzip file is truncated.
+    #[error("gzip file is truncated")]
     Truncated,
-    /// The file is not what its name says.
-    #[error("is not a sound gzip file")]
+    /// The file has a `.gz` extension but is not valid gzip.
+    #[error("invalid gzip file")]
     Gzip(#[source] io::Error),
-    /// A line is longer than any sensible row.
-    #[error("the line is longer than {LONGEST_LINE} bytes")]
+    /// A line is longer than [`MAX_LINE_BYTES`].
+    #[error("line is longer than {MAX_LINE_BYTES} bytes")]
     LineTooLong,
-    /// A blank line has rows after it.
-    #[error("the line is blank, but rows follow")]
+    /// A blank line is followed by further rows.
+    #[error("blank line between rows")]
     BlankLine,
-    /// The bytes are not text.
-    #[error("is not UTF-8 text")]
+    /// A line is not valid UTF-8.
+    #[error("invalid UTF-8")]
     NotUtf8,
-    /// A cell holds something else than a number.
+    /// A cell is not a number.
     #[error("`{cell}` is not a number")]
     NotANumber {
-        /// What stands there.
+        /// Content of the cell.
         cell: String,
     },
-    /// A cell holds a number that is not whole.
-    #[error("`{cell}` is not a whole number")]
-    NotWhole {
-        /// What stands there.
+    /// A cell is a number but not an integer.
+    #[error("`{cell}` is not an integer")]
+    NotAnInteger {
+        /// Content of the cell.
         cell: String,
     },
-    /// A cell holds a negative number where things are counted.
+    /// A cell is negative, but an index or count is expected.
     #[error("`{cell}` is negative")]
     Negative {
-        /// What stands there.
+        /// Content of the cell.
         cell: String,
     },
-    /// A cell holds a number beyond 32 bits.
-    #[error("`{cell}` is too large")]
+    /// An integer does not fit into 32 bits.
+    #[error("`{cell}` does not fit into 32 bits")]
     TooLarge {
-        /// What stands there.
+        /// Content of the cell.
         cell: String,
     },
-    /// A cell holds a number that is infinite or not a number.
-    #[error("`{cell}` is not a finite number")]
+    /// A cell is NaN or infinite.
+    #[error("`{cell}` is not finite")]
     NotFinite {
-        /// What stands there.
+        /// Content of the cell.
         cell: String,
     },
     /// A cell is empty.
-    #[error("the value is missing")]
+    #[error("missing value")]
     MissingValue,
-    /// A row is longer or shorter than the ones before.
-    #[error("the row has {found} columns instead of {expected}")]
+    /// A row has an unexpected number of columns.
+    #[error("expected {expected} columns, found {found}")]
     Columns {
-        /// How many there should be.
+        /// Expected number of columns.
         expected: usize,
-        /// How many there are.
+        /// Number of columns of the row.
         found: usize,
     },
-    /// A category lies beyond its table.
-    #[error("category {value} does not exist: there are {size}, numbered from 0")]
-    OutOfTable {
-        /// What stands there.
+    /// A category index is out of range.
+    #[error("category {value} is out of range for {size} categories")]
+    CategoryOutOfRange {
+        /// Category index.
         value: u32,
-        /// How many there are.
+        /// Number of categories.
         size: usize,
     },
-    /// A label is neither yes nor no.
-    #[error("the label is {value} instead of 0, 1 or missing")]
+    /// A label is neither 0 nor 1.
+    #[error("expected label 0, 1 or an empty cell, found {value}")]
     NotALabel {
-        /// What stands there.
+        /// Value of the cell.
         value: f32,
     },
-    /// A class lies beyond the last, or is none.
-    #[error("the class is {value}, but there are {classes}, numbered from 0")]
+    /// A class is not an integer or out of range.
+    #[error("class {value} is invalid for {classes} classes")]
     NotAClass {
-        /// What stands there.
+        /// Value of the cell.
         value: f32,
-        /// How many there are.
+        /// Number of classes.
         classes: usize,
     },
 }
@@ -113,40 +113,49 @@ pub enum NumericCsvError {
 impl Diagnostic for NumericCsvError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::NotFound => Some("a file may stand there compressed (`.csv.gz`) or plain (`.csv`)".into()),
-            Self::Truncated | Self::Gzip(_) => Some("fetch or copy the file again".into()),
-            Self::LineTooLong => Some("write one row a line".into()),
-            Self::BlankLine => Some("remove the line, or write `nan` for a missing label".into()),
-            Self::NotUtf8 => Some("save the file as UTF-8 text, without a header".into()),
-            Self::NotANumber { .. } => Some("the file has no header line and cells are separated by commas".into()),
-            Self::Negative { .. } | Self::OutOfTable { .. } => {
-                Some("categories are counted from 0 without gaps; write real numbers with a decimal point".into())
+            Self::NotFound => {
+                Some("the file can be plain (`.csv`) or gzip-compressed (`.csv.gz`)".into())
             }
-            Self::NotALabel { .. } | Self::NotAClass { .. } => Some("say that the targets are values".into()),
+            Self::Truncated | Self::Gzip(_) => Some("download or copy the file again".into()),
+            Self::LineTooLong => Some("write one row per line".into()),
+            Self::BlankLine => Some("remove the line, or write `nan` for a missing label".into()),
+            Self::NotUtf8 => Some("save the file as UTF-8, without a header".into()),
+            Self::NotANumber { .. } => {
+                Some("the file must be comma-separated and have no header".into())
+            }
+            Self::Negative { .. } | Self::CategoryOutOfRange { .. } => Some(
+                "number categories from 0 without gaps; write float features with a decimal point"
+                    .into(),
+            ),
+            Self::NotALabel { .. } | Self::NotAClass { .. } => {
+                Some("use `TargetSchema::Regression` if the targets are real values".into())
+            }
             _ => None,
         }
     }
 }
 
-/// The lines of one file.
+/// Line-by-line reader of a numeric CSV file.
 #[derive(Debug)]
 pub struct NumericCsvReader<R> {
     path: PathBuf,
     reader: R,
     line: u64,
     buffer: Vec<u8>,
-    comma_may_end: bool,
+    trailing_commas: bool,
 }
 
-/// The reader of a file on disk.
+/// Buffered reader of a file on disk.
 pub type FileReader = Box<dyn BufRead + Send>;
 
-/// Opens a file, decompressing it when its name ends in `.gz`; `read` grows by the bytes taken from disk.
+/// Opens a file and decompresses it if its extension is `.gz`.
+///
+/// Adds the number of bytes read from disk to `read`.
 ///
 /// # Errors
-/// When the file cannot be opened.
+/// Returns an error if the file cannot be opened.
 pub fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<FileReader, LocatedError> {
-    let file = File::open(path).map_err(|error| file_problem(path, error))?;
+    let file = File::open(path).map_err(|error| file_error(path, error))?;
     let counted =
         BufReader::with_capacity(1 << 16, Counted { inner: file, read: Arc::clone(read) });
     Ok(if path.extension().is_some_and(|extension| extension == "gz") {
@@ -157,30 +166,33 @@ pub fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<FileReader, LocatedErr
 }
 
 impl NumericCsvReader<FileReader> {
-    /// The lines of a file, as [`open`] reads it.
+    /// Opens a file as [`open`].
     ///
     /// # Errors
-    /// When the file cannot be opened.
+    /// Returns an error if the file cannot be opened.
     pub fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<Self, LocatedError> {
         Ok(Self::new(path, open(path, read)?))
     }
 }
 
 impl<R: BufRead> NumericCsvReader<R> {
-    /// The lines of any reader; the path is for messages.
+    /// Creates a reader; `path` is only used in errors.
     pub fn new(path: &Path, reader: R) -> Self {
-        Self { path: path.to_owned(), reader, line: 0, buffer: Vec::new(), comma_may_end: false }
+        Self { path: path.to_owned(), reader, line: 0, buffer: Vec::new(), trailing_commas: false }
     }
 
-    /// The same, where a comma at the end of a line opens no cell.
-    pub fn with_commas_at_ends(self) -> Self {
-        Self { comma_may_end: true, ..self }
+    /// Ignores a comma at the end of a line.
+    pub fn allow_trailing_commas(self) -> Self {
+        Self { trailing_commas: true, ..self }
     }
 
-    /// The next line without its end, or none after the last; blank lines may only stand at the end.
+    /// Reads the next line, without its line ending; returns `None` after the last line.
+    ///
+    /// Blank lines are only allowed at the end of the file.
     ///
     /// # Errors
-    /// When the file cannot be read on, or a blank line or an endless one is met.
+    /// Returns an error if reading fails, if a blank line is followed by rows, or if the line is
+    /// longer than [`MAX_LINE_BYTES`].
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, LocatedError> {
         if !self.fill()? {
             return Ok(None);
@@ -202,73 +214,81 @@ impl<R: BufRead> NumericCsvReader<R> {
         Ok(Some(&self.buffer))
     }
 
-    /// The same as text.
+    /// Reads the next line as text; returns `None` after the last line.
     ///
     /// # Errors
-    /// As [`NumericCsvReader::next_line`], and when the line is not UTF-8.
+    /// Returns an error under the conditions of [`NumericCsvReader::next_line`], or if the line is
+    /// not valid UTF-8.
     pub fn next_text(&mut self) -> Result<Option<&str>, LocatedError> {
         if self.next_line()?.is_none() {
             return Ok(None);
         }
         match std::str::from_utf8(&self.buffer) {
             Ok(text) => Ok(Some(text)),
-            Err(_) => Err(self.problem(NumericCsvError::NotUtf8)),
+            Err(_) => Err(self.line_error(NumericCsvError::NotUtf8)),
         }
     }
 
-    /// Reads the next row into `into` and returns how many cells it has; `None` after the last row.
+    /// Appends the values of the next row to `into` and returns their number; `None` after the last
+    /// row.
+    ///
+    /// `parse` receives the column index and the bytes of each cell.
     ///
     /// # Errors
-    /// As [`NumericCsvReader::next_line`], and what `cell` says of a cell, with its place.
+    /// Returns an error under the conditions of [`NumericCsvReader::next_line`], or the error of
+    /// `parse` with its line and column.
     pub fn next_row<T, E: Diagnostic>(
         &mut self,
         into: &mut Vec<T>,
-        mut cell: impl FnMut(usize, &[u8]) -> Result<T, E>,
+        mut parse: impl FnMut(usize, &[u8]) -> Result<T, E>,
     ) -> Result<Option<usize>, LocatedError> {
         if self.next_line()?.is_none() {
             return Ok(None);
         }
         let mut columns = 0;
         for bytes in self.buffer.split(|&byte| byte == b',') {
-            match cell(columns, bytes.trim_ascii()) {
+            match parse(columns, bytes.trim_ascii()) {
                 Ok(value) => into.push(value),
-                Err(fault) => return Err(self.problem(fault).in_column((columns + 1).to_string())),
+                Err(error) => {
+                    return Err(self.line_error(error).in_column((columns + 1).to_string()));
+                }
             }
             columns += 1;
         }
         Ok(Some(columns))
     }
 
-    /// How many cells the line read last has.
+    /// Returns the number of cells of the last line read.
     pub fn cells(&self) -> usize {
         self.buffer.split(|&byte| byte == b',').count()
     }
 
-    /// Number of the line read last, counted from one.
+    /// Returns the number of the last line read, starting at 1.
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A fault in the line read last.
-    pub fn problem(&self, fault: impl Diagnostic) -> LocatedError {
-        LocatedError::new(&self.path, fault).at_line(self.line)
+    /// Locates an error at the last line read.
+    pub fn line_error(&self, error: impl Diagnostic) -> LocatedError {
+        LocatedError::new(&self.path, error).at_line(self.line)
     }
 
-    /// Reads one line into the buffer, without its end.
+    /// Reads one line into the buffer, without its line ending; returns `false` at the end of the
+    /// file.
     fn fill(&mut self) -> Result<bool, LocatedError> {
         self.buffer.clear();
         self.line += 1;
-        let mut limited = self.reader.by_ref().take(LONGEST_LINE as u64 + 1);
+        let mut limited = self.reader.by_ref().take(MAX_LINE_BYTES as u64 + 1);
         let length = limited
             .read_until(b'\n', &mut self.buffer)
-            .map_err(|error| file_problem(&self.path, error).at_line(self.line))?;
-        if length > LONGEST_LINE {
-            return Err(self.problem(NumericCsvError::LineTooLong));
+            .map_err(|error| file_error(&self.path, error).at_line(self.line))?;
+        if length > MAX_LINE_BYTES {
+            return Err(self.line_error(NumericCsvError::LineTooLong));
         }
         if self.buffer.last() == Some(&b'\n') {
             self.buffer.pop();
@@ -276,7 +296,7 @@ impl<R: BufRead> NumericCsvReader<R> {
         if self.buffer.last() == Some(&b'\r') {
             self.buffer.pop();
         }
-        if self.comma_may_end && self.buffer.trim_ascii_end().last() == Some(&b',') {
+        if self.trailing_commas && self.buffer.trim_ascii_end().last() == Some(&b',') {
             let length = self.buffer.trim_ascii_end().len();
             self.buffer.truncate(length - 1);
         }
@@ -284,10 +304,10 @@ impl<R: BufRead> NumericCsvReader<R> {
     }
 }
 
-/// What an input error means for a file of this name.
-pub(crate) fn file_problem(path: &Path, error: io::Error) -> LocatedError {
+/// Converts an I/O error of a file to an error that names its likely cause.
+pub(crate) fn file_error(path: &Path, error: io::Error) -> LocatedError {
     let compressed = path.extension().is_some_and(|extension| extension == "gz");
-    let fault = match error.kind() {
+    let error = match error.kind() {
         io::ErrorKind::NotFound => NumericCsvError::NotFound,
         io::ErrorKind::UnexpectedEof if compressed => NumericCsvError::Truncated,
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData if compressed => {
@@ -295,10 +315,10 @@ pub(crate) fn file_problem(path: &Path, error: io::Error) -> LocatedError {
         }
         _ => NumericCsvError::Read(error),
     };
-    LocatedError::new(path, fault)
+    LocatedError::new(path, error)
 }
 
-/// Counts what goes through it.
+/// Reader that counts the bytes read.
 pub(crate) struct Counted<R> {
     pub(crate) inner: R,
     pub(crate) read: Arc<AtomicU64>,
@@ -322,18 +342,18 @@ mod tests {
         let mut rows = NumericCsvReader::new(Path::new("some.csv"), text);
         let mut all = vec![];
         let mut row = vec![];
-        while rows.next_row(&mut row, |_, cell| whole(cell))?.is_some() {
+        while rows.next_row(&mut row, |_, cell| parse_u32(cell))?.is_some() {
             all.push(std::mem::take(&mut row));
         }
         Ok(all)
     }
 
     fn message(text: &[u8]) -> String {
-        all(text).expect_err("the text is wrong").to_string()
+        all(text).expect_err("the text is invalid").to_string()
     }
 
     #[test]
-    fn line_ends_may_be_mixed_and_blank_lines_may_end_the_file() {
+    fn mixed_line_endings_bom_and_trailing_blank_lines_are_accepted() {
         let expected = vec![vec![1, 2], vec![3, 4], vec![5, 6]];
         assert_eq!(all(b"1,2\n3,4\n5,6").unwrap(), expected);
         assert_eq!(all(b"1,2\r\n3, 4\n5,6\r\n\n \r\n").unwrap(), expected);
@@ -342,21 +362,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_count_is_named_with_its_place() {
+    fn invalid_cells_are_reported_with_line_and_column() {
         assert_eq!(message(b"1\n2,x"), "`some.csv`, line 2, column `2`: `x` is not a number");
-        assert_eq!(message(b"1\n\n3"), "`some.csv`, line 2: the line is blank, but rows follow");
+        assert_eq!(message(b"1\n\n3"), "`some.csv`, line 2: blank line between rows");
         assert_eq!(message(b"-3"), "`some.csv`, line 1, column `1`: `-3` is negative");
-        assert_eq!(message(b"0.5"), "`some.csv`, line 1, column `1`: `0.5` is not a whole number");
+        assert_eq!(message(b"0.5"), "`some.csv`, line 1, column `1`: `0.5` is not an integer");
         assert_eq!(
             message(b"4294967296"),
-            "`some.csv`, line 1, column `1`: `4294967296` is too large"
+            "`some.csv`, line 1, column `1`: `4294967296` does not fit into 32 bits"
         );
-        assert_eq!(message(b"1,,2"), "`some.csv`, line 1, column `2`: the value is missing");
-        assert_eq!(message(b"inf"), "`some.csv`, line 1, column `1`: `inf` is not a finite number");
-        assert_eq!(message(b"1,\xff\xfe"), "`some.csv`, line 1, column `2`: is not UTF-8 text");
+        assert_eq!(message(b"1,,2"), "`some.csv`, line 1, column `2`: missing value");
+        assert_eq!(message(b"inf"), "`some.csv`, line 1, column `1`: `inf` is not finite");
+        assert_eq!(message(b"1,\xff\xfe"), "`some.csv`, line 1, column `2`: invalid UTF-8");
         assert_eq!(
-            message(&vec![b'1'; LONGEST_LINE + 1]),
-            "`some.csv`, line 1: the line is longer than 1048576 bytes"
+            message(&vec![b'1'; MAX_LINE_BYTES + 1]),
+            "`some.csv`, line 1: line is longer than 1048576 bytes"
         );
         assert_eq!(
             message("ä".repeat(40).as_bytes()),
@@ -366,12 +386,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_rows_or_a_problem(text in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(text in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = all(&text);
         }
 
         #[test]
-        fn nearly_numbers_are_rows_or_a_problem(text in "[0-9,.\\-\r\n e]{0,60}") {
+        fn almost_numeric_text_does_not_panic(text in "[0-9,.\\-\r\n e]{0,60}") {
             let _ = all(text.as_bytes());
             let mut rows = NumericCsvReader::new(Path::new("some.csv"), text.as_bytes());
             while let Ok(Some(_)) = rows.next_row(&mut vec![], |_, cell| parse_f32_or_nan(cell)) {}

@@ -1,7 +1,8 @@
-//! Molecules with the nine atom and three bond features of OGB: ogbg-molpcba, ogbg-molhiv, and other sets in their
-//! layout, such as Peptides-func and the contacts of PCQM-Contact.
+//! Molecules with the nine atom and three bond features of OGB: ogbg-molpcba, ogbg-molhiv and other
+//! datasets in their layout, such as Peptides-func and PCQM-Contact.
 //!
-//! Every feature is a number in a table; the last entry stands for whatever is not listed. Bonds are stored once.
+//! Every feature is a category index; the last index stands for unlisted values. Bonds are stored
+//! once.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,12 +14,12 @@ use crate::numeric_csv::NumericCsvReader;
 use crate::ogb_csv::{self, OgbCsvOptions, csv_file};
 use crate::progress::ProgressFn;
 
-/// What is predicted in ogbg-molhiv.
+/// Target schema of ogbg-molhiv.
 pub const HIV: TargetSchema = TargetSchema::Multilabel(1);
-/// What is predicted in ogbg-molpcba.
+/// Target schema of ogbg-molpcba.
 pub const PCBA: TargetSchema = TargetSchema::Multilabel(128);
 
-/// What the numbers of such molecules mean.
+/// Returns the schema of molecules with OGB features.
 pub fn schema(targets: TargetSchema) -> Schema {
     Schema {
         node_features: FeatureSchema::Categorical(ATOM_FEATURES.to_vec()),
@@ -28,32 +29,33 @@ pub fn schema(targets: TargetSchema) -> Schema {
     }
 }
 
-/// Reads molecules and what is to be predicted of each, through a cached file in the directory `cache`.
+/// Reads molecules and their targets through a cache file in the directory `cache`.
 ///
-/// ogbg-molpcba has `GraphLabels(128)`, ogbg-molhiv `GraphLabels(1)`, Peptides-func `GraphLabels(10)`; targets that
-/// are not said are taken from the data. Where `tasks.csv` or the header of `mapping/mol.csv` names the tasks, the
-/// targets have names. Data without a split gets an empty one, to be filled by the caller.
+/// The targets are `Multilabel(128)` for ogbg-molpcba, `Multilabel(1)` for ogbg-molhiv and
+/// `Multilabel(10)` for Peptides-func; they are inferred if not given. Target names are read from
+/// `tasks.csv` or from the header of `mapping/mol.csv`, if present. The split is empty if the
+/// directory has none.
 ///
 /// # Errors
-/// What is wrong with the files, with its place, and what keeps the cache from being written.
+/// Returns an error with its location if a file is invalid or the cache cannot be written.
 pub fn read(
     directory: &Path,
     targets: Option<TargetSchema>,
     cache: &Path,
     progress: &mut ProgressFn<'_>,
 ) -> Result<Dataset, LocatedError> {
-    let layout = OgbCsvOptions {
+    let options = OgbCsvOptions {
         add_reverse_edges: true,
         node_features: Some(FeatureSchema::Categorical(ATOM_FEATURES.to_vec())),
         edge_features: Some(FeatureSchema::Categorical(BOND_FEATURES.to_vec())),
         targets,
         split: None,
     };
-    let mut dataset = ogb_csv::read(directory, &layout, cache, progress)?;
-    let named =
+    let mut dataset = ogb_csv::read(directory, &options, cache, progress)?;
+    let has_target_names =
         matches!(dataset.schema.targets, TargetSchema::Multilabel(_) | TargetSchema::Regression(_));
-    // Names are a courtesy: a file of names that is missing, damaged or of other tasks takes nothing away.
-    if named
+    // Target names are optional: a missing, corrupt or mismatching file is ignored.
+    if has_target_names
         && let Ok(Some(names)) = task_names(directory)
         && names.len() == dataset.schema.targets.outputs()
     {
@@ -62,11 +64,11 @@ pub fn read(
     Ok(dataset)
 }
 
-/// Reads molecules and the pairs of atoms in contact (`contact.csv`, `num-contact-list.csv`), each pair in both
-/// directions, through a cached file in the directory `cache`.
+/// Reads molecules and their contacts (`contact.csv`, `num-contact-list.csv`), each in both
+/// directions, through a cache file in the directory `cache`.
 ///
 /// # Errors
-/// As [`read`].
+/// Returns the errors of [`read`].
 pub fn read_contacts(
     directory: &Path,
     cache: &Path,

@@ -1,4 +1,4 @@
-//! ogbg-ppa: neighbourhoods of protein association networks, to be told apart by taxonomic group.
+//! ogbg-ppa: protein association neighborhoods, classified by taxonomic group.
 //!
 //! Nodes have no features. Edges have seven association strengths and are stored once.
 
@@ -9,36 +9,36 @@ use crate::error::LocatedError;
 use crate::ogb_csv::{self, OgbCsvOptions};
 use crate::progress::ProgressFn;
 
-/// Taxonomic groups.
-pub const GROUPS: usize = 37;
-/// Association strengths of an edge, each from 0 to 1.
-pub const STRENGTHS: usize = 7;
+/// Number of taxonomic groups.
+pub const NUM_CLASSES: usize = 37;
+/// Number of association strengths of an edge, each from 0 to 1.
+pub const NUM_EDGE_FEATURES: usize = 7;
 
-/// What the numbers mean.
+/// Returns the schema of the dataset.
 pub fn schema() -> Schema {
     Schema {
         node_features: FeatureSchema::None,
-        edge_features: FeatureSchema::Float(STRENGTHS),
-        targets: TargetSchema::Multiclass(GROUPS),
+        edge_features: FeatureSchema::Float(NUM_EDGE_FEATURES),
+        targets: TargetSchema::Multiclass(NUM_CLASSES),
         names: Names::default(),
     }
 }
 
-/// Reads the directory that holds `raw/` and `split/`, through a cached file in the directory `cache`.
+/// Reads the directory with `raw/` and `split/` through a cache file in the directory `cache`.
 ///
 /// # Errors
-/// What is wrong with the files, with its place, and what keeps the cache from being written.
+/// Returns an error with its location if a file is invalid or the cache cannot be written.
 pub fn read(
     directory: &Path,
     cache: &Path,
     progress: &mut ProgressFn<'_>,
 ) -> Result<Dataset, LocatedError> {
-    let layout = OgbCsvOptions {
+    let options = OgbCsvOptions {
         add_reverse_edges: true,
         node_features: Some(schema().node_features),
         edge_features: Some(schema().edge_features),
         targets: Some(schema().targets),
         split: None,
     };
-    ogb_csv::read_named("ogbg-ppa", directory, &layout, cache, progress)
+    ogb_csv::read_named("ogbg-ppa", directory, &options, cache, progress)
 }

@@ -1,13 +1,13 @@
-//! Work on the items of an iterator in parallel, a chunk at a time, results in order.
+//! Ordered parallel map over an iterator, one chunk at a time.
 
 use std::collections::VecDeque;
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
-/// Items in memory at once: enough to keep many threads busy, few enough to cost nothing.
+/// Number of items per chunk: enough to keep many threads busy, with little memory.
 const CHUNK: usize = 2048;
 
-/// An iterator whose items went through `work`; made by [`par_chunks`].
+/// Iterator returned by [`par_chunks`].
 #[derive(Debug)]
 pub struct ParChunks<Source: Iterator, Work, Output> {
     source: Source,
@@ -15,8 +15,16 @@ pub struct ParChunks<Source: Iterator, Work, Output> {
     ready: VecDeque<Output>,
 }
 
-/// Maps an iterator in parallel: a chunk is read, its items are worked on by all threads, and the results come out in
-/// the order of the items. Never more than a chunk is held.
+/// Maps an iterator in parallel and yields the results in the order of the items.
+///
+/// The iterator is read in chunks of 2048 items, and at most one chunk is in memory.
+///
+/// ```
+/// use graph_diffuser_data::par_chunks::par_chunks;
+///
+/// let squares: Vec<u64> = par_chunks(1..=4, |x| x * x).collect();
+/// assert_eq!(squares, [1, 4, 9, 16]);
+/// ```
 pub fn par_chunks<Source, Work, Output>(
     source: Source,
     work: Work,
@@ -53,7 +61,7 @@ mod tests {
 
     #[test]
     fn results_keep_the_order_of_the_items() {
-        let squares: Vec<usize> = par_chunks(0..5000_usize, |number| number * number).collect();
-        assert_eq!(squares, (0..5000).map(|number| number * number).collect::<Vec<usize>>());
+        let squares: Vec<usize> = par_chunks(0..5000_usize, |item| item * item).collect();
+        assert_eq!(squares, (0..5000).map(|item| item * item).collect::<Vec<usize>>());
     }
 }

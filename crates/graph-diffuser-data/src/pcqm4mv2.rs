@@ -1,8 +1,9 @@
-//! `PCQM4Mv2`: millions of small molecules and the gap between two of their orbitals, in eV.
+//! `PCQM4Mv2`: HOMO–LUMO gaps of 3.7 million small molecules, in eV.
 //!
-//! `data.csv.gz` has columns `idx,smiles,homolumogap`; rows without a gap are the hidden tests. As in the comparison
-//! with other graph Transformers, the official validation rows are the test set, and 150,000 of the shuffled training
-//! rows are for validation. Graphs are streamed: nothing is held but a chunk.
+//! `data.csv.gz` has columns `idx,smiles,homolumogap`; rows without a gap belong to the hidden test
+//! sets. As is common for graph Transformers, the official validation set is used as the test set,
+//! and 150,000 of the shuffled training rows form the validation set. Graphs are streamed in
+//! chunks.
 
 use std::path::Path;
 
@@ -19,63 +20,64 @@ use crate::pickle::PickleError;
 use crate::progress::ProgressFn;
 use crate::torch_file::read_torch_arrays;
 
-/// Rows of the official training part, which come first.
+/// Number of rows of the official training set, which come first.
 pub const OFFICIAL_TRAIN: usize = 3_378_606;
-/// Rows of the official validation part, which come next.
+/// Number of rows of the official validation set, which follow.
 pub const OFFICIAL_VALID: usize = 73_545;
-/// Training rows that are for validation.
-const VALID: usize = 150_000;
-/// Seeds the shuffle of the training rows.
+/// Number of training rows used for validation.
+const NUM_VALID: usize = 150_000;
+/// Seed of the shuffle of the training rows.
 const SEED: u64 = 42;
 
-/// What can be wrong with the files of `PCQM4Mv2`.
+/// Error in the files of `PCQM4Mv2`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Pcqm4mv2Error {
     /// A column is missing.
-    #[error("there is no such column")]
+    #[error("column not found")]
     NoColumn,
-    /// A gap was expected.
+    /// A gap is not a finite number.
     #[error("`{cell}` is not a finite number")]
     NotANumber {
-        /// What stands there.
+        /// Content of the cell.
         cell: String,
     },
-    /// The training rows are too few for the validation that is taken from them.
-    #[error("of {train} training rows, {valid} cannot be set aside for validation")]
+    /// There are too few training rows to hold out the validation set.
+    #[error("cannot hold out {valid} of {train} training rows for validation")]
     TooFew {
-        /// How many training rows there are.
+        /// Number of training rows.
         train: usize,
-        /// How many are set aside.
+        /// Number of held-out rows.
         valid: usize,
     },
-    /// A part of the official split names a row with a negative number.
-    #[error("the split names row {row}")]
-    Row {
-        /// Which.
+    /// The official split contains a negative row index.
+    #[error("negative row index {row} in the split")]
+    NegativeRow {
+        /// The row index.
         row: i64,
     },
 }
 
 impl Diagnostic for Pcqm4mv2Error {}
 
-/// What the graphs mean.
+/// Returns the schema of the dataset.
 pub fn schema() -> Schema {
     let names = Names { targets: vec!["homolumogap".into()], ..Names::default() };
     Schema { names, ..ogbg_mol::schema(TargetSchema::Regression(1)) }
 }
 
-/// The graphs in the order of the file; a gap that is hidden is NaN.
+/// Iterates over the graphs in file order; hidden gaps are NaN.
 ///
 /// # Errors
-/// The file cannot be read or lacks a column; later, the problem of each row.
+/// Returns an error if the file cannot be read or lacks a column; the iterator yields the errors of
+/// single rows.
 pub fn graphs(
     path: &Path,
 ) -> Result<impl Iterator<Item = Result<Graph, LocatedError>> + use<>, LocatedError> {
     let records = CsvRecords::open(path)?;
     let find = |name: &str| {
-        let place = records.header().fields.iter().position(|column| column == name);
-        place.ok_or_else(|| {
+        let index = records.header().fields.iter().position(|column| column == name);
+        index.ok_or_else(|| {
             LocatedError::new(path, Pcqm4mv2Error::NoColumn).at_line(1).in_column(name)
         })
     };
@@ -83,8 +85,8 @@ pub fn graphs(
     let path = path.to_owned();
     let graph = move |record: CsvRecord| {
         let graph = Molecule::from_smiles(&record.fields[smiles])
-            .map_err(|fault| {
-                LocatedError::new(&path, fault).at_line(record.line).in_column("smiles")
+            .map_err(|error| {
+                LocatedError::new(&path, error).at_line(record.line).in_column("smiles")
             })?
             .ogb_graph();
         let cell = record.fields[gap].trim();
@@ -92,8 +94,8 @@ pub fn graphs(
             "" | "nan" => f32::NAN,
             cell => {
                 cell.parse::<f32>().ok().filter(|value| value.is_finite()).ok_or_else(|| {
-                    let fault = Pcqm4mv2Error::NotANumber { cell: cell.to_owned() };
-                    LocatedError::new(&path, fault).at_line(record.line).in_column("homolumogap")
+                    let error = Pcqm4mv2Error::NotANumber { cell: cell.to_owned() };
+                    LocatedError::new(&path, error).at_line(record.line).in_column("homolumogap")
                 })?
             }
         };
@@ -102,63 +104,71 @@ pub fn graphs(
     Ok(par_chunks(records, move |record| record.and_then(&graph)))
 }
 
-/// Reads the table and its split, through a cached file in the directory `cache`.
+/// Reads the CSV file and its split through a cache file in the directory `cache`.
 ///
-/// Without the official split the order of the rows decides; a table that is too short for that gets an empty split,
-/// to be filled by the caller.
+/// Without the official split file, the split follows from the row order; it is empty if the file
+/// is too short.
 ///
 /// # Errors
-/// The first problem of the files, and what keeps the cache from being written.
+/// Returns the first error of the files, or an error if the cache cannot be written.
 pub fn read(
     table: &Path,
     split: Option<&Path>,
     cache: &Path,
     progress: &mut ProgressFn<'_>,
 ) -> Result<Dataset, LocatedError> {
-    let cached =
-        cache::keep(cache, "pcqm4mv2 1", table, schema(), 3_746_620, || graphs(table), progress)?;
+    let cached = cache::open_or_build_from_file(
+        cache,
+        "pcqm4mv2 1",
+        table,
+        schema(),
+        3_746_620,
+        || graphs(table),
+        progress,
+    )?;
     let splits = match split {
-        Some(split) => splits_of(split)?,
+        Some(split) => read_official_splits(split)?,
         None if cached.len() >= OFFICIAL_TRAIN + OFFICIAL_VALID => splits(),
         None => Splits { train: vec![], valid: vec![], test: vec![] },
     };
     Ok(Dataset { graphs: Graphs::Cached(cached), schema: schema(), splits })
 }
 
-/// The split of the whole set by the order of its rows.
+/// Returns the split of the full dataset by row order.
 pub fn splits() -> Splits {
     let valid = OFFICIAL_TRAIN..OFFICIAL_TRAIN + OFFICIAL_VALID;
-    set_aside((0..OFFICIAL_TRAIN).collect(), valid.collect(), VALID)
+    hold_out((0..OFFICIAL_TRAIN).collect(), valid.collect(), NUM_VALID)
 }
 
-/// The split by the official `split_dict.pt`: arrays `train` and `valid`.
+/// Reads the split from the official `split_dict.pt` with arrays `train` and `valid`.
 ///
 /// # Errors
-/// The file cannot be read, or is not such a dictionary.
-pub fn splits_of(path: &Path) -> Result<Splits, LocatedError> {
+/// Returns an error if the file cannot be read or lacks an array.
+pub fn read_official_splits(path: &Path) -> Result<Splits, LocatedError> {
     let bytes = std::fs::read(path)
         .map_err(|error| LocatedError::new(path, CsvRecordError::Read(error)))?;
-    let mut arrays = read_torch_arrays(&bytes).map_err(|fault| LocatedError::new(path, fault))?;
+    let mut arrays = read_torch_arrays(&bytes).map_err(|error| LocatedError::new(path, error))?;
     let mut part = |name: &str| {
         let array = arrays
             .remove(name)
             .ok_or_else(|| LocatedError::new(path, PickleError::Missing { name: name.into() }))?;
         let rows = array.into_iter().map(|row| {
-            usize::try_from(row)
-                .map_err(|_| LocatedError::new(path, Pcqm4mv2Error::Row { row }).in_column(name))
+            usize::try_from(row).map_err(|_| {
+                LocatedError::new(path, Pcqm4mv2Error::NegativeRow { row }).in_column(name)
+            })
         });
         rows.collect::<Result<Vec<usize>, LocatedError>>()
     };
     let (train, valid) = (part("train")?, part("valid")?);
-    if train.len() <= VALID {
-        let fault = Pcqm4mv2Error::TooFew { train: train.len(), valid: VALID };
-        return Err(LocatedError::new(path, fault).in_column("train"));
+    if train.len() <= NUM_VALID {
+        let error = Pcqm4mv2Error::TooFew { train: train.len(), valid: NUM_VALID };
+        return Err(LocatedError::new(path, error).in_column("train"));
     }
-    Ok(set_aside(train, valid, VALID))
+    Ok(hold_out(train, valid, NUM_VALID))
 }
 
-/// Shuffles the training rows and takes the first of them for validation; the official validation is the test.
-fn set_aside(mut train: Vec<usize>, test: Vec<usize>, count: usize) -> Splits {
+/// Shuffles the training rows and holds out the first `count` of them for validation.
+fn hold_out(mut train: Vec<usize>, test: Vec<usize>, count: usize) -> Splits {
     NumpyRandom::new(SEED).shuffle(&mut train);
     let rest = train.split_off(count);
     Splits { train: rest, valid: train, test }
@@ -169,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_are_read_and_hidden_ones_are_missing() {
+    fn hidden_gaps_are_nan() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("data.csv");
         std::fs::write(&path, "idx,smiles,homolumogap\n0,CCO,3.5\n1,C(,1\n2,O,wide\n3,N,\n")
@@ -186,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn validation_is_taken_from_the_shuffled_training_rows() {
+    fn validation_rows_are_the_first_shuffled_training_rows() {
         // numpy.random.default_rng(42).permutation([10, 11, 12, 13, 14]) is [14, 12, 13, 11, 10].
-        let splits = set_aside(vec![10, 11, 12, 13, 14], vec![7], 2);
+        let splits = hold_out(vec![10, 11, 12, 13, 14], vec![7], 2);
         assert_eq!(splits, Splits { train: vec![13, 11, 10], valid: vec![14, 12], test: vec![7] });
     }
 
     #[test]
-    fn the_whole_split_has_the_published_sizes() {
+    fn full_split_has_published_sizes() {
         let splits = splits();
         assert_eq!(
             [splits.train.len(), splits.valid.len(), splits.test.len()],

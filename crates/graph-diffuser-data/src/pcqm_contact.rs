@@ -1,7 +1,7 @@
-//! PCQM-Contact of the Long Range Graph Benchmark: which atoms of a molecule touch in space.
+//! PCQM-Contact of the Long Range Graph Benchmark: prediction of atom pairs in spatial contact.
 //!
-//! A table of one column, `cxsmiles`; every sixth row is used, molecules without a contact are left out. Hydrogens are
-//! nodes. The split is a shuffle by numpy's generator, 90/5/5.
+//! The file has one column, `cxsmiles`. Every sixth row is used, and molecules without a contact
+//! are skipped. Hydrogens are nodes. The split is a 90/5/5 shuffle by NumPy's generator.
 
 use std::path::Path;
 
@@ -16,31 +16,32 @@ use crate::ogbg_mol;
 use crate::par_chunks::par_chunks;
 use crate::progress::ProgressFn;
 
-/// One row in so many is used.
+/// Every `STEP`-th row is used.
 const STEP: usize = 6;
-/// Seeds the shuffle of the split.
+/// Seed of the split.
 const SEED: u64 = 42;
 
-/// What can be wrong with the file of PCQM-Contact.
+/// Error in the PCQM-Contact file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PcqmContactError {
     /// The column is missing.
-    #[error("there is no such column")]
+    #[error("column not found")]
     NoColumn,
 }
 
 impl Diagnostic for PcqmContactError {}
 
-/// What the graphs mean.
+/// Returns the schema of the dataset.
 pub fn schema() -> Schema {
     ogbg_mol::schema(TargetSchema::LinkPrediction)
 }
 
-/// The graphs of rows 0, 6, 12, … that have a contact, in order.
+/// Iterates over the graphs of rows 0, 6, 12, … that have a contact.
 ///
 /// # Errors
-/// The file cannot be read or lacks the column; later, the problem of each row.
+/// Returns an error if the file cannot be read or lacks the column; the iterator yields the errors
+/// of single rows.
 pub fn graphs(
     path: &Path,
 ) -> Result<impl Iterator<Item = Result<Graph, LocatedError>> + use<>, LocatedError> {
@@ -53,8 +54,8 @@ pub fn graphs(
     let graph = move |record: CsvRecord| {
         Molecule::from_cxsmiles_unsanitized(&record.fields[column])
             .and_then(|molecule| molecule.contact_graph())
-            .map_err(|fault| {
-                LocatedError::new(&path, fault).at_line(record.line).in_column("cxsmiles")
+            .map_err(|error| {
+                LocatedError::new(&path, error).at_line(record.line).in_column("cxsmiles")
             })
     };
     let graphs = par_chunks(records.step_by(STEP), move |record| record.and_then(&graph));
@@ -64,24 +65,31 @@ pub fn graphs(
     }))
 }
 
-/// Reads the file and splits its graphs, through a cached file in the directory `cache`.
+/// Reads and splits the dataset through a cache file in the directory `cache`.
 ///
 /// # Errors
-/// The first problem of the file, and what keeps the cache from being written.
+/// Returns the first error of the file, or an error if the cache cannot be written.
 pub fn read(
     path: &Path,
     cache: &Path,
     progress: &mut ProgressFn<'_>,
 ) -> Result<Dataset, LocatedError> {
-    let cached =
-        cache::keep(cache, "pcqm-contact 1", path, schema(), 529_434, || graphs(path), progress)?;
+    let cached = cache::open_or_build_from_file(
+        cache,
+        "pcqm-contact 1",
+        path,
+        schema(),
+        529_434,
+        || graphs(path),
+        progress,
+    )?;
     Ok(Dataset { splits: splits(cached.len()), schema: schema(), graphs: Graphs::Cached(cached) })
 }
 
-/// The `shuffle` split of so many graphs; 529,434 of the whole set.
+/// Returns the `shuffle` split of a dataset with `graphs` graphs; the full dataset has 529,434.
 pub fn splits(graphs: usize) -> Splits {
     let mut order = NumpyRandom::new(SEED).permutation(graphs);
-    // Whole percents, so that no rounding of a fraction can move a graph; valid and test share the rest.
+    // Integer arithmetic, so that rounding cannot move a graph to another split.
     let train = graphs * 90 / 100;
     let valid = (graphs - train) / 2;
     let test = order.split_off(train + valid);
@@ -94,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_sixth_row_with_a_contact_is_a_graph() {
+    fn every_sixth_row_with_a_contact_becomes_a_graph() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("contact.tsv");
         let with = "[H][O][C]([H])([H])[H] |atomProp:0.contact.0:5.contact.0|";
@@ -116,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_split_has_the_published_sizes() {
+    fn full_split_has_published_sizes() {
         let splits = splits(529_434);
         assert_eq!(
             [splits.train.len(), splits.valid.len(), splits.test.len()],

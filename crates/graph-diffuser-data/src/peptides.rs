@@ -1,7 +1,8 @@
 //! Peptides-func and Peptides-struct of the Long Range Graph Benchmark, from their published files.
 //!
-//! Both have the same 15,535 molecules and the same split. func has ten yes-or-no labels, written as a list in one
-//! column; struct has eleven real numbers in columns of their own. The data may not be used commercially (CC BY-NC 4.0).
+//! Both have the same 15,535 molecules and the same split. Peptides-func has ten binary labels,
+//! stored as a list in one column; Peptides-struct has eleven real-valued targets in separate
+//! columns. The license excludes commercial use (CC BY-NC 4.0).
 
 use std::path::Path;
 
@@ -14,7 +15,7 @@ use crate::ogbg_mol;
 use crate::par_chunks::par_chunks;
 use crate::pickle::{PickleError, read_arrays};
 
-/// Labels of Peptides-func, in the order of its list.
+/// Labels of Peptides-func, in the order of the file.
 pub const FUNC_LABELS: [&str; 10] = [
     "antifungal",
     "cell_cell_communication",
@@ -28,8 +29,8 @@ pub const FUNC_LABELS: [&str; 10] = [
     "toxic",
 ];
 
-/// Columns of Peptides-struct.
-pub const STRUCT_VALUES: [&str; 11] = [
+/// Target columns of Peptides-struct.
+pub const STRUCT_TARGETS: [&str; 11] = [
     "Inertia_mass_a",
     "Inertia_mass_b",
     "Inertia_mass_c",
@@ -43,87 +44,88 @@ pub const STRUCT_VALUES: [&str; 11] = [
     "Plane_best_fit",
 ];
 
-/// What can be wrong with the files of the peptides.
+/// Error in the files of the Peptides datasets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeptidesError {
     /// A column is missing.
-    #[error("there is no such column")]
+    #[error("column not found")]
     NoColumn,
-    /// The list of labels is not one of ten zeros and ones.
-    #[error("`{cell}` is not a list of ten labels")]
+    /// A cell is not a list of ten zeros and ones.
+    #[error("`{cell}` is not a list of ten binary labels")]
     Labels {
-        /// What stands there.
+        /// Content of the cell.
         cell: String,
     },
-    /// A number was expected.
+    /// A cell is not a finite number.
     #[error("`{cell}` is not a finite number")]
     NotANumber {
-        /// What stands there.
+        /// Content of the cell.
         cell: String,
     },
-    /// The split names a graph that does not exist.
-    #[error("the split names graph {graph}, but there are {graphs}")]
-    Split {
-        /// Which.
+    /// The split contains a graph index that is out of range.
+    #[error("graph index {graph} is out of range for {graphs} graphs")]
+    SplitOutOfRange {
+        /// Graph index.
         graph: i64,
-        /// How many there are.
+        /// Number of graphs.
         graphs: usize,
     },
 }
 
 impl Diagnostic for PeptidesError {}
 
-/// Reads Peptides-func: `peptide_multi_class_dataset.csv.gz` and the pickle of its split.
+/// Reads Peptides-func from `peptide_multi_class_dataset.csv.gz` and the pickle of its split.
 ///
 /// # Errors
-/// The first problem of either file.
+/// Returns the first error of either file.
 pub fn read_func(table: &Path, split: &Path) -> Result<Dataset, LocatedError> {
-    let (graphs, _) = read_graphs(table, &["labels"], |cells| labels(cells[0]))?;
+    let (graphs, _) = read_graphs(table, &["labels"], |cells| parse_labels(cells[0]))?;
     let splits = read_split(split, graphs.len())?;
-    Ok(Dataset { graphs: Graphs::Listed(graphs), schema: func_schema(), splits })
+    Ok(Dataset { graphs: Graphs::InMemory(graphs), schema: func_schema(), splits })
 }
 
-/// How the values of Peptides-struct stand in its file.
+/// Scale of the targets in the Peptides-struct file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StructValues {
-    /// As measured (`peptide_structure_dataset.csv.gz`): less the mean and over the sample deviation of all rows when
-    /// they are read.
+pub enum StructScale {
+    /// Raw values (`peptide_structure_dataset.csv.gz`), standardized by the mean and sample
+    /// standard deviation of all rows while reading.
     Raw,
-    /// Already so (`peptide_structure_normalized_dataset.csv.gz`).
+    /// Standardized values (`peptide_structure_normalized_dataset.csv.gz`).
     Normalized,
 }
 
-impl StructValues {
-    /// What the name of the file says.
-    pub fn of_file(path: &Path) -> Self {
+impl StructScale {
+    /// Infers the scale from the file name.
+    pub fn from_file_name(path: &Path) -> Self {
         let name =
             path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         if name.contains("normalized") { Self::Normalized } else { Self::Raw }
     }
 }
 
-/// Reads Peptides-struct, either of its two files, and the pickle of its split.
+/// Reads Peptides-struct from either of its two files and the pickle of its split.
 ///
 /// # Errors
-/// The first problem of either file.
+/// Returns the first error of either file.
 pub fn read_struct(
     table: &Path,
-    values: StructValues,
+    scale: StructScale,
     split: &Path,
 ) -> Result<Dataset, LocatedError> {
-    let (mut graphs, mut rows) = read_graphs(table, &STRUCT_VALUES, numbers)?;
-    if values == StructValues::Raw {
-        normalize(&mut rows);
+    let (mut graphs, mut rows) = read_graphs(table, &STRUCT_TARGETS, parse_floats)?;
+    if scale == StructScale::Raw {
+        standardize(&mut rows);
     }
     for (graph, row) in graphs.iter_mut().zip(rows) {
         graph.targets = Targets::GraphValues(row.into_iter().map(|value| value as f32).collect());
     }
     let splits = read_split(split, graphs.len())?;
-    Ok(Dataset { graphs: Graphs::Listed(graphs), schema: struct_schema(), splits })
+    Ok(Dataset { graphs: Graphs::InMemory(graphs), schema: struct_schema(), splits })
 }
 
-/// Graphs with what `read` makes of the named cells, and the same again in double precision.
+/// Reads graphs with targets parsed from the named columns by `read`; also returns the targets in
+/// double precision.
 fn read_graphs(
     table: &Path,
     names: &[&str],
@@ -132,8 +134,8 @@ fn read_graphs(
     let records = CsvRecords::open(table)?;
     let header = &records.header().fields;
     let find = |name: &str| {
-        let place = header.iter().position(|column| column == name);
-        place.ok_or_else(|| {
+        let index = header.iter().position(|column| column == name);
+        index.ok_or_else(|| {
             LocatedError::new(table, PeptidesError::NoColumn).at_line(1).in_column(name)
         })
     };
@@ -142,14 +144,14 @@ fn read_graphs(
         names.iter().map(|name| find(name)).collect::<Result<Vec<usize>, LocatedError>>()?;
     let row = |record: CsvRecord| {
         let graph = Molecule::from_smiles(&record.fields[smiles])
-            .map_err(|fault| {
-                LocatedError::new(table, fault).at_line(record.line).in_column("smiles")
+            .map_err(|error| {
+                LocatedError::new(table, error).at_line(record.line).in_column("smiles")
             })?
             .ogb_graph();
         let cells: Vec<&str> =
             columns.iter().map(|&column| record.fields[column].as_str()).collect();
-        let values = read(&cells).map_err(|(cell, fault)| {
-            LocatedError::new(table, fault).at_line(record.line).in_column(names[cell])
+        let values = read(&cells).map_err(|(cell, error)| {
+            LocatedError::new(table, error).at_line(record.line).in_column(names[cell])
         })?;
         let targets = Targets::GraphValues(values.iter().map(|&value| value as f32).collect());
         Ok((Graph { targets, ..graph }, values))
@@ -157,8 +159,8 @@ fn read_graphs(
     par_chunks(records, |record| record.and_then(row)).collect()
 }
 
-/// `[0, 0, 1, …]`.
-fn labels(cell: &str) -> Result<Vec<f64>, (usize, PeptidesError)> {
+/// Parses a list such as `[0, 0, 1, …]`.
+fn parse_labels(cell: &str) -> Result<Vec<f64>, (usize, PeptidesError)> {
     let inside =
         cell.trim().strip_prefix('[').and_then(|cell| cell.strip_suffix(']')).unwrap_or_default();
     let labels: Option<Vec<f64>> = inside
@@ -174,55 +176,56 @@ fn labels(cell: &str) -> Result<Vec<f64>, (usize, PeptidesError)> {
         .ok_or_else(|| (0, PeptidesError::Labels { cell: cell.to_owned() }))
 }
 
-fn numbers(cells: &[&str]) -> Result<Vec<f64>, (usize, PeptidesError)> {
-    let numbers = cells.iter().enumerate().map(|(place, cell)| {
-        let number = cell.trim().parse::<f64>().ok().filter(|number| number.is_finite());
-        number.ok_or_else(|| (place, PeptidesError::NotANumber { cell: (*cell).to_owned() }))
+fn parse_floats(cells: &[&str]) -> Result<Vec<f64>, (usize, PeptidesError)> {
+    let values = cells.iter().enumerate().map(|(index, cell)| {
+        let value = cell.trim().parse::<f64>().ok().filter(|value| value.is_finite());
+        value.ok_or_else(|| (index, PeptidesError::NotANumber { cell: (*cell).to_owned() }))
     });
-    numbers.collect()
+    values.collect()
 }
 
-/// Each column less its mean and over its sample deviation.
-fn normalize(rows: &mut [Vec<f64>]) {
+/// Standardizes each column by its mean and sample standard deviation.
+fn standardize(rows: &mut [Vec<f64>]) {
     let count = rows.len() as f64;
     for column in 0..rows.first().map_or(0, Vec::len) {
         let mean = rows.iter().map(|row| row[column]).sum::<f64>() / count;
-        let square = rows.iter().map(|row| (row[column] - mean).powi(2)).sum::<f64>();
-        let deviation = (square / (count - 1.0)).sqrt();
+        let sum_of_squares = rows.iter().map(|row| (row[column] - mean).powi(2)).sum::<f64>();
+        let std = (sum_of_squares / (count - 1.0)).sqrt();
         for row in rows.iter_mut() {
-            row[column] = if deviation > 0.0 { (row[column] - mean) / deviation } else { 0.0 };
+            row[column] = if std > 0.0 { (row[column] - mean) / std } else { 0.0 };
         }
     }
 }
 
-/// Reads the pickle of the split: arrays `train`, `val` and `test`.
+/// Reads the pickled split with arrays `train`, `val` and `test`.
 fn read_split(path: &Path, graphs: usize) -> Result<Splits, LocatedError> {
     let bytes = std::fs::read(path)
         .map_err(|error| LocatedError::new(path, CsvRecordError::Read(error)))?;
-    let mut arrays = read_arrays(&bytes).map_err(|fault| LocatedError::new(path, fault))?;
+    let mut arrays = read_arrays(&bytes).map_err(|error| LocatedError::new(path, error))?;
     let mut part = |name: &str| {
         let array = arrays
             .remove(name)
             .ok_or_else(|| LocatedError::new(path, PickleError::Missing { name: name.into() }))?;
-        let numbers = array.into_iter().map(|graph| {
-            let number = usize::try_from(graph).ok().filter(|&number| number < graphs);
-            number.ok_or_else(|| {
-                LocatedError::new(path, PeptidesError::Split { graph, graphs }).in_column(name)
+        let indices = array.into_iter().map(|graph| {
+            let index = usize::try_from(graph).ok().filter(|&index| index < graphs);
+            index.ok_or_else(|| {
+                LocatedError::new(path, PeptidesError::SplitOutOfRange { graph, graphs })
+                    .in_column(name)
             })
         });
-        numbers.collect::<Result<Vec<usize>, LocatedError>>()
+        indices.collect::<Result<Vec<usize>, LocatedError>>()
     };
     Ok(Splits { train: part("train")?, valid: part("val")?, test: part("test")? })
 }
 
-/// What the numbers of Peptides-func mean.
+/// Returns the schema of Peptides-func.
 pub fn func_schema() -> Schema {
     schema(TargetSchema::Multilabel(FUNC_LABELS.len()), &FUNC_LABELS)
 }
 
-/// What the numbers of Peptides-struct mean.
+/// Returns the schema of Peptides-struct.
 pub fn struct_schema() -> Schema {
-    schema(TargetSchema::Regression(STRUCT_VALUES.len()), &STRUCT_VALUES)
+    schema(TargetSchema::Regression(STRUCT_TARGETS.len()), &STRUCT_TARGETS)
 }
 
 fn schema(targets: TargetSchema, names: &[&str]) -> Schema {
@@ -266,35 +269,35 @@ mod tests {
     }
 
     #[test]
-    fn a_split_beyond_the_graphs_and_a_bad_list_are_refused() {
+    fn split_out_of_range_and_invalid_labels_are_errors() {
         let (_directory, table, split) = files(&func(15));
-        let refusal = read_func(&table, &split).unwrap_err().to_string();
+        let message = read_func(&table, &split).unwrap_err().to_string();
         assert!(
-            refusal.ends_with("column `train`: the split names graph 15, but there are 15"),
-            "{refusal}"
+            message.ends_with("column `train`: graph index 15 is out of range for 15 graphs"),
+            "{message}"
         );
         let (_directory, table, split) = files(&func(3).replace("[0, 1", "[1"));
-        let refusal = read_func(&table, &split).unwrap_err().to_string();
-        assert!(refusal.contains("line 2, column `labels`"), "{refusal}");
+        let message = read_func(&table, &split).unwrap_err().to_string();
+        assert!(message.contains("line 2, column `labels`"), "{message}");
     }
 
     #[test]
-    fn raw_values_are_normalised_over_all_rows() {
-        let mut text = format!("smiles,{}\n", STRUCT_VALUES.join(","));
+    fn raw_targets_are_standardized_over_all_rows() {
+        let mut text = format!("smiles,{}\n", STRUCT_TARGETS.join(","));
         for row in 0..16 {
             text += &format!("NCC(=O)O{}\n", format!(",{row}").repeat(11));
         }
         let (_directory, table, split) = files(&text);
-        let raw = read_struct(&table, StructValues::Raw, &split).unwrap();
-        // Mean 7.5, sample deviation sqrt(340 / 15).
+        let raw = read_struct(&table, StructScale::Raw, &split).unwrap();
+        // Mean 7.5, sample standard deviation sqrt(340 / 15).
         let expected = (-7.5 / (340.0_f64 / 15.0).sqrt()) as f32;
         assert_eq!(raw.graphs.get(0).targets, Targets::GraphValues(vec![expected; 11]));
-        let given = read_struct(&table, StructValues::Normalized, &split).unwrap();
-        assert_eq!(given.graphs.get(3).targets, Targets::GraphValues(vec![3.0; 11]));
+        let normalized = read_struct(&table, StructScale::Normalized, &split).unwrap();
+        assert_eq!(normalized.graphs.get(3).targets, Targets::GraphValues(vec![3.0; 11]));
         assert_eq!(
-            StructValues::of_file(Path::new("a/peptide_structure_normalized_dataset.csv.gz")),
-            StructValues::Normalized
+            StructScale::from_file_name(Path::new("a/peptide_structure_normalized_dataset.csv.gz")),
+            StructScale::Normalized
         );
-        assert_eq!(StructValues::of_file(&table), StructValues::Raw);
+        assert_eq!(StructScale::from_file_name(&table), StructScale::Raw);
     }
 }

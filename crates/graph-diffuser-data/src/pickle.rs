@@ -1,85 +1,84 @@
-//! Lists of whole numbers out of a Python pickle, without Python.
+//! Reader for pickled dictionaries of integer arrays.
 //!
-//! Published splits are pickles of a dictionary of numpy arrays, or of tensors in a torch file. Nothing of a pickle is
-//! executed: the few instructions of such a file are followed, every length is checked against the bytes that are
-//! there, and whatever else stands in it is refused.
+//! Published splits are pickled dictionaries of NumPy arrays, or of tensors in a PyTorch file. No
+//! code of a pickle is executed: only the opcodes of such dictionaries are interpreted, every
+//! length is checked against the remaining bytes, and everything else is rejected.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::error::Diagnostic;
 
-/// A dictionary of three arrays takes about a hundred instructions. The limit bounds how deep values can nest.
-const MOST_STEPS: usize = 1_000;
+/// Maximum number of opcodes, which also bounds the nesting depth of values. A dictionary of three
+/// arrays takes about a hundred.
+const MAX_OPCODES: usize = 1_000;
 
-/// Why a pickle cannot be read.
+/// Errors of reading a pickle or PyTorch file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PickleError {
-    /// The file ends inside an instruction.
-    #[error("the pickle ends at byte {at}, inside a value")]
-    Ends {
-        /// Where.
+    /// The file ends inside an opcode or value.
+    #[error("unexpected end of the pickle at byte {at}")]
+    Truncated {
+        /// Position in bytes.
         at: usize,
     },
-    /// An instruction that a dictionary of arrays does not need.
-    #[error(
-        "byte {at} of the pickle is instruction {code:#04x}, which a list of numbers does not need"
-    )]
-    Instruction {
-        /// Where.
+    /// An opcode that dictionaries of arrays do not use.
+    #[error("unsupported pickle opcode {code:#04x} at byte {at}")]
+    UnsupportedOpcode {
+        /// Position in bytes.
         at: usize,
-        /// Which.
+        /// The opcode.
         code: u8,
     },
-    /// A Python object that is not an array of whole numbers.
-    #[error("the pickle holds `{name}`, which is no array of whole numbers")]
-    Object {
-        /// Its name in Python.
+    /// A Python object other than an integer array.
+    #[error("unsupported Python object `{name}`, expected an integer array")]
+    UnsupportedObject {
+        /// Qualified name in Python.
         name: String,
     },
-    /// The values do not make up what they should.
-    #[error("byte {at} of the pickle: {what} expected")]
+    /// A value of an unexpected type.
+    #[error("expected {what} at byte {at} of the pickle")]
     Expected {
-        /// Where.
+        /// Position in bytes.
         at: usize,
-        /// What should be there.
+        /// The expected value.
         what: &'static str,
     },
-    /// More instructions than a dictionary of arrays needs.
-    #[error("the pickle has more than {MOST_STEPS} instructions")]
+    /// The pickle has more opcodes than a dictionary of arrays needs.
+    #[error("pickle has more than {MAX_OPCODES} opcodes")]
     TooLong,
-    /// An array that was asked for is not there.
-    #[error("the pickle has no array `{name}`")]
+    /// The dictionary has no entry with the requested name.
+    #[error("no array `{name}` in the pickle")]
     Missing {
-        /// Its name.
+        /// Name of the array.
         name: String,
     },
-    /// The file is neither a pickle nor a torch file that can be read.
-    #[error("the torch file cannot be read: {what}")]
+    /// The PyTorch file cannot be read.
+    #[error("cannot read the PyTorch file: {what}")]
     Torch {
-        /// What is wrong with it.
+        /// Reason.
         what: &'static str,
     },
 }
 
 impl Diagnostic for PickleError {}
 
-/// Arrays of whole numbers by name.
+/// Integer arrays by name.
 pub type Arrays = BTreeMap<String, Vec<i64>>;
 
-/// Finds the bytes of a torch storage by its key.
+/// Returns the bytes of a PyTorch storage by its key.
 pub(crate) type Storages<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 
-/// Reads a pickled dictionary of numpy arrays of whole numbers.
+/// Reads a pickled dictionary of NumPy integer arrays.
 ///
 /// # Errors
-/// The first thing that is not as it should be.
+/// Returns an error if the pickle is truncated or holds anything else.
 pub fn read_arrays(bytes: &[u8]) -> Result<Arrays, PickleError> {
     read_with_storages(bytes, &|_| None)
 }
 
-/// The same, with tensors whose numbers stand elsewhere.
+/// Reads a pickled dictionary of arrays or tensors, with the storages of the tensors.
 pub(crate) fn read_with_storages(
     bytes: &[u8],
     storages: Storages<'_>,
@@ -92,7 +91,7 @@ pub(crate) fn read_with_storages(
         memo: BTreeMap::new(),
         storages,
     };
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_OPCODES {
         if let Some(value) = machine.step()? {
             return arrays_of(&value, machine.at);
         }
@@ -105,7 +104,7 @@ fn arrays_of(value: &Value, at: usize) -> Result<Arrays, PickleError> {
         return Err(PickleError::Expected { at, what: "a dictionary" });
     };
     let arrays = entries.iter().map(|(name, array)| match (&**name, &**array) {
-        (Value::Text(name), Value::Integers(numbers)) => Ok((name.clone(), numbers.clone())),
+        (Value::Text(name), Value::Integers(values)) => Ok((name.clone(), values.clone())),
         _ => Err(PickleError::Expected { at, what: "a dictionary of arrays" }),
     });
     arrays.collect()
@@ -113,7 +112,7 @@ fn arrays_of(value: &Value, at: usize) -> Result<Arrays, PickleError> {
 
 #[derive(Debug)]
 enum Value {
-    /// None, true and false: nothing depends on which.
+    /// `None`, `True` or `False`; the difference is irrelevant.
     Flag,
     Integer(i64),
     Text(String),
@@ -121,12 +120,12 @@ enum Value {
     Tuple(Vec<Rc<Value>>),
     Dictionary(Vec<(Rc<Value>, Rc<Value>)>),
     Object(String),
-    /// Bytes of a whole number.
-    Kind(usize),
-    /// An array before its numbers.
-    Blank,
+    /// Integer dtype, by its size in bytes.
+    Dtype(usize),
+    /// An array before its state is set.
+    EmptyArray,
     Integers(Vec<i64>),
-    /// The bytes of a torch storage.
+    /// The bytes and the element size of a PyTorch storage.
     Storage(Vec<u8>, usize),
 }
 
@@ -140,13 +139,13 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Follows one instruction; the value if it was the last.
+    /// Interprets one opcode; returns the unpickled value at `STOP`.
     fn step(&mut self) -> Result<Option<Rc<Value>>, PickleError> {
         let at = self.at;
         let code = self.take(1)?[0];
         match code {
             b'.' => return self.pop().map(Some),
-            // Version and frame: nothing to do.
+            // PROTO and FRAME need no action.
             0x80 => drop(self.take(1)?),
             0x95 => drop(self.take(8)?),
             b'(' => self.marks.push(self.stack.len()),
@@ -154,34 +153,34 @@ impl Machine<'_> {
             b'K' => self.push_integer(1)?,
             b'M' => self.push_integer(2)?,
             b'J' => {
-                let number = self.unsigned(4)? as u32;
-                self.push(Value::Integer(i64::from(number.cast_signed())));
+                let bits = self.unsigned(4)? as u32;
+                self.push(Value::Integer(i64::from(bits.cast_signed())));
             }
             0x8a => {
                 let length = self.unsigned(1)?;
                 if length > 8 {
-                    return Err(self.expected("a number of 64 bits"));
+                    return Err(self.expected("a 64-bit integer"));
                 }
-                let number = little_endian(self.take(length)?);
-                self.push(Value::Integer(number));
+                let value = little_endian(self.take(length)?);
+                self.push(Value::Integer(value));
             }
             0x8c => self.push_text(1)?,
             b'X' => self.push_text(4)?,
             b'C' | b'U' => self.push_bytes(1)?,
             b'B' | b'T' => self.push_bytes(4)?,
             0x8e => self.push_bytes(8)?,
-            0x94 => self.remember(self.memo.len())?,
+            0x94 => self.memoize(self.memo.len())?,
             b'q' | b'r' => {
-                let place = self.unsigned(if code == b'q' { 1 } else { 4 })?;
-                self.remember(place)?;
+                let index = self.unsigned(if code == b'q' { 1 } else { 4 })?;
+                self.memoize(index)?;
             }
             b'h' | b'j' => {
-                let place = self.unsigned(if code == b'h' { 1 } else { 4 })?;
+                let index = self.unsigned(if code == b'h' { 1 } else { 4 })?;
                 let value = self
                     .memo
-                    .get(&place)
+                    .get(&index)
                     .cloned()
-                    .ok_or_else(|| self.expected("a value seen before"))?;
+                    .ok_or_else(|| self.expected("a memoized value"))?;
                 self.stack.push(value);
             }
             b'c' => {
@@ -224,12 +223,12 @@ impl Machine<'_> {
                 let storage = self.storage(&id)?;
                 self.push(storage);
             }
-            code => return Err(PickleError::Instruction { at, code }),
+            code => return Err(PickleError::UnsupportedOpcode { at, code }),
         }
         Ok(None)
     }
 
-    /// The few functions that rebuild arrays.
+    /// Emulates the functions that rebuild arrays and tensors.
     fn call(&self, function: &Value, arguments: &Value) -> Result<Value, PickleError> {
         let (Value::Object(name), Value::Tuple(arguments)) = (function, arguments) else {
             return Err(self.expected("a function and its arguments"));
@@ -237,10 +236,10 @@ impl Machine<'_> {
         let arguments: Vec<&Value> = arguments.iter().map(|argument| &**argument).collect();
         match (name.as_str(), &arguments[..]) {
             ("numpy.core.multiarray._reconstruct" | "numpy._core.multiarray._reconstruct", _) => {
-                Ok(Value::Blank)
+                Ok(Value::EmptyArray)
             }
-            ("numpy.dtype", [Value::Text(kind), ..]) if kind == "i8" => Ok(Value::Kind(8)),
-            ("numpy.dtype", [Value::Text(kind), ..]) if kind == "i4" => Ok(Value::Kind(4)),
+            ("numpy.dtype", [Value::Text(dtype), ..]) if dtype == "i8" => Ok(Value::Dtype(8)),
+            ("numpy.dtype", [Value::Text(dtype), ..]) if dtype == "i4" => Ok(Value::Dtype(4)),
             ("_codecs.encode", [Value::Text(text), Value::Text(encoding)])
                 if encoding == "latin1" =>
             {
@@ -261,56 +260,58 @@ impl Machine<'_> {
                 ],
             ) => match (&shape[..], stride.first().map(|stride| &**stride)) {
                 ([count], Some(Value::Integer(1))) => self.integers(count, *size, bytes),
-                _ => Err(self.expected("a tensor of one dimension")),
+                _ => Err(self.expected("a one-dimensional tensor")),
             },
-            _ => Err(PickleError::Object { name: name.clone() }),
+            _ => Err(PickleError::UnsupportedObject { name: name.clone() }),
         }
     }
 
-    /// Gives an array its numbers; a type of number stays what its name said.
+    /// Sets the state of an array or of a dtype.
     fn build(&self, object: Rc<Value>, state: &Value) -> Result<Rc<Value>, PickleError> {
         let Value::Tuple(state) = state else { return Err(self.expected("a state")) };
         match (&*object, &state[..]) {
-            (Value::Kind(_), [_, order, ..]) => match &**order {
+            (Value::Dtype(_), [_, order, ..]) => match &**order {
                 Value::Text(order) if order == "<" || order == "=" => Ok(object),
-                _ => Err(self.expected("little-endian numbers")),
+                _ => Err(self.expected("little-endian integers")),
             },
-            (Value::Blank, [_, shape, kind, _, bytes]) => match (&**shape, &**kind, &**bytes) {
-                (Value::Tuple(shape), Value::Kind(size), Value::Bytes(bytes))
-                    if shape.len() == 1 =>
-                {
-                    self.integers(&shape[0], *size, bytes).map(Rc::new)
+            (Value::EmptyArray, [_, shape, dtype, _, bytes]) => {
+                match (&**shape, &**dtype, &**bytes) {
+                    (Value::Tuple(shape), Value::Dtype(size), Value::Bytes(bytes))
+                        if shape.len() == 1 =>
+                    {
+                        self.integers(&shape[0], *size, bytes).map(Rc::new)
+                    }
+                    _ => Err(self.expected("a one-dimensional integer array")),
                 }
-                _ => Err(self.expected("an array of whole numbers of one dimension")),
-            },
+            }
             _ => Err(self.expected("an array")),
         }
     }
 
     fn integers(&self, count: &Value, size: usize, bytes: &[u8]) -> Result<Value, PickleError> {
-        let whole = usize::try_from(match count {
+        let count = usize::try_from(match count {
             Value::Integer(count) => *count,
             _ => -1,
         });
-        match whole {
+        match count {
             Ok(count) if count.checked_mul(size) == Some(bytes.len()) => {
                 Ok(Value::Integers(bytes.chunks(size).map(little_endian).collect()))
             }
-            _ => Err(self.expected("as many numbers as the array says")),
+            _ => Err(self.expected("an array whose length matches its shape")),
         }
     }
 
-    /// `("storage", kind, key, device, count)` of a torch file.
+    /// Resolves the persistent id `("storage", type, key, device, count)` of a PyTorch file.
     fn storage(&self, id: &Value) -> Result<Value, PickleError> {
         let Value::Tuple(parts) = id else { return Err(self.expected("a storage")) };
         let parts: Vec<&Value> = parts.iter().map(|part| &**part).collect();
-        let [_, Value::Object(kind), Value::Text(key), ..] = parts[..] else {
+        let [_, Value::Object(storage_type), Value::Text(key), ..] = parts[..] else {
             return Err(self.expected("a storage"));
         };
-        let size = match kind.as_str() {
+        let size = match storage_type.as_str() {
             "torch.LongStorage" => 8,
             "torch.IntStorage" => 4,
-            _ => return Err(PickleError::Object { name: kind.clone() }),
+            _ => return Err(PickleError::UnsupportedObject { name: storage_type.clone() }),
         };
         let bytes =
             (self.storages)(key).ok_or(PickleError::Torch { what: "a storage is missing" })?;
@@ -323,25 +324,22 @@ impl Machine<'_> {
 
     fn take(&mut self, count: usize) -> Result<&[u8], PickleError> {
         let end = self.at.checked_add(count).filter(|&end| end <= self.bytes.len());
-        let end = end.ok_or(PickleError::Ends { at: self.bytes.len() })?;
+        let end = end.ok_or(PickleError::Truncated { at: self.bytes.len() })?;
         let taken = &self.bytes[self.at..end];
         self.at = end;
         Ok(taken)
     }
 
     fn unsigned(&mut self, size: usize) -> Result<usize, PickleError> {
-        let number = self
-            .take(size)?
-            .iter()
-            .rev()
-            .fold(0_u64, |number, &byte| number << 8 | u64::from(byte));
-        usize::try_from(number).map_err(|_| self.expected("a length"))
+        let value =
+            self.take(size)?.iter().rev().fold(0_u64, |value, &byte| value << 8 | u64::from(byte));
+        usize::try_from(value).map_err(|_| self.expected("a length"))
     }
 
-    /// Up to the end of the line.
+    /// Reads up to the end of the line.
     fn line(&mut self) -> Result<String, PickleError> {
         let length = self.bytes[self.at..].iter().position(|&byte| byte == b'\n');
-        let length = length.ok_or(PickleError::Ends { at: self.bytes.len() })?;
+        let length = length.ok_or(PickleError::Truncated { at: self.bytes.len() })?;
         let line = self.take(length + 1)?;
         let line = std::str::from_utf8(&line[..length]).map(ToOwned::to_owned);
         line.map_err(|_| self.expected("text"))
@@ -356,8 +354,8 @@ impl Machine<'_> {
     }
 
     fn push_integer(&mut self, size: usize) -> Result<(), PickleError> {
-        let number = self.unsigned(size)? as i64;
-        self.push(Value::Integer(number));
+        let value = self.unsigned(size)? as i64;
+        self.push(Value::Integer(value));
         Ok(())
     }
 
@@ -389,13 +387,13 @@ impl Machine<'_> {
         Ok(self.stack.split_off(mark))
     }
 
-    fn remember(&mut self, place: usize) -> Result<(), PickleError> {
+    fn memoize(&mut self, index: usize) -> Result<(), PickleError> {
         let value = self.stack.last().cloned().ok_or_else(|| self.expected("a value"))?;
-        self.memo.insert(place, value);
+        self.memo.insert(index, value);
         Ok(())
     }
 
-    /// Adds to the dictionary on top of the stack; what was remembered of it before stays as it was.
+    /// Adds items to the dictionary on top of the stack; a memoized copy is not updated.
     fn set_items(&mut self, items: Vec<Rc<Value>>) -> Result<(), PickleError> {
         let dictionary = self.pop()?;
         let Value::Dictionary(entries) = &*dictionary else {
@@ -409,7 +407,7 @@ impl Machine<'_> {
     }
 }
 
-/// A signed number of up to eight bytes.
+/// Decodes a signed little-endian integer of up to eight bytes.
 fn little_endian(bytes: &[u8]) -> i64 {
     let negative = bytes.last().is_some_and(|&byte| byte >= 0x80);
     let mut wide = if negative { [0xff; 8] } else { [0; 8] };
@@ -422,7 +420,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrays_of_either_protocol_are_read() {
+    fn arrays_of_protocols_2_and_4_are_read() {
         for bytes in [
             &include_bytes!("../tests/fixtures/split_protocol2.pickle")[..],
             &include_bytes!("../tests/fixtures/split_protocol4.pickle")[..],
@@ -438,16 +436,19 @@ mod tests {
     }
 
     #[test]
-    fn code_is_refused_by_name() {
+    fn function_calls_are_rejected_by_name() {
         let bytes = b"cposix\nsystem\n(X\x02\x00\x00\x00lstR.";
-        assert_eq!(read_arrays(bytes), Err(PickleError::Object { name: "posix.system".into() }));
+        assert_eq!(
+            read_arrays(bytes),
+            Err(PickleError::UnsupportedObject { name: "posix.system".into() })
+        );
     }
 
     #[test]
-    fn lengths_beyond_the_file_and_endless_nesting_are_refused() {
+    fn lengths_beyond_the_file_and_deep_nesting_are_rejected() {
         assert_eq!(
             read_arrays(b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7f."),
-            Err(PickleError::Ends { at: 10 })
+            Err(PickleError::Truncated { at: 10 })
         );
         let nested = [&b"N"[..], &[0x85; 5_000], b"."].concat();
         assert_eq!(read_arrays(&nested), Err(PickleError::TooLong));

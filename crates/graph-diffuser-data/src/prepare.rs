@@ -1,113 +1,119 @@
-//! Puts a published dataset where recipes look for it: downloaded, unpacked, in a folder of its name.
+//! Downloads and unpacks published datasets into the directory where recipes expect them.
 //!
 //! ```text
 //! data/
-//!   peptides-func/             files that are read as they are
-//!   ogbg-molhiv/               what was in the archive: raw/ split/ mapping/
+//!   peptides-func/             downloaded files
+//!   ogbg-molhiv/               content of the archive: raw/ split/ mapping/
 //!   downloads/ogbg-molhiv/     the archive itself
 //! ```
 //!
-//! A folder that came out of an archive takes its name last, so one that is there is complete.
+//! An archive is unpacked into a temporary directory that is renamed last, so an existing directory
+//! is complete.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use crate::archive::{ArchiveError, Limits, unpack};
-use crate::catalog::{PackageFormat, RemoteFile, Source};
+use crate::archive::{ArchiveError, UnpackLimits, unpack};
+use crate::catalog::{DatasetSource, PackageFormat, RemoteFile};
 use crate::fetch::{DownloadProgress, FetchError, Fetcher};
 use crate::ogb_csv::csv_file;
 
-/// Bytes that an archive may unpack to for each byte that it may have.
-const UNPACKED: u64 = 20;
+/// Maximum size of the unpacked files, as a multiple of the maximum size of the archive.
+const MAX_UNPACKED_RATIO: u64 = 20;
 
-/// What happens while a dataset is put in place.
+/// Progress of [`prepare_dataset`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrepareEvent<'a> {
-    /// A file comes in.
+    /// A file is being downloaded.
     Fetching {
-        /// Which.
+        /// The file.
         file: &'a RemoteFile<'static>,
-        /// How far it is.
+        /// Progress of the download.
         progress: DownloadProgress,
     },
-    /// An archive is opened.
+    /// An archive is being unpacked.
     Unpacking {
-        /// Which.
+        /// The archive.
         file: &'a RemoteFile<'static>,
     },
 }
 
-/// Why a dataset is not in its place.
+/// Errors of [`prepare_dataset`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrepareError {
-    /// A file did not come.
+    /// A download failed.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// An archive cannot be opened.
+    /// An archive cannot be unpacked.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// What is published cannot be read.
-    #[error("`{name}` is published as {what}, which this program does not read")]
-    Foreign {
-        /// Its name.
+    /// The published files cannot be read.
+    #[error("`{name}` is published as {published}, which are not supported")]
+    Unsupported {
+        /// Name of the dataset.
         name: &'static str,
-        /// What it is published as.
-        what: &'static str,
-        /// What is read instead.
-        instead: &'static str,
-        /// From where.
+        /// Format of the published files.
+        published: &'static str,
+        /// Files that are read instead.
+        expected: &'static str,
+        /// Directory of these files.
         directory: PathBuf,
     },
-    /// The disk fails.
+    /// A file or directory cannot be written.
     #[error("cannot write `{path}`")]
     Io {
-        /// Where.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// Why.
+        /// Underlying I/O error.
         source: io::Error,
     },
 }
 
 impl PrepareError {
-    /// What the user can do about it, when we know.
+    /// Returns a suggestion that fixes the error, if there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Fetch(error) => error.hint(),
             Self::Archive(error) => error.hint(),
-            Self::Foreign { instead, directory, .. } => {
-                Some(format!("put into `{}` {instead}", directory.display()))
+            Self::Unsupported { expected, directory, .. } => {
+                Some(format!("put {expected} into `{}`", directory.display()))
             }
-            Self::Io { .. } => Some("check free space and permissions".into()),
+            Self::Io { .. } => Some("check permissions and free disk space".into()),
         }
     }
 }
 
-/// Whether a dataset is in its place below `data`.
-pub fn is_prepared(source: &Source, data: &Path) -> bool {
+/// Returns `true` if the files of a dataset exist in the directory `data`.
+pub fn is_prepared(source: &DatasetSource, data: &Path) -> bool {
     let directory = data.join(source.name);
-    match source.form {
-        PackageFormat::Plain => source.files.iter().all(|file| directory.join(file.file).is_file()),
+    match source.format {
+        PackageFormat::Plain => {
+            source.files.iter().all(|file| directory.join(file.file_name).is_file())
+        }
         PackageFormat::Archive => directory.is_dir(),
-        PackageFormat::Foreign { .. } => {
+        PackageFormat::Unsupported { .. } => {
             csv_file(&directory, "smiles").is_some()
                 || csv_file(&directory.join("raw"), "num-node-list").is_some()
         }
     }
 }
 
-/// Puts a dataset in its place below `data`, unless it is there, and says where that is.
+/// Downloads and unpacks a dataset into the directory `data`, and returns its path.
+///
+/// Does nothing if the dataset exists already.
 ///
 /// # Errors
-/// If it cannot be downloaded, unpacked or read at all. What was downloaded stays, and is gone on from.
-pub fn install(
-    source: &Source,
+/// Returns an error if the dataset cannot be downloaded or unpacked, or is not supported. Partial
+/// downloads are kept and resumed by the next call.
+pub fn prepare_dataset(
+    source: &DatasetSource,
     data: &Path,
     fetcher: &Fetcher,
     cancel: &AtomicBool,
-    mut tell: impl FnMut(PrepareEvent<'_>),
+    mut report: impl FnMut(PrepareEvent<'_>),
 ) -> Result<PathBuf, PrepareError> {
     let directory = data.join(source.name);
     if is_prepared(source, data) {
@@ -115,12 +121,13 @@ pub fn install(
     }
     let mut fetch = |file: &'static RemoteFile<'static>, into: &Path| {
         fetcher.fetch(file, into, cancel, &mut |progress| {
-            tell(PrepareEvent::Fetching { file, progress })
+            report(PrepareEvent::Fetching { file, progress })
         })
     };
-    match source.form {
-        PackageFormat::Foreign { what, instead } => {
-            return Err(PrepareError::Foreign { name: source.name, what, instead, directory });
+    match source.format {
+        PackageFormat::Unsupported { published, expected } => {
+            let name = source.name;
+            return Err(PrepareError::Unsupported { name, published, expected, directory });
         }
         PackageFormat::Plain => {
             for file in source.files {
@@ -129,31 +136,32 @@ pub fn install(
         }
         PackageFormat::Archive => {
             let downloads = data.join("downloads").join(source.name);
-            let file = &source.files[0]; // the only one
+            let file = &source.files[0]; // archives are single files
             let archive = fetch(file, &downloads)?;
-            tell(PrepareEvent::Unpacking { file });
-            place(&archive, &downloads, &directory, file.max_bytes.saturating_mul(UNPACKED))?;
+            report(PrepareEvent::Unpacking { file });
+            let max_bytes = file.max_bytes.saturating_mul(MAX_UNPACKED_RATIO);
+            unpack_into(&archive, &downloads, &directory, max_bytes)?;
         }
     }
     Ok(directory)
 }
 
-/// Unpacks an archive and gives what is in it its place, without the folder that all of it stands in.
-fn place(
+/// Unpacks an archive into `directory`, stripping the top-level directory if it is the only entry.
+fn unpack_into(
     archive: &Path,
     downloads: &Path,
     directory: &Path,
-    most_bytes: u64,
+    max_bytes: u64,
 ) -> Result<(), PrepareError> {
     let failed = |source| PrepareError::Io { path: directory.to_owned(), source };
     let beside =
         tempfile::Builder::new().prefix(".unpacked-").tempdir_in(downloads).map_err(failed)?;
     let unpacked = beside.path().join("content");
-    unpack(archive, &unpacked, &Limits::of_bytes(most_bytes))?;
+    unpack(archive, &unpacked, &UnpackLimits::with_max_bytes(max_bytes))?;
     let mut entries = Vec::new();
     for entry in unpacked.read_dir().map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        // What macOS adds to archives.
+        // macOS adds this directory to archives.
         if entry.file_name() != "__MACOSX" {
             entries.push(entry.path());
         }
@@ -183,13 +191,13 @@ mod tests {
     }
 
     fn offline() -> Fetcher {
-        Fetcher { timeout: Duration::from_millis(200), retries: 0, pause: Duration::ZERO }
+        Fetcher { timeout: Duration::from_millis(200), retries: 0, initial_backoff: Duration::ZERO }
     }
 
     #[test]
-    fn an_archive_that_was_put_there_by_hand_is_unpacked_into_its_place() {
+    fn manually_downloaded_archive_is_unpacked() {
         let data = tempfile::tempdir().unwrap();
-        let source = catalog::source("MUTAG").unwrap();
+        let source = catalog::find_source("MUTAG").unwrap();
         let downloads = data.path().join("downloads/MUTAG");
         fs::create_dir_all(&downloads).unwrap();
         let archive = zipped(&[
@@ -200,37 +208,42 @@ mod tests {
         fs::write(downloads.join("MUTAG.zip"), archive).unwrap();
         assert!(!is_prepared(source, data.path()));
         let stop = AtomicBool::new(false);
-        let directory = install(source, data.path(), &offline(), &stop, |_| {}).unwrap();
+        let directory = prepare_dataset(source, data.path(), &offline(), &stop, |_| {}).unwrap();
         assert_eq!(directory, data.path().join("MUTAG"));
         assert!(directory.join("MUTAG_A.txt").is_file() && is_prepared(source, data.path()));
         assert_eq!(
             fs::read_dir(&downloads).unwrap().count(),
             1,
-            "something was left beside the archive"
+            "temporary files were left beside the archive"
         );
-        // Once more there is nothing to do.
-        assert_eq!(install(source, data.path(), &offline(), &stop, |_| {}).unwrap(), directory);
+        // The second call does nothing.
+        assert_eq!(
+            prepare_dataset(source, data.path(), &offline(), &stop, |_| {}).unwrap(),
+            directory
+        );
     }
 
     #[test]
-    fn a_damaged_archive_leaves_nothing_in_its_place() {
+    fn corrupt_archive_leaves_no_directory() {
         let data = tempfile::tempdir().unwrap();
         let downloads = data.path().join("downloads/MUTAG");
         fs::create_dir_all(&downloads).unwrap();
         fs::write(downloads.join("MUTAG.zip"), b"PK\x03\x04 and no more").unwrap();
-        let source = catalog::source("MUTAG").unwrap();
+        let source = catalog::find_source("MUTAG").unwrap();
         let error =
-            install(source, data.path(), &offline(), &AtomicBool::new(false), |_| {}).unwrap_err();
+            prepare_dataset(source, data.path(), &offline(), &AtomicBool::new(false), |_| {})
+                .unwrap_err();
         assert!(error.hint().unwrap().starts_with("delete `"), "{error}");
         assert!(!data.path().join("MUTAG").exists());
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_downloaded() {
+    fn unsupported_dataset_is_not_downloaded() {
         let data = tempfile::tempdir().unwrap();
-        let source = catalog::source("zinc").unwrap();
+        let source = catalog::find_source("zinc").unwrap();
         let error =
-            install(source, data.path(), &offline(), &AtomicBool::new(false), |_| {}).unwrap_err();
+            prepare_dataset(source, data.path(), &offline(), &AtomicBool::new(false), |_| {})
+                .unwrap_err();
         assert!(error.hint().unwrap().contains("`smiles.csv`"), "{error}");
         assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0);
         fs::create_dir(data.path().join("zinc")).unwrap();

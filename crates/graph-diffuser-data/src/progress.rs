@@ -1,13 +1,15 @@
-//! How far a long reading has come.
+//! Progress of reading large files.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Told the bytes read so far and the bytes to read in all; they only grow, and end equal when all went well.
+/// Callback that receives the number of bytes read and the total number of bytes.
+///
+/// Neither decreases, and they are equal at the end of a successful read.
 pub type ProgressFn<'a> = dyn FnMut(u64, u64) + 'a;
 
-/// Counts the bytes that several threads read, and tells one listener.
+/// Counts the bytes read by several threads and reports them to one callback.
 pub(crate) struct ProgressMeter<'a> {
     report: &'a mut ProgressFn<'a>,
     read: Arc<AtomicU64>,
@@ -16,7 +18,7 @@ pub(crate) struct ProgressMeter<'a> {
 }
 
 impl<'a> ProgressMeter<'a> {
-    /// For files that are each read so many times.
+    /// Creates a meter for files that are each read `passes` times.
     pub(crate) fn new<'p>(
         files: impl Iterator<Item = &'p Path>,
         passes: u64,
@@ -27,19 +29,19 @@ impl<'a> ProgressMeter<'a> {
         Self { report, read: Arc::default(), total, last: 0 }
     }
 
-    /// What a reader adds its bytes to.
-    pub(crate) fn read(&self) -> Arc<AtomicU64> {
+    /// Returns the shared counter of bytes read.
+    pub(crate) fn bytes_read(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.read)
     }
 
-    /// Tells how far it is.
+    /// Reports the current progress.
     pub(crate) fn tick(&mut self) {
-        // A file that grows while it is read must not make the bar run over.
+        // A file that grows while it is read must not exceed the total.
         self.last = self.read.load(Ordering::Relaxed).min(self.total).max(self.last);
         (self.report)(self.last, self.total);
     }
 
-    /// Tells that nothing is left to do.
+    /// Reports completion.
     pub(crate) fn finish(&mut self) {
         self.last = self.total;
         (self.report)(self.total, self.total);

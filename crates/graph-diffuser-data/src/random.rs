@@ -1,28 +1,38 @@
-//! One seed, named streams.
+//! Named, counter-based random streams derived from one seed.
 //!
-//! A stream is a counter and a key: the n-th number is a hash of both, so a stream can be entered
-//! at any place, and two purposes never share numbers. Nothing here keeps global state.
+//! The n-th draw of a stream is a hash of its key and n, so streams of different purposes are
+//! independent and can be recreated without saved state. There is no global generator.
 
-/// The source of everything random in a run.
+/// Seed of a run, from which all random streams are derived.
+///
+/// ```
+/// use graph_diffuser_data::SeedTree;
+///
+/// let mut order: Vec<usize> = (0..5).collect();
+/// SeedTree::new(7).stream_at("shuffle", 0).shuffle(&mut order);
+/// order.sort_unstable();
+/// assert_eq!(order, [0, 1, 2, 3, 4]);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeedTree(u64);
 
 impl SeedTree {
-    /// All streams of this seed.
+    /// Creates the root of all streams of this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The stream of one purpose, such as `"init"`.
+    /// Returns the stream of one purpose, such as `"init"`.
     pub fn stream(self, purpose: &str) -> RandomStream {
         self.stream_at(purpose, 0)
     }
 
-    /// The `index`-th stream of one purpose: an epoch's shuffle, a step's dropout.
+    /// Returns the `index`-th stream of one purpose, such as the shuffle of an epoch or the dropout
+    /// of a step.
     ///
-    /// Because it is found by number, resuming needs no saved generator state.
+    /// Streams are addressed by index, so resuming a run needs no saved generator state.
     pub fn stream_at(self, purpose: &str, index: u64) -> RandomStream {
-        // FNV-1a over the name; `mix` then spreads the three parts over all bits.
+        // FNV-1a hash of the purpose; `mix` then diffuses seed, purpose and index over all bits.
         let name = purpose.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         });
@@ -30,7 +40,7 @@ impl SeedTree {
     }
 }
 
-/// A sequence of random numbers with a position.
+/// Counter-based random number generator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RandomStream {
     key: u64,
@@ -38,22 +48,25 @@ pub struct RandomStream {
 }
 
 impl RandomStream {
-    /// What distinguishes this stream from all others; seeds counter-based operations.
+    /// Returns the key of the stream, which seeds counter-based operations such as dropout.
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.position += 1;
         mix(self.key.wrapping_add(self.position.wrapping_mul(GOLDEN)))
     }
 
-    /// A whole number in `0..bound`, every one as likely.
+    /// Returns a uniform integer in `0..bound`.
+    ///
+    /// # Panics
+    /// Panics if `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        assert!(bound > 0, "nothing is below zero");
+        assert!(bound > 0, "`bound` must be positive");
         let bound = bound as u64;
-        // Numbers past the last full multiple of `bound` would favour small results: draw again.
+        // Rejects draws beyond the last full multiple of `bound`, which would favor small results.
         let limit = u64::MAX - u64::MAX % bound;
         loop {
             let bits = self.next_u64();
@@ -63,18 +76,18 @@ impl RandomStream {
         }
     }
 
-    /// A number in `[0, 1)`.
+    /// Returns a uniform float in `[0, 1)`.
     pub fn uniform(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A draw from the standard normal distribution (Box-Muller).
+    /// Returns a sample of the standard normal distribution (Box-Muller).
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
-    /// Puts `items` in random order (Fisher-Yates).
+    /// Shuffles `items` (Fisher-Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
@@ -84,7 +97,7 @@ impl RandomStream {
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The finaliser of `SplitMix64`: a bijection in which every input bit moves every output bit.
+/// Finalizer of `SplitMix64`: a bijection in which every input bit affects every output bit.
 fn mix(bits: u64) -> u64 {
     let bits = bits.wrapping_add(GOLDEN);
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -96,26 +109,26 @@ fn mix(bits: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn numbers(mut stream: RandomStream) -> Vec<u64> {
+    fn draws(mut stream: RandomStream) -> Vec<u64> {
         (0..4).map(|_| stream.next_u64()).collect()
     }
 
     #[test]
-    fn a_stream_depends_on_seed_purpose_and_index_alone() {
-        let first = numbers(SeedTree::new(7).stream("init"));
-        assert_eq!(first, numbers(SeedTree::new(7).stream("init")));
+    fn stream_depends_only_on_seed_purpose_and_index() {
+        let first = draws(SeedTree::new(7).stream("init"));
+        assert_eq!(first, draws(SeedTree::new(7).stream("init")));
         for other in [
             SeedTree::new(8).stream("init"),
             SeedTree::new(7).stream("shuffle"),
             SeedTree::new(7).stream_at("init", 1),
         ] {
-            assert_ne!(first, numbers(other));
+            assert_ne!(first, draws(other));
         }
     }
 
     #[test]
-    fn streams_stay_the_same_between_releases() {
-        // A change here changes every run: it belongs in the changelog.
+    fn streams_are_stable_between_releases() {
+        // A change here changes every run and belongs in the changelog.
         let mut stream = SeedTree::new(0).stream("init");
         assert_eq!(stream.next_u64(), 9_410_035_121_269_605_293);
         assert_eq!(stream.next_u64(), 12_961_009_126_451_292_710);
@@ -142,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shuffle_is_a_permutation() {
+    fn shuffle_is_a_permutation() {
         let mut items: Vec<usize> = (0..100).collect();
         SeedTree::new(3).stream("shuffle").shuffle(&mut items);
         assert_ne!(items, (0..100).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! What is in a dataset: counts, ranges and classes.
+//! Summary statistics of a dataset: sizes, features, targets and structure.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,148 +8,148 @@ use serde::Serialize;
 use crate::dataset::{Dataset, FeatureSchema, Split, TargetSchema};
 use crate::graph::{Features, Graph, Targets};
 
-/// What is in a dataset.
+/// Summary statistics of a dataset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// How many graphs.
+    /// Number of graphs.
     pub graphs: usize,
-    /// How many of them are for training.
+    /// Number of training graphs.
     pub train: usize,
-    /// How many choose the best epoch.
+    /// Number of validation graphs.
     pub valid: usize,
-    /// How many are reported on.
+    /// Number of test graphs.
     pub test: usize,
-    /// Nodes of a graph.
-    pub nodes: Moments,
-    /// Directed edges of a graph.
-    pub edges: Moments,
-    /// Ordered pairs of nodes of a graph: what it costs.
-    pub pairs: Moments,
+    /// Number of nodes per graph.
+    pub nodes: SummaryStats,
+    /// Number of directed edges per graph.
+    pub edges: SummaryStats,
+    /// Number of ordered node pairs per graph.
+    pub pairs: SummaryStats,
     /// Node features, column by column.
-    pub node_features: Vec<Column>,
+    pub node_features: Vec<FeatureSummary>,
     /// Edge features, column by column.
-    pub edge_features: Vec<Column>,
-    /// What is predicted.
+    pub edge_features: Vec<FeatureSummary>,
+    /// Targets.
     pub targets: TargetSummary,
-    /// Nodes without an edge to another node.
+    /// Number of nodes without an edge to another node.
     pub isolated_nodes: usize,
-    /// Edges from a node to itself.
+    /// Number of edges from a node to itself.
     pub self_loops: usize,
-    /// Edges that stand in the graph once more.
+    /// Number of edges that repeat an earlier edge of the same graph.
     pub duplicate_edges: usize,
-    /// Graphs of more than one piece.
+    /// Number of graphs with more than one connected component.
     pub disconnected_graphs: usize,
 }
 
-/// Range, mean and deviation of numbers; all zero where there are none.
+/// Count, range, mean and standard deviation of a set of values; all zero for an empty set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Moments {
-    /// How many numbers.
+pub struct SummaryStats {
+    /// Number of values.
     pub count: u64,
-    /// The least.
+    /// Minimum.
     pub min: f64,
-    /// The mean.
+    /// Mean.
     pub mean: f64,
-    /// The greatest.
+    /// Maximum.
     pub max: f64,
-    /// The deviation, over all of them.
+    /// Population standard deviation.
     pub sd: f64,
 }
 
-impl Moments {
-    /// Of these numbers.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
-        let mut moments = Self::default();
+impl SummaryStats {
+    /// Computes the statistics of `values`.
+    pub fn from_values(values: impl IntoIterator<Item = f64>) -> Self {
+        let mut stats = Self::default();
         let mut squares = 0.0;
         for value in values {
-            moments.count += 1;
-            if moments.count == 1 {
-                (moments.min, moments.max) = (value, value);
+            stats.count += 1;
+            if stats.count == 1 {
+                (stats.min, stats.max) = (value, value);
             }
-            moments.min = moments.min.min(value);
-            moments.max = moments.max.max(value);
-            // Welford: exact enough where the mean is large and the deviation small.
-            let off = value - moments.mean;
-            moments.mean += off / moments.count as f64;
-            squares += off * (value - moments.mean);
+            stats.min = stats.min.min(value);
+            stats.max = stats.max.max(value);
+            // Welford's algorithm: accurate even if the mean is large and the deviation small.
+            let delta = value - stats.mean;
+            stats.mean += delta / stats.count as f64;
+            squares += delta * (value - stats.mean);
         }
-        moments.sd = (squares / (moments.count.max(1)) as f64).sqrt();
-        moments
+        stats.sd = (squares / (stats.count.max(1)) as f64).sqrt();
+        stats
     }
 }
 
-/// One column of features.
+/// Summary of one feature column.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Column {
-    /// Categories.
+pub enum FeatureSummary {
+    /// Categorical column.
     Categorical {
-        /// How many there can be.
+        /// Number of categories in the schema.
         size: usize,
-        /// How often each occurs.
+        /// Number of occurrences of each category.
         counts: Vec<u64>,
     },
-    /// Real numbers.
-    Real(Moments),
+    /// Float column.
+    Real(SummaryStats),
 }
 
-/// What is predicted.
+/// Summary of the targets.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum TargetSummary {
-    /// Real numbers or labels of graphs.
+    /// Regression or multi-label targets.
     Columns {
-        /// One a target.
+        /// One entry per target.
         columns: Vec<TargetColumn>,
     },
-    /// Classes of graphs or of nodes.
+    /// Classes of graphs or nodes.
     Classes {
-        /// Name and how many have it.
+        /// Name and number of occurrences of each class.
         classes: Vec<(String, u64)>,
     },
-    /// Pairs of nodes.
+    /// Link prediction.
     Links {
-        /// Of a graph.
-        links: Moments,
+        /// Number of links per graph.
+        links: SummaryStats,
     },
-    /// Words of a graph.
+    /// Sub-token prediction.
     Words {
-        /// Of a graph.
-        words: Moments,
+        /// Number of sub-tokens per graph.
+        words: SummaryStats,
     },
 }
 
-/// One number or label of every graph.
+/// Summary of one regression target or label.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TargetColumn {
-    /// Its name, or its number.
+    /// Name of the target, or its index.
     pub name: String,
-    /// How many graphs have none.
+    /// Number of graphs with a missing value.
     pub missing: u64,
-    /// How many have a one, where it is a label.
+    /// Number of positive labels; `None` for regression targets.
     pub positive: Option<u64>,
-    /// Those that have one.
-    pub known: Moments,
+    /// Statistics of the values that are not missing.
+    pub known: SummaryStats,
 }
 
 impl Summary {
-    /// Counts everything, in two passes over the graphs.
-    pub fn of(dataset: &Dataset) -> Self {
-        let moments = |count: fn(&Graph) -> usize| {
-            Moments::of(dataset.graphs.iter().map(|graph| count(&graph) as f64))
+    /// Computes the summary of a dataset.
+    pub fn compute(dataset: &Dataset) -> Self {
+        let stats = |count: fn(&Graph) -> usize| {
+            SummaryStats::from_values(dataset.graphs.iter().map(|graph| count(&graph) as f64))
         };
-        let mut shape = Shape::default();
+        let mut structure = StructureCounts::default();
         for graph in dataset.graphs.iter() {
-            shape.add(&graph);
+            structure.add(&graph);
         }
         Self {
             graphs: dataset.graphs.len(),
             train: dataset.split(Split::Train).len(),
             valid: dataset.split(Split::Valid).len(),
             test: dataset.split(Split::Test).len(),
-            nodes: moments(|graph| graph.nodes),
-            edges: moments(|graph| graph.edges.len()),
-            pairs: moments(Graph::pairs),
+            nodes: stats(|graph| graph.nodes),
+            edges: stats(|graph| graph.edges.len()),
+            pairs: stats(Graph::pairs),
             node_features: columns(dataset, &dataset.schema.node_features, |graph| {
                 &graph.node_features
             }),
@@ -157,29 +157,29 @@ impl Summary {
                 &graph.edge_features
             }),
             targets: targets(dataset),
-            isolated_nodes: shape.isolated,
-            self_loops: shape.loops,
-            duplicate_edges: shape.duplicates,
-            disconnected_graphs: shape.disconnected,
+            isolated_nodes: structure.isolated,
+            self_loops: structure.loops,
+            duplicate_edges: structure.duplicates,
+            disconnected_graphs: structure.disconnected,
         }
     }
 }
 
 #[derive(Default)]
-struct Shape {
+struct StructureCounts {
     isolated: usize,
     loops: usize,
     duplicates: usize,
     disconnected: usize,
 }
 
-impl Shape {
+impl StructureCounts {
     fn add(&mut self, graph: &Graph) {
         let mut seen = HashSet::with_capacity(graph.edges.len());
-        let mut joined = vec![false; graph.nodes];
-        // Union of the ends of every edge, with the paths halved.
+        let mut connected = vec![false; graph.nodes];
+        // Union-find over the edges, with path halving.
         let mut parent: Vec<usize> = (0..graph.nodes).collect();
-        let mut pieces = graph.nodes;
+        let mut components = graph.nodes;
         for &edge in &graph.edges {
             self.duplicates += usize::from(!seen.insert(edge));
             let [source, target] = edge.map(|node| node as usize);
@@ -187,13 +187,13 @@ impl Shape {
                 self.loops += 1;
                 continue;
             }
-            (joined[source], joined[target]) = (true, true);
+            (connected[source], connected[target]) = (true, true);
             let (first, second) = (root(&mut parent, source), root(&mut parent, target));
-            pieces -= usize::from(first != second);
+            components -= usize::from(first != second);
             parent[first] = second;
         }
-        self.isolated += joined.iter().filter(|joined| !**joined).count();
-        self.disconnected += usize::from(pieces > 1);
+        self.isolated += connected.iter().filter(|connected| !**connected).count();
+        self.disconnected += usize::from(components > 1);
     }
 }
 
@@ -205,22 +205,26 @@ fn root(parent: &mut [usize], mut node: usize) -> usize {
     node
 }
 
-fn columns(dataset: &Dataset, schema: &FeatureSchema, of: fn(&Graph) -> &Features) -> Vec<Column> {
+fn columns(
+    dataset: &Dataset,
+    schema: &FeatureSchema,
+    of: fn(&Graph) -> &Features,
+) -> Vec<FeatureSummary> {
     match schema {
         FeatureSchema::None => Vec::new(),
         FeatureSchema::Categorical(sizes) => {
             let mut counts: Vec<Vec<u64>> = sizes.iter().map(|&size| vec![0; size]).collect();
             for graph in dataset.graphs.iter() {
                 if let Features::Categorical { columns, values } = of(&graph) {
-                    for (place, &value) in values.iter().enumerate() {
-                        counts[place % columns][value as usize] += 1;
+                    for (position, &value) in values.iter().enumerate() {
+                        counts[position % columns][value as usize] += 1;
                     }
                 }
             }
             sizes
                 .iter()
                 .zip(counts)
-                .map(|(&size, counts)| Column::Categorical { size, counts })
+                .map(|(&size, counts)| FeatureSummary::Categorical { size, counts })
                 .collect()
         }
         FeatureSchema::Float(count) => (0..*count)
@@ -234,7 +238,7 @@ fn columns(dataset: &Dataset, schema: &FeatureSchema, of: fn(&Graph) -> &Feature
                         .collect(),
                     _ => Vec::new(),
                 });
-                Column::Real(Moments::of(values))
+                FeatureSummary::Real(SummaryStats::from_values(values))
             })
             .collect(),
     }
@@ -274,7 +278,7 @@ fn targets(dataset: &Dataset) -> TargetSummary {
                 };
                 let missing = all().filter(|value| value.is_nan()).count() as u64;
                 let positive = labels.then(|| all().filter(|&value| value == 1.0).count() as u64);
-                let known = Moments::of(all().filter(|value| !value.is_nan()));
+                let known = SummaryStats::from_values(all().filter(|value| !value.is_nan()));
                 TargetColumn { name: name(&names.targets, column), missing, positive, known }
             };
             TargetSummary::Columns { columns: (0..count).map(column).collect() }
@@ -284,48 +288,48 @@ fn targets(dataset: &Dataset) -> TargetSummary {
     }
 }
 
-fn lengths(dataset: &Dataset) -> Moments {
-    Moments::of(dataset.graphs.iter().map(|graph| match &graph.targets {
-        Targets::SubTokens(words) => words.len() as f64,
+fn lengths(dataset: &Dataset) -> SummaryStats {
+    SummaryStats::from_values(dataset.graphs.iter().map(|graph| match &graph.targets {
+        Targets::SubTokens(tokens) => tokens.len() as f64,
         Targets::Links(pairs) => pairs.len() as f64,
         _ => 0.0,
     }))
 }
 
-/// A name, or the number where there is none.
-pub(crate) fn name(names: &[String], number: usize) -> String {
-    names.get(number).cloned().unwrap_or_else(|| number.to_string())
+/// Returns the name at `index`, or the index if there is no name.
+pub(crate) fn name(names: &[String], index: usize) -> String {
+    names.get(index).cloned().unwrap_or_else(|| index.to_string())
 }
 
-/// How many columns or classes are printed.
-const SHOWN: usize = 40;
+/// Maximum number of columns or classes that are printed.
+const MAX_SHOWN: usize = 40;
 
 impl fmt::Display for Summary {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { graphs, train, valid, test, .. } = self;
         writeln!(formatter, "graphs      {graphs}: {train} train, {valid} valid, {test} test")?;
-        writeln!(formatter, "{:<22} {:>12} {:>12} {:>12} {:>12}", "", "min", "mean", "max", "sd")?;
-        for (what, moments) in
+        writeln!(formatter, "{:<22} {:>12} {:>12} {:>12} {:>12}", "", "min", "mean", "max", "std")?;
+        for (label, stats) in
             [("nodes", &self.nodes), ("edges", &self.edges), ("pairs", &self.pairs)]
         {
-            write_moments(formatter, what, moments)?;
+            write_stats(formatter, label, stats)?;
         }
         for (part, columns) in
             [("node feature", &self.node_features), ("edge feature", &self.edge_features)]
         {
-            for (place, column) in columns.iter().enumerate().take(SHOWN) {
+            for (index, column) in columns.iter().enumerate().take(MAX_SHOWN) {
                 match column {
-                    Column::Real(moments) => {
-                        write_moments(formatter, &format!("{part} {place}"), moments)?
+                    FeatureSummary::Real(stats) => {
+                        write_stats(formatter, &format!("{part} {index}"), stats)?
                     }
-                    Column::Categorical { size, counts } => {
+                    FeatureSummary::Categorical { size, counts } => {
                         let seen = counts.iter().filter(|count| **count > 0).count();
-                        let what = format!("{part} {place}");
-                        writeln!(formatter, "{what:<22} {seen} of {size} categories occur")?;
+                        let label = format!("{part} {index}");
+                        writeln!(formatter, "{label:<22} {seen} of {size} categories occur")?;
                     }
                 }
             }
-            write_left_out(formatter, columns.len())?;
+            write_omitted(formatter, columns.len())?;
         }
         self.write_targets(formatter)?;
         writeln!(
@@ -340,47 +344,51 @@ impl Summary {
     fn write_targets(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.targets {
             TargetSummary::Columns { columns } => {
-                for column in columns.iter().take(SHOWN) {
-                    let what = format!("target {}", column.name);
+                for column in columns.iter().take(MAX_SHOWN) {
+                    let label = format!("target {}", column.name);
                     match column.positive {
                         Some(positive) => {
                             let (known, missing) = (column.known.count, column.missing);
                             writeln!(
                                 formatter,
-                                "{what:<22} {positive} of {known} positive, {missing} missing"
+                                "{label:<22} {positive} of {known} positive, {missing} missing"
                             )?;
                         }
-                        None => write_moments(formatter, &what, &column.known)?,
+                        None => write_stats(formatter, &label, &column.known)?,
                     }
                     if column.positive.is_none() && column.missing > 0 {
                         writeln!(formatter, "{:<22} {} missing", "", column.missing)?;
                     }
                 }
-                write_left_out(formatter, columns.len())
+                write_omitted(formatter, columns.len())
             }
             TargetSummary::Classes { classes } => {
                 let all = classes.iter().map(|(_, count)| count).sum::<u64>().max(1) as f64;
-                for (name, count) in classes.iter().take(SHOWN) {
-                    let what = format!("class {name}");
+                for (name, count) in classes.iter().take(MAX_SHOWN) {
+                    let label = format!("class {name}");
                     writeln!(
                         formatter,
-                        "{what:<22} {count:>12} {:>11.1}%",
+                        "{label:<22} {count:>12} {:>11.1}%",
                         100.0 * *count as f64 / all
                     )?;
                 }
-                write_left_out(formatter, classes.len())
+                write_omitted(formatter, classes.len())
             }
-            TargetSummary::Links { links } => write_moments(formatter, "links", links),
-            TargetSummary::Words { words } => write_moments(formatter, "words", words),
+            TargetSummary::Links { links } => write_stats(formatter, "links", links),
+            TargetSummary::Words { words } => write_stats(formatter, "sub-tokens", words),
         }
     }
 }
 
-fn write_moments(formatter: &mut fmt::Formatter<'_>, what: &str, moments: &Moments) -> fmt::Result {
-    let Moments { min, mean, max, sd, .. } = moments;
+fn write_stats(
+    formatter: &mut fmt::Formatter<'_>,
+    label: &str,
+    stats: &SummaryStats,
+) -> fmt::Result {
+    let SummaryStats { min, mean, max, sd, .. } = stats;
     writeln!(
         formatter,
-        "{what:<22} {:>12} {:>12} {:>12} {:>12}",
+        "{label:<22} {:>12} {:>12} {:>12} {:>12}",
         short(*min),
         short(*mean),
         short(*max),
@@ -388,15 +396,16 @@ fn write_moments(formatter: &mut fmt::Formatter<'_>, what: &str, moments: &Momen
     )
 }
 
-fn write_left_out(formatter: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
-    if count > SHOWN {
-        writeln!(formatter, "{:<22} and {} more", "", count - SHOWN)
+fn write_omitted(formatter: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
+    if count > MAX_SHOWN {
+        writeln!(formatter, "{:<22} and {} more", "", count - MAX_SHOWN)
     } else {
         Ok(())
     }
 }
 
-/// Whole numbers whole, others with four digits.
+/// Formats integers without decimals, very large and small values in scientific notation, and
+/// others with three decimals.
 fn short(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e12 {
         format!("{value:.0}")
@@ -415,7 +424,7 @@ mod tests {
     fn dataset(text: &'static str) -> Dataset {
         let read = read_from(std::path::Path::new("x"), text.as_bytes(), &JsonlOptions::default())
             .unwrap();
-        read.into_dataset(|_| unreachable!("the text states its split"))
+        read.into_dataset(|_| unreachable!("the text has splits"))
     }
 
     const TEXT: &str = r#"{"edges": [[0, 1], [0, 1], [2, 2]], "node_features": ["a", "b", "a"], "edge_features": [1, 2, 3], "target": 1.5, "split": "train"}
@@ -423,28 +432,33 @@ mod tests {
 {"edges": [], "node_features": ["a"], "target": null, "split": "test"}"#;
 
     #[test]
-    fn everything_is_counted() {
-        let summary = Summary::of(&dataset(TEXT));
+    fn summary_counts_features_targets_and_structure() {
+        let summary = Summary::compute(&dataset(TEXT));
         assert_eq!((summary.train, summary.valid, summary.test), (1, 1, 1));
         assert_eq!((summary.nodes.min, summary.nodes.max, summary.pairs.max), (1.0, 3.0, 9.0));
-        // Node 2 has a loop alone; the other two are the only nodes of their graphs.
+        // Node 2 only has a self-loop; the other two are the only nodes of their graphs.
         assert_eq!((summary.isolated_nodes, summary.self_loops), (3, 1));
-        // 0-1 stands twice in both directions.
+        // Edge 0-1 is listed twice and stored in both directions.
         assert_eq!((summary.duplicate_edges, summary.disconnected_graphs), (2, 1));
-        assert_eq!(summary.node_features, [Column::Categorical { size: 2, counts: vec![4, 1] }]);
-        // 1, 1, 2, 2, 3: mean 1.8, deviation √0.56.
-        let Column::Real(moments) = &summary.edge_features[0] else { panic!("numbers are real") };
-        assert!((moments.mean - 1.8).abs() < 1e-12 && (moments.sd - 0.56_f64.sqrt()).abs() < 1e-12);
+        assert_eq!(
+            summary.node_features,
+            [FeatureSummary::Categorical { size: 2, counts: vec![4, 1] }]
+        );
+        // 1, 1, 2, 2, 3: mean 1.8, standard deviation √0.56.
+        let FeatureSummary::Real(stats) = &summary.edge_features[0] else {
+            panic!("expected a float column")
+        };
+        assert!((stats.mean - 1.8).abs() < 1e-12 && (stats.sd - 0.56_f64.sqrt()).abs() < 1e-12);
         let TargetSummary::Columns { columns } = &summary.targets else {
-            panic!("numbers are columns")
+            panic!("expected regression targets")
         };
         assert_eq!((columns[0].missing, columns[0].known.mean, columns[0].known.sd), (1, 0.5, 1.0));
         assert!(serde_json::to_string(&summary).is_ok());
     }
 
     #[test]
-    fn the_table_says_it_in_words() {
-        let table = Summary::of(&dataset(TEXT)).to_string();
+    fn display_lists_splits_features_and_structure() {
+        let table = Summary::compute(&dataset(TEXT)).to_string();
         assert!(table.contains("graphs      3: 1 train, 1 valid, 1 test"), "{table}");
         assert!(table.contains("node feature 0         2 of 2 categories occur"), "{table}");
         assert!(

@@ -1,62 +1,63 @@
-//! Graphs shaped like molecules, for benchmarks and tests that need no files.
+//! Random molecule-like graphs, for benchmarks and tests without data files.
 //!
-//! A random tree of bounded degree whose nodes attach to recent ones, plus a few small rings.
+//! Each graph is a random tree of bounded degree, in which nodes attach to recent ones, with a few
+//! small rings.
 
 use crate::dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Splits, TargetSchema};
 use crate::graph::{Features, Graph, Targets};
 use crate::random::{RandomStream, SeedTree};
 
-/// How the graphs are drawn.
+/// Configuration of a dataset of random molecule-like graphs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SyntheticMolecules {
-    /// Mean number of nodes, its deviation, and the bounds it is clipped to.
+    /// Distribution of the number of nodes.
     pub nodes: NodeCount,
-    /// Node categories.
+    /// Number of node categories.
     pub atoms: usize,
-    /// Edge categories.
+    /// Number of edge categories.
     pub bonds: usize,
-    /// What is predicted; the values are noise.
+    /// Schema of the targets, whose values are random.
     pub targets: TargetSchema,
-    /// Graphs in each of train, valid and test.
+    /// Number of graphs in each of the train, validation and test splits.
     pub graphs: usize,
-    /// Draws the graphs.
+    /// Seed of the dataset.
     pub seed: u64,
 }
 
-/// A clipped normal distribution of graph sizes.
+/// Clipped normal distribution of the number of nodes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NodeCount {
     /// Mean.
     pub mean: f64,
     /// Standard deviation.
-    pub deviation: f64,
-    /// Never fewer.
-    pub least: usize,
-    /// Never more.
-    pub most: usize,
+    pub std: f64,
+    /// Minimum.
+    pub min: usize,
+    /// Maximum.
+    pub max: usize,
 }
 
 impl NodeCount {
-    /// Drug-like molecules without hydrogens, as in ZINC.
-    pub const DRUG: Self = Self { mean: 23.0, deviation: 4.5, least: 9, most: 37 };
-    /// Peptides, as in the long-range benchmark.
-    pub const PEPTIDE: Self = Self { mean: 150.0, deviation: 85.0, least: 8, most: 444 };
+    /// Drug-like molecules without hydrogen atoms, as in ZINC.
+    pub const DRUG: Self = Self { mean: 23.0, std: 4.5, min: 9, max: 37 };
+    /// Peptides, as in the Long Range Graph Benchmark.
+    pub const PEPTIDE: Self = Self { mean: 150.0, std: 85.0, min: 8, max: 444 };
 
-    fn draw(self, stream: &mut RandomStream) -> usize {
-        let drawn = (self.mean + self.deviation * stream.normal()).round();
-        drawn.clamp(self.least as f64, self.most as f64) as usize
+    fn sample(self, stream: &mut RandomStream) -> usize {
+        let sample = (self.mean + self.std * stream.normal()).round();
+        sample.clamp(self.min as f64, self.max as f64) as usize
     }
 }
 
 impl SyntheticMolecules {
-    /// Draws all graphs.
+    /// Generates all graphs.
     pub fn generate(&self) -> Dataset {
         let seeds = SeedTree::new(self.seed);
-        let numbers = |part: usize| (part * self.graphs..(part + 1) * self.graphs).collect();
+        let indices = |part: usize| (part * self.graphs..(part + 1) * self.graphs).collect();
         Dataset {
-            graphs: Graphs::Listed(
+            graphs: Graphs::InMemory(
                 (0..3 * self.graphs)
-                    .map(|number| self.draw(&mut seeds.stream_at("molecule", number as u64)))
+                    .map(|index| self.sample(&mut seeds.stream_at("molecule", index as u64)))
                     .collect(),
             ),
             schema: Schema {
@@ -65,20 +66,20 @@ impl SyntheticMolecules {
                 targets: self.targets,
                 names: Names::default(),
             },
-            splits: Splits { train: numbers(0), valid: numbers(1), test: numbers(2) },
+            splits: Splits { train: indices(0), valid: indices(1), test: indices(2) },
         }
     }
 
-    fn draw(&self, stream: &mut RandomStream) -> Graph {
-        let nodes = self.nodes.draw(stream);
-        let mut bonds = tree(nodes, stream);
+    fn sample(&self, stream: &mut RandomStream) -> Graph {
+        let nodes = self.nodes.sample(stream);
+        let mut bonds = random_tree(nodes, stream);
         close_rings(nodes, &mut bonds, stream);
         let mut edges = Vec::with_capacity(2 * bonds.len());
-        let mut kinds = Vec::with_capacity(2 * bonds.len());
+        let mut bond_types = Vec::with_capacity(2 * bonds.len());
         for [first, second] in bonds {
-            let kind = stream.below(self.bonds) as u32;
+            let bond_type = stream.below(self.bonds) as u32;
             edges.extend([[first, second], [second, first]]);
-            kinds.extend([kind, kind]);
+            bond_types.extend([bond_type, bond_type]);
         }
         let atoms = (0..nodes).map(|_| stream.below(self.atoms) as u32).collect();
         let targets = match self.targets {
@@ -93,9 +94,9 @@ impl SyntheticMolecules {
             }
             TargetSchema::Multiclass(classes) => Targets::GraphClass(stream.below(classes) as u32),
             TargetSchema::SubTokens(vocabulary) => {
-                let words = 1 + stream.below(4);
+                let tokens = 1 + stream.below(4);
                 Targets::SubTokens(
-                    (0..words).map(|_| stream.below(vocabulary - 2) as u32).collect(),
+                    (0..tokens).map(|_| stream.below(vocabulary - 2) as u32).collect(),
                 )
             }
             TargetSchema::LinkPrediction => {
@@ -110,14 +111,14 @@ impl SyntheticMolecules {
             nodes,
             edges,
             node_features: Features::Categorical { columns: 1, values: atoms },
-            edge_features: Features::Categorical { columns: 1, values: kinds },
+            edge_features: Features::Categorical { columns: 1, values: bond_types },
             targets,
         }
     }
 }
 
-/// Each node hangs on one of the four before it that has fewer than three neighbours.
-fn tree(nodes: usize, stream: &mut RandomStream) -> Vec<[u32; 2]> {
+/// Connects each node to one of the four nodes before it that has fewer than three neighbors.
+fn random_tree(nodes: usize, stream: &mut RandomStream) -> Vec<[u32; 2]> {
     let mut degree = vec![0; nodes];
     let mut bonds = Vec::with_capacity(nodes);
     for node in 1..nodes {
@@ -131,7 +132,7 @@ fn tree(nodes: usize, stream: &mut RandomStream) -> Vec<[u32; 2]> {
     bonds
 }
 
-/// One ring in eight nodes, of about five to seven members.
+/// Closes one ring per eight nodes, of about five to seven nodes.
 fn close_rings(nodes: usize, bonds: &mut Vec<[u32; 2]>, stream: &mut RandomStream) {
     for _ in 0..(nodes / 8).max(1) {
         let first = stream.below(nodes.saturating_sub(6).max(1));
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn molecules_are_sound_connected_and_of_the_asked_size() {
+    fn molecules_are_valid_connected_and_of_the_configured_size() {
         let config = SyntheticMolecules {
             nodes: NodeCount::DRUG,
             atoms: 28,

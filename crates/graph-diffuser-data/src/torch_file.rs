@@ -1,18 +1,19 @@
-//! The file that `torch.save` writes: a zip archive without compression that holds a pickle and its numbers.
+//! Reader for files written by `torch.save`: uncompressed zip archives with a pickle and storages.
 
 use crate::pickle::{Arrays, PickleError, read_arrays, read_with_storages};
 
-/// Reads a dictionary of arrays or tensors of whole numbers; a bare pickle is read as well.
+/// Reads a dictionary of integer arrays or tensors from a PyTorch file or a bare pickle.
 ///
 /// # Errors
-/// The first thing that is not as it should be.
+/// Returns an error if the file is truncated or holds anything else.
 pub fn read_torch_arrays(bytes: &[u8]) -> Result<Arrays, PickleError> {
     if !bytes.starts_with(b"PK") {
         return read_arrays(bytes);
     }
-    let entries = entries(bytes).ok_or(PickleError::Torch { what: "it is no whole archive" })?;
+    let entries = entries(bytes)
+        .ok_or(PickleError::Torch { what: "the zip archive is truncated or corrupt" })?;
     let pickle = entries.iter().find(|(name, _)| name.ends_with("/data.pkl") || name == "data.pkl");
-    let (name, pickle) = pickle.ok_or(PickleError::Torch { what: "it holds no `data.pkl`" })?;
+    let (name, pickle) = pickle.ok_or(PickleError::Torch { what: "`data.pkl` is missing" })?;
     let root = &name[..name.len() - "data.pkl".len()];
     read_with_storages(pickle, &|key| {
         let wanted = format!("{root}data/{key}");
@@ -20,31 +21,32 @@ pub fn read_torch_arrays(bytes: &[u8]) -> Result<Arrays, PickleError> {
     })
 }
 
-/// Names and bytes of the stored files; none if the directory at the end is broken or a file is compressed.
+/// Returns the names and bytes of the stored files, or `None` if the zip directory is corrupt or a
+/// file is compressed.
 fn entries(bytes: &[u8]) -> Option<Vec<(String, &[u8])>> {
     const END: &[u8] = b"PK\x05\x06";
-    // The directory ends the file, but for a comment of at most 64 KiB.
+    // Only a comment of at most 64 KiB may follow the end record.
     let first = bytes.len().saturating_sub(66_000);
     let end = first + bytes[first..].windows(4).rposition(|window| window == END)?;
-    let count = number(bytes, end + 10, 2)?;
-    let mut at = number(bytes, end + 16, 4)?;
+    let count = little_endian(bytes, end + 10, 2)?;
+    let mut at = little_endian(bytes, end + 16, 4)?;
     let mut entries = Vec::new();
     for _ in 0..count {
         if bytes.get(at..at.checked_add(4)?)? != b"PK\x01\x02" {
             return None;
         }
-        let [stored, size, name, extra, comment] = [(10, 2), (20, 4), (28, 2), (30, 2), (32, 2)]
-            .map(|(place, width)| {
-                at.checked_add(place).and_then(|place| number(bytes, place, width))
+        let [method, size, name, extra, comment] = [(10, 2), (20, 4), (28, 2), (30, 2), (32, 2)]
+            .map(|(offset, width)| {
+                at.checked_add(offset).and_then(|at| little_endian(bytes, at, width))
             });
-        let local = number(bytes, at + 42, 4)?;
+        let local = little_endian(bytes, at + 42, 4)?;
         let (name_length, extra, comment) = (name?, extra?, comment?);
         let name = bytes.get(at + 46..at + 46 + name_length)?;
-        // The local header has lengths of its own.
+        // The local header states its own name and extra lengths.
         let start = local.checked_add(30)?
-            + number(bytes, local.checked_add(26)?, 2)?
-            + number(bytes, local + 28, 2)?;
-        if stored? != 0 {
+            + little_endian(bytes, local.checked_add(26)?, 2)?
+            + little_endian(bytes, local + 28, 2)?;
+        if method? != 0 {
             return None;
         }
         let content = bytes.get(start..start.checked_add(size?)?)?;
@@ -54,16 +56,16 @@ fn entries(bytes: &[u8]) -> Option<Vec<(String, &[u8])>> {
     Some(entries)
 }
 
-fn number(bytes: &[u8], at: usize, width: usize) -> Option<usize> {
+fn little_endian(bytes: &[u8], at: usize, width: usize) -> Option<usize> {
     let bytes = bytes.get(at..at.checked_add(width)?)?;
-    Some(bytes.iter().rev().fold(0, |number, &byte| number << 8 | usize::from(byte)))
+    Some(bytes.iter().rev().fold(0, |value, &byte| value << 8 | usize::from(byte)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// An archive of stored files, as `torch.save` lays it out.
+    /// Builds an uncompressed zip archive with the layout of `torch.save`.
     fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
         let (mut body, mut directory) = (Vec::new(), Vec::new());
         for (name, content) in files {
@@ -89,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_inside_a_torch_file_are_read() {
+    fn arrays_in_a_torch_file_are_read() {
         let pickle = include_bytes!("../tests/fixtures/split_protocol2.pickle");
         let file = archive(&[("split/data.pkl", pickle), ("split/version", b"3")]);
         assert_eq!(read_torch_arrays(&file).unwrap()["train"], [3, 1, 4, 15, 9]);
@@ -97,16 +99,16 @@ mod tests {
     }
 
     #[test]
-    fn tensors_inside_a_torch_file_are_read() {
-        // {"train": tensor([5, -1])}, as torch writes it.
+    fn tensors_in_a_torch_file_are_read() {
+        // {"train": tensor([5, -1])}, as written by PyTorch.
         let pickle =
             b"\x80\x02}q\0X\x05\0\0\0trainq\x01ctorch._utils\n_rebuild_tensor_v2\nq\x02((X\x07\0\0\0storageq\x03\
             ctorch\nLongStorage\nq\x04X\x01\0\0\x000q\x05X\x03\0\0\0cpuq\x06K\x02tq\x07QK\0K\x02\x85q\x08K\x01\x85q\t\
             \x89ccollections\nOrderedDict\nq\n)Rq\x0btq\x0cRq\rs.";
-        let numbers = [5_i64.to_le_bytes(), (-1_i64).to_le_bytes()].concat();
-        let file = archive(&[("split/data.pkl", pickle), ("split/data/0", &numbers)]);
+        let storage = [5_i64.to_le_bytes(), (-1_i64).to_le_bytes()].concat();
+        let file = archive(&[("split/data.pkl", pickle), ("split/data/0", &storage)]);
         assert_eq!(read_torch_arrays(&file).unwrap()["train"], [5, -1]);
-        // All but the length of the comment, which nobody needs.
+        // Every truncation fails, except in the unused comment length at the end.
         for end in 0..file.len() - 2 {
             read_torch_arrays(&file[..end]).unwrap_err();
         }

@@ -1,98 +1,101 @@
-//! A `TUDataset` folder: all graphs of a set as one, numbered from 1, in a few text files.
+//! Directories in the format of `TUDataset`: text files over all graphs, with indices starting at
+//! 1.
 //!
 //! ```text
 //! X_A                  i, j          edges over all graphs, both directions
 //! X_graph_indicator    graph of each node
 //! X_graph_labels       class of each graph       (or X_graph_attributes: values to predict)
-//! X_node_labels, X_edge_labels, X_node_attributes, X_edge_attributes      where there are any
+//! X_node_labels, X_edge_labels, X_node_attributes, X_edge_attributes      optional
 //! ```
 //!
-//! These sets are small, so the graphs are kept in memory. There is no split among the files: see [`read_fold`].
+//! The datasets are small, so the graphs are kept in memory. The format has no split; [`read_fold`]
+//! reads the folds of a separate file.
 
 mod columns;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use columns::{Column, Table, numbered, rows, rows_if_any, signed};
+use columns::{FeatureColumns, Table, categorize, parse_i64, read_rows_if_exists, rows};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::{Dataset, Graphs, Names, Schema, Splits, TargetSchema};
 use crate::error::{Diagnostic, LocatedError};
 use crate::graph::{Graph, Targets};
-use crate::numeric_csv::{NumericCsvError, NumericCsvReader, real, whole};
-use crate::ogb_csv::LARGEST_NODES;
+use crate::numeric_csv::{NumericCsvError, NumericCsvReader, parse_f32, parse_u32};
+use crate::ogb_csv::MAX_GRAPH_NODES;
 
-/// What features are taken from, where a set has both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// Source of the features of a dataset that has both labels and attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeFeatureSource {
-    /// Categories.
+    /// Labels: categorical features.
     #[default]
     Labels,
-    /// Real numbers.
+    /// Attributes: real-valued features.
     Attributes,
 }
 
-/// What can be wrong between the files of a folder.
+/// Inconsistency between the files of a TU directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TuError {
-    /// There is not exactly one set in the folder.
-    #[error("the folder holds {found} files `…_A.txt` instead of one")]
-    Sets {
-        /// How many there are.
+    /// The directory does not contain exactly one dataset.
+    #[error("expected one file `NAME_A.txt`, found {found}")]
+    DatasetCount {
+        /// Number of files.
         found: usize,
     },
-    /// Two files do not have the same number of rows.
-    #[error("there are {found} rows, but {expected} {what}")]
-    NumericCsvReader {
-        /// How many there are.
+    /// A file has the wrong number of rows.
+    #[error("found {found} rows for {expected} {what}")]
+    RowCount {
+        /// Number of rows found.
         found: usize,
-        /// How many there should be.
+        /// Number of rows expected.
         expected: usize,
         /// `graphs`, `nodes` or `edges`.
         what: &'static str,
     },
-    /// A number names nothing.
-    #[error("{what} {number} does not exist: there are {count}, numbered from 1")]
+    /// An index is out of range.
+    #[error("{what} index {index} is out of range 1 to {count}")]
     OutOfRange {
         /// `node` or `graph`.
         what: &'static str,
-        /// What stands there.
-        number: u32,
-        /// How many there are.
+        /// The index.
+        index: u32,
+        /// Number of nodes or graphs.
         count: usize,
     },
-    /// An edge joins two graphs.
-    #[error("the edge joins a node of graph {first} with one of graph {second}")]
-    AcrossGraphs {
-        /// Graph of its source, counted from 1.
+    /// An edge connects two graphs.
+    #[error("edge connects graph {first} with graph {second}")]
+    EdgeAcrossGraphs {
+        /// Graph of the source node, starting at 1.
         first: usize,
-        /// Graph of its target.
+        /// Graph of the target node, starting at 1.
         second: usize,
     },
-    /// A graph has no nodes, or more than are allowed.
-    #[error("graph {graph} has {nodes} nodes instead of 1 to {LARGEST_NODES}")]
+    /// A graph has no nodes or more than [`MAX_GRAPH_NODES`].
+    #[error("graph {graph} has {nodes} nodes, expected 1 to {MAX_GRAPH_NODES}")]
     Nodes {
-        /// Its number, counted from 1.
+        /// Graph index, starting at 1.
         graph: usize,
-        /// How many there are.
+        /// Number of nodes.
         nodes: usize,
     },
-    /// There are fewer folds than that.
-    #[error("there are {folds} folds, one a line; fold {fold} is not among them")]
+    /// The fold does not exist.
+    #[error("fold {fold} is out of range for {folds} folds")]
     NoFold {
-        /// What was asked for, counted from 0.
+        /// Fold index, starting at 0.
         fold: usize,
-        /// How many there are.
+        /// Number of folds.
         folds: usize,
     },
-    /// A fold names a graph that does not exist or has it twice.
-    #[error("graph {graph} does not exist or stands in the fold twice")]
-    Fold {
-        /// Which, counted from 0.
+    /// A fold contains a graph index that is out of range or a duplicate.
+    #[error("graph index {graph} is out of range or a duplicate")]
+    InvalidFold {
+        /// Graph index, starting at 0.
         graph: usize,
     },
 }
@@ -100,66 +103,66 @@ pub enum TuError {
 impl Diagnostic for TuError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Sets { .. } => Some("name the folder of one set, unpacked".into()),
+            Self::DatasetCount { .. } => Some("pass the directory of one unpacked dataset".into()),
             Self::OutOfRange { .. } => {
-                Some("nodes and graphs are numbered from 1, over all graphs".into())
+                Some("node and graph indices start at 1 and run over all graphs".into())
             }
             _ => None,
         }
     }
 }
 
-/// Reads the folder of one set. The split is empty, to be filled by the caller.
+/// Reads the directory of one dataset. The split is empty.
 ///
-/// Labels become category numbers in the order of their values, which are kept as names.
+/// Labels become category indices in ascending order of their values, which are kept as names.
 ///
 /// # Errors
-/// What is wrong with the files, with its place.
-pub fn read(directory: &Path, preferred: NodeFeatureSource) -> Result<Dataset, LocatedError> {
-    let folder = Folder::find(directory)?;
-    let indicator_path = folder.file("graph_indicator");
-    let indicator = rows(&indicator_path, Some(1), whole)?.values;
-    let labels = rows_if_any(&folder.file("graph_labels"), Some(1), signed)?;
+/// Returns an error with its location if a file is invalid.
+pub fn read(directory: &Path, source: NodeFeatureSource) -> Result<Dataset, LocatedError> {
+    let files = TuFiles::find(directory)?;
+    let indicator_path = files.file("graph_indicator");
+    let indicator = rows(&indicator_path, Some(1), parse_u32)?.values;
+    let labels = read_rows_if_exists(&files.file("graph_labels"), Some(1), parse_i64)?;
     let values = if labels.is_some() {
         None
     } else {
-        rows_if_any(&folder.file("graph_attributes"), None, real)?
+        read_rows_if_exists(&files.file("graph_attributes"), None, parse_f32)?
     };
     let graphs = match (&labels, &values) {
         (Some(labels), _) => labels.values.len(),
         (None, Some(values)) => values.values.len() / values.columns,
         (None, None) => {
-            return Err(LocatedError::new(&folder.file("graph_labels"), NumericCsvError::NotFound));
+            return Err(LocatedError::new(&files.file("graph_labels"), NumericCsvError::NotFound));
         }
     };
     let mut nodes_of = vec![vec![]; graphs];
-    let mut places = Vec::with_capacity(indicator.len());
+    let mut local_nodes = Vec::with_capacity(indicator.len());
     for (node, &graph) in indicator.iter().enumerate() {
-        let of = (graph as usize).checked_sub(1).and_then(|graph| nodes_of.get_mut(graph));
-        let Some(of) = of else {
-            let fault = TuError::OutOfRange { what: "graph", number: graph, count: graphs };
-            return Err(LocatedError::new(&indicator_path, fault).at_line(node as u64 + 1));
+        let nodes = (graph as usize).checked_sub(1).and_then(|graph| nodes_of.get_mut(graph));
+        let Some(nodes) = nodes else {
+            let error = TuError::OutOfRange { what: "graph", index: graph, count: graphs };
+            return Err(LocatedError::new(&indicator_path, error).at_line(node as u64 + 1));
         };
-        places.push((graph as usize - 1, of.len() as u32));
-        of.push(node);
+        local_nodes.push((graph as usize - 1, nodes.len() as u32));
+        nodes.push(node);
     }
     for (graph, nodes) in nodes_of.iter().enumerate() {
-        if nodes.is_empty() || nodes.len() > LARGEST_NODES {
-            let fault = TuError::Nodes { graph: graph + 1, nodes: nodes.len() };
-            return Err(LocatedError::new(&indicator_path, fault));
+        if nodes.is_empty() || nodes.len() > MAX_GRAPH_NODES {
+            let error = TuError::Nodes { graph: graph + 1, nodes: nodes.len() };
+            return Err(LocatedError::new(&indicator_path, error));
         }
     }
-    let (edges, edges_of) = read_edges(&folder.file("A"), &places, graphs)?;
-    let nodes = Column::read(&folder, "node", "nodes", indicator.len(), preferred)?;
-    let joins = Column::read(&folder, "edge", "edges", edges.len(), preferred)?;
+    let (edges, edges_of) = read_edges(&files.file("A"), &local_nodes, graphs)?;
+    let nodes = FeatureColumns::read(&files, "node", "nodes", indicator.len(), source)?;
+    let edge_columns = FeatureColumns::read(&files, "edge", "edges", edges.len(), source)?;
     let mut names = Names {
         node_categories: nodes.names(),
-        edge_categories: joins.names(),
+        edge_categories: edge_columns.names(),
         ..Names::default()
     };
     let (targets, schema): (Vec<Targets>, _) = match (labels, values) {
         (Some(labels), _) => {
-            let (classes, values) = numbered(&labels.values, 1);
+            let (classes, values) = categorize(&labels.values, 1);
             names.classes = classes[0].iter().map(ToString::to_string).collect();
             (
                 values.into_iter().map(Targets::GraphClass).collect(),
@@ -177,7 +180,7 @@ pub fn read(directory: &Path, preferred: NodeFeatureSource) -> Result<Dataset, L
     };
     let schema = Schema {
         node_features: nodes.schema(),
-        edge_features: joins.schema(),
+        edge_features: edge_columns.schema(),
         targets: schema,
         names,
     };
@@ -186,54 +189,55 @@ pub fn read(directory: &Path, preferred: NodeFeatureSource) -> Result<Dataset, L
             nodes: of_nodes.len(),
             edges: of_edges.iter().map(|&edge| edges[edge]).collect(),
             node_features: nodes.rows(of_nodes),
-            edge_features: joins.rows(of_edges),
+            edge_features: edge_columns.rows(of_edges),
             targets,
         });
-    let graphs = Graphs::Listed(listed.collect());
+    let graphs = Graphs::InMemory(listed.collect());
     Ok(Dataset { graphs, schema, splits: Splits { train: vec![], valid: vec![], test: vec![] } })
 }
 
-/// Reads one fold, counted from 0, of `<name>_train.index`, `<name>_val.index` and `<name>_test.index`: one fold a
-/// line, graphs numbered from 0.
+/// Reads a fold of `<name>_train.index`, `<name>_val.index` and `<name>_test.index`, which have one
+/// fold per line; fold and graph indices start at 0.
 ///
 /// # Errors
-/// When a file is wrong, has no such fold, or names one of the graphs twice or one beyond them.
+/// Returns an error if a file is invalid, the fold does not exist, or a graph index is out of range
+/// or a duplicate.
 pub fn read_fold(
     directory: &Path,
     name: &str,
     fold: usize,
     graphs: usize,
 ) -> Result<Splits, LocatedError> {
-    let mut taken = vec![false; graphs];
+    let mut assigned = vec![false; graphs];
     let mut part = |part: &str| {
         let path = directory.join(format!("{name}_{part}.index"));
         let mut lines = NumericCsvReader::open(&path, &Arc::default())?;
-        let mut numbers = vec![];
+        let mut row = vec![];
         for line in 0..=fold {
-            numbers.clear();
-            if lines.next_row(&mut numbers, |_, cell| whole(cell))?.is_none() {
+            row.clear();
+            if lines.next_row(&mut row, |_, cell| parse_u32(cell))?.is_none() {
                 return Err(LocatedError::new(&path, TuError::NoFold { fold, folds: line }));
             }
         }
-        let numbers: Vec<usize> = numbers.into_iter().map(|number| number as usize).collect();
-        for &graph in &numbers {
-            if taken.get(graph) != Some(&false) {
-                return Err(lines.problem(TuError::Fold { graph }));
+        let indices: Vec<usize> = row.into_iter().map(|index| index as usize).collect();
+        for &graph in &indices {
+            if assigned.get(graph) != Some(&false) {
+                return Err(lines.line_error(TuError::InvalidFold { graph }));
             }
-            taken[graph] = true;
+            assigned[graph] = true;
         }
-        Ok(numbers)
+        Ok(indices)
     };
     Ok(Splits { train: part("train")?, valid: part("val")?, test: part("test")? })
 }
 
-/// Where the files are and what their names begin with.
-struct Folder {
+/// Directory and common file name prefix of a dataset.
+struct TuFiles {
     directory: PathBuf,
     prefix: String,
 }
 
-impl Folder {
+impl TuFiles {
     fn find(directory: &Path) -> Result<Self, LocatedError> {
         let entries = std::fs::read_dir(directory)
             .map_err(|error| LocatedError::new(directory, NumericCsvError::Read(error)))?;
@@ -247,7 +251,7 @@ impl Folder {
             (Some(prefix), 0) => Ok(Self { directory: directory.to_owned(), prefix }),
             (last, others) => Err(LocatedError::new(
                 directory,
-                TuError::Sets { found: others + usize::from(last.is_some()) },
+                TuError::DatasetCount { found: others + usize::from(last.is_some()) },
             )),
         }
     }
@@ -257,24 +261,31 @@ impl Folder {
     }
 }
 
-/// The edges with node numbers local to their graphs, and which of them each graph has.
+/// Edges with node indices within their graphs, and the edge indices of each graph.
 type Edges = (Vec<[u32; 2]>, Vec<Vec<usize>>);
 
-fn read_edges(path: &Path, places: &[(usize, u32)], graphs: usize) -> Result<Edges, LocatedError> {
-    let ends = rows(path, Some(2), whole)?.values;
-    let mut edges = Vec::with_capacity(ends.len() / 2);
+fn read_edges(
+    path: &Path,
+    local_nodes: &[(usize, u32)],
+    graphs: usize,
+) -> Result<Edges, LocatedError> {
+    let node_indices = rows(path, Some(2), parse_u32)?.values;
+    let mut edges = Vec::with_capacity(node_indices.len() / 2);
     let mut edges_of = vec![vec![]; graphs];
-    for (row, pair) in ends.chunks_exact(2).enumerate() {
-        let place = |number: u32| {
-            (number as usize).checked_sub(1).and_then(|node| places.get(node)).ok_or_else(|| {
-                let fault = TuError::OutOfRange { what: "node", number, count: places.len() };
-                LocatedError::new(path, fault).at_line(row as u64 + 1)
-            })
+    for (row, pair) in node_indices.chunks_exact(2).enumerate() {
+        let find = |index: u32| {
+            (index as usize).checked_sub(1).and_then(|node| local_nodes.get(node)).ok_or_else(
+                || {
+                    let error =
+                        TuError::OutOfRange { what: "node", index, count: local_nodes.len() };
+                    LocatedError::new(path, error).at_line(row as u64 + 1)
+                },
+            )
         };
-        let (&(first, source), &(second, target)) = (place(pair[0])?, place(pair[1])?);
+        let (&(first, source), &(second, target)) = (find(pair[0])?, find(pair[1])?);
         if first != second {
-            let fault = TuError::AcrossGraphs { first: first + 1, second: second + 1 };
-            return Err(LocatedError::new(path, fault).at_line(row as u64 + 1));
+            let error = TuError::EdgeAcrossGraphs { first: first + 1, second: second + 1 };
+            return Err(LocatedError::new(path, error).at_line(row as u64 + 1));
         }
         edges_of[first].push(row);
         edges.push([source, target]);

@@ -1,4 +1,4 @@
-//! What is allowed in a dataset and yet looks like a mistake.
+//! Warnings about datasets that are valid but suspicious.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,61 +8,61 @@ use serde::Serialize;
 
 use crate::dataset::{Dataset, FeatureSchema, Split, TargetSchema};
 use crate::graph::{Features, Graph, Targets};
-use crate::summary::{Column, Summary, TargetSummary, name};
+use crate::summary::{FeatureSummary, Summary, TargetSummary, name};
 
-/// From here on a graph is called large: its pairs in 16 channels take a gibibyte.
+/// Number of nodes from which a graph counts as large: its virtual edges in 16 channels take 1 GiB.
 pub const LARGE_NODES: usize = 4096;
 
-/// Something suspicious.
+/// A suspicious property of a dataset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "warning", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Warning {
-    /// A target that is always the same.
+    /// A target has the same value in all graphs.
     ConstantTarget {
-        /// Its name or number.
+        /// Name or index of the target.
         target: String,
     },
-    /// A target that no graph has.
+    /// A target is missing in all graphs.
     UnknownTarget {
-        /// Its name or number.
+        /// Name or index of the target.
         target: String,
     },
-    /// A class that is tested but was never learnt.
+    /// A class occurs in the validation or test split but not in the training split.
     ClassNotInTrain {
-        /// Its name or number.
+        /// Name or index of the class.
         class: String,
-        /// Where it occurs.
+        /// Split in which the class occurs.
         split: Split,
     },
-    /// Graphs that are in two parts.
+    /// Equal graphs occur in more than one split.
     InTwoSplits {
-        /// How many graphs have an equal in an earlier part.
+        /// Number of graphs that are equal to a graph of an earlier split.
         graphs: usize,
-        /// The first of them.
+        /// Index of the first of them.
         graph: usize,
-        /// Its equal.
+        /// Index of the equal graph.
         equal: usize,
     },
-    /// A column that says nothing.
+    /// A feature has the same value everywhere.
     ConstantFeature {
         /// `node` or `edge`.
         part: &'static str,
-        /// Which column.
+        /// Index of the column.
         column: usize,
     },
-    /// Graphs that will take much memory.
+    /// Graphs with at least [`LARGE_NODES`] nodes.
     LargeGraphs {
-        /// How many.
+        /// Number of large graphs.
         graphs: usize,
-        /// The largest.
+        /// Index of the largest graph.
         graph: usize,
-        /// Its nodes.
+        /// Number of nodes of the largest graph.
         nodes: usize,
     },
-    /// Every edge twice: both directions were written and then added once more.
+    /// At least half of the edges are duplicates, as if reverse edges had been added twice.
     EdgesTwice {
-        /// How many edges are copies.
+        /// Number of duplicate edges.
         edges: usize,
     },
 }
@@ -71,42 +71,48 @@ impl fmt::Display for Warning {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ConstantTarget { target } => {
-                write!(formatter, "target {target} is the same in all graphs")
+                write!(formatter, "target {target} is constant")
             }
             Self::UnknownTarget { target } => {
                 write!(formatter, "target {target} is missing in all graphs")
             }
             Self::ClassNotInTrain { class, split } => {
-                write!(formatter, "class {class} occurs in {split:?} and never in Train")
+                write!(
+                    formatter,
+                    "class {class} occurs in the {split} split but not in the training split"
+                )
             }
             Self::InTwoSplits { graphs, graph, equal } => write!(
                 formatter,
-                "{graphs} graphs equal one of another split; graph {graph} is the same as graph {equal}"
+                "{graphs} graphs are duplicates of graphs in another split, \
+                 such as graph {graph} of graph {equal}"
             ),
             Self::ConstantFeature { part, column } => {
-                write!(formatter, "{part} feature {column} is the same everywhere")
+                write!(formatter, "{part} feature {column} is constant")
             }
             Self::LargeGraphs { graphs, graph, nodes } => write!(
                 formatter,
-                "{graphs} graphs have {LARGE_NODES} nodes or more, graph {graph} has {nodes}: memory grows with the square"
+                "{graphs} graphs have {LARGE_NODES} or more nodes (graph {graph} has {nodes}); \
+                 memory use is quadratic in the number of nodes"
             ),
             Self::EdgesTwice { edges } => {
                 write!(
                     formatter,
-                    "{edges} edges are copies; if both directions are written, say `\"directed\": true`"
+                    "{edges} edges are duplicates; \
+                     set `\"directed\": true` if both directions are listed"
                 )
             }
         }
     }
 }
 
-/// All that looks like a mistake, the same for the same dataset.
+/// Returns the warnings about a dataset, in a deterministic order.
 pub fn warnings(dataset: &Dataset) -> Vec<Warning> {
-    warnings_of(dataset, &Summary::of(dataset))
+    warnings_from_summary(dataset, &Summary::compute(dataset))
 }
 
-/// [`warnings`] where the summary is at hand.
-pub fn warnings_of(dataset: &Dataset, summary: &Summary) -> Vec<Warning> {
+/// Returns the warnings about a dataset whose summary is already computed.
+pub fn warnings_from_summary(dataset: &Dataset, summary: &Summary) -> Vec<Warning> {
     let mut found = Vec::new();
     if let TargetSummary::Columns { columns } = &summary.targets {
         for column in columns {
@@ -129,15 +135,15 @@ pub fn warnings_of(dataset: &Dataset, summary: &Summary) -> Vec<Warning> {
     unseen_classes(dataset, &mut found);
     in_two_splits(dataset, &mut found);
     for (part, columns) in [("node", &summary.node_features), ("edge", &summary.edge_features)] {
-        for (place, column) in columns.iter().enumerate() {
+        for (index, column) in columns.iter().enumerate() {
             let constant = match column {
-                Column::Categorical { counts, .. } => {
+                FeatureSummary::Categorical { counts, .. } => {
                     counts.iter().filter(|count| **count > 0).count() == 1
                 }
-                Column::Real(moments) => moments.count > 1 && moments.min == moments.max,
+                FeatureSummary::Real(stats) => stats.count > 1 && stats.min == stats.max,
             };
             if constant {
-                found.push(Warning::ConstantFeature { part, column: place });
+                found.push(Warning::ConstantFeature { part, column: index });
             }
         }
     }
@@ -191,7 +197,7 @@ fn unseen_classes(dataset: &Dataset, found: &mut Vec<Warning>) {
 }
 
 fn in_two_splits(dataset: &Dataset, found: &mut Vec<Warning>) {
-    // Without features small graphs are equal by chance.
+    // Without features, small graphs are often equal by chance.
     if dataset.schema.node_features == FeatureSchema::None
         && dataset.schema.edge_features == FeatureSchema::None
     {
@@ -200,12 +206,12 @@ fn in_two_splits(dataset: &Dataset, found: &mut Vec<Warning>) {
     let mut first: HashMap<u64, (Split, usize)> = HashMap::new();
     let (mut graphs, mut example) = (0, None);
     for split in [Split::Train, Split::Valid, Split::Test] {
-        for &number in dataset.split(split) {
-            let graph = dataset.graphs.get(number);
-            let &mut (earlier, equal) = first.entry(content(&graph)).or_insert((split, number));
-            if earlier != split && same(&graph, &dataset.graphs.get(equal)) {
+        for &index in dataset.split(split) {
+            let graph = dataset.graphs.get(index);
+            let &mut (earlier, equal) = first.entry(content_hash(&graph)).or_insert((split, index));
+            if earlier != split && same_content(&graph, &dataset.graphs.get(equal)) {
                 graphs += 1;
-                example = example.or(Some((number, equal)));
+                example = example.or(Some((index, equal)));
             }
         }
     }
@@ -214,8 +220,8 @@ fn in_two_splits(dataset: &Dataset, found: &mut Vec<Warning>) {
     }
 }
 
-/// A number that equal graphs share, whatever their targets.
-fn content(graph: &Graph) -> u64 {
+/// Returns a hash of structure and features, without targets.
+fn content_hash(graph: &Graph) -> u64 {
     let mut hasher = DefaultHasher::new();
     (graph.nodes, &graph.edges).hash(&mut hasher);
     for features in [&graph.node_features, &graph.edge_features] {
@@ -224,7 +230,7 @@ fn content(graph: &Graph) -> u64 {
             Features::Categorical { columns, values } => (1, columns, values).hash(&mut hasher),
             Features::Float { columns, values } => {
                 (2, columns).hash(&mut hasher);
-                // Zero has two sign bits and one value.
+                // Adding 0.0 maps -0.0 to 0.0.
                 for value in values {
                     (value + 0.0).to_bits().hash(&mut hasher);
                 }
@@ -234,7 +240,7 @@ fn content(graph: &Graph) -> u64 {
     hasher.finish()
 }
 
-fn same(left: &Graph, right: &Graph) -> bool {
+fn same_content(left: &Graph, right: &Graph) -> bool {
     left.nodes == right.nodes
         && left.edges == right.edges
         && left.node_features == right.node_features
@@ -247,16 +253,16 @@ mod tests {
     use crate::jsonl::{JsonlOptions, read_from};
     use crate::synthetic_molecules::{NodeCount, SyntheticMolecules};
 
-    fn warned(text: &'static str) -> Vec<String> {
+    fn warning_messages(text: &'static str) -> Vec<String> {
         let read = read_from(std::path::Path::new("x"), text.as_bytes(), &JsonlOptions::default())
             .unwrap();
-        let dataset = read.into_dataset(|_| unreachable!("the text states its split"));
+        let dataset = read.into_dataset(|_| unreachable!("the text has splits"));
         warnings(&dataset).iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn a_sound_dataset_gives_no_warning() {
-        let drawn = SyntheticMolecules {
+    fn valid_dataset_has_no_warnings() {
+        let config = SyntheticMolecules {
             nodes: NodeCount::DRUG,
             atoms: 5,
             bonds: 3,
@@ -264,36 +270,37 @@ mod tests {
             graphs: 20,
             seed: 1,
         };
-        assert_eq!(warnings(&drawn.generate()), []);
+        assert_eq!(warnings(&config.generate()), []);
     }
 
     #[test]
-    fn constant_targets_features_and_leaks_are_seen() {
-        let found = warned(
+    fn constant_columns_leakage_and_duplicate_edges_are_reported() {
+        let found = warning_messages(
             r#"{"node_features": [[1, 5], [2, 5]], "edges": [[0, 1], [1, 0]], "target": 2, "split": "train"}
                {"node_features": [[3, 5]], "target": 2, "split": "valid"}
                {"node_features": [[3, 5]], "target": 2, "split": "test"}"#,
         );
         let expected = [
-            "target 0 is the same in all graphs",
-            "1 graphs equal one of another split; graph 2 is the same as graph 1",
-            "node feature 1 is the same everywhere",
-            "2 edges are copies; if both directions are written, say `\"directed\": true`",
+            "target 0 is constant",
+            "1 graphs are duplicates of graphs in another split, such as graph 2 of graph 1",
+            "node feature 1 is constant",
+            "2 edges are duplicates; set `\"directed\": true` if both directions are listed",
         ];
         assert_eq!(found, expected);
     }
 
     #[test]
-    fn a_class_that_was_never_learnt_and_large_graphs_are_seen() {
-        let found = warned(
+    fn classes_missing_in_training_and_large_graphs_are_reported() {
+        let found = warning_messages(
             r#"{"nodes": 5000, "target": "a", "split": "train"}
                {"nodes": 1, "target": "a", "split": "valid"}
                {"nodes": 1, "target": "b", "split": "test"}"#,
         );
-        assert_eq!(found[0], "class b occurs in Test and never in Train");
+        assert_eq!(found[0], "class b occurs in the test split but not in the training split");
         assert_eq!(
             found[1],
-            "1 graphs have 4096 nodes or more, graph 0 has 5000: memory grows with the square"
+            "1 graphs have 4096 or more nodes (graph 0 has 5000); \
+             memory use is quadratic in the number of nodes"
         );
     }
 }

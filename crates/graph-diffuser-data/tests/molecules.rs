@@ -1,47 +1,49 @@
-//! Molecules against `RDKit`, atom by atom: recorded features of our own SMILES.
+//! Compares molecules with features recorded from `RDKit`, atom by atom.
 //!
-//! `tests/fixtures/record_molecules.py` wrote the fixture and names the version of `RDKit`.
+//! The fixture is written by `tests/fixtures/record_molecules.py`, which names the version of
+//! `RDKit`.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use graph_diffuser_data::molecule::Molecule;
 use graph_diffuser_data::molecule::scaffold::scaffold_groups;
 use graph_diffuser_data::{Features, Graph, Targets};
 use serde_json::Value;
 
-/// What `RDKit` does and the port does not: to let characters beyond ASCII pass unseen, to wrap an isotope round at 16
-/// bits, to forget an allene mark on an end that cannot have it, and to read lower-case silicon.
+/// Known differences: `RDKit` ignores non-ASCII characters, wraps isotopes at 16 bits, drops an
+/// allene mark on an atom that cannot have one, and accepts lower-case silicon.
 const KNOWN_DIFFERENCES: [&str; 6] =
     ["[99999C]", "C\u{e9}", "\u{2212}C", "[C@AL1](F)", "[C@AL1](F)=C", "[si]1ccccc1"];
 
 fn rows(text: &str) -> Vec<Value> {
     let mut lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    assert!(lines.next().unwrap()["rdkit"].is_string(), "the first line names the version");
+    assert!(lines.next().unwrap()["rdkit"].is_string(), "the first line names the RDKit version");
     lines.collect()
 }
 
-fn numbers(value: &Value) -> Vec<u32> {
+fn integers(value: &Value) -> Vec<u32> {
     match value {
-        Value::Array(items) => items.iter().flat_map(numbers).collect(),
-        number => vec![number.as_u64().unwrap() as u32],
+        Value::Array(items) => items.iter().flat_map(integers).collect(),
+        integer => vec![integer.as_u64().unwrap() as u32],
     }
 }
 
-/// The recorded bonds as the loader of OGB lists them: each followed by its reverse.
+/// Converts a recorded molecule to a graph in which each bond is followed by its reverse, as in
+/// OGB.
 fn recorded_graph(ogb: &Value) -> Graph {
     let atoms = ogb["atoms"].as_array().unwrap();
     let mut edges = Vec::new();
-    let mut kinds = Vec::new();
+    let mut bond_features = Vec::new();
     for bond in ogb["bonds"].as_array().unwrap() {
-        let row = numbers(bond);
+        let row = integers(bond);
         edges.extend([[row[0], row[1]], [row[1], row[0]]]);
-        kinds.extend([&row[2..], &row[2..]].concat());
+        bond_features.extend([&row[2..], &row[2..]].concat());
     }
     Graph {
         nodes: atoms.len(),
         edges,
-        node_features: Features::Categorical { columns: 9, values: numbers(&ogb["atoms"]) },
-        edge_features: Features::Categorical { columns: 3, values: kinds },
+        node_features: Features::Categorical { columns: 9, values: integers(&ogb["atoms"]) },
+        edge_features: Features::Categorical { columns: 3, values: bond_features },
         targets: Targets::GraphValues(vec![]),
     }
 }
@@ -51,14 +53,14 @@ fn recorded() -> Vec<Value> {
 }
 
 #[test]
-fn every_recorded_molecule_has_rdkits_features_and_verdict() {
+fn ogb_features_and_validity_equal_rdkit() {
     let mut differences = Vec::new();
     let recorded = recorded();
     for row in &recorded {
         let smiles = row["smiles"].as_str().unwrap();
         let agrees = match (Molecule::from_smiles(smiles), &row["ogb"]) {
             (Err(_), Value::Null) => true,
-            // RDKit reads a SMILES without atoms as a molecule of none; we refuse it.
+            // RDKit accepts a SMILES without atoms; this crate rejects it.
             (Err(_), ogb) => ogb["atoms"].as_array().unwrap().is_empty(),
             (Ok(_), Value::Null) => false,
             (Ok(molecule), ogb) => molecule.ogb_graph() == recorded_graph(ogb),
@@ -77,7 +79,7 @@ fn every_recorded_molecule_has_rdkits_features_and_verdict() {
 }
 
 #[test]
-fn every_recorded_molecule_has_the_types_of_zinc_or_none() {
+fn zinc_types_equal_rdkit() {
     let mut compared = 0;
     for row in recorded() {
         let smiles = row["smiles"].as_str().unwrap();
@@ -90,18 +92,18 @@ fn every_recorded_molecule_has_the_types_of_zinc_or_none() {
         }
         let graph = graph.unwrap();
         let mut edges = Vec::new();
-        let mut kinds = Vec::new();
+        let mut bond_features = Vec::new();
         for bond in zinc["bonds"].as_array().unwrap() {
-            let row = numbers(bond);
+            let row = integers(bond);
             edges.push([row[0], row[1]]);
-            kinds.push(row[2]);
+            bond_features.push(row[2]);
         }
         assert_eq!(graph.edges, edges, "{smiles}");
-        let atoms = Features::Categorical { columns: 1, values: numbers(&zinc["atoms"]) };
+        let atoms = Features::Categorical { columns: 1, values: integers(&zinc["atoms"]) };
         assert_eq!(graph.node_features, atoms, "{smiles}");
         assert_eq!(
             graph.edge_features,
-            Features::Categorical { columns: 1, values: kinds },
+            Features::Categorical { columns: 1, values: bond_features },
             "{smiles}"
         );
         compared += 1;
@@ -110,24 +112,23 @@ fn every_recorded_molecule_has_the_types_of_zinc_or_none() {
 }
 
 #[test]
-fn scaffolds_are_those_of_rdkit() {
-    let (mut molecules, mut theirs) = (Vec::new(), Vec::new());
+fn scaffolds_equal_rdkit() {
+    let (mut molecules, mut expected) = (Vec::new(), Vec::new());
     for row in recorded() {
         let molecule = Molecule::from_smiles(row["smiles"].as_str().unwrap());
         if let (Ok(molecule), Some(scaffold)) = (molecule, row["scaffold"].as_str()) {
             molecules.push(molecule);
-            theirs.push(scaffold.to_owned());
+            expected.push(scaffold.to_owned());
         }
     }
-    // Equal strings are equal groups.
-    assert_eq!(scaffold_groups(&molecules), theirs);
-    theirs.sort_unstable();
-    theirs.dedup();
-    assert!(theirs.len() > 50, "{}", theirs.len());
+    assert_eq!(scaffold_groups(&molecules), expected);
+    expected.sort_unstable();
+    expected.dedup();
+    assert!(expected.len() > 50, "{}", expected.len());
 }
 
 #[test]
-fn contacts_and_unsanitised_features_are_those_of_rdkit() {
+fn contacts_and_unsanitized_features_equal_rdkit() {
     for row in rows(include_str!("fixtures/contacts.jsonl")) {
         let smiles = row["smiles"].as_str().unwrap();
         let mut graph =
@@ -140,7 +141,7 @@ fn contacts_and_unsanitised_features_are_those_of_rdkit() {
         assert_eq!(graph, recorded_graph(&row["ogb"]), "{smiles}");
         links.retain(|[first, second]| first < second);
         links.sort_unstable();
-        let contacts: Vec<[u32; 2]> = numbers(&row["contacts"])
+        let contacts: Vec<[u32; 2]> = integers(&row["contacts"])
             .chunks(2)
             .map(|pair| [pair[0].min(pair[1]), pair[0].max(pair[1])])
             .collect();

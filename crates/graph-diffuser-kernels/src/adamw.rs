@@ -1,46 +1,47 @@
-//! One step of `AdamW` with decoupled weight decay, in one pass over flat buffers.
+//! `AdamW` step with decoupled weight decay, in one pass over flat buffers.
 //!
-//! The operations are those of the step in plain tensors, in its order and each rounded to single
-//! precision: nothing is fused, so the two agree to the bit on every instruction set.
+//! The operations are those of the tensor reference, in the same order and each rounded to single
+//! precision. Nothing is contracted to FMA, so kernel and reference agree bit for bit on every
+//! instruction set.
 
 use crate::parallel;
 use crate::simd::{Isa, Kernel, Simd};
 
-/// Numbers of a task, and of a sum in [`sum_of_squares`]: 64 KiB of each buffer.
+/// Values per task, and per partial sum of [`sum_of_squares`]: 64 KiB of each buffer.
 const CHUNK: usize = 1 << 14;
 
-/// Numbers below which one thread is done before a second has started: some 50 µs of work.
+/// Number of values below which the work stays on one thread: about 50 µs of work.
 const PARALLEL: usize = 1 << 16;
 
-/// Sums that [`sum_of_squares`] keeps side by side: enough to fill the widest vectors of doubles four times.
+/// Independent sums of [`sum_of_squares`]: four of the widest vectors of doubles.
 const LANES: usize = 32;
 
-/// What a step does, besides the gradient.
+/// Hyperparameters of one `AdamW` step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Step {
+pub struct AdamWStep {
     /// Learning rate.
     pub lr: f64,
-    /// Memory of the first moment.
+    /// Decay rate of the first moment.
     pub beta_1: f64,
-    /// Memory of the second moment.
+    /// Decay rate of the second moment.
     pub beta_2: f64,
-    /// Added to the root of the second moment.
+    /// Term added to the square root of the second moment.
     pub eps: f64,
-    /// Share of a weight that is taken off, in learning rates.
+    /// Weight decay coefficient; weights shrink by `lr · weight_decay`.
     pub weight_decay: f64,
-    /// What the gradient is multiplied by: 1, or less where it is clipped.
+    /// Factor applied to the gradient: below 1 if it is clipped, otherwise 1.
     pub gradient_scale: f64,
-    /// Which step it is, from 1.
-    pub number: u64,
+    /// Index of the step, starting at 1.
+    pub step_index: u64,
 }
 
-/// Moves `weights` along `gradient`, and the moments with it.
+/// Updates `weights` and both moments in place.
 ///
 /// # Shapes
-/// All buffers are `[all parameters]`.
+/// All buffers are `[parameters]`.
 pub fn step(
     isa: Isa,
-    step: Step,
+    step: AdamWStep,
     weights: &mut [f32],
     gradient: &[f32],
     first: &mut [f32],
@@ -50,10 +51,10 @@ pub fn step(
     assert_eq!(
         [gradient.len(), first.len(), second.len()],
         [count; 3],
-        "one gradient and two moments a weight"
+        "gradient and moments have the length of the weights"
     );
-    let exponent = i32::try_from(step.number).unwrap_or(i32::MAX);
-    let (correct_1, correct_2) =
+    let exponent = i32::try_from(step.step_index).unwrap_or(i32::MAX);
+    let (bias_correction_1, bias_correction_2) =
         (1.0 - step.beta_1.powi(exponent), 1.0 - step.beta_2.powi(exponent));
     let factors = Factors {
         gradient: step.gradient_scale as f32,
@@ -61,10 +62,10 @@ pub fn step(
         take_1: (1.0 - step.beta_1) as f32,
         keep_2: step.beta_2 as f32,
         take_2: (1.0 - step.beta_2) as f32,
-        root: correct_2.sqrt() as f32,
+        root_correction_2: bias_correction_2.sqrt() as f32,
         eps: step.eps as f32,
         decay: (1.0 - step.lr * step.weight_decay) as f32,
-        rate: (step.lr / correct_1) as f32,
+        rate: (step.lr / bias_correction_1) as f32,
     };
     if count < PARALLEL {
         isa.run(Update { factors, weights, gradient, first, second });
@@ -77,7 +78,7 @@ pub fn step(
     });
 }
 
-/// Sum of the squares, in double precision: the norm of a gradient is its root.
+/// Returns the sum of squares of `gradient`, accumulated in double precision.
 pub fn sum_of_squares(isa: Isa, gradient: &[f32]) -> f64 {
     let sum = |values| isa.run(SumOfSquares(values));
     if gradient.len() < PARALLEL {
@@ -89,7 +90,7 @@ pub fn sum_of_squares(isa: Isa, gradient: &[f32]) -> f64 {
     }
 }
 
-/// The numbers of [`Step`] as the tensors meet them.
+/// Coefficients of [`AdamWStep`], rounded to single precision as in the reference.
 #[derive(Clone, Copy)]
 struct Factors {
     gradient: f32,
@@ -97,7 +98,7 @@ struct Factors {
     take_1: f32,
     keep_2: f32,
     take_2: f32,
-    root: f32,
+    root_correction_2: f32,
     eps: f32,
     decay: f32,
     rate: f32,
@@ -120,18 +121,20 @@ impl Kernel for Update<'_> {
         let gradient_scale = simd.splat(factors.gradient);
         let (keep_1, take_1) = (simd.splat(factors.keep_1), simd.splat(factors.take_1));
         let (keep_2, take_2) = (simd.splat(factors.keep_2), simd.splat(factors.take_2));
-        let (root, eps) = (simd.splat(factors.root), simd.splat(factors.eps));
+        let (root_correction_2, eps) =
+            (simd.splat(factors.root_correction_2), simd.splat(factors.eps));
         let (decay, rate) = (simd.splat(factors.decay), simd.splat(factors.rate));
-        let towards = |old, keep, new, take| simd.add(simd.mul(old, keep), simd.mul(new, take));
+        let lerp = |old, keep, new, take| simd.add(simd.mul(old, keep), simd.mul(new, take));
         for at in (0..weights.len()).step_by(S::LANES) {
             let count = (weights.len() - at).min(S::LANES);
-            // SAFETY: the four buffers are equally long, and `count` numbers are left from `at`.
+            // SAFETY: the four buffers have equal lengths, and `count` values remain from `at`.
             unsafe {
                 let load = |from: &[f32]| simd.load_up_to(from.as_ptr().add(at), count);
-                let slope = simd.mul(load(gradient), gradient_scale);
-                let first_moment = towards(load(first), keep_1, slope, take_1);
-                let second_moment = towards(load(second), keep_2, simd.mul(slope, slope), take_2);
-                let scale = simd.add(simd.div(simd.sqrt(second_moment), root), eps);
+                let scaled_gradient = simd.mul(load(gradient), gradient_scale);
+                let first_moment = lerp(load(first), keep_1, scaled_gradient, take_1);
+                let second_moment =
+                    lerp(load(second), keep_2, simd.mul(scaled_gradient, scaled_gradient), take_2);
+                let scale = simd.add(simd.div(simd.sqrt(second_moment), root_correction_2), eps);
                 let change = simd.mul(simd.div(first_moment, scale), rate);
                 let weight = simd.sub(simd.mul(load(weights), decay), change);
                 simd.store_up_to(first.as_mut_ptr().add(at), first_moment, count);
@@ -147,7 +150,7 @@ struct SumOfSquares<'a>(&'a [f32]);
 impl Kernel for SumOfSquares<'_> {
     type Output = f64;
 
-    /// Plain loops, which the compiler turns into vectors of doubles.
+    /// Plain loops, which the compiler vectorizes in double precision.
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> f64 {
         let mut sums = [0.0; LANES];
@@ -170,44 +173,52 @@ mod tests {
 
     use super::*;
 
-    fn numbers(count: usize, seed: u32) -> Vec<f32> {
+    fn random_values(count: usize, seed: u32) -> Vec<f32> {
         (0..count as u32)
             .map(|at| hash32(hash32(at) ^ (seed << 20)) as f32 / u32::MAX as f32 - 0.5)
             .collect()
     }
 
     fn positive(count: usize, seed: u32) -> Vec<f32> {
-        numbers(count, seed).iter().map(|value| value.abs() * 1e-2).collect()
+        random_values(count, seed).iter().map(|value| value.abs() * 1e-2).collect()
     }
 
-    const STEP: Step = Step {
+    const STEP: AdamWStep = AdamWStep {
         lr: 1e-3,
         beta_1: 0.9,
         beta_2: 0.999,
         eps: 1e-8,
         weight_decay: 1e-2,
         gradient_scale: 0.37,
-        number: 3,
+        step_index: 3,
     };
 
-    /// Number by number, as the tensors do it.
-    fn plainly(step: Step, weight: f32, gradient: f32, first: f32, second: f32) -> [f32; 3] {
+    /// Scalar reference for one parameter, with the rounding of the tensor operations.
+    fn reference_step(
+        step: AdamWStep,
+        weight: f32,
+        gradient: f32,
+        first: f32,
+        second: f32,
+    ) -> [f32; 3] {
         let gradient = gradient * step.gradient_scale as f32;
         let first = first * step.beta_1 as f32 + gradient * (1.0 - step.beta_1) as f32;
         let second = second * step.beta_2 as f32 + gradient * gradient * (1.0 - step.beta_2) as f32;
-        let (correct_1, correct_2) = (
-            1.0 - step.beta_1.powi(step.number as i32),
-            1.0 - step.beta_2.powi(step.number as i32),
+        let (bias_correction_1, bias_correction_2) = (
+            1.0 - step.beta_1.powi(step.step_index as i32),
+            1.0 - step.beta_2.powi(step.step_index as i32),
         );
-        let scale = second.sqrt() / correct_2.sqrt() as f32 + step.eps as f32;
+        let scale = second.sqrt() / bias_correction_2.sqrt() as f32 + step.eps as f32;
         let weight = weight * (1.0 - step.lr * step.weight_decay) as f32;
-        [weight - first / scale * (step.lr / correct_1) as f32, first, second]
+        [weight - first / scale * (step.lr / bias_correction_1) as f32, first, second]
     }
 
     #[test]
-    fn the_first_step_is_one_learning_rate_against_the_sign() {
-        // Both moments are corrected to g and g², so a step is lr · g / (|g| + ε) after the decay.
-        let first_step = Step { gradient_scale: 1.0, eps: 0.0, number: 1, lr: 0.1, ..STEP };
+    fn first_step_moves_one_learning_rate_against_gradient_sign() {
+        // After bias correction the moments are g and g², so the step is lr · g / (|g| + ε) after
+        // the decay.
+        let first_step =
+            AdamWStep { gradient_scale: 1.0, eps: 0.0, step_index: 1, lr: 0.1, ..STEP };
         for isa in Isa::available() {
             let (mut weights, mut first, mut second) = ([1.0, -2.0, 0.0], [0.0; 3], [0.0; 3]);
             step(isa, first_step, &mut weights, &[3.0, -0.5, 1e-3], &mut first, &mut second);
@@ -218,13 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn every_instruction_set_agrees_with_plain_operations_to_the_bit() {
+    fn every_instruction_set_matches_reference_bit_for_bit() {
         for count in [0, 1, 2, 7, 8, 9, 15, 16, 17, 100, 70_000] {
-            let gradient = numbers(count, 1);
-            let before = [numbers(count, 2), numbers(count, 3), positive(count, 4)];
+            let gradient = random_values(count, 1);
+            let before = [random_values(count, 2), random_values(count, 3), positive(count, 4)];
             let mut expected = before.clone();
             for at in 0..count {
-                let new = plainly(STEP, before[0][at], gradient[at], before[1][at], before[2][at]);
+                let new =
+                    reference_step(STEP, before[0][at], gradient[at], before[1][at], before[2][at]);
                 (0..3).for_each(|buffer| expected[buffer][at] = new[buffer]);
             }
             for isa in Isa::available() {
@@ -236,54 +248,57 @@ mod tests {
     }
 
     #[test]
-    fn many_steps_stay_near_double_precision() {
+    fn many_steps_stay_close_to_double_precision() {
         let count = 50;
-        let (start, target) = (numbers(count, 1), numbers(count, 2));
+        let (start, target) = (random_values(count, 1), random_values(count, 2));
         let mut exact: Vec<[f64; 3]> =
             start.iter().map(|weight| [f64::from(*weight), 0.0, 0.0]).collect();
         let (mut weights, mut first, mut second) =
             (start.clone(), vec![0.0; count], vec![0.0; count]);
-        for number in 1..=200 {
+        for step_index in 1..=200 {
             let gradient: Vec<f32> =
                 weights.iter().zip(&target).map(|(weight, target)| weight - target).collect();
-            let now = Step { number, ..STEP };
+            let now = AdamWStep { step_index, ..STEP };
             step(Isa::best(), now, &mut weights, &gradient, &mut first, &mut second);
             for ([weight, first, second], gradient) in exact.iter_mut().zip(&gradient) {
                 let gradient = f64::from(*gradient) * now.gradient_scale;
                 *first += (gradient - *first) * (1.0 - now.beta_1);
                 *second += (gradient * gradient - *second) * (1.0 - now.beta_2);
-                let corrected = *first / (1.0 - now.beta_1.powi(number as i32));
-                let scale = (*second / (1.0 - now.beta_2.powi(number as i32))).sqrt() + now.eps;
+                let corrected = *first / (1.0 - now.beta_1.powi(step_index as i32));
+                let scale = (*second / (1.0 - now.beta_2.powi(step_index as i32))).sqrt() + now.eps;
                 *weight -= now.lr * now.weight_decay * *weight + now.lr * corrected / scale;
             }
         }
         for (ours, exact) in weights.iter().zip(&exact) {
-            assert!((f64::from(*ours) - exact[0]).abs() < 1e-5, "{ours} is not {}", exact[0]);
+            assert!((f64::from(*ours) - exact[0]).abs() < 1e-5, "{ours} differs from {}", exact[0]);
         }
     }
 
     #[test]
-    fn a_square_sum_is_that_of_double_precision() {
+    fn sum_of_squares_matches_double_precision() {
         for count in [0, 1, 31, 32, 33, 100, CHUNK + 5, 5 * CHUNK + 1] {
-            let values = numbers(count, 1);
+            let values = random_values(count, 1);
             let exact: f64 = values.iter().map(|value| f64::from(*value).powi(2)).sum();
             for isa in Isa::available() {
                 let ours = sum_of_squares(isa, &values);
-                assert!((ours - exact).abs() <= 1e-12 * exact, "{isa:?}: {ours} is not {exact}");
+                assert!(
+                    (ours - exact).abs() <= 1e-12 * exact,
+                    "{isa:?}: {ours} differs from {exact}"
+                );
             }
         }
     }
 
     #[test]
-    fn results_do_not_depend_on_the_number_of_threads() {
+    fn results_are_independent_of_thread_count() {
         let count = 5 * CHUNK + 77;
-        let gradient = numbers(count, 1);
+        let gradient = random_values(count, 1);
         for isa in Isa::available() {
             let results = [1, 2, 5].map(|threads| {
-                let pool = crate::Threads::new(threads);
+                let pool = crate::ThreadPool::new(threads);
                 pool.install(|| {
                     let (mut weights, mut first, mut second) =
-                        (numbers(count, 2), numbers(count, 3), positive(count, 4));
+                        (random_values(count, 2), random_values(count, 3), positive(count, 4));
                     step(isa, STEP, &mut weights, &gradient, &mut first, &mut second);
                     let bits: Vec<u32> =
                         [weights, first, second].concat().into_iter().map(f32::to_bits).collect();

@@ -1,250 +1,272 @@
-//! Attention directed by position scores (Eq. 6–8), forward and backward, without a matrix of pairs.
+//! Multi-head attention gated by virtual edges (Eq. 6–8), forward and backward, without storing
+//! attention matrices.
 //!
-//! `Att = normalize(exp(QKᵀ/√d_head) ⊙ σ(position))`, and each node gathers values with the weights
-//! of its row. Eight rows of one head of one graph are worked on at a time: content scores, softmax
-//! and the gathering stay in the nearest cache, and of each row only two numbers are kept, from which
-//! the backward pass computes the weights again.
+//! `Att = normalize(exp(QKᵀ/√d_head) ⊙ σ(position))`. Eight query rows of one head of one graph are
+//! processed at a time, so content scores, softmax and weighted sum stay in the first-level cache.
+//! Only two statistics per row are kept, from which the backward pass recomputes the weights.
 //!
-//! The product of Eq. 8 is taken as it stands, `exp(content - largest content) · σ(position)`, which
-//! saves a logarithm a pair. It can vanish for a whole row; such a row is done again as
-//! `softmax(content + log σ(position))`, which cannot.
+//! The product of Eq. 8 is evaluated directly as `exp(content - max content) · σ(position)`, which
+//! saves one logarithm per pair. It can underflow for a whole row; such a row is recomputed as
+//! `softmax(content + log σ(position))`, which cannot underflow.
 
 mod products;
 mod rows;
 
 use std::ops::Range;
 
-use crate::Graphs;
+use crate::GraphOffsets;
 use crate::parallel;
 use crate::simd::{Dropout, Isa, Kernel, Simd};
 use products::{
-    ROWS, Scratch, accumulate, copy_scaled, dot, gather, multiply, pack_across, pack_along, scale,
-    unpack_across,
+    ROWS, Scratch, accumulate, copy_scaled, dot, gather, multiply, pack_rows, pack_transposed,
+    scale, unpack_transposed,
 };
-use rows::{Row, unweigh, weigh};
+use rows::{Row, softmax_backward, softmax_forward};
 
-/// How position scores enter the softmax.
+/// Combination of content and position scores before normalization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Combine {
-    /// `exp(content) · σ(position)`, normalised: Eq. 8 of the paper.
+pub enum CombineMode {
+    /// `exp(content) · σ(position)`: Eq. 8 of the paper.
     Gate,
-    /// `exp(content + position)`, normalised: the authors' script.
+    /// `exp(content + position)`: the script of the paper's authors.
     Add,
 }
 
-/// How attention weights follow from content and position scores.
+/// Options of the attention kernels.
 #[derive(Debug, Clone, Copy)]
-pub struct Rule {
-    /// Number of heads, `h`; divides `width`.
+pub struct AttentionKernelOptions {
+    /// Number of heads `h`; must divide `width`.
     pub heads: usize,
-    /// Width of a node, `d`.
+    /// Hidden dimension `d` of a node.
     pub width: usize,
-    /// Whether `qkv` is `[r, 3d]`, queries, keys and values, or `[r, d]`, values alone.
+    /// If true, there are content scores and `qkv` is `[r, 3d]` (queries, keys, values); otherwise
+    /// it is `[r, d]` (values).
     pub content: bool,
-    /// How position enters.
-    pub combine: Combine,
-    /// Both terms are first brought into `±clamp`.
+    /// Combination of content and position scores.
+    pub combine: CombineMode,
+    /// Bound of content and position scores, which are clamped to `±clamp`.
     pub clamp: Option<f32>,
-    /// The mask on the weights; that of a pair is at `head · p + pair`.
+    /// Dropout mask of the attention weights; the entry of a pair has index `head · p + pair`.
     pub dropout: Option<Dropout>,
 }
 
-impl Rule {
-    /// Columns of `qkv`.
+impl AttentionKernelOptions {
+    /// Returns the number of columns of `qkv`.
     fn columns(&self) -> usize {
         if self.content { 3 * self.width } else { self.width }
     }
 }
 
-/// Position scores, and where each graph finds those of its pairs.
+/// Position scores (Eq. 6) and the block of scores of each graph.
 #[derive(Debug, Clone, Copy)]
-pub struct Position<'a> {
-    /// `[h, q]` scores of blocks of pairs, one block after another.
+pub struct AttentionPosition<'a> {
+    /// `[h, q]` scores: the concatenated blocks of pairs.
     pub scores: &'a [f32],
-    /// Where in a row of `scores` the block of each graph begins. Several graphs may read one block.
+    /// `[b]` offset of the block of each graph in a row of `scores`. Graphs may share a block.
     pub starts: &'a [usize],
-    /// `[h]` score of every pair that touches the last node of a graph, where that is a CLS node. A block
-    /// then has the pairs of the other nodes.
+    /// `[h]` score of all pairs that involve the last node of a graph, if that is a CLS node.
+    /// Blocks then contain the pairs of the other nodes only.
     pub cls: Option<&'a [f32]>,
 }
 
-/// What [`forward`] gives.
+/// Output of [`forward`].
 #[derive(Debug)]
-pub struct Attended {
-    /// `[r, d]`
+pub struct AttentionOutput {
+    /// `[r, d]` attended values.
     pub out: Vec<f32>,
-    /// `[r, h, 2]`, what [`backward`] needs of each row and head: the score that was subtracted in the
-    /// exponent, and one over the sum of the row, negative where the row was done in logarithms.
+    /// `[r, h, 2]` statistics of each row and head for [`backward`]: the score subtracted in the
+    /// exponents, and the reciprocal of the row sum, negated if the row was computed with
+    /// logarithms.
     pub statistics: Vec<f32>,
 }
 
-/// What [`backward`] gives: gradients in the shapes of what they belong to, empty where there is nothing.
+/// Gradients computed by [`backward`]; empty if the input is absent.
 #[derive(Debug, PartialEq)]
-pub struct Gradients {
-    /// As `qkv`.
+pub struct AttentionGradients {
+    /// Gradient of `qkv`.
     pub qkv: Vec<f32>,
-    /// As [`Position::scores`].
+    /// Gradient of [`AttentionPosition::scores`].
     pub scores: Vec<f32>,
-    /// As [`Position::cls`].
+    /// Gradient of [`AttentionPosition::cls`].
     pub cls: Vec<f32>,
 }
 
-/// Each node gathers from every node of its own graph.
+/// Attends from every node to all nodes of the same graph.
 ///
 /// # Shapes
-/// - `qkv`: `[r, 3d]` or `[r, d]`, as `rule.content` says
+/// - `qkv`: `[r, 3d]` if `options.content`, otherwise `[r, d]`
 pub fn forward(
     isa: Isa,
-    graphs: Graphs<'_>,
-    rule: &Rule,
+    graphs: GraphOffsets<'_>,
+    options: &AttentionKernelOptions,
     qkv: &[f32],
-    position: Option<Position<'_>>,
-) -> Attended {
-    let inputs = Inputs::new(graphs, rule, qkv, position);
+    position: Option<AttentionPosition<'_>>,
+) -> AttentionOutput {
+    let inputs = Inputs::new(graphs, options, qkv, position);
     let (length, statistics_length) =
-        (graphs.nodes() * rule.width, graphs.nodes() * rule.heads * 2);
+        (graphs.num_nodes() * options.width, graphs.num_nodes() * options.heads * 2);
     let mut out = Vec::with_capacity(length);
     let mut statistics = Vec::with_capacity(statistics_length);
-    let writes = (Shared(out.as_mut_ptr()), Shared(statistics.as_mut_ptr()));
-    let work = Work::by_graph(&inputs);
-    parallel::for_each(work.tasks(&inputs), |units| {
+    let outputs = (Shared(out.as_mut_ptr()), Shared(statistics.as_mut_ptr()));
+    let schedule = Schedule::by_graph(&inputs);
+    parallel::for_each(schedule.tasks(&inputs), |items| {
         Scratch::with(|scratch| {
             isa.run(Forward {
                 inputs,
-                work: &work,
-                units,
-                out: writes.0,
-                statistics: writes.1,
+                schedule: &schedule,
+                items,
+                out: outputs.0,
+                statistics: outputs.1,
                 scratch,
             });
         });
     });
-    // SAFETY: every entry belongs to one head of one graph, and every such unit has written its own.
+    // SAFETY: every entry belongs to one head of one graph, and every work item has written its
+    // entries.
     unsafe {
         out.set_len(length);
         statistics.set_len(statistics_length);
     }
-    Attended { out, statistics }
+    AttentionOutput { out, statistics }
 }
 
-/// The gradients of [`forward`], from its inputs, its results and the gradient of its output.
+/// Computes the gradients of [`forward`] from its inputs, its output and the gradient of the
+/// output.
 ///
-/// Where graphs read the same scores their gradients add up, in the order of the graphs.
+/// Gradients of scores shared by several graphs are summed in graph order.
 ///
 /// # Shapes
 /// - `qkv`, `position`: as in [`forward`]
+/// - `output`: [`AttentionOutput::out`] and [`AttentionOutput::statistics`]
 /// - `d_out`: `[r, d]`
 pub fn backward(
     isa: Isa,
-    graphs: Graphs<'_>,
-    rule: &Rule,
+    graphs: GraphOffsets<'_>,
+    options: &AttentionKernelOptions,
     qkv: &[f32],
-    position: Option<Position<'_>>,
-    attended: (&[f32], &[f32]),
+    position: Option<AttentionPosition<'_>>,
+    output: (&[f32], &[f32]),
     d_out: &[f32],
-) -> Gradients {
-    let inputs = Inputs::new(graphs, rule, qkv, position);
-    let (out, statistics) = attended;
-    assert_eq!(statistics.len(), graphs.nodes() * rule.heads * 2, "statistics are [r, h, 2]");
-    assert_eq!(out.len(), graphs.nodes() * rule.width, "out is [r, d]");
-    assert_eq!(d_out.len(), out.len(), "d_out has the shape of out");
+) -> AttentionGradients {
+    let inputs = Inputs::new(graphs, options, qkv, position);
+    let (out, statistics) = output;
+    assert_eq!(
+        statistics.len(),
+        graphs.num_nodes() * options.heads * 2,
+        "statistics must be [r, h, 2]"
+    );
+    assert_eq!(out.len(), graphs.num_nodes() * options.width, "out must be [r, d]");
+    assert_eq!(d_out.len(), out.len(), "d_out must have the shape of out");
     let results = Results { statistics, out, d_out };
     let scores_length = position.map_or(0, |position| position.scores.len());
     let mut d_qkv = Vec::with_capacity(qkv.len());
     let mut d_scores = Vec::with_capacity(scores_length);
-    // Of each graph by itself, so that they can be summed in order.
-    let mut d_cls = vec![0.0; graphs.count() * rule.heads];
-    let writes = Writes {
+    // Kept per graph so that they are summed in graph order.
+    let mut d_cls = vec![0.0; graphs.num_graphs() * options.heads];
+    let outputs = GradientPtrs {
         qkv: Shared(d_qkv.as_mut_ptr()),
         scores: Shared(d_scores.as_mut_ptr()),
         cls: Shared(d_cls.as_mut_ptr()),
     };
-    let work = Work::by_block(&inputs);
-    parallel::for_each(work.tasks(&inputs), |units| {
+    let schedule = Schedule::by_block(&inputs);
+    parallel::for_each(schedule.tasks(&inputs), |items| {
         Scratch::with(|scratch| {
-            isa.run(Backward { inputs, results, work: &work, units, writes, scratch })
+            isa.run(Backward { inputs, results, schedule: &schedule, items, outputs, scratch });
         });
     });
-    // SAFETY: every entry belongs to one head of one graph or, of the scores, of one block, and every such
-    // unit has written its own. `Work::by_block` has checked that no score is left out.
+    // SAFETY: every entry belongs to one head of one graph or, for scores, of one block, and every
+    // work item has written its entries. `Schedule::by_block` has checked that the blocks cover all
+    // scores.
     unsafe {
         d_qkv.set_len(qkv.len());
         d_scores.set_len(scores_length);
     }
     let cls = position.and_then(|position| position.cls).map_or(0, <[f32]>::len);
-    let cls = (0..cls).map(|head| d_cls.iter().skip(head).step_by(rule.heads).sum()).collect();
-    Gradients { qkv: d_qkv, scores: d_scores, cls }
+    let cls = (0..cls).map(|head| d_cls.iter().skip(head).step_by(options.heads).sum()).collect();
+    AttentionGradients { qkv: d_qkv, scores: d_scores, cls }
 }
 
-/// A task takes heads of graphs until it has so many pairs: some 10 µs of work, which hides the cost
-/// of starting it. It does not depend on the number of threads, though nothing but time would change.
+/// Minimum number of pairs of a task: about 10 µs of work, which amortizes the cost of starting it.
+/// Task boundaries do not affect results.
 const PAIRS_PER_TASK: usize = 4 * 1024;
 
-/// Where exponents cannot leave `±CALM` no largest one is looked for and subtracted: `e^20` times any
-/// number of pairs is a number, and so is one over `e^-20`.
-const CALM: f32 = 20.0;
+/// Largest exponent for which the maximum is not subtracted: `e^20` times any number of pairs is
+/// finite, and so is the reciprocal of `e^-20`.
+const SAFE_EXPONENT: f32 = 20.0;
 
-/// What both passes read.
+/// Validated inputs of both passes.
 #[derive(Clone, Copy)]
 struct Inputs<'a> {
-    graphs: Graphs<'a>,
-    rule: &'a Rule,
+    graphs: GraphOffsets<'a>,
+    options: &'a AttentionKernelOptions,
     qkv: &'a [f32],
-    position: Option<Position<'a>>,
+    position: Option<AttentionPosition<'a>>,
 }
 
 impl<'a> Inputs<'a> {
-    /// Checks all that the pointers below rely on.
+    /// Checks all shapes that the unsafe code below relies on.
     fn new(
-        graphs: Graphs<'a>,
-        rule: &'a Rule,
+        graphs: GraphOffsets<'a>,
+        options: &'a AttentionKernelOptions,
         qkv: &'a [f32],
-        position: Option<Position<'a>>,
+        position: Option<AttentionPosition<'a>>,
     ) -> Self {
-        assert!(rule.content || position.is_some(), "attention needs content or position scores");
         assert!(
-            rule.heads > 0 && rule.width.is_multiple_of(rule.heads),
-            "heads share the width equally"
+            options.content || position.is_some(),
+            "attention needs content or position scores"
         );
-        assert_eq!(graphs.node_starts.len(), graphs.count() + 1, "one start a graph, and the end");
-        assert_eq!(graphs.pair_starts.len(), graphs.count() + 1, "one start a graph, and the end");
+        assert!(
+            options.heads > 0 && options.width.is_multiple_of(options.heads),
+            "the hidden dimension must be divisible by the number of heads"
+        );
+        assert_eq!(
+            graphs.node_starts.len(),
+            graphs.num_graphs() + 1,
+            "offsets must have one entry per graph and the end"
+        );
+        assert_eq!(
+            graphs.pair_starts.len(),
+            graphs.num_graphs() + 1,
+            "offsets must have one entry per graph and the end"
+        );
         for (graph, &n) in graphs.sizes.iter().enumerate() {
             assert_eq!(
                 graphs.node_starts[graph + 1],
                 graphs.node_starts[graph] + n,
-                "nodes follow one another"
+                "nodes of the graphs must be contiguous"
             );
             assert_eq!(
                 graphs.pair_starts[graph + 1],
                 graphs.pair_starts[graph] + n * n,
-                "pairs follow one another"
+                "pairs of the graphs must be contiguous"
             );
         }
         assert_eq!(
             qkv.len(),
-            graphs.nodes() * rule.columns(),
-            "qkv is [r, 3d], or [r, d] without content"
+            graphs.num_nodes() * options.columns(),
+            "qkv must be [r, 3d], or [r, d] without content"
         );
-        let inputs = Self { graphs, rule, qkv, position };
-        if let Some(Position { scores, starts, cls }) = position {
-            assert!(scores.len().is_multiple_of(rule.heads), "scores are [h, q]");
-            assert_eq!(starts.len(), graphs.count(), "one block a graph");
+        let inputs = Self { graphs, options, qkv, position };
+        if let Some(AttentionPosition { scores, starts, cls }) = position {
+            assert!(scores.len().is_multiple_of(options.heads), "scores must be [h, q]");
+            assert_eq!(starts.len(), graphs.num_graphs(), "there must be one block per graph");
             for (graph, start) in starts.iter().enumerate() {
                 let end = start + inputs.scored(graph).pow(2);
                 assert!(
-                    end <= scores.len() / rule.heads,
-                    "the scores of graph {graph} end at {end}"
+                    end <= scores.len() / options.heads,
+                    "block of graph {graph} ends at {end}, beyond the scores"
                 );
             }
             assert!(
-                cls.is_none_or(|cls| cls.len() == rule.heads),
-                "one score a head for the CLS node"
+                cls.is_none_or(|cls| cls.len() == options.heads),
+                "there must be one CLS score per head"
             );
         }
         inputs
     }
 
-    /// Nodes of a graph whose pairs have scores of their own: all but a CLS node.
+    /// Returns the number of nodes of a graph whose pairs have individual scores: all but a CLS
+    /// node.
     #[inline(always)]
     fn scored(&self, graph: usize) -> usize {
         let without = self.position.is_some_and(|position| position.cls.is_some());
@@ -252,73 +274,78 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// How work is cut: a unit is one head of the graphs that must be done one after another.
-struct Work {
-    /// All graphs, those of one unit as neighbours.
+/// Partition of the work: an item is one head of a group of graphs that must be processed
+/// sequentially.
+struct Schedule {
+    /// All graphs, sorted by group.
     graphs: Vec<usize>,
-    /// Where in `graphs` those of each unit begin, and the end.
+    /// Offset of each group in `graphs`, followed by the end.
     starts: Vec<usize>,
 }
 
-impl Work {
-    /// Each graph by itself.
+impl Schedule {
+    /// Puts each graph into a separate group.
     fn by_graph(inputs: &Inputs<'_>) -> Self {
-        let count = inputs.graphs.count();
+        let count = inputs.graphs.num_graphs();
         Self { graphs: (0..count).collect(), starts: (0..=count).collect() }
     }
 
-    /// Graphs that read one block of scores together: their gradients add up in one place.
+    /// Groups graphs that share a block of scores: their gradients are summed into one block.
     fn by_block(inputs: &Inputs<'_>) -> Self {
         let Some(position) = inputs.position else { return Self::by_graph(inputs) };
-        let mut graphs: Vec<usize> = (0..inputs.graphs.count()).collect();
-        let place = |graph: usize| (position.starts[graph], inputs.scored(graph));
-        graphs.sort_by_key(|&graph| place(graph)); // stable: graphs of one block stay in their order
+        let mut graphs: Vec<usize> = (0..inputs.graphs.num_graphs()).collect();
+        let block_of = |graph: usize| (position.starts[graph], inputs.scored(graph));
+        graphs.sort_by_key(|&graph| block_of(graph)); // stable: keeps the graph order within a block
         let (mut starts, mut end) = (vec![0], 0);
         for (index, pair) in graphs.windows(2).enumerate() {
-            // Graphs without scores read no block, so they share none.
-            if place(pair[0]) != place(pair[1]) || place(pair[0]).1 == 0 {
+            // Graphs without scores read no block, so each forms a group.
+            if block_of(pair[0]) != block_of(pair[1]) || block_of(pair[0]).1 == 0 {
                 starts.push(index + 1);
             }
         }
         for &first in &starts[..starts.len().min(graphs.len())] {
-            let (start, scored) = place(graphs[first]);
+            let (start, scored) = block_of(graphs[first]);
             if scored > 0 {
-                assert_eq!(start, end, "blocks of scores follow one another, and each is read");
+                assert_eq!(start, end, "blocks of scores must be contiguous and used");
                 end += scored * scored;
             }
         }
-        assert_eq!(end, position.scores.len() / inputs.rule.heads, "every score is read");
+        assert_eq!(
+            end,
+            position.scores.len() / inputs.options.heads,
+            "every score must belong to a block"
+        );
         if !graphs.is_empty() {
             starts.push(graphs.len());
         }
         Self { graphs, starts }
     }
 
-    /// Runs of units: all heads of the first graphs, then of the next.
+    /// Splits the items into tasks of consecutive items; items are ordered by group, then by head.
     fn tasks(&self, inputs: &Inputs<'_>) -> Vec<Range<usize>> {
         let mut tasks = Vec::new();
         let (mut first, mut pairs) = (0, 0);
-        let units = (self.starts.len() - 1) * inputs.rule.heads;
-        for unit in 0..units {
-            let (graphs, _) = self.unit(inputs, unit);
+        let items = (self.starts.len() - 1) * inputs.options.heads;
+        for item in 0..items {
+            let (graphs, _) = self.item(inputs, item);
             pairs += graphs.len() * inputs.graphs.sizes[graphs[0]].pow(2);
-            if pairs >= PAIRS_PER_TASK || unit + 1 == units {
-                tasks.push(first..unit + 1);
-                (first, pairs) = (unit + 1, 0);
+            if pairs >= PAIRS_PER_TASK || item + 1 == items {
+                tasks.push(first..item + 1);
+                (first, pairs) = (item + 1, 0);
             }
         }
         tasks
     }
 
-    /// Graphs and head of a unit.
+    /// Returns the graphs and the head of an item.
     #[inline(always)]
-    fn unit(&self, inputs: &Inputs<'_>, unit: usize) -> (&[usize], usize) {
-        let (group, head) = (unit / inputs.rule.heads, unit % inputs.rule.heads);
+    fn item(&self, inputs: &Inputs<'_>, item: usize) -> (&[usize], usize) {
+        let (group, head) = (item / inputs.options.heads, item % inputs.options.heads);
         (&self.graphs[self.starts[group]..self.starts[group + 1]], head)
     }
 }
 
-/// What the backward pass reads beside.
+/// Results of the forward pass and the gradient of its output.
 #[derive(Clone, Copy)]
 struct Results<'a> {
     statistics: &'a [f32],
@@ -326,75 +353,83 @@ struct Results<'a> {
     d_out: &'a [f32],
 }
 
-/// Memory that tasks write to, each its own part of it.
+/// Pointer to memory that tasks write disjointly.
 #[derive(Clone, Copy)]
 struct Shared(*mut f32);
 
-// SAFETY: a unit writes the columns of its head in the rows of its graphs, and the block of its graphs in
-// the scores of its head. No two units share any, and each is in one task.
+// SAFETY: an item writes the columns of its head in the rows of its graphs, and the block of its
+// graphs in the scores of its head. These do not overlap between items, and each item belongs to
+// one task.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// What the backward pass writes: gradients of `qkv` and of the scores, and of the CLS score of each graph.
+/// Outputs of the backward pass: gradients of `qkv`, of the scores, and of the CLS score of each
+/// graph.
 #[derive(Clone, Copy)]
-struct Writes {
+struct GradientPtrs {
     qkv: Shared,
     scores: Shared,
     cls: Shared,
 }
 
-/// Where one head of one graph lies.
+/// Sizes and offsets of one head of one graph.
 #[derive(Clone, Copy)]
-struct Unit {
+struct GraphHead {
     n: usize,
-    /// Nodes whose pairs have scores of their own.
+    /// Number of nodes whose pairs have individual scores.
     scored: usize,
     graph: usize,
     head: usize,
     d_head: usize,
     first_node: usize,
-    /// In `[h, p]`.
+    /// Offset of the first pair in `[h, p]`.
     first_pair: usize,
-    /// In `[h, q]`.
+    /// Offset of the first score in `[h, q]`.
     first_score: usize,
     cls: f32,
 }
 
-impl Unit {
+impl GraphHead {
     #[inline(always)]
     fn new(inputs: &Inputs<'_>, graph: usize, head: usize) -> Self {
-        let Inputs { graphs, rule, position, .. } = inputs;
+        let Inputs { graphs, options, position, .. } = inputs;
         Self {
             n: graphs.sizes[graph],
             scored: inputs.scored(graph),
             graph,
             head,
-            d_head: rule.width / rule.heads,
+            d_head: options.width / options.heads,
             first_node: graphs.node_starts[graph],
-            first_pair: head * graphs.pairs() + graphs.pair_starts[graph],
+            first_pair: head * graphs.num_pairs() + graphs.pair_starts[graph],
             first_score: position.map_or(0, |position| {
-                head * (position.scores.len() / rule.heads) + position.starts[graph]
+                head * (position.scores.len() / options.heads) + position.starts[graph]
             }),
             cls: position.and_then(|position| position.cls).map_or(0.0, |cls| cls[head]),
         }
     }
 
-    /// Row `i`, which has the position scores behind `scores` and leaves all its other places to the caller.
+    /// Returns row `i` with the position scores at `scores`; the caller sets the other pointers.
     #[inline(always)]
-    fn row(&self, rule: &Rule, scores: Option<*const f32>, i: usize, weights: *mut f32) -> Row {
+    fn row(
+        &self,
+        options: &AttentionKernelOptions,
+        scores: Option<*const f32>,
+        i: usize,
+        weights: *mut f32,
+    ) -> Row {
         let scored = if i < self.scored { self.scored } else { 0 };
         Row {
             n: self.n,
             scored,
             cls: self.cls,
             first_pair: self.first_pair + i * self.n,
-            clamp: rule.clamp,
-            dropout: rule.dropout,
+            clamp: options.clamp,
+            dropout: options.dropout,
             content: None,
             position: scores.map(|scores| scores.wrapping_add(self.first_score + i * scored)),
             d_position: None,
-            adds: false,
+            accumulate_scores: false,
             weights,
         }
     }
@@ -402,8 +437,8 @@ impl Unit {
 
 struct Forward<'a> {
     inputs: Inputs<'a>,
-    work: &'a Work,
-    units: Range<usize>,
+    schedule: &'a Schedule,
+    items: Range<usize>,
     out: Shared,
     statistics: Shared,
     scratch: &'a mut Scratch,
@@ -413,34 +448,37 @@ impl Kernel for Forward<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        for unit in self.units.clone() {
-            let (graphs, head) = self.work.unit(&self.inputs, unit);
+        for item in self.items.clone() {
+            let (graphs, head) = self.schedule.item(&self.inputs, item);
             for &graph in graphs {
-                let unit = Unit::new(&self.inputs, graph, head);
-                // SAFETY: `Inputs::new` has checked all lengths; no other unit writes here.
+                let view = GraphHead::new(&self.inputs, graph, head);
+                // SAFETY: `Inputs::new` has checked all lengths; no other item writes to these
+                // outputs.
                 unsafe {
-                    forward_unit(simd, &self.inputs, unit, self.out, self.statistics, self.scratch)
+                    forward_head(simd, &self.inputs, view, self.out, self.statistics, self.scratch);
                 };
             }
         }
     }
 }
 
+/// Computes one head of one graph.
+///
 /// # Safety
-/// Inputs and outputs have the shapes that [`forward`] says, and nobody else uses this unit's part of
-/// the outputs.
+/// Inputs and outputs have the shapes documented at [`forward`], and no other thread accesses the
+/// outputs of this head and graph.
 #[inline(always)]
-unsafe fn forward_unit<S: Simd>(
+unsafe fn forward_head<S: Simd>(
     simd: S,
     inputs: &Inputs<'_>,
-    unit: Unit,
+    view: GraphHead,
     Shared(out): Shared,
     Shared(statistics): Shared,
     scratch: &mut Scratch,
 ) {
-    let Inputs { rule, qkv, position, .. } = *inputs;
-    let Unit { n, d_head, .. } = unit;
-    let columns = rule.columns();
+    let Inputs { options, qkv, position, .. } = *inputs;
+    let GraphHead { n, d_head, .. } = view;
+    let columns = options.columns();
     let (n_padded, d_padded) = (n.next_multiple_of(S::LANES), d_head.next_multiple_of(S::LANES));
     let [keys, values, queries, content, weights, gathered] = scratch.areas([
         d_head * n_padded, // [d_head, n_padded]
@@ -450,38 +488,41 @@ unsafe fn forward_unit<S: Simd>(
         ROWS * n_padded,
         ROWS * d_padded, // [ROWS, d_padded]
     ]);
-    // SAFETY: the caller says that the slices have their shapes; the areas have those above.
+    // SAFETY: the caller guarantees the shapes of the slices; the areas have the lengths above.
     unsafe {
-        let node = qkv.as_ptr().add(unit.first_node * columns + unit.head * d_head);
+        let node = qkv.as_ptr().add(view.first_node * columns + view.head * d_head);
         let scores = position.map(|position| position.scores.as_ptr());
-        let mut largest_content = 0.0;
-        if rule.content {
-            let longest_query = pack_across(simd, n, d_head, node, columns, queries, n_padded);
-            let longest_key =
-                pack_across(simd, n, d_head, node.add(rule.width), columns, keys, n_padded);
-            largest_content = (longest_query * longest_key / d_head as f32).sqrt();
+        let mut max_content = 0.0;
+        if options.content {
+            let max_query_norm_sq =
+                pack_transposed(simd, n, d_head, node, columns, queries, n_padded);
+            let max_key_norm_sq =
+                pack_transposed(simd, n, d_head, node.add(options.width), columns, keys, n_padded);
+            max_content = (max_query_norm_sq * max_key_norm_sq / d_head as f32).sqrt();
             scale(simd, d_head * n_padded, 1.0 / (d_head as f32).sqrt(), queries);
         }
-        let calm = is_calm(rule, scores.is_some(), largest_content);
-        pack_along(simd, n, d_head, node.add(columns - rule.width), columns, values, d_padded);
+        let exp_safe = exp_is_safe(options, scores.is_some(), max_content);
+        pack_rows(simd, n, d_head, node.add(columns - options.width), columns, values, d_padded);
         for first in (0..n).step_by(ROWS) {
             let rows = ROWS.min(n - first);
-            if rule.content {
+            if options.content {
                 multiply(simd, d_head, queries.add(first), 1, n_padded, keys, n_padded, content); // Eq. 7
             }
             let row = |i: usize| {
                 let weights = weights.add(i * n_padded);
-                let row = unit.row(rule, scores, first + i, weights);
-                Row { content: rule.content.then_some(content.add(i * n_padded)), ..row }
+                let row = view.row(options, scores, first + i, weights);
+                Row { content: options.content.then_some(content.add(i * n_padded)), ..row }
             };
             let mut inverse_sums = [0.0; ROWS];
             for i in (0..rows).step_by(2) {
-                // The last of an odd number of rows is paired with itself: done twice, to the same end.
+                // The last row of an odd number is paired with itself and computed twice, with
+                // equal results.
                 let both = [i, (i + 1).min(rows - 1)];
-                let given = weigh(simd, rule.combine, calm, [row(both[0]), row(both[1])]); // Eq. 8
-                for (i, [largest, inverse_sum]) in both.into_iter().zip(given) {
+                let row_statistics =
+                    softmax_forward(simd, options.combine, exp_safe, [row(both[0]), row(both[1])]); // Eq. 8
+                for (i, [largest, inverse_sum]) in both.into_iter().zip(row_statistics) {
                     let statistics = statistics
-                        .add(((unit.first_node + first + i) * rule.heads + unit.head) * 2);
+                        .add(((view.first_node + first + i) * options.heads + view.head) * 2);
                     *statistics = largest;
                     *statistics.add(1) = inverse_sum;
                     inverse_sums[i] = inverse_sum.abs();
@@ -489,7 +530,8 @@ unsafe fn forward_unit<S: Simd>(
             }
             gather(simd, n, weights, n_padded, values, d_head, gathered);
             for (i, inverse_sum) in inverse_sums.into_iter().enumerate().take(rows) {
-                let out = out.add((unit.first_node + first + i) * rule.width + unit.head * d_head);
+                let out =
+                    out.add((view.first_node + first + i) * options.width + view.head * d_head);
                 copy_scaled(simd, d_head, gathered.add(i * d_padded), inverse_sum, out);
             }
         }
@@ -499,9 +541,9 @@ unsafe fn forward_unit<S: Simd>(
 struct Backward<'a> {
     inputs: Inputs<'a>,
     results: Results<'a>,
-    work: &'a Work,
-    units: Range<usize>,
-    writes: Writes,
+    schedule: &'a Schedule,
+    items: Range<usize>,
+    outputs: GradientPtrs,
     scratch: &'a mut Scratch,
 }
 
@@ -509,20 +551,21 @@ impl Kernel for Backward<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        for unit in self.units.clone() {
-            let (graphs, head) = self.work.unit(&self.inputs, unit);
-            for (place, &graph) in graphs.iter().enumerate() {
-                let unit = Unit::new(&self.inputs, graph, head);
-                // SAFETY: `Inputs::new` and `backward` have checked all lengths; no other unit writes here, and
-                // what later graphs of the unit add to the first has written.
+        for item in self.items.clone() {
+            let (graphs, head) = self.schedule.item(&self.inputs, item);
+            for (nth, &graph) in graphs.iter().enumerate() {
+                let view = GraphHead::new(&self.inputs, graph, head);
+                // SAFETY: `Inputs::new` and `backward` have checked all lengths; no other item
+                // writes to these outputs, and the first graph of the item has initialized the
+                // scores that later graphs add to.
                 unsafe {
-                    backward_unit(
+                    backward_head(
                         simd,
                         &self.inputs,
                         &self.results,
-                        unit,
-                        self.writes,
-                        place > 0,
+                        view,
+                        self.outputs,
+                        nth > 0,
                         self.scratch,
                     );
                 };
@@ -531,25 +574,27 @@ impl Kernel for Backward<'_> {
     }
 }
 
+/// Computes the gradients of one head of one graph.
+///
 /// # Safety
-/// Inputs and outputs have the shapes that [`backward`] says, and nobody else uses this unit's part of
-/// the outputs.
+/// Inputs and outputs have the shapes documented at [`backward`], and no other thread accesses the
+/// outputs of this head and graph.
 #[inline(always)]
-unsafe fn backward_unit<S: Simd>(
+unsafe fn backward_head<S: Simd>(
     simd: S,
     inputs: &Inputs<'_>,
     results: &Results<'_>,
-    unit: Unit,
-    writes: Writes,
-    adds: bool,
+    view: GraphHead,
+    outputs: GradientPtrs,
+    accumulate_scores: bool,
     scratch: &mut Scratch,
 ) {
-    let Inputs { rule, qkv, position, .. } = *inputs;
-    let Unit { n, d_head, .. } = unit;
-    let columns = rule.columns();
-    let to_content = 1.0 / (d_head as f32).sqrt();
+    let Inputs { options, qkv, position, .. } = *inputs;
+    let GraphHead { n, d_head, .. } = view;
+    let columns = options.columns();
+    let content_scale = 1.0 / (d_head as f32).sqrt();
     let (n_padded, d_padded) = (n.next_multiple_of(S::LANES), d_head.next_multiple_of(S::LANES));
-    let [keys, keys_along, values, d_keys, d_values, queries, d_outs, content, weights, gathered] =
+    let [keys, key_rows, values, d_keys, d_values, queries, d_outs, content, weights, gathered] =
         scratch.areas([
             d_head * n_padded, // [d_head, n_padded]
             n * d_padded,      // [n, d_padded]
@@ -562,92 +607,117 @@ unsafe fn backward_unit<S: Simd>(
             ROWS * n_padded,
             ROWS * d_padded, // [ROWS, d_padded]
         ]);
-    // SAFETY: the caller says that the slices have their shapes; the areas have those above.
+    // SAFETY: the caller guarantees the shapes of the slices; the areas have the lengths above.
     unsafe {
-        let node = qkv.as_ptr().add(unit.first_node * columns + unit.head * d_head);
+        let node = qkv.as_ptr().add(view.first_node * columns + view.head * d_head);
         let scores = position.map(|position| position.scores.as_ptr());
-        let d_node = writes.qkv.0.add(unit.first_node * columns + unit.head * d_head);
-        if rule.content {
-            pack_across(simd, n, d_head, node, columns, queries, n_padded);
-            scale(simd, d_head * n_padded, to_content, queries);
-            pack_across(simd, n, d_head, node.add(rule.width), columns, keys, n_padded);
-            pack_along(simd, n, d_head, node.add(rule.width), columns, keys_along, d_padded);
+        let d_node = outputs.qkv.0.add(view.first_node * columns + view.head * d_head);
+        if options.content {
+            pack_transposed(simd, n, d_head, node, columns, queries, n_padded);
+            scale(simd, d_head * n_padded, content_scale, queries);
+            pack_transposed(simd, n, d_head, node.add(options.width), columns, keys, n_padded);
+            pack_rows(simd, n, d_head, node.add(options.width), columns, key_rows, d_padded);
             d_keys.write_bytes(0, d_head * n_padded);
         }
-        pack_across(simd, n, d_head, node.add(columns - rule.width), columns, values, n_padded);
-        let first_out = unit.first_node * rule.width + unit.head * d_head;
+        pack_transposed(
+            simd,
+            n,
+            d_head,
+            node.add(columns - options.width),
+            columns,
+            values,
+            n_padded,
+        );
+        let first_out = view.first_node * options.width + view.head * d_head;
         let (out, d_out) =
             (results.out.as_ptr().add(first_out), results.d_out.as_ptr().add(first_out));
-        pack_across(simd, n, d_head, d_out, rule.width, d_outs, n_padded);
+        pack_transposed(simd, n, d_head, d_out, options.width, d_outs, n_padded);
         d_values.write_bytes(0, d_head * n_padded);
         let mut d_cls = simd.zero();
         for first in (0..n).step_by(ROWS) {
             let rows = ROWS.min(n - first);
             let (queries, d_outs) = (queries.add(first), d_outs.add(first));
-            if rule.content {
+            if options.content {
                 multiply(simd, d_head, queries, 1, n_padded, keys, n_padded, content); // Eq. 7
             }
-            multiply(simd, d_head, d_outs, 1, n_padded, values, n_padded, weights); // gradients of the weights
+            multiply(simd, d_head, d_outs, 1, n_padded, values, n_padded, weights); // gradients of the attention weights
             let row = |i: usize| {
-                let row = unit.row(rule, scores, first + i, weights.add(i * n_padded));
+                let row = view.row(options, scores, first + i, weights.add(i * n_padded));
                 Row {
-                    content: rule.content.then_some(content.add(i * n_padded)),
+                    content: options.content.then_some(content.add(i * n_padded)),
                     d_position: scores.map(|_| {
-                        writes.scores.0.wrapping_add(unit.first_score + (first + i) * row.scored)
+                        outputs.scores.0.wrapping_add(view.first_score + (first + i) * row.scored)
                     }),
-                    adds,
+                    accumulate_scores,
                     ..row
                 }
             };
             for i in (0..rows).step_by(2) {
-                // An odd row more is paired with itself, but must leave its gradients once.
+                // The last row of an odd number is paired with itself, but must write its gradients
+                // only once.
                 let both = [i, (i + 1).min(rows - 1)];
-                let (mut given, mut shared) = ([[0.0; 2]; 2], [0.0; 2]);
-                for ((i, given), shared) in both.into_iter().zip(&mut given).zip(&mut shared) {
-                    let statistics = ((unit.first_node + first + i) * rule.heads + unit.head) * 2;
+                let (mut row_statistics, mut row_dots) = ([[0.0; 2]; 2], [0.0; 2]);
+                for ((i, row_statistics), row_dots) in
+                    both.into_iter().zip(&mut row_statistics).zip(&mut row_dots)
+                {
+                    let statistics =
+                        ((view.first_node + first + i) * options.heads + view.head) * 2;
                     let statistics = results.statistics.as_ptr().add(statistics);
-                    *given = [*statistics, *statistics.add(1)];
-                    // Σ_j weight · d_weight, the part of the softmax that all pairs of the row share.
-                    let row = (first + i) * rule.width;
-                    *shared = dot(simd, d_head, out.add(row), d_out.add(row));
+                    *row_statistics = [*statistics, *statistics.add(1)];
+                    // Σ_j weight · d_weight: the term of the softmax gradient that is common to the
+                    // row.
+                    let row = (first + i) * options.width;
+                    *row_dots = dot(simd, d_head, out.add(row), d_out.add(row));
                 }
                 let mut pair = [row(both[0]), row(both[1])];
                 if both[0] == both[1] {
                     pair[1].d_position = None;
                 }
-                d_cls = simd.add(d_cls, unweigh(simd, rule.combine, pair, given, shared));
+                d_cls = simd.add(
+                    d_cls,
+                    softmax_backward(simd, options.combine, pair, row_statistics, row_dots),
+                );
             }
             accumulate(simd, d_head, d_outs, n_padded, weights, n_padded, d_values);
-            if rule.content {
+            if options.content {
                 accumulate(simd, d_head, queries, n_padded, content, n_padded, d_keys);
-                gather(simd, n, content, n_padded, keys_along, d_head, gathered);
+                gather(simd, n, content, n_padded, key_rows, d_head, gathered);
                 for i in 0..rows {
                     let d_query = d_node.add((first + i) * columns);
-                    copy_scaled(simd, d_head, gathered.add(i * d_padded), to_content, d_query);
+                    copy_scaled(simd, d_head, gathered.add(i * d_padded), content_scale, d_query);
                 }
             }
         }
-        if rule.content {
-            unpack_across(simd, n, d_head, d_keys, n_padded, d_node.add(rule.width), columns);
+        if options.content {
+            unpack_transposed(
+                simd,
+                n,
+                d_head,
+                d_keys,
+                n_padded,
+                d_node.add(options.width),
+                columns,
+            );
         }
-        unpack_across(
+        unpack_transposed(
             simd,
             n,
             d_head,
             d_values,
             n_padded,
-            d_node.add(columns - rule.width),
+            d_node.add(columns - options.width),
             columns,
         );
-        *writes.cls.0.add(unit.graph * rule.heads + unit.head) = simd.sum(d_cls);
+        *outputs.cls.0.add(view.graph * options.heads + view.head) = simd.reduce_sum(d_cls);
     }
 }
 
-/// Whether no exponent of a unit can leave `±CALM`, if content scores cannot leave `±largest_content`.
-fn is_calm(rule: &Rule, directed: bool, largest_content: f32) -> bool {
-    let clamp = rule.clamp.unwrap_or(f32::INFINITY);
-    let position = if directed && rule.combine == Combine::Add { clamp } else { 0.0 };
-    largest_content.min(clamp) + position <= CALM
+/// Returns whether no exponent can exceed `±SAFE_EXPONENT`, given that content scores are within
+/// `±max_content`.
+fn exp_is_safe(options: &AttentionKernelOptions, has_position: bool, max_content: f32) -> bool {
+    let clamp = options.clamp.unwrap_or(f32::INFINITY);
+    let position = if has_position && options.combine == CombineMode::Add { clamp } else { 0.0 };
+    max_content.min(clamp) + position <= SAFE_EXPONENT
 }
 
 #[cfg(test)]

@@ -1,106 +1,122 @@
-//! Attention of some rows to all nodes of their graph (Eq. 6–8), forward alone.
+//! Attention of some query rows to all nodes of their graph (Eq. 6–8), forward pass only.
 //!
-//! What [`attention`](crate::attention) computes for whole graphs, for [`RowGroup`]s: position scores are
-//! there for the columns that a walk reaches, and one number stands for all others. So a lane is a row
-//! here, a key is one number for all lanes, and keys are gone through once, a tile at a time: the sums
-//! so far are scaled down when a tile brings a larger score. Nothing has the size of a row.
+//! Computes what [`attention`](crate::attention) computes for whole graphs for [`RowGroup`]s:
+//! columns that the diffusion reaches have individual position scores, all others share one. A lane
+//! is a query row, a key is broadcast to all lanes, and keys are processed tile by tile with an
+//! online softmax that rescales the running sums whenever a tile raises the maximum. No buffer has
+//! the length of a row.
 //!
-//! [`RowGroup`]: crate::walk_rows::RowGroup
+//! [`RowGroup`]: crate::diffusion_rows::RowGroup
 
 use std::ops::Range;
 
-use crate::attention::{Combine, Rule};
+use crate::attention::{AttentionKernelOptions, CombineMode};
 use crate::diffusion_rows::ROWS;
 use crate::diffusion_stack::Shared;
 use crate::parallel;
 use crate::simd::{Isa, Kernel, Simd};
 
-/// Keys of a tile: their scores stay in the first-level cache beside queries and sums of any head.
+/// Keys per tile: their scores stay in the first-level cache together with the queries and sums of
+/// a head.
 const KEYS: usize = 32;
 
-/// Rows of one graph that attend together.
+/// Query rows of one graph that are processed together.
 #[derive(Debug, Clone)]
-pub struct Group<'a> {
+pub struct QueryGroup<'a> {
     /// Nodes of the graph, as rows of the batch.
     pub nodes: Range<usize>,
-    /// Its rows, at most [`ROWS`], as rows of the batch.
+    /// Query rows, at most [`ROWS`], as rows of the batch.
     pub rows: Range<usize>,
-    /// Nodes, counted within the graph and rising, with scores of their own.
+    /// Nodes with individual scores, as ascending indices within the graph.
     pub columns: &'a [u32],
-    /// Where those begin: that of row `i` and column `j` is at `first_pair + j · ROWS + i`.
+    /// Index of the first individual score; that of row `i` and column `j` is
+    /// `first_pair + j · ROWS + i`.
     pub first_pair: usize,
-    /// Which score all other nodes have.
+    /// Index of the score of all other nodes.
     pub unreachable_pair: usize,
-    /// Which score the last node has, if one of its own: a CLS node.
+    /// Index of the score of the last node, if that is a CLS node.
     pub last_pair: Option<usize>,
 }
 
-/// Each row of `groups` gathers from every node of its own graph.
+/// Attends from each row of `groups` to all nodes of the same graph.
 ///
 /// # Shapes
-/// - `by_head`: `[3, h, r, d_head]` queries, keys and values, or `[1, h, r, d_head]` without content
-/// - `position`: `[h, pairs]`, where the groups say
+/// - `by_head`: `[3, h, r, d_head]` queries, keys and values, or `[1, h, r, d_head]` values without
+///   content
+/// - `position`: `[h, pairs]` scores, indexed by the groups
 /// - `out`: `[rows of all groups, d]`, written
 pub fn forward(
     isa: Isa,
-    rule: &Rule,
+    options: &AttentionKernelOptions,
     by_head: &[f32],
     position: Option<&[f32]>,
-    groups: &[Group<'_>],
+    groups: &[QueryGroup<'_>],
     out: &mut [f32],
 ) {
-    let Rule { heads, width, content, .. } = *rule;
+    let AttentionKernelOptions { heads, width, content, .. } = *options;
     assert!(content || position.is_some(), "attention needs content or position scores");
-    assert!(rule.dropout.is_none(), "nothing is dropped in evaluation");
-    assert!(heads > 0 && width > 0 && width.is_multiple_of(heads), "heads share the width equally");
+    assert!(options.dropout.is_none(), "dropout is not supported in evaluation");
+    assert!(
+        heads > 0 && width > 0 && width.is_multiple_of(heads),
+        "the hidden dimension must be divisible by the number of heads"
+    );
     let parts = if content { 3 } else { 1 };
-    assert!(by_head.len().is_multiple_of(parts * width), "every node has its part in each head");
+    assert!(by_head.len().is_multiple_of(parts * width), "by_head must be [parts, h, r, d_head]");
     let nodes = by_head.len() / (parts * width);
     let pairs = position.map_or(0, |position| position.len() / heads);
     let mut first_rows = Vec::with_capacity(groups.len());
     let mut rows = 0;
     for group in groups {
-        let Group { nodes: own, rows: traced, columns, first_pair, unreachable_pair, last_pair } =
-            group;
+        let QueryGroup {
+            nodes: graph_nodes,
+            rows: query_rows,
+            columns,
+            first_pair,
+            unreachable_pair,
+            last_pair,
+        } = group;
         assert!(
-            own.end <= nodes && traced.start >= own.start && traced.end <= own.end,
-            "rows of a graph"
+            graph_nodes.end <= nodes
+                && query_rows.start >= graph_nodes.start
+                && query_rows.end <= graph_nodes.end,
+            "query rows must be nodes of the graph"
         );
-        assert!(traced.len() <= ROWS, "a group has at most {ROWS} rows");
+        assert!(query_rows.len() <= ROWS, "a group must have at most {ROWS} rows");
         if position.is_some() {
             let last = first_pair + columns.len() * ROWS;
             assert!(
                 last.max(unreachable_pair + 1).max(last_pair.map_or(0, |pair| pair + 1)) <= pairs,
-                "pairs have scores"
+                "score indices must be below {pairs}"
             );
         }
         first_rows.push(rows);
-        rows += traced.len();
+        rows += query_rows.len();
     }
-    assert_eq!(out.len(), rows * width, "out is [rows, d]");
+    assert_eq!(out.len(), rows * width, "out must be [rows, d]");
     let out = Shared::new(out);
-    let units: Vec<usize> = (0..groups.len() * heads).collect();
-    parallel::for_each_init(units, Vec::new, |scratch, unit| {
-        let (group, head) = (unit / heads, unit % heads);
-        let unit = Unit { rule, by_head, nodes, position, pairs, group: &groups[group], head };
-        isa.run(Forward { unit, out, first_row: first_rows[group], scratch });
+    let items: Vec<usize> = (0..groups.len() * heads).collect();
+    parallel::for_each_init(items, Vec::new, |scratch, item| {
+        let (group, head) = (item / heads, item % heads);
+        let view =
+            GroupHead { options, by_head, nodes, position, pairs, group: &groups[group], head };
+        isa.run(Forward { view, out, first_row: first_rows[group], scratch });
     });
 }
 
 /// One head of one group.
 #[derive(Clone, Copy)]
-struct Unit<'a> {
-    rule: &'a Rule,
+struct GroupHead<'a> {
+    options: &'a AttentionKernelOptions,
     by_head: &'a [f32],
     nodes: usize,
     position: Option<&'a [f32]>,
     pairs: usize,
-    group: &'a Group<'a>,
+    group: &'a QueryGroup<'a>,
     head: usize,
 }
 
 struct Forward<'a> {
-    unit: Unit<'a>,
+    view: GroupHead<'a>,
     out: Shared,
     first_row: usize,
     scratch: &'a mut Vec<f32>,
@@ -111,21 +127,21 @@ impl Kernel for Forward<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { unit, out, first_row, scratch } = self;
-        let d_head = unit.rule.width / unit.rule.heads;
-        // Queries, sums and a tile of scores, a vector each.
+        let Self { view, out, first_row, scratch } = self;
+        let d_head = view.options.width / view.options.heads;
+        // Queries, sums and a tile of scores, one vector per entry.
         scratch.clear();
         scratch.resize((2 * d_head + KEYS) * S::LANES, 0.0);
-        for lane in (0..unit.group.rows.len()).step_by(S::LANES) {
-            let count = S::LANES.min(unit.group.rows.len() - lane);
-            // SAFETY: `forward` has checked all that the group says; no other unit has these rows and this head.
+        for lane in (0..view.group.rows.len()).step_by(S::LANES) {
+            let count = S::LANES.min(view.group.rows.len() - lane);
+            // SAFETY: `forward` has checked the groups; no other task has the same rows and head.
             unsafe {
-                let sums = unit.gather(simd, lane, count, scratch.as_mut_ptr());
+                let sums = view.gather(simd, lane, count, scratch.as_mut_ptr());
                 let out =
-                    out.pointer().add((first_row + lane) * unit.rule.width + unit.head * d_head);
+                    out.pointer().add((first_row + lane) * view.options.width + view.head * d_head);
                 for row in 0..count {
-                    for place in 0..d_head {
-                        *out.add(row * unit.rule.width + place) = *sums.add(place * S::LANES + row);
+                    for dim in 0..d_head {
+                        *out.add(row * view.options.width + dim) = *sums.add(dim * S::LANES + row);
                     }
                 }
             }
@@ -133,11 +149,12 @@ impl Kernel for Forward<'_> {
     }
 }
 
-impl Unit<'_> {
-    /// What a vector of rows gathers, `[d_head, LANES]`; it is in `scratch`.
+impl GroupHead<'_> {
+    /// Returns the attended values of a vector of rows, `[d_head, LANES]`, stored in `scratch`.
     ///
     /// # Safety
-    /// The group has been checked against the slices; `scratch` has room for `2 d_head + KEYS` vectors.
+    /// The group has been checked against the slices; `scratch` has the length of `2 d_head + KEYS`
+    /// vectors.
     #[inline(always)]
     unsafe fn gather<S: Simd>(
         &self,
@@ -146,28 +163,29 @@ impl Unit<'_> {
         count: usize,
         scratch: *mut f32,
     ) -> *const f32 {
-        let Self { rule, group, nodes, .. } = *self;
-        let (n, d_head) = (group.nodes.len(), rule.width / rule.heads);
-        // SAFETY: the areas are as large as is said; nodes of the group are nodes, and its pairs are pairs.
+        let Self { options, group, nodes, .. } = *self;
+        let (n, d_head) = (group.nodes.len(), options.width / options.heads);
+        // SAFETY: the areas have the documented lengths; nodes and pairs of the group are in range.
         unsafe {
             let (queries, sums) = (scratch, scratch.add(d_head * S::LANES));
             let tile = sums.add(d_head * S::LANES);
             let part = |which: usize| {
-                let head = which * rule.heads + self.head;
+                let head = which * options.heads + self.head;
                 self.by_head.as_ptr().add((head * nodes + group.nodes.start) * d_head)
             };
             let (keys, values) = (
-                part(1 % if rule.content { 3 } else { 1 }),
-                part(if rule.content { 2 } else { 0 }),
+                part(1 % if options.content { 3 } else { 1 }),
+                part(if options.content { 2 } else { 0 }),
             );
-            if rule.content {
-                let own = part(0).add((group.rows.start - group.nodes.start + lane) * d_head);
+            if options.content {
+                let first_query =
+                    part(0).add((group.rows.start - group.nodes.start + lane) * d_head);
                 let scale = 1.0 / (d_head as f32).sqrt();
                 queries.write_bytes(0, d_head * S::LANES);
                 for row in 0..count {
-                    for place in 0..d_head {
-                        *queries.add(place * S::LANES + row) =
-                            *own.add(row * d_head + place) * scale;
+                    for dim in 0..d_head {
+                        *queries.add(dim * S::LANES + row) =
+                            *first_query.add(row * d_head + dim) * scale;
                     }
                 }
             }
@@ -175,102 +193,114 @@ impl Unit<'_> {
             let score = |pair: usize| {
                 self.position.map_or(0.0, |scores| scores[self.head * self.pairs + pair])
             };
-            let far = self.term(simd, simd.splat(score(group.unreachable_pair)));
+            let unreachable_term =
+                self.position_term(simd, simd.splat(score(group.unreachable_pair)));
             let (mut largest, mut total) = (simd.splat(f32::MIN), simd.zero());
-            let mut at = 0; // the next column with a score of its own
+            let mut next_column = 0; // next of the columns with individual scores
             for first in (0..n).step_by(KEYS) {
                 let keys_here = KEYS.min(n - first);
-                if rule.content {
-                    self.contents(simd, d_head, queries, keys.add(first * d_head), keys_here, tile); // Eq. 7
+                if options.content {
+                    self.content_scores(
+                        simd,
+                        d_head,
+                        queries,
+                        keys.add(first * d_head),
+                        keys_here,
+                        tile,
+                    ); // Eq. 7
                 }
                 let before = largest;
                 for key in 0..keys_here {
-                    let place = tile.add(key * S::LANES);
-                    let term = match group.columns.get(at) {
+                    let slot = tile.add(key * S::LANES);
+                    let term = match group.columns.get(next_column) {
                         Some(&column) if column as usize == first + key => {
-                            let pair = self.head * self.pairs + group.first_pair + at * ROWS + lane;
-                            at += 1;
+                            let pair = self.head * self.pairs
+                                + group.first_pair
+                                + next_column * ROWS
+                                + lane;
+                            next_column += 1;
                             let scores = self
                                 .position
-                                .map_or(place.cast_const(), |scores| scores.as_ptr().add(pair));
-                            self.term(simd, simd.load(scores)) // Eq. 6
+                                .map_or(slot.cast_const(), |scores| scores.as_ptr().add(pair));
+                            self.position_term(simd, simd.load(scores)) // Eq. 6
                         }
                         _ => match group.last_pair {
                             Some(pair) if first + key + 1 == n => {
-                                self.term(simd, simd.splat(score(pair)))
+                                self.position_term(simd, simd.splat(score(pair)))
                             }
-                            _ => far,
+                            _ => unreachable_term,
                         },
                     };
                     let exponent =
-                        if rule.content { simd.add(simd.load(place), term) } else { term };
-                    simd.store(place, exponent);
+                        if options.content { simd.add(simd.load(slot), term) } else { term };
+                    simd.store(slot, exponent);
                     largest = simd.max(largest, exponent);
                 }
-                // Eq. 8: sums of a tile for themselves, so that long rows add up few numbers.
+                // Eq. 8. Each tile is summed separately, which limits rounding errors in long rows.
                 let scale = simd.exp(simd.sub(before, largest));
                 let mut here = simd.zero();
                 for key in 0..keys_here {
-                    let place = tile.add(key * S::LANES);
-                    let weight = simd.exp(simd.sub(simd.load(place), largest));
+                    let slot = tile.add(key * S::LANES);
+                    let weight = simd.exp(simd.sub(simd.load(slot), largest));
                     here = simd.add(here, weight);
-                    simd.store(place, weight);
+                    simd.store(slot, weight);
                 }
                 total = simd.mul_add(total, scale, here);
                 let values = values.add(first * d_head);
-                let mut place = 0;
-                while place + 8 <= d_head {
-                    add_values::<S, 8>(simd, d_head, values, place, keys_here, tile, scale, sums);
-                    place += 8;
+                let mut dim = 0;
+                while dim + 8 <= d_head {
+                    add_values::<S, 8>(simd, d_head, values, dim, keys_here, tile, scale, sums);
+                    dim += 8;
                 }
-                while place + 4 <= d_head {
-                    add_values::<S, 4>(simd, d_head, values, place, keys_here, tile, scale, sums);
-                    place += 4;
+                while dim + 4 <= d_head {
+                    add_values::<S, 4>(simd, d_head, values, dim, keys_here, tile, scale, sums);
+                    dim += 4;
                 }
-                while place < d_head {
-                    add_values::<S, 1>(simd, d_head, values, place, keys_here, tile, scale, sums);
-                    place += 1;
+                while dim < d_head {
+                    add_values::<S, 1>(simd, d_head, values, dim, keys_here, tile, scale, sums);
+                    dim += 1;
                 }
             }
-            for place in 0..d_head {
-                let sum = sums.add(place * S::LANES);
+            for dim in 0..d_head {
+                let sum = sums.add(dim * S::LANES);
                 simd.store(sum, simd.div(simd.load(sum), total));
             }
             sums
         }
     }
 
-    /// `scores` within `±clamp`.
+    /// Clamps `scores` to `±clamp`.
     #[inline(always)]
     fn clamp<S: Simd>(&self, simd: S, scores: S::V) -> S::V {
-        match self.rule.clamp {
+        match self.options.clamp {
             Some(bound) => simd.max(simd.min(scores, simd.splat(bound)), simd.splat(-bound)),
             None => scores,
         }
     }
 
-    /// What position scores add to the exponent.
+    /// Returns the contribution of position scores to the exponent.
     #[inline(always)]
-    fn term<S: Simd>(&self, simd: S, scores: S::V) -> S::V {
+    fn position_term<S: Simd>(&self, simd: S, scores: S::V) -> S::V {
         let scores = self.clamp(simd, scores);
-        match (self.position, self.rule.combine) {
+        match (self.position, self.options.combine) {
             (None, _) => simd.zero(),
-            (Some(_), Combine::Add) => scores,
-            (Some(_), Combine::Gate) => {
+            (Some(_), CombineMode::Add) => scores,
+            (Some(_), CombineMode::Gate) => {
                 // log σ(a) = min(a, 0) - log(1 + e^-|a|)
-                let minus_size = simd.min(scores, simd.sub(simd.zero(), scores));
-                let rest = simd.ln(simd.add(simd.splat(1.0), simd.exp(minus_size)));
+                let neg_abs = simd.min(scores, simd.sub(simd.zero(), scores));
+                let rest = simd.ln(simd.add(simd.splat(1.0), simd.exp(neg_abs)));
                 simd.sub(simd.min(scores, simd.zero()), rest)
             }
         }
     }
 
-    /// Content scores of a tile, `[keys, LANES]`.
+    /// Computes the content scores of a tile, `[keys, LANES]`.
     ///
     /// # Safety
-    /// There are `d_head` vectors of queries, and `count` keys, at most [`KEYS`].
+    /// `queries` has `d_head` vectors, `keys` has `count` rows, at most [`KEYS`], and `tile` has
+    /// `count` vectors.
     #[inline(always)]
-    unsafe fn contents<S: Simd>(
+    unsafe fn content_scores<S: Simd>(
         &self,
         simd: S,
         d_head: usize,
@@ -279,7 +309,7 @@ impl Unit<'_> {
         count: usize,
         tile: *mut f32,
     ) {
-        // SAFETY: passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let mut key = 0;
             while key + 8 <= count {
@@ -298,10 +328,10 @@ impl Unit<'_> {
     }
 }
 
-/// Products of a vector of queries with `N` keys.
+/// Computes the dot products of a vector of queries with `N` keys.
 ///
 /// # Safety
-/// There are `d_head` vectors of queries and `N` keys.
+/// `queries` has `d_head` vectors, and `keys` has `N` rows.
 #[inline(always)]
 unsafe fn multiply<S: Simd, const N: usize>(
     simd: S,
@@ -310,45 +340,45 @@ unsafe fn multiply<S: Simd, const N: usize>(
     keys: *const f32,
 ) -> [S::V; N] {
     let mut sums = [simd.zero(); N];
-    for place in 0..d_head {
-        // SAFETY: the caller says that they are there.
+    for dim in 0..d_head {
+        // SAFETY: guaranteed by the caller.
         unsafe {
-            let query = simd.load(queries.add(place * S::LANES));
+            let query = simd.load(queries.add(dim * S::LANES));
             for (k, sum) in sums.iter_mut().enumerate() {
-                *sum = simd.mul_add(simd.splat(*keys.add(k * d_head + place)), query, *sum);
+                *sum = simd.mul_add(simd.splat(*keys.add(k * d_head + dim)), query, *sum);
             }
         }
     }
     sums
 }
 
-/// Scales `N` of the sums and adds the values of a tile to them.
+/// Scales `N` of the sums and adds the weighted values of a tile to them.
 ///
 /// # Safety
-/// There are `count` values and weights, and `place + N` is at most `d_head`, the number of sums.
+/// `values` and `weights` have `count` rows, and `dim + N` is at most `d_head`, the number of sums.
 #[inline(always)]
 unsafe fn add_values<S: Simd, const N: usize>(
     simd: S,
     d_head: usize,
     values: *const f32,
-    place: usize,
+    dim: usize,
     count: usize,
     weights: *const f32,
     scale: S::V,
     sums: *mut f32,
 ) {
     let mut here = [simd.zero(); N];
-    // SAFETY: the caller says that they are there.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         for key in 0..count {
             let weight = simd.load(weights.add(key * S::LANES));
-            let value = values.add(key * d_head + place);
+            let value = values.add(key * d_head + dim);
             for (k, sum) in here.iter_mut().enumerate() {
                 *sum = simd.mul_add(simd.splat(*value.add(k)), weight, *sum);
             }
         }
         for (k, here) in here.into_iter().enumerate() {
-            let sum = sums.add((place + k) * S::LANES);
+            let sum = sums.add((dim + k) * S::LANES);
             simd.store(sum, simd.mul_add(simd.load(sum), scale, here));
         }
     }
@@ -358,42 +388,49 @@ unsafe fn add_values<S: Simd, const N: usize>(
 mod tests {
     use super::*;
 
-    /// Numbers between -1 and 1 that look random.
-    fn numbers(seed: u32, count: usize) -> Vec<f32> {
-        let number = |at| crate::hash32(crate::hash32(seed) ^ at) as f32 / 2_f32.powi(31) - 1.0;
-        (0..count as u32).map(number).collect()
+    /// Returns pseudo-random values in `[-1, 1)`.
+    fn random_values(seed: u32, count: usize) -> Vec<f32> {
+        let uniform = |at| crate::hash32(crate::hash32(seed) ^ at) as f32 / 2_f32.powi(31) - 1.0;
+        (0..count as u32).map(uniform).collect()
     }
 
-    fn rule(
+    fn options(
         heads: usize,
         d_head: usize,
         content: bool,
-        combine: Combine,
+        combine: CombineMode,
         clamp: Option<f32>,
-    ) -> Rule {
-        Rule { heads, width: heads * d_head, content, combine, clamp, dropout: None }
+    ) -> AttentionKernelOptions {
+        AttentionKernelOptions {
+            heads,
+            width: heads * d_head,
+            content,
+            combine,
+            clamp,
+            dropout: None,
+        }
     }
 
-    /// Straight loops in double precision.
-    fn exact(
-        rule: &Rule,
+    /// Reference in double precision.
+    fn reference(
+        options: &AttentionKernelOptions,
         by_head: &[f32],
         position: Option<&[f32]>,
-        groups: &[Group<'_>],
+        groups: &[QueryGroup<'_>],
     ) -> Vec<f64> {
-        let (d_head, parts) = (rule.width / rule.heads, if rule.content { 3 } else { 1 });
-        let r = by_head.len() / (parts * rule.width);
-        let pairs = position.map_or(0, |position| position.len() / rule.heads);
-        let at = |part, head, node, place| {
-            f64::from(by_head[((part * rule.heads + head) * r + node) * d_head + place])
+        let (d_head, parts) = (options.width / options.heads, if options.content { 3 } else { 1 });
+        let r = by_head.len() / (parts * options.width);
+        let pairs = position.map_or(0, |position| position.len() / options.heads);
+        let at = |part, head, node, dim| {
+            f64::from(by_head[((part * options.heads + head) * r + node) * d_head + dim])
         };
         let clamp = |score: f64| {
-            rule.clamp.map_or(score, |bound| score.clamp(f64::from(-bound), f64::from(bound)))
+            options.clamp.map_or(score, |bound| score.clamp(f64::from(-bound), f64::from(bound)))
         };
         let mut out = vec![];
         for group in groups {
             for (lane, row) in group.rows.clone().enumerate() {
-                for head in 0..rule.heads {
+                for head in 0..options.heads {
                     let scores: Vec<f64> = (0..group.nodes.len())
                         .map(|key| {
                             let pair = match group.columns.binary_search(&(key as u32)) {
@@ -406,13 +443,12 @@ mod tests {
                             let term = position.map_or(0.0, |scores| {
                                 let score = clamp(f64::from(scores[head * pairs + pair]));
                                 let gate = score.min(0.0) - (-score.abs()).exp().ln_1p();
-                                if rule.combine == Combine::Gate { gate } else { score }
+                                if options.combine == CombineMode::Gate { gate } else { score }
                             });
                             let key = group.nodes.start + key;
-                            let dot = (0..d_head).map(|place| {
-                                at(0, head, row, place) * at(1 % parts, head, key, place)
-                            });
-                            let content = if rule.content {
+                            let dot = (0..d_head)
+                                .map(|dim| at(0, head, row, dim) * at(1 % parts, head, key, dim));
+                            let content = if options.content {
                                 dot.sum::<f64>() / (d_head as f64).sqrt()
                             } else {
                                 0.0
@@ -424,9 +460,8 @@ mod tests {
                     let weights: Vec<f64> =
                         scores.iter().map(|score| (score - largest).exp()).collect();
                     let sum: f64 = weights.iter().sum();
-                    out.extend((0..d_head).map(|place| {
-                        let value =
-                            |key: usize| at(parts - 1, head, group.nodes.start + key, place);
+                    out.extend((0..d_head).map(|dim| {
+                        let value = |key: usize| at(parts - 1, head, group.nodes.start + key, dim);
                         weights
                             .iter()
                             .enumerate()
@@ -442,9 +477,10 @@ mod tests {
 
     const COLUMNS: [u32; 7] = [0, 3, 4, 31, 32, 64, 69];
 
-    /// Rows of a graph of 71 nodes whose last is a CLS node, that node, and a graph of one node.
-    fn groups() -> Vec<Group<'static>> {
-        let group = Group {
+    /// Query rows of a graph of 71 nodes with a CLS node, the CLS node itself, and a graph of one
+    /// node.
+    fn groups() -> Vec<QueryGroup<'static>> {
+        let group = QueryGroup {
             nodes: 0..71,
             rows: 0..16,
             columns: &COLUMNS,
@@ -453,9 +489,9 @@ mod tests {
             last_pair: Some(225),
         };
         vec![
-            Group { rows: 48..57, first_pair: 112, ..group.clone() },
-            Group { rows: 70..71, columns: &[], unreachable_pair: 225, ..group.clone() },
-            Group {
+            QueryGroup { rows: 48..57, first_pair: 112, ..group.clone() },
+            QueryGroup { rows: 70..71, columns: &[], unreachable_pair: 225, ..group.clone() },
+            QueryGroup {
                 nodes: 71..72,
                 rows: 71..72,
                 columns: &COLUMNS[..1],
@@ -467,29 +503,29 @@ mod tests {
     }
 
     #[test]
-    fn rows_equal_straight_loops_whatever_the_rule() {
+    fn rows_match_reference_for_every_option() {
         for (heads, d_head) in [(1, 1), (2, 3), (4, 8), (2, 13), (1, 28)] {
             for (content, with_position) in [(true, true), (true, false), (false, true)] {
-                for combine in [Combine::Gate, Combine::Add] {
+                for combine in [CombineMode::Gate, CombineMode::Add] {
                     for clamp in [None, Some(0.7)] {
-                        let rule = rule(heads, d_head, content, combine, clamp);
+                        let options = options(heads, d_head, content, combine, clamp);
                         let parts = if content { 3 } else { 1 };
-                        let by_head: Vec<f32> = numbers(1, parts * 72 * rule.width)
+                        let by_head: Vec<f32> = random_values(1, parts * 72 * options.width)
                             .iter()
                             .map(|value| 2.0 * value)
                             .collect();
                         let position: Vec<f32> =
-                            numbers(2, heads * 226).iter().map(|value| 5.0 * value).collect();
+                            random_values(2, heads * 226).iter().map(|value| 5.0 * value).collect();
                         let position = with_position.then_some(&position[..]);
-                        let expected = exact(&rule, &by_head, position, &groups());
+                        let expected = reference(&options, &by_head, position, &groups());
                         for isa in Isa::available() {
                             let mut out = vec![f32::NAN; expected.len()];
-                            forward(isa, &rule, &by_head, position, &groups(), &mut out);
+                            forward(isa, &options, &by_head, position, &groups(), &mut out);
                             for (ours, expected) in out.iter().zip(&expected) {
                                 let error = (f64::from(*ours) - expected).abs();
                                 assert!(
                                     error < 1e-6,
-                                    "{ours} is not {expected}, {isa:?}, {rule:?}"
+                                    "{ours} differs from {expected}, {isa:?}, {options:?}"
                                 );
                             }
                         }
@@ -501,28 +537,32 @@ mod tests {
 
     #[test]
     fn extreme_scores_do_not_overflow() {
-        let by_head: Vec<f32> = numbers(3, 3 * 72 * 4).iter().map(|value| 100.0 * value).collect();
-        let position: Vec<f32> = numbers(4, 226).iter().map(|value| 1e4 * value).collect();
-        for combine in [Combine::Gate, Combine::Add] {
-            let rule = rule(1, 4, true, combine, None);
+        let by_head: Vec<f32> =
+            random_values(3, 3 * 72 * 4).iter().map(|value| 100.0 * value).collect();
+        let position: Vec<f32> = random_values(4, 226).iter().map(|value| 1e4 * value).collect();
+        for combine in [CombineMode::Gate, CombineMode::Add] {
+            let options = options(1, 4, true, combine, None);
             let mut out = vec![f32::NAN; 27 * 4];
-            forward(Isa::best(), &rule, &by_head, Some(&position), &groups(), &mut out);
-            let expected = exact(&rule, &by_head, Some(&position), &groups());
+            forward(Isa::best(), &options, &by_head, Some(&position), &groups(), &mut out);
+            let expected = reference(&options, &by_head, Some(&position), &groups());
             for (ours, expected) in out.iter().zip(&expected) {
-                assert!((f64::from(*ours) - expected).abs() < 0.5, "{ours} is not {expected}");
+                assert!(
+                    (f64::from(*ours) - expected).abs() < 0.5,
+                    "{ours} differs from {expected}"
+                );
             }
         }
     }
 
     #[test]
-    fn threads_change_nothing() {
-        let rule = rule(2, 5, true, Combine::Gate, None);
-        let (by_head, position) = (numbers(5, 3 * 72 * 10), numbers(6, 2 * 226));
+    fn results_are_independent_of_thread_count() {
+        let options = options(2, 5, true, CombineMode::Gate, None);
+        let (by_head, position) = (random_values(5, 3 * 72 * 10), random_values(6, 2 * 226));
         let run = |threads| {
-            let pool = crate::Threads::new(threads);
+            let pool = crate::ThreadPool::new(threads);
             let mut out = vec![f32::NAN; 27 * 10];
             pool.install(|| {
-                forward(Isa::best(), &rule, &by_head, Some(&position), &groups(), &mut out)
+                forward(Isa::best(), &options, &by_head, Some(&position), &groups(), &mut out);
             });
             out
         };

@@ -1,16 +1,17 @@
-//! Batch norm over the rows of `[rows, channels]`, with the `ReLU` and the residual that often surround it.
+//! Batch norm over the rows of `[rows, channels]`, fused with a residual sum and `ReLU`.
 //!
-//! `y = γ (x - mean) / √(variance + ε) + β` by channel. Statistics are taken in one pass over chunks of
-//! rows, each as differences to its first row and put together in double precision: a channel with
-//! mean -13 and deviation 1e-3 loses nothing. For the same reason a mean is used as two numbers, the
-//! nearest single and what it misses, of which the second goes into the constant of the channel.
+//! `y = γ (x - mean) / √(variance + ε) + β` per channel. Statistics are computed in one pass over
+//! chunks of rows, relative to the first row of each chunk, and merged in double precision: a
+//! channel with mean -13 and standard deviation 1e-3 loses no precision. For the same reason the
+//! mean is represented by two values, the nearest single and the residual, of which the latter is
+//! folded into the constant of the channel.
 //!
-//! Sums are those of the chunks in their order, whoever has computed them.
+//! Sums over chunks are added in chunk order, independent of the threads that computed them.
 
 mod affine;
 mod blocks;
-mod derivatives;
 mod dot;
+mod gradients;
 mod normalize;
 mod statistics;
 
@@ -18,32 +19,38 @@ mod statistics;
 mod tests;
 
 pub(crate) use blocks::{Block, Blockwise, by_blocks};
-pub use derivatives::{Gradients, backward, backward_dot};
 pub use dot::{evaluate_dot, forward_dot};
+pub use gradients::{BatchNormGradients, backward, backward_dot};
 pub use normalize::{Branch, Normalized, evaluate, forward};
-pub use statistics::Statistics;
+pub use statistics::BatchStatistics;
 
 use crate::parallel;
 
-/// Added to the variance before the root.
+/// Term added to the variance before the square root.
 const EPSILON: f64 = 1e-5;
 
-/// Rows that are summed in single precision: few enough for the sums to be good to some 1e-6, enough
-/// for putting them together to cost little beside them.
+/// Rows per chunk, summed in single precision: few enough for a relative error of about 1e-6,
+/// enough to amortize the merge.
 const CHUNK: usize = 64;
 
-/// Numbers below which one thread is done before it pays to share the work: some microseconds.
+/// Number of values below which the work stays on one thread: a few microseconds.
 const PARALLEL: usize = 1 << 15;
 
+/// Returns the number of rows of `x`.
 fn rows(x: &[f32], channels: usize) -> usize {
-    assert!(channels > 0, "rows without channels");
-    assert!(x.len().is_multiple_of(channels), "{} numbers in rows of {channels}", x.len());
+    assert!(channels > 0, "the number of channels must not be zero");
+    assert!(
+        x.len().is_multiple_of(channels),
+        "{} values cannot be split into rows of {channels} channels",
+        x.len()
+    );
     x.len() / channels
 }
 
-/// In parallel where it pays: `numbers` is how many are read, more or less.
-pub(crate) fn run_all<T: Send>(numbers: usize, tasks: Vec<T>, run: impl Fn(T) + Sync) {
-    if numbers < PARALLEL {
+/// Runs the tasks, in parallel if the approximate number of values read, `num_values`, is large
+/// enough.
+pub(crate) fn run_all<T: Send>(num_values: usize, tasks: Vec<T>, run: impl Fn(T) + Sync) {
+    if num_values < PARALLEL {
         tasks.into_iter().for_each(run);
     } else {
         parallel::for_each(tasks, run);

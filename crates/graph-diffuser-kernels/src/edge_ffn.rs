@@ -1,26 +1,28 @@
-//! The edge-wise feed-forward network over all pairs (Eq. 2–3), and the position scores of every
-//! Transformer layer that are read off it (Eq. 6): forward and backward.
+//! Edge-wise feed-forward network over all pairs (Eq. 2–3), fused with the position scores of every
+//! Transformer layer (Eq. 6): forward and backward pass.
 //!
-//! Per pair the network is a few products with small matrices, so memory is the price, and batch norm
-//! is what makes one pass impossible: its statistics are those of all pairs. Three things keep the
-//! passes few and the products in them few.
+//! Per pair the network consists of a few products with small matrices, so it is bound by memory
+//! bandwidth, and batch norm prevents a single pass: its statistics are those of all pairs. Three
+//! techniques reduce the number of passes and of products per pass.
 //!
-//! - What a batch norm needs follows from sums over its input, because it stands behind a linear map.
-//!   Mean and covariance of `x` give the statistics of `W₁ x + b₁` without forming it; `Σ g ⊗ x` gives
-//!   `∂W₁` and both sums of the backward; and `W₁ᵀ` times the backward's terms in `x` is one matrix.
-//! - A pass ends where a sum over all pairs is needed and nowhere else. Forward: sums of the stack;
-//!   one pass for each layer but the last, which keeps its output; the last layer and the scores.
-//!   Backward: one pass for each layer, and one that ends in the gradient of the stack.
-//! - Between passes only the input of each layer is kept. The output of the last is never stored, and
-//!   the gradient on its way down takes the place of the last input, tile by tile.
+//! - The quantities of a batch norm follow from sums over the input of the linear map before it.
+//!   Mean and covariance of `x` give the statistics of `W₁ x + b₁` without forming it; `Σ g ⊗ x`
+//!   gives `∂W₁` and both sums of the backward pass; and `W₁ᵀ` times the terms of the backward pass
+//!   that are linear in `x` is one matrix.
+//! - A pass ends only where a sum over all pairs is needed. Forward: sums of the stack; one pass
+//!   for each layer but the last, which stores its output; the last layer with the scores.
+//!   Backward: one pass for each layer, and one that computes the gradient of the stack.
+//! - Only the input of each layer is kept between passes. The output of the last layer is never
+//!   stored, and the gradient overwrites the last input tile by tile.
 //!
-//! A layer is `x + W₂ ReLU(BN(W₁ x + b₁)) + b₂`; before the first stands `x₀ = BN(transform(E))`, which
-//! is kept in normalised form, without γ and β: those are multiplied into the matrices around it.
+//! A layer is `x + W₂ ReLU(BN(W₁ x + b₁)) + b₂`. The input of the first layer,
+//! `x₀ = BN(transform(E))`, is kept in normalized form without γ and β, which are folded into the
+//! adjacent matrices.
 
 mod algebra;
 mod network;
-mod upper;
-mod walk;
+mod output_gradients;
+mod tiling;
 
 #[cfg(test)]
 mod tests;
@@ -32,125 +34,126 @@ pub use crate::tile::PairTransform;
 use crate::simd::Isa;
 use crate::tile::{Buffer, WIDTH};
 
-use algebra::{Correction, First, Moments, Normal, double, single};
+use algebra::{Correction, FirstLinear, Moments, Normalization, double, single};
 use network::Network;
-use upper::Upper;
-use walk::Stack;
+use output_gradients::OutputGradients;
+use tiling::Stack;
 
-/// Added to a variance before the root.
+/// Term added to the variance before the square root.
 const EPSILON: f64 = 1e-5;
 
-/// Scale and shift of a batch norm.
+/// Parameters of a batch norm.
 #[derive(Debug, Clone, Copy)]
-pub struct Norm<'a> {
-    /// Scale.
+pub struct NormParams<'a> {
+    /// Scale γ.
     pub gamma: &'a [f32],
-    /// Shift.
+    /// Shift β.
     pub beta: &'a [f32],
 }
 
-/// Parameters of one layer.
+/// Parameters of one layer of the network.
 #[derive(Debug, Clone, Copy)]
-pub struct Layer<'a> {
+pub struct EdgeFfnLayerParams<'a> {
     /// `[hidden, c]`
     pub first_weight: &'a [f32],
     /// `[hidden]`
     pub first_bias: &'a [f32],
-    /// Of the hidden units.
-    pub norm: Norm<'a>,
+    /// Batch norm of the hidden units.
+    pub norm: NormParams<'a>,
     /// `[c, hidden]`
     pub second_weight: &'a [f32],
     /// `[c]`
     pub second_bias: &'a [f32],
 }
 
-/// What turns a virtual edge into the position scores of one Transformer layer (Eq. 6).
+/// Projection of virtual edges to the position scores of one Transformer layer (Eq. 6).
 #[derive(Debug, Clone, Copy)]
-pub struct Position<'a> {
+pub struct PositionProjection<'a> {
     /// `[heads, c]`
     pub weight: &'a [f32],
     /// `[heads]`
     pub bias: &'a [f32],
 }
 
-/// All parameters.
+/// Parameters of the network and of all position projections.
 #[derive(Debug, Clone)]
-pub struct Weights<'a> {
-    /// Channels of a virtual edge, `c`.
+pub struct EdgeFfnParams<'a> {
+    /// Number of channels `c` of a virtual edge.
     pub channels: usize,
-    /// Hidden units of a layer.
+    /// Number of hidden units of a layer.
     pub hidden: usize,
-    /// Of the transformed stack.
-    pub norm: Norm<'a>,
-    /// From the first to the last.
-    pub layers: Vec<Layer<'a>>,
-    /// Heads of a Transformer layer.
+    /// Batch norm of the transformed stack.
+    pub norm: NormParams<'a>,
+    /// Layers in forward order.
+    pub layers: Vec<EdgeFfnLayerParams<'a>>,
+    /// Number of heads of a Transformer layer.
     pub heads: usize,
-    /// One for each Transformer layer.
-    pub position: Vec<Position<'a>>,
+    /// Projection of each Transformer layer.
+    pub position: Vec<PositionProjection<'a>>,
 }
 
-/// What the network reads: the virtual edges of all pairs.
+/// Inputs of the network: the diffusion stack of all pairs.
 #[derive(Debug, Clone, Copy)]
-pub struct Pairs<'a> {
-    /// `[c, p]`
+pub struct PairInputs<'a> {
+    /// `[c, p]` diffusion stack.
     pub stack: &'a [f32],
-    /// The numbers of the pairs `(i, i)`, rising.
+    /// Indices of the pairs `(i, i)`, ascending.
     pub self_pairs: &'a [usize],
-    /// `[p]`, how often each pair counts for a batch norm, at least once; all once if there are none.
+    /// `[p]` multiplicity of each pair in the statistics of batch norms, at least 1; `None` if all
+    /// are 1.
     pub counts: Option<&'a [f32]>,
 }
 
-/// What a batch norm saw.
+/// Statistics of one batch norm.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Statistics {
+pub struct EdgeFfnStatistics {
     /// Mean of each channel.
     pub mean: Vec<f32>,
     /// Biased variance of each channel.
     pub variance: Vec<f32>,
 }
 
-/// Whose statistics a batch norm uses.
+/// Statistics used by the batch norms.
 #[derive(Debug, Clone, Copy)]
-pub enum Normalize<'a> {
-    /// Those of these pairs.
+pub enum BatchNormMode<'a> {
+    /// Statistics of these pairs (training).
     Batch,
-    /// These: of the stack's norm, then of each layer's.
-    Running(&'a [Statistics]),
+    /// Running statistics: of the norm of the stack, then of each layer (evaluation).
+    Running(&'a [EdgeFfnStatistics]),
 }
 
-/// What [`forward`] makes.
+/// Output of [`forward`].
 pub struct EdgeFfnForward {
-    /// `[heads, p]` for each of `Weights::position`.
+    /// `[heads, p]` scores for each of [`EdgeFfnParams::position`].
     pub scores: Vec<Vec<f32>>,
-    /// `[self_pairs, c]`
-    pub own: Option<Vec<f32>>,
-    /// For [`backward`].
-    pub saved: Saved,
+    /// `[self_pairs, c]` virtual edges of nodes to themselves, if requested.
+    pub diagonal: Option<Vec<f32>>,
+    /// State for [`backward`].
+    pub saved: EdgeFfnSaved,
 }
 
-/// What [`forward`] leaves for [`backward`].
+/// State that [`forward`] saves for [`backward`].
 #[derive(Default)]
-pub struct Saved {
-    /// What was used: of the stack's norm, then of each layer's.
-    pub statistics: Vec<Statistics>,
-    /// The same in double precision.
-    normals: Vec<Normal>,
-    /// Whether they are those of these pairs.
+pub struct EdgeFfnSaved {
+    /// Statistics that were used: of the norm of the stack, then of each layer.
+    pub statistics: Vec<EdgeFfnStatistics>,
+    /// Statistics in double precision.
+    normalizations: Vec<Normalization>,
+    /// True if the statistics are those of the batch.
     batch: bool,
-    /// Of the input of each layer; none if the statistics were given.
+    /// Moments of the input of each layer; empty with running statistics.
     moments: Vec<Moments>,
-    /// What is taken off the input of each layer but the first, so that it is near zero.
+    /// Shift subtracted from the input of each layer but the first, so that values are near zero.
     shifts: Vec<Vec<f64>>,
-    /// Input of each layer but the first, `[tile][c + 1][WIDTH]`, which [`backward`] takes and makes again where
-    /// they are missing: none if the statistics were given.
+    /// Input of each layer but the first, `[tile][c + 1][WIDTH]`; empty with running statistics.
+    /// [`backward`] consumes the inputs and recomputes them if they are missing.
     inputs: Mutex<Vec<Buffer>>,
 }
 
-/// Gradients of a layer, each shaped as in [`Layer`].
+/// Gradients of a layer, in the shapes of [`EdgeFfnLayerParams`].
 #[derive(Debug, Clone, Default)]
-#[expect(missing_docs, reason = "as in Layer and Norm")]
-pub struct LayerGradients {
+#[expect(missing_docs, reason = "documented at EdgeFfnLayerParams and NormParams")]
+pub struct EdgeFfnLayerGradients {
     pub first_weight: Vec<f32>,
     pub first_bias: Vec<f32>,
     pub gamma: Vec<f32>,
@@ -159,111 +162,112 @@ pub struct LayerGradients {
     pub second_bias: Vec<f32>,
 }
 
-/// Gradients of a position, each shaped as in [`Position`].
+/// Gradients of a position projection, in the shapes of [`PositionProjection`].
 #[derive(Debug, Clone)]
-#[expect(missing_docs, reason = "as in Position")]
-pub struct PositionGradients {
+#[expect(missing_docs, reason = "documented at PositionProjection")]
+pub struct PositionProjectionGradients {
     pub weight: Vec<f32>,
     pub bias: Vec<f32>,
 }
 
-/// Gradients of all parameters.
+/// Gradients computed by [`backward`].
 #[derive(Debug, Clone)]
-pub struct Gradients {
-    /// `[c, p]`
+pub struct EdgeFfnGradients {
+    /// `[c, p]` gradient of the stack.
     pub stack: Vec<f32>,
-    /// Of the stack's norm.
+    /// Gradient of γ of the norm of the stack.
     pub gamma: Vec<f32>,
-    /// Of the stack's norm.
+    /// Gradient of β of the norm of the stack.
     pub beta: Vec<f32>,
-    /// From the first to the last.
-    pub layers: Vec<LayerGradients>,
-    /// Zeros for a Transformer layer without gradients.
-    pub position: Vec<PositionGradients>,
+    /// Gradients of the layers, in forward order.
+    pub layers: Vec<EdgeFfnLayerGradients>,
+    /// Gradients of the projections; zero for Transformer layers without gradients.
+    pub position: Vec<PositionProjectionGradients>,
 }
 
-/// Position scores of all pairs for every Transformer layer, and the virtual edges of nodes to themselves.
-///
-/// `with_own` asks for the latter.
+/// Computes the position scores of all pairs for every Transformer layer and, if `with_diagonal`,
+/// the virtual edges of nodes to themselves.
 pub fn forward(
     isa: Isa,
-    weights: &Weights<'_>,
+    params: &EdgeFfnParams<'_>,
     transform: PairTransform,
-    normalize: Normalize<'_>,
-    pairs: Pairs<'_>,
-    with_own: bool,
+    normalize: BatchNormMode<'_>,
+    pairs: PairInputs<'_>,
+    with_diagonal: bool,
 ) -> EdgeFfnForward {
     let (stack, self_pairs) =
-        (Stack::new(isa, transform, weights.channels, pairs), pairs.self_pairs);
-    let (mut saved, mut inputs) = (Saved::default(), vec![]);
+        (Stack::new(isa, transform, params.channels, pairs), pairs.self_pairs);
+    let (mut saved, mut inputs) = (EdgeFfnSaved::default(), vec![]);
     match normalize {
-        Normalize::Running(statistics) => {
+        BatchNormMode::Running(statistics) => {
             assert_eq!(
                 statistics.len(),
-                weights.layers.len() + 1,
-                "statistics of every batch norm"
+                params.layers.len() + 1,
+                "there must be statistics for every batch norm"
             );
             for statistics in statistics {
                 saved.push(double(&statistics.mean), &double(&statistics.variance));
             }
         }
-        Normalize::Batch => {
+        BatchNormMode::Batch => {
             saved.batch = true;
             let raw = stack.moments();
             saved.push(raw.mean.clone(), &raw.variances());
-            let mut moments = raw.normalised(&saved.normals[0]);
-            for index in 0..weights.layers.len() {
+            let mut moments = raw.normalized(&saved.normalizations[0]);
+            for index in 0..params.layers.len() {
                 if index > 0 {
-                    let network = Network::new(weights, &saved.normals, &saved.shifts);
+                    let network = Network::new(params, &saved.normalizations, &saved.shifts);
                     saved.shifts.push(network.sample_mean(&stack, &inputs, index - 1));
-                    let network = Network::new(weights, &saved.normals, &saved.shifts);
+                    let network = Network::new(params, &saved.normalizations, &saved.shifts);
                     let (input, of_input) = network.apply_layer(&stack, &inputs, index - 1);
                     inputs.push(input);
                     moments = of_input;
                 }
                 let (mean, variance) =
-                    First::new(weights, index, &saved.shifts).statistics(&moments);
+                    FirstLinear::new(params, index, &saved.shifts).statistics(&moments);
                 saved.push(mean, &variance);
                 saved.moments.push(moments.clone());
             }
         }
     }
-    let mut own = with_own.then(|| vec![0.0; self_pairs.len() * weights.channels]);
-    let network = Network::new(weights, &saved.normals, &saved.shifts);
-    let scores = network.read_scores(
+    let mut diagonal = with_diagonal.then(|| vec![0.0; self_pairs.len() * params.channels]);
+    let network = Network::new(params, &saved.normalizations, &saved.shifts);
+    let scores = network.position_scores(
         &stack,
         &inputs,
-        weights.position.len(),
+        params.position.len(),
         self_pairs,
-        own.as_deref_mut(),
+        diagonal.as_deref_mut(),
     );
     saved.inputs = Mutex::new(inputs);
-    EdgeFfnForward { scores, own, saved }
+    EdgeFfnForward { scores, diagonal, saved }
 }
 
-/// Gradients of everything that went into [`forward`].
+/// Computes the gradients of [`forward`].
 ///
-/// Not for a handful of pairs: of two, batch norm leaves small differences of large numbers, and sums over
-/// pairs lose them. The gradient of the stack was then off by up to a hundredth.
+/// Inaccurate for very few pairs: with two, batch norm leaves small differences of large values
+/// that are lost in sums over pairs, and the relative error of the gradient of the stack reaches
+/// 1e-2.
 ///
 /// # Shapes
-/// - `pairs`: as they were
-/// - `d_scores`: for each of `weights.position` `[heads, p]`, or nothing for zeros; dropped as soon as may be
-/// - `d_own`: `[self_pairs, c]`
+/// - `pairs`: as passed to [`forward`]
+/// - `d_scores`: `[heads, p]` for each of `params.position`, or `None` for zeros; dropped as early
+///   as possible
+/// - `d_diagonal`: `[self_pairs, c]`
 pub fn backward<D: AsRef<[f32]>>(
     isa: Isa,
-    weights: &Weights<'_>,
+    params: &EdgeFfnParams<'_>,
     transform: PairTransform,
-    saved: &Saved,
-    pairs: Pairs<'_>,
+    saved: &EdgeFfnSaved,
+    pairs: PairInputs<'_>,
     d_scores: Vec<Option<D>>,
-    d_own: Option<&[f32]>,
-) -> Gradients {
-    let (c, layers) = (weights.channels, weights.layers.len());
+    d_diagonal: Option<&[f32]>,
+) -> EdgeFfnGradients {
+    let (c, layers) = (params.channels, params.layers.len());
     let (stack, self_pairs) = (Stack::new(isa, transform, c, pairs), pairs.self_pairs);
     let pairs =
         pairs.counts.map_or(stack.plan.pairs as f64, |counts| double(counts).iter().sum()).max(1.0);
-    let network = Network::new(weights, &saved.normals, &saved.shifts);
+    let network = Network::new(params, &saved.normalizations, &saved.shifts);
     let mut inputs =
         std::mem::take(&mut *saved.inputs.lock().unwrap_or_else(PoisonError::into_inner));
     for index in inputs.len()..layers.saturating_sub(1) {
@@ -272,34 +276,34 @@ pub fn backward<D: AsRef<[f32]>>(
     let mut d = inputs.pop().unwrap_or_else(|| Buffer::reused(stack.plan.tiles * (c + 1) * WIDTH));
 
     let mut correction = Correction::none(c);
-    let upper = Upper::new(weights, &network, self_pairs, &d_scores, d_own);
-    let mut part = network.descend(
+    let d_output = OutputGradients::new(params, &network, self_pairs, &d_scores, d_diagonal);
+    let mut sums = network.backward_layer(
         &stack,
         &inputs,
         layers.saturating_sub(1),
-        Some(&upper),
+        Some(&d_output),
         &correction,
         &mut d,
     );
-    let position = upper.gradients(weights, &network.levels[layers], &part.position);
-    // Σ ∂x over pairs, of the output of the layer at hand.
-    let mut sum = upper.sum(&part.position);
+    let position = d_output.gradients(params, &network.scalings[layers], &sums.position);
+    // Σ ∂x over pairs, for the output of the current layer.
+    let mut sum = d_output.sum(&sums.position);
     drop(d_scores);
     let mut gradients =
-        Gradients { stack: vec![], gamma: vec![], beta: vec![], layers: vec![], position };
+        EdgeFfnGradients { stack: vec![], gamma: vec![], beta: vec![], layers: vec![], position };
     for index in (0..layers).rev() {
         if index + 1 < layers {
-            part = network.descend(&stack, &inputs, index, None, &correction, &mut d);
+            sums = network.backward_layer(&stack, &inputs, index, None, &correction, &mut d);
         }
         let moments = saved.batch.then(|| &saved.moments[index]);
-        let normal = &saved.normals[index + 1];
-        let first = First::new(weights, index, &saved.shifts);
-        let (mut layer, next) = first.backward(normal, moments, pairs, &part.first);
-        layer.second_weight = single(&part.second);
+        let normalization = &saved.normalizations[index + 1];
+        let first = FirstLinear::new(params, index, &saved.shifts);
+        let (mut layer, next) = first.backward(normalization, moments, pairs, &sums.first);
+        layer.second_weight = single(&sums.second);
         layer.second_bias = single(&sum);
         for (j, sum) in sum.iter_mut().enumerate() {
-            // It is zero with statistics of the batch: a shift of all pairs changes nothing.
-            *sum += (0..weights.hidden)
+            // `first_bias` has no gradient with batch statistics, which remove any common shift.
+            *sum += (0..params.hidden)
                 .map(|i| first.plain[i * c + j] * f64::from(layer.first_bias[i]))
                 .sum::<f64>();
         }
@@ -308,13 +312,14 @@ pub fn backward<D: AsRef<[f32]>>(
     }
     gradients.layers.reverse();
 
-    // The stack's own batch norm: ∂γ = Σ ∂x ⊙ t, where the last layer's correction is not yet in `part.dots`.
+    // Batch norm of the stack: ∂γ = Σ ∂x ⊙ t, where `sums.dots` does not include the correction of
+    // the first layer yet.
     let covariance = |i: usize, j: usize| {
         saved.moments.first().map_or(0.0, |moments| moments.covariance[i * c + j])
     };
     let d_gamma: Vec<f64> = (0..c)
         .map(|i| {
-            part.dots[i]
+            sums.dots[i]
                 - pairs
                     * (0..c).map(|j| correction.matrix[i * c + j] * covariance(j, i)).sum::<f64>()
         })
@@ -326,31 +331,33 @@ pub fn backward<D: AsRef<[f32]>>(
         }
     }
     gradients.stack = if saved.batch && stack.plan.pairs == 1 {
-        // A pair alone is its own mean, whatever it is; rounding would be scaled up here, not small.
+        // A single pair equals its mean, so its gradient is zero; the general formula would amplify
+        // rounding errors.
         vec![0.0; c]
     } else {
-        network.finish(&stack, &correction, &d)
+        network.stack_gradient(&stack, &correction, &d)
     };
     gradients.gamma = single(&d_gamma);
     gradients.beta = single(&sum);
-    inputs.into_iter().chain([d]).for_each(Buffer::give_back);
+    inputs.into_iter().chain([d]).for_each(Buffer::recycle);
     gradients
 }
 
-impl Saved {
+impl EdgeFfnSaved {
+    /// Adds the statistics of the next batch norm.
     fn push(&mut self, mean: Vec<f64>, variance: &[f64]) {
-        self.statistics.push(Statistics { mean: single(&mean), variance: single(variance) });
+        self.statistics.push(EdgeFfnStatistics { mean: single(&mean), variance: single(variance) });
         let inverse = variance.iter().map(|variance| 1.0 / (variance + EPSILON).sqrt()).collect();
-        self.normals.push(Normal { mean, inverse });
+        self.normalizations.push(Normalization { mean, inverse });
     }
 }
 
-impl Drop for Saved {
+impl Drop for EdgeFfnSaved {
     fn drop(&mut self) {
         self.inputs
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner)
             .drain(..)
-            .for_each(Buffer::give_back);
+            .for_each(Buffer::recycle);
     }
 }

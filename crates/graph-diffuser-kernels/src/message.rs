@@ -1,11 +1,12 @@
-//! Messages along edges: gathered at one end, summed at the other.
+//! Message passing along edges: gather at one endpoint, sum at the other.
 //!
-//! Whatever is summed by target goes down the edges that enter a node, whatever is summed by source down
-//! those that leave it, each in the order of the edges. A row of a result belongs to one task, so no two
-//! write to one place, and sums do not depend on how rows are shared out.
+//! Sums by target iterate over the incoming edges of a node, sums by source over its outgoing
+//! edges, both in edge order. A row of the result belongs to one task, so writes are disjoint and
+//! sums do not depend on the schedule.
 //!
-//! [`gine_forward`] and [`gated_forward`] are the messages of the two kinds of layers; [`edge_update`] is what
-//! both ends of an edge say together, and [`scatter_sum`] its derivative at either.
+//! [`gine_forward`] and [`gated_forward`] compute the messages of the two kinds of layers;
+//! [`edge_endpoint_sum`] adds the features of both endpoints of an edge, and [`scatter_sum`] is its
+//! backward pass for either endpoint.
 
 mod edges;
 mod gated;
@@ -17,23 +18,25 @@ mod tests;
 use std::mem::MaybeUninit;
 
 pub use edges::{CsrIndex, EdgeTypes, Edges};
-pub use gated::{Gated, GatedGradients, gated_backward, gated_forward};
+pub use gated::{GatedGradients, GatedInputs, gated_backward, gated_forward};
 pub use gine::{gine_backward, gine_forward};
 
 use crate::batch_norm::{Block, Blockwise, by_blocks, run_all};
-use crate::fresh::Fresh;
 use crate::simd::{Isa, Kernel, Simd};
+use crate::uninit::UninitBuffer;
 
-/// Nodes of a task.
+/// Nodes per task.
 const ROWS: usize = 64;
 
-/// What both ends of each edge say, and the edge itself: `s_i + t_j + e_ij` for the edges i → j.
+/// Computes `s_i + t_j + e_ij` for the edges i → j: the sum of the features of both endpoints and
+/// of the edge.
 ///
 /// # Shapes
 /// - `at_source`, `at_target`: `[r, width]`
-/// - `e`: `[kinds, width]` and the kinds of the edges, or nothing where edges have no features
+/// - `e`: `[types, width]` features per edge type and the type of each edge, or `None` without edge
+///   features
 /// - returns `[m, width]`
-pub fn edge_update(
+pub fn edge_endpoint_sum(
     isa: Isa,
     edges: &Edges,
     at_source: &[f32],
@@ -42,42 +45,52 @@ pub fn edge_update(
     width: usize,
 ) -> Vec<f32> {
     edges.check_nodes(width, &[at_source, at_target]);
-    if let Some((e, kinds)) = e {
-        assert_eq!(kinds.of_edge.len(), edges.count(), "every edge has a kind");
-        assert_eq!(e.len(), kinds.count() * width, "{} kinds of width {width}", kinds.count());
+    if let Some((e, edge_types)) = e {
+        assert_eq!(edge_types.type_of_edge.len(), edges.num_edges(), "every edge must have a type");
+        assert_eq!(
+            e.len(),
+            edge_types.num_types() * width,
+            "e must be [{}, {width}]",
+            edge_types.num_types()
+        );
     }
-    let mut out = Fresh::new(edges.count() * width);
-    let tasks = out.room().chunks_mut(ROWS * width).enumerate().collect();
-    run_all(3 * edges.count() * width, tasks, |(task, out)| {
-        isa.run(EdgeUpdate { edges, at_source, at_target, e, width, start: task * ROWS, out });
+    let mut out = UninitBuffer::new(edges.num_edges() * width);
+    let tasks = out.as_uninit().chunks_mut(ROWS * width).enumerate().collect();
+    run_all(3 * edges.num_edges() * width, tasks, |(task, out)| {
+        isa.run(EdgeEndpointSum { edges, at_source, at_target, e, width, start: task * ROWS, out });
     });
-    // SAFETY: `EdgeUpdate` writes the rows of all its edges.
-    unsafe { out.written() }
+    // SAFETY: `EdgeEndpointSum` writes the rows of all its edges.
+    unsafe { out.assume_init() }
 }
 
-/// For each node, or each kind of edge, the sum over its edges.
+/// Sums the values of the edges of each node, or of each edge type.
 ///
 /// # Shapes
 /// - `values`: `[m, width]`
 /// - returns `[r, width]`
 pub fn scatter_sum(isa: Isa, values: &[f32], width: usize, by: &CsrIndex) -> Vec<f32> {
-    assert!(width > 0, "rows without numbers");
-    assert_eq!(values.len(), by.edges() * width, "{} edges of width {width}", by.edges());
-    let mut out = Fresh::new(by.nodes() * width);
-    let numbers = values.len() + by.nodes() * width;
-    let tasks = out.room().chunks_mut(ROWS * width).enumerate().collect();
-    run_all(numbers, tasks, |(task, out)| {
+    assert!(width > 0, "the width must not be zero");
+    assert_eq!(
+        values.len(),
+        by.num_edges() * width,
+        "values must be [{}, {width}]",
+        by.num_edges()
+    );
+    let mut out = UninitBuffer::new(by.num_nodes() * width);
+    let num_values = values.len() + by.num_nodes() * width;
+    let tasks = out.as_uninit().chunks_mut(ROWS * width).enumerate().collect();
+    run_all(num_values, tasks, |(task, out)| {
         isa.run(Sum { values, width, by, start: task * ROWS, out });
     });
     // SAFETY: `Sum` writes the rows of all its nodes.
-    unsafe { out.written() }
+    unsafe { out.assume_init() }
 }
 
-// SAFETY in all blocks below: the public functions have checked that every buffer has `width` numbers a
-// node, an edge or a kind; `CsrIndex`, `Edges` and `EdgeTypes` name only what is there; and a task's own
-// buffer is the rows of its edges or nodes from `start`.
+// SAFETY of all blocks below: the public functions have checked that every buffer has `width`
+// values per node, edge or edge type; `CsrIndex`, `Edges` and `EdgeTypes` contain valid indices
+// only; and the buffer of a task has the rows of its edges or nodes from `start`.
 
-struct EdgeUpdate<'a> {
+struct EdgeEndpointSum<'a> {
     edges: &'a Edges,
     at_source: &'a [f32],
     at_target: &'a [f32],
@@ -87,7 +100,7 @@ struct EdgeUpdate<'a> {
     out: &'a mut [MaybeUninit<f32>],
 }
 
-impl Kernel for EdgeUpdate<'_> {
+impl Kernel for EdgeEndpointSum<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -96,7 +109,7 @@ impl Kernel for EdgeUpdate<'_> {
     }
 }
 
-impl Blockwise for EdgeUpdate<'_> {
+impl Blockwise for EdgeEndpointSum<'_> {
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
@@ -105,8 +118,8 @@ impl Blockwise for EdgeUpdate<'_> {
             unsafe {
                 let source = *self.edges.sources.get_unchecked(edge) as usize * width;
                 let target = *self.edges.targets.get_unchecked(edge) as usize * width;
-                let e = self.e.map(|(e, kinds)| {
-                    e.as_ptr().add(*kinds.of_edge.get_unchecked(edge) as usize * width)
+                let e = self.e.map(|(e, edge_types)| {
+                    e.as_ptr().add(*edge_types.type_of_edge.get_unchecked(edge) as usize * width)
                 });
                 for v in 0..W {
                     let source = block.load::<S, W>(simd, self.at_source.as_ptr().add(source), v);

@@ -1,9 +1,10 @@
-//! Vectors of single-precision numbers, whatever the processor has.
+//! Portable SIMD layer: vectors of `f32` for the instruction sets of the processor.
 //!
-//! A kernel is a [`Kernel`] whose `run` is generic over [`Simd`]; [`Isa::run`] compiles it into a
-//! function with the right target features. Everything between `run` and the methods here must be
-//! `#[inline(always)]`, so that all of it ends up in that function. A closure given to another thread
-//! does not: start parallel work first, then call [`Isa::run`] inside each piece.
+//! A kernel implements [`Kernel`] with a `run` method that is generic over [`Simd`]; [`Isa::run`]
+//! instantiates it inside a function compiled with the required target features. All functions
+//! between `run` and the methods of [`Simd`] must be `#[inline(always)]`, otherwise they are
+//! compiled without these features. This includes closures passed to other threads: start parallel
+//! work first, then call [`Isa::run`] inside each task.
 
 mod dropout;
 mod operations;
@@ -21,63 +22,65 @@ pub(crate) use operations::Simd;
 
 use portable::Portable;
 
-/// An instruction set that this processor has and this program has kernels for.
+/// Instruction set that has kernels and is supported by this processor.
 ///
-/// Only [`Isa::available`] makes one, so to hold one is to know that the processor has it.
+/// Values are created only by [`Isa::available`], so holding one proves that the processor supports
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Isa(Set);
+pub struct Isa(InstructionSet);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Set {
-    /// 16 lanes.
+enum InstructionSet {
+    /// AVX-512F and AVX-512DQ: 16 lanes.
     Avx512,
-    /// 8 lanes.
+    /// AVX2 and FMA: 8 lanes.
     Avx2,
-    /// 8 lanes of plain Rust.
+    /// Scalar Rust on arrays of 8 lanes.
     Portable,
 }
 
 impl Isa {
-    /// The widest that this processor has.
+    /// Returns the widest instruction set of this processor.
     pub fn best() -> Self {
         static BEST: OnceLock<Isa> = OnceLock::new();
         *BEST.get_or_init(|| Self::available()[0])
     }
 
-    /// All that this processor has, the widest first.
+    /// Returns all instruction sets of this processor, widest first.
     pub fn available() -> Vec<Self> {
         let mut available = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
             let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
             if avx2 && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
-                available.push(Self(Set::Avx512));
+                available.push(Self(InstructionSet::Avx512));
             }
             if avx2 {
-                available.push(Self(Set::Avx2));
+                available.push(Self(InstructionSet::Avx2));
             }
         }
-        available.push(Self(Set::Portable));
+        available.push(Self(InstructionSet::Portable));
         available
     }
 
     /// Runs `kernel` compiled for this instruction set.
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
-            // SAFETY: `available`, the only source of these values, has asked the processor.
+            // SAFETY: `available`, the only constructor, has checked that the processor supports
+            // it.
             #[cfg(target_arch = "x86_64")]
-            Set::Avx512 => unsafe { x86::run_avx512(kernel) },
+            InstructionSet::Avx512 => unsafe { x86::run_avx512(kernel) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Set::Avx2 => unsafe { x86::run_avx2(kernel) },
+            InstructionSet::Avx2 => unsafe { x86::run_avx2(kernel) },
             _ => kernel.run(Portable),
         }
     }
 }
 
-/// Work that is compiled once for each instruction set.
+/// Computation that is compiled once per instruction set.
 pub(crate) trait Kernel {
     type Output;
-    /// Must be `#[inline(always)]`.
+    /// Runs the computation. Implementations must be `#[inline(always)]`.
     fn run<S: Simd>(self, simd: S) -> Self::Output;
 }

@@ -1,5 +1,5 @@
-//! Each fused operation beside its reference in plain tensor operations, forward and backward, on
-//! batches as large as those of `graph-diffuser bench`.
+//! Fused operations and their reference implementations, forward and backward, on batches of the
+//! size of `graph-diffuser bench`.
 //!
 //! ```text
 //! cargo bench --workspace --bench kernels
@@ -15,7 +15,7 @@ use criterion::Criterion;
 use graph_diffuser::batch::{Batcher, EdgeEmbeddings, GraphBatch};
 use graph_diffuser::nn::{BatchNorm, ForwardContext, Linear, ParamInit};
 use graph_diffuser::ops::{
-    self, Activation, AdamWStep, AttentionOptions, Combine, GatedGcnInputs, PairScores,
+    self, Activation, AdamWStep, AttentionOptions, GatedGcnInputs, PairScores, ScoreCombination,
 };
 use graph_diffuser::virtual_edges::{EdgeFfn, EdgeFfnConfig, StackTransform};
 use graph_diffuser::{DType, Device};
@@ -27,20 +27,20 @@ const STEPS: usize = 16;
 const HEADS: usize = 4;
 const LAYERS: usize = 3;
 
-/// A batch of graphs, and the width of their nodes.
+/// Batch of graphs and the hidden dimension of their nodes.
 struct Case {
     name: &'static str,
     batch: GraphBatch,
-    width: usize,
+    hidden_dim: usize,
     init: ParamInit,
 }
 
 impl Case {
-    fn new(name: &'static str, dataset: &Dataset, graphs: usize, width: usize) -> Self {
+    fn new(name: &'static str, dataset: &Dataset, graphs: usize, hidden_dim: usize) -> Self {
         let device = Device::flex().autodiff();
         let batch =
             Batcher::new(&device, DType::F32).collate(dataset, &dataset.splits.train[..graphs]);
-        Self { name, batch, width, init: ParamInit::new(SeedTree::new(0), &device) }
+        Self { name, batch, hidden_dim, init: ParamInit::new(SeedTree::new(0), &device) }
     }
 
     fn grid() -> Self {
@@ -55,7 +55,7 @@ impl Case {
         Self::new("zinc", &molecules.generate(), 32, 64)
     }
 
-    /// Normal numbers that want a gradient.
+    /// Creates a standard normal tensor that requires a gradient.
     fn draw<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<D> {
         self.init.normal(shape).val().detach().require_grad()
     }
@@ -73,15 +73,15 @@ impl Case {
     }
 }
 
-/// Measures both, with the gradients of all they read.
-fn beside(
+/// Measures the forward and backward pass of both implementations.
+fn compare(
     criterion: &mut Criterion,
-    what: &str,
+    operation: &str,
     case: &str,
     fused: impl Fn() -> Tensor<2>,
     reference: impl Fn() -> Tensor<2>,
 ) {
-    let mut group = criterion.benchmark_group(format!("{what}/{case}"));
+    let mut group = criterion.benchmark_group(format!("{operation}/{case}"));
     group.sample_size(10);
     group.bench_function("fused", |bencher| bencher.iter(|| black_box(fused().sum().backward())));
     group.bench_function("reference", |bencher| {
@@ -97,7 +97,7 @@ fn diffusion(criterion: &mut Criterion) {
         let topology = &case.batch.topology;
         let fused = || ops::diffusion_stack(weights.clone(), topology, STEPS);
         let reference = || ops::diffusion_stack_reference(weights.clone(), topology, STEPS);
-        beside(criterion, "diffusion", case.name, fused, reference);
+        compare(criterion, "diffusion", case.name, fused, reference);
     }
 }
 
@@ -105,13 +105,14 @@ fn edge_network(criterion: &mut Criterion) {
     for mut case in [Case::grid(), Case::zinc()] {
         let (c, pairs) = (STEPS + 1, case.pairs());
         let stack = case.draw([c, pairs]);
-        let network: EdgeFfn =
-            EdgeFfnConfig::default().init(c, &mut case.init).expect("the default is a network");
+        let network: EdgeFfn = EdgeFfnConfig::default()
+            .init(c, &mut case.init)
+            .expect("the default config has a network");
         let positions: Vec<Linear> =
             (0..LAYERS).map(|_| Linear::new(c, HEADS, &mut case.init)).collect();
         let positions: Vec<&Linear> = positions.iter().collect();
         let fused = || {
-            let read = network.read(
+            let output = network.forward_scores(
                 stack.clone(),
                 StackTransform::None {},
                 &positions,
@@ -119,7 +120,7 @@ fn edge_network(criterion: &mut Criterion) {
                 None,
                 &ForwardContext::train(0),
             );
-            Tensor::cat(read.scores, 0)
+            Tensor::cat(output.scores, 0)
         };
         let reference = || {
             let mixed = network.forward(stack.clone(), None, &ForwardContext::train(0));
@@ -131,13 +132,13 @@ fn edge_network(criterion: &mut Criterion) {
                 0,
             )
         };
-        beside(criterion, "edge network", case.name, fused, reference);
+        compare(criterion, "edge network", case.name, fused, reference);
     }
 }
 
 fn attention(criterion: &mut Criterion) {
     for mut case in [Case::grid(), Case::zinc()] {
-        let (r, d, pairs) = (case.nodes(), case.width, case.pairs());
+        let (r, d, pairs) = (case.nodes(), case.hidden_dim, case.pairs());
         let (qkv, scores) = (case.draw([r, 3 * d]), case.draw([HEADS, pairs]));
         let layout = &case.batch.topology.layout;
         let position = || PairScores {
@@ -145,22 +146,22 @@ fn attention(criterion: &mut Criterion) {
             starts: Arc::new(layout.pair_starts[..layout.graphs()].to_vec()),
             cls: None,
         };
-        let rule = AttentionOptions {
+        let options = AttentionOptions {
             heads: HEADS,
-            combine: Combine::Gate,
+            combine: ScoreCombination::Gate,
             clamp: Some(10.0),
             dropout: None,
         };
-        let fused = || ops::attention(qkv.clone(), d, Some(position()), layout, &rule);
+        let fused = || ops::attention(qkv.clone(), d, Some(position()), layout, &options);
         let reference =
-            || ops::attention_reference(qkv.clone(), d, Some(position()), layout, &rule);
-        beside(criterion, "attention", case.name, fused, reference);
+            || ops::attention_reference(qkv.clone(), d, Some(position()), layout, &options);
+        compare(criterion, "attention", case.name, fused, reference);
     }
 }
 
 fn linear(criterion: &mut Criterion) {
     for mut case in [Case::grid(), Case::zinc()] {
-        let (r, d) = (case.nodes(), case.width);
+        let (r, d) = (case.nodes(), case.hidden_dim);
         let (x, weight) = (case.draw([r, d]), case.draw([2 * d, d]));
         let bias = case.draw([2 * d]);
         let fused =
@@ -173,43 +174,43 @@ fn linear(criterion: &mut Criterion) {
                 Activation::Relu(None),
             )
         };
-        beside(criterion, "linear and ReLU", case.name, fused, reference);
+        compare(criterion, "linear and ReLU", case.name, fused, reference);
     }
 }
 
 fn batch_norm(criterion: &mut Criterion) {
     for mut case in [Case::grid(), Case::zinc()] {
-        let (r, d) = (case.nodes(), case.width);
+        let (r, d) = (case.nodes(), case.hidden_dim);
         let x = case.draw([r, d]);
         let norm = BatchNorm::new(d, &mut case.init);
         let fused = || norm.forward(x.clone(), &ForwardContext::train(0));
         let reference =
             || norm.forward_channels_first(x.clone().transpose(), None, &ForwardContext::train(0));
-        beside(criterion, "batch norm", case.name, fused, reference);
+        compare(criterion, "batch norm", case.name, fused, reference);
     }
 }
 
 fn edge_weights(criterion: &mut Criterion) {
     for mut case in [Case::grid(), Case::zinc()] {
-        let (m, d) = (case.edges(), 2 * case.width);
+        let (m, d) = (case.edges(), 2 * case.hidden_dim);
         let hidden = case.draw([m, d]);
         let (norm, output) = (BatchNorm::new(d, &mut case.init), Linear::new(d, 1, &mut case.init));
         let fused = || norm.forward_relu_linear(hidden.clone(), &output, &ForwardContext::train(0));
         let reference = || {
-            let seen = relu(norm.forward_channels_first(
+            let hidden_relu = relu(norm.forward_channels_first(
                 hidden.clone().transpose(),
                 None,
                 &ForwardContext::train(0),
             ));
-            seen.transpose().matmul(output.weight.val().transpose())
+            hidden_relu.transpose().matmul(output.weight.val().transpose())
         };
-        beside(criterion, "scores of edges", case.name, fused, reference);
+        compare(criterion, "edge scores", case.name, fused, reference);
     }
 }
 
-fn messages(criterion: &mut Criterion) {
+fn message_passing(criterion: &mut Criterion) {
     let mut case = Case::zinc();
-    let (r, m, d) = (case.nodes(), case.edges(), case.width);
+    let (r, m, d) = (case.nodes(), case.edges(), case.hidden_dim);
     let (x, e) = (case.draw([r, d]), case.draw([m, d]));
     let terms = GatedGcnInputs {
         target: case.draw([r, d]),
@@ -217,19 +218,20 @@ fn messages(criterion: &mut Criterion) {
         edge: case.draw([m, d]),
         message: case.draw([r, d]),
     };
-    let kinds = case.batch.unique_edges.clone().expect("bonds have features");
-    let rows = case.draw([kinds.count(), d]);
+    let unique = case.batch.unique_edges.clone().expect("edges have features");
+    let rows = case.draw([unique.count(), d]);
     let topology = &case.batch.topology;
     let fused = || ops::gine_aggregate(x.clone(), Some(e.clone()), topology);
     let reference = || ops::gine_aggregate_reference(x.clone(), Some(e.clone()), topology);
-    beside(criterion, "GINE messages", case.name, fused, reference);
+    compare(criterion, "GINE aggregation", case.name, fused, reference);
     let fused = || ops::gated_gcn_aggregate(terms.clone(), topology).0;
     let reference = || ops::gated_gcn_aggregate_reference(terms.clone(), topology).0;
-    beside(criterion, "gated messages", case.name, fused, reference);
-    let e = || Some(EdgeEmbeddings { rows: rows.clone(), kinds: kinds.clone() });
-    let fused = || ops::edge_update(x.clone(), terms.target.clone(), e(), topology);
-    let reference = || ops::edge_update_reference(x.clone(), terms.target.clone(), e(), topology);
-    beside(criterion, "ends of edges", case.name, fused, reference);
+    compare(criterion, "GatedGCN aggregation", case.name, fused, reference);
+    let e = || Some(EdgeEmbeddings { rows: rows.clone(), unique: unique.clone() });
+    let fused = || ops::edge_endpoint_sum(x.clone(), terms.target.clone(), e(), topology);
+    let reference =
+        || ops::edge_endpoint_sum_reference(x.clone(), terms.target.clone(), e(), topology);
+    compare(criterion, "edge endpoint sum", case.name, fused, reference);
 }
 
 fn optimizer(criterion: &mut Criterion) {
@@ -243,7 +245,7 @@ fn optimizer(criterion: &mut Criterion) {
         eps: 1e-8,
         weight_decay: 1e-5,
         gradient_scale: 1.0,
-        number: 10,
+        step_index: 10,
     };
     let mut group = criterion.benchmark_group("AdamW/500k parameters");
     group.bench_function("fused", |bencher| {
@@ -257,9 +259,16 @@ fn optimizer(criterion: &mut Criterion) {
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
-    for measure in
-        [diffusion, edge_network, attention, linear, batch_norm, edge_weights, messages, optimizer]
-    {
+    for measure in [
+        diffusion,
+        edge_network,
+        attention,
+        linear,
+        batch_norm,
+        edge_weights,
+        message_passing,
+        optimizer,
+    ] {
         measure(&mut criterion);
     }
     criterion.final_summary();

@@ -1,8 +1,20 @@
-//! A batch of graphs, packed: nodes, edges and pairs of all graphs one after another.
+//! Packed batches of graphs: the nodes, edges and node pairs of all graphs, concatenated.
 //!
-//! Nothing is padded. A [`BatchLayout`] says where each graph begins; a [`Topology`] adds the index
-//! tensors that operations need; a [`GraphBatch`] adds features and targets. The pairs of a graph
-//! are all ordered pairs (i, j), i = j included, row after row.
+//! Nothing is padded. A [`BatchLayout`] holds the offsets of each graph, a [`Topology`] adds the
+//! index tensors that operations need, and a [`GraphBatch`] adds features and targets. The pairs of
+//! a graph are all ordered pairs (i, j), including i = j, in row-major order.
+//!
+//! ```
+//! use graph_diffuser::batch::Batcher;
+//! use graph_diffuser::{DType, Device};
+//! use graph_diffuser_data::grid_histogram::GridHistogram;
+//!
+//! let grids = GridHistogram { rows: 2, columns: vec![3], train: 4, ..GridHistogram::default() };
+//! let batcher = Batcher::new(&Device::flex(), DType::F32);
+//! let batch = batcher.collate(&grids.generate(), &[0, 1]);
+//! assert_eq!(batch.topology.layout.nodes(), 2 * 6);
+//! assert_eq!(batch.topology.layout.pairs(), 2 * 6 * 6);
+//! ```
 
 mod targets;
 mod unique_edges;
@@ -21,19 +33,19 @@ use crate::nn::PairCounts;
 pub use targets::{PositiveLinks, TargetTensor};
 pub use unique_edges::{EdgeEmbeddings, UniqueEdges};
 
-/// Where the nodes and pairs of each graph of a batch begin.
+/// Node and pair offsets of each graph of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchLayout {
     /// Number of nodes of each graph.
     pub sizes: Vec<usize>,
-    /// First node of each graph, and the number of all nodes.
+    /// First node of each graph, followed by the total number of nodes.
     pub node_starts: Vec<usize>,
-    /// First pair of each graph, and the number of all pairs.
+    /// First pair of each graph, followed by the total number of pairs.
     pub pair_starts: Vec<usize>,
 }
 
 impl BatchLayout {
-    /// Packs graphs of these sizes in this order.
+    /// Creates the layout of graphs with the given numbers of nodes, in this order.
     pub fn new(sizes: Vec<usize>) -> Self {
         let starts = |count: fn(usize) -> usize| {
             let mut starts = vec![0];
@@ -45,24 +57,26 @@ impl BatchLayout {
         Self { node_starts: starts(|size| size), pair_starts: starts(|size| size * size), sizes }
     }
 
-    /// Number of graphs, `b`.
+    /// Returns the number of graphs, `b`.
     pub fn graphs(&self) -> usize {
         self.sizes.len()
     }
 
-    /// Number of nodes, `r`.
+    /// Returns the number of nodes, `r`.
     pub fn nodes(&self) -> usize {
         self.node_starts[self.graphs()]
     }
 
-    /// Number of pairs, `p`.
+    /// Returns the number of pairs, `p`.
     pub fn pairs(&self) -> usize {
         self.pair_starts[self.graphs()]
     }
 
-    /// Neighbouring graphs of one size, as (first graph, number of graphs, size).
+    /// Returns the runs of consecutive graphs of equal size as (first graph, number of graphs,
+    /// size).
     ///
-    /// Reference operations stack such a run into one dense tensor; a batch sorted by size has few.
+    /// Reference operations stack each run into one dense tensor. A batch sorted by size has few
+    /// runs.
     pub fn equal_size_runs(&self) -> Vec<(usize, usize, usize)> {
         let mut runs: Vec<(usize, usize, usize)> = Vec::new();
         for (graph, &size) in self.sizes.iter().enumerate() {
@@ -74,7 +88,7 @@ impl BatchLayout {
         runs
     }
 
-    /// Pairs of nodes with themselves.
+    /// Returns the index of the pair (i, i) of every node.
     pub(crate) fn self_pairs(&self) -> Vec<usize> {
         let graphs = self.sizes.iter().enumerate();
         graphs
@@ -82,50 +96,51 @@ impl BatchLayout {
             .collect()
     }
 
-    /// The same as the kernels know it.
-    pub(crate) fn graphs_view(&self) -> graph_diffuser_kernels::Graphs<'_> {
+    /// Returns the layout in the form that the kernels take.
+    pub(crate) fn offsets(&self) -> graph_diffuser_kernels::GraphOffsets<'_> {
         let Self { sizes, node_starts, pair_starts } = self;
-        graph_diffuser_kernels::Graphs { sizes, node_starts, pair_starts }
+        graph_diffuser_kernels::GraphOffsets { sizes, node_starts, pair_starts }
     }
 
-    /// The pair (node, other) of a graph, both counted within the graph.
+    /// Returns the index of the pair (node, other), where both are indices within the graph.
     fn pair(&self, graph: usize, node: usize, other: usize) -> usize {
         self.pair_starts[graph] + node * self.sizes[graph] + other
     }
 }
 
-/// The structure of a batch: its layout, and where edges start, end and stand among the pairs.
+/// Structure of a batch: its layout, and the endpoints and pair index of every edge.
 #[derive(Debug, Clone)]
 pub struct Topology {
-    /// Where each graph begins.
+    /// Offsets of each graph.
     pub layout: Arc<BatchLayout>,
-    /// `[m]` source node of each edge.
+    /// Source node of each edge, `[m]`.
     pub sources: Tensor<1, Int>,
-    /// `[m]` target node of each edge.
+    /// Target node of each edge, `[m]`.
     pub targets: Tensor<1, Int>,
-    /// `[m]` pair of each edge.
+    /// Pair (source, target) of each edge, `[m]`.
     pub edge_pairs: Tensor<1, Int>,
-    /// `[r]` pair of each node with itself.
+    /// Pair (i, i) of each node, `[r]`.
     pub self_pairs: Tensor<1, Int>,
-    /// Edges by the node they leave, as the diffusion kernel reads them.
+    /// Edges grouped by source node, for the diffusion kernels.
     pub(crate) outgoing: Arc<EdgesByNode>,
-    /// Edges by both ends, as the message kernels read them.
+    /// Edges grouped by both endpoints, for the message passing kernels.
     pub(crate) messages: Arc<Edges>,
 }
 
-/// The edges of each node of a batch, node after node.
+/// Edges of a batch grouped by node, in compressed sparse row form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EdgesByNode {
-    /// First edge of each node, and the number of all edges.
+    /// First entry of each node, followed by the total number of edges.
     pub(crate) starts: Vec<usize>,
-    /// Node at the other end, counted within its graph.
-    pub(crate) others: Vec<u32>,
-    /// Number of the edge in the batch.
+    /// Index of the neighbor within its graph.
+    pub(crate) neighbors: Vec<u32>,
+    /// Index of the edge in the batch.
     pub(crate) edges: Vec<u32>,
 }
 
 impl EdgesByNode {
-    /// `ends` gives, for each edge, its node in the batch and the other node in their graph.
+    /// Groups edges by node; `ends` holds, for each edge, the index of its node in the batch and
+    /// the index of its neighbor within the graph.
     fn new(nodes: usize, ends: &[(usize, u32)]) -> Self {
         let mut starts = vec![0; nodes + 1];
         for &(node, _) in ends {
@@ -135,51 +150,51 @@ impl EdgesByNode {
             starts[node + 1] += starts[node];
         }
         let mut next = starts.clone();
-        let (mut others, mut edges) = (vec![0; ends.len()], vec![0; ends.len()]);
+        let (mut neighbors, mut edges) = (vec![0; ends.len()], vec![0; ends.len()]);
         for (edge, &(node, other)) in ends.iter().enumerate() {
-            (others[next[node]], edges[next[node]]) = (other, edge as u32);
+            (neighbors[next[node]], edges[next[node]]) = (other, edge as u32);
             next[node] += 1;
         }
-        Self { starts, others, edges }
+        Self { starts, neighbors, edges }
     }
 
     pub(crate) fn csr(&self) -> graph_diffuser_kernels::diffusion_stack::Csr<'_> {
         graph_diffuser_kernels::diffusion_stack::Csr {
             row_starts: &self.starts,
-            targets: &self.others,
+            targets: &self.neighbors,
             edges: &self.edges,
         }
     }
 }
 
 impl Topology {
-    /// Packs the structure of `graphs`, each with `extra` nodes without edges behind its own.
+    /// Packs the structure of `graphs`, appending `extra` isolated nodes to each graph.
     fn new(graphs: &[&Graph], extra: usize, device: &Device) -> Self {
         let layout = BatchLayout::new(graphs.iter().map(|graph| graph.nodes + extra).collect());
         let (mut sources, mut targets, mut edge_pairs) = (vec![], vec![], vec![]);
         let mut outgoing = Vec::new();
-        let narrow = |nodes: &[usize]| nodes.iter().map(|&node| node as u32).collect::<Vec<u32>>();
-        for (number, graph) in graphs.iter().enumerate() {
+        let to_u32 = |nodes: &[usize]| nodes.iter().map(|&node| node as u32).collect::<Vec<u32>>();
+        for (index, graph) in graphs.iter().enumerate() {
             for &[source, target] in &graph.edges {
-                outgoing.push((layout.node_starts[number] + source as usize, target));
+                outgoing.push((layout.node_starts[index] + source as usize, target));
                 let (source, target) = (source as usize, target as usize);
-                sources.push(layout.node_starts[number] + source);
-                targets.push(layout.node_starts[number] + target);
-                edge_pairs.push(layout.pair(number, source, target));
+                sources.push(layout.node_starts[index] + source);
+                targets.push(layout.node_starts[index] + target);
+                edge_pairs.push(layout.pair(index, source, target));
             }
         }
         Self {
             outgoing: Arc::new(EdgesByNode::new(layout.nodes(), &outgoing)),
-            messages: Arc::new(Edges::new(layout.nodes(), &narrow(&sources), &narrow(&targets))),
-            sources: indices(sources, device),
-            targets: indices(targets, device),
-            edge_pairs: indices(edge_pairs, device),
-            self_pairs: indices(layout.self_pairs(), device),
+            messages: Arc::new(Edges::new(layout.nodes(), &to_u32(&sources), &to_u32(&targets))),
+            sources: index_tensor(sources, device),
+            targets: index_tensor(targets, device),
+            edge_pairs: index_tensor(edge_pairs, device),
+            self_pairs: index_tensor(layout.self_pairs(), device),
             layout: Arc::new(layout),
         }
     }
 
-    /// Number of edges, `m`.
+    /// Returns the number of edges, `m`.
     pub fn edges(&self) -> usize {
         self.sources.dims()[0]
     }
@@ -188,129 +203,138 @@ impl Topology {
 /// Features of all nodes or edges of a batch.
 #[derive(Debug, Clone)]
 pub enum FeatureTensor {
-    /// So many rows without features.
+    /// No features; holds the number of rows.
     None(usize),
-    /// One index tensor `[rows]` a column.
+    /// One index tensor `[rows]` per column.
     Categorical(Vec<Tensor<1, Int>>),
-    /// `[rows, columns]`
+    /// Feature matrix `[rows, columns]`.
     Float(Tensor<2>),
 }
 
-/// Graphs of one structure that share their virtual edges.
+/// Distinct topologies of a batch, whose virtual edges are computed once and shared.
 #[derive(Debug, Clone)]
 pub struct UniqueTopologies {
-    /// One graph of each structure.
+    /// Topology with one graph per distinct structure.
     pub topology: Topology,
-    /// `[r]` node of the shared structure that stands for each node.
+    /// Node of the shared topology that each node of the batch maps to, `[r]`.
     pub nodes: Tensor<1, Int>,
-    /// How often each shared pair stands for a pair of the batch.
-    pub pair_weights: PairCounts,
-    /// The same for nodes.
-    pub node_weights: PairCounts,
+    /// Number of pairs of the batch that map to each shared pair.
+    pub pair_counts: PairCounts,
+    /// Number of nodes of the batch that map to each shared node.
+    pub node_counts: PairCounts,
 }
 
-/// When virtual edges are made some rows at a time, and how many at a time: for evaluation alone.
+/// Options of chunked evaluation, which computes virtual edges a few rows at a time.
+///
+/// Peak memory is then proportional to a chunk instead of all node pairs. Training needs all pairs
+/// at once and never uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkedEval {
-    /// Graphs with more pairs go by rows.
+    /// Graphs with more pairs than this are evaluated in chunks.
     pub min_pairs: usize,
-    /// About how many pairs a block of rows has, those left out that no walk connects.
+    /// Approximate number of pairs per chunk, not counting pairs that no walk connects.
     pub pairs_per_chunk: usize,
 }
 
 impl Default for ChunkedEval {
-    /// `bench grid --forward --nodes N` on one thread took 99 ns a pair all at once (1,000 nodes) and by rows
-    /// 113 ns at 1,400 nodes and 96 ns at 2,000: smaller graphs lose by making virtual edges in every layer,
-    /// larger ones win by leaving out pairs that no walk connects. A block of 2¹⁸ pairs of a grid has some 16
-    /// groups of rows, four tasks each with four heads, and takes 22 MB.
+    /// Returns the thresholds measured with `graph-diffuser bench grid --forward --nodes N`.
+    ///
+    /// On one thread, dense evaluation took 99 ns per pair (1,000 nodes); chunked evaluation took
+    /// 113 ns at 1,400 nodes and 96 ns at 2,000 nodes. Smaller graphs lose because every layer
+    /// recomputes the virtual edges; larger graphs win because unreachable pairs are skipped. A
+    /// chunk of 2¹⁸ pairs of a grid has about 16 row groups, each split into four tasks of four
+    /// heads, and takes 22 MB.
     fn default() -> Self {
         Self { min_pairs: 1 << 20, pairs_per_chunk: 1 << 18 }
     }
 }
 
 impl ChunkedEval {
-    /// Whether a graph of so many nodes goes by rows.
+    /// Returns whether a graph with `nodes` nodes is evaluated in chunks.
     pub fn applies_to(&self, nodes: usize) -> bool {
         nodes.saturating_mul(nodes) > self.min_pairs
     }
 }
 
-/// A batch of graphs on a device.
+/// Batch of graphs on a device.
 #[derive(Debug, Clone)]
 pub struct GraphBatch {
-    /// Numbers of the graphs in their dataset, in the order of the batch.
+    /// Indices of the graphs in their dataset, in the order of the batch.
     pub indices: Vec<usize>,
     /// Nodes, edges and pairs of the graphs.
     pub topology: Topology,
-    /// `[r]` graph of each node.
+    /// Graph of each node, `[r]`.
     pub graph_index: Tensor<1, Int>,
-    /// Features of the nodes.
+    /// Node features.
     pub node_features: FeatureTensor,
-    /// Features of the edges, a row for all that are alike.
+    /// Edge features, one row per distinct edge of `unique_edges`.
     pub edge_features: FeatureTensor,
-    /// Which are alike; absent where edges have no features.
+    /// Mapping from edges to rows of `edge_features`; `None` if edges have no features.
     pub unique_edges: Option<UniqueEdges>,
-    /// `[r, columns]` what the model's node encoding reads off the structure, where it has one.
+    /// Raw positional encoding, `[r, columns]`; `None` if the model has no positional encoding.
     pub raw_encoding: Option<Tensor<2>>,
-    /// What is to be predicted.
+    /// Prediction targets.
     pub targets: TargetTensor,
-    /// The distinct structures, where virtual edges can be shared.
+    /// Distinct topologies, if graphs of the batch share virtual edges.
     pub shared: Option<UniqueTopologies>,
-    /// The same graphs with a CLS node behind the nodes of each, where the model has one.
+    /// Layout with one CLS node per graph, if the model has a CLS token.
     pub with_cls: Option<ClsLayout>,
-    /// Where the pairs of each graph begin among those of [`GraphBatch::edge_topology`].
+    /// First pair of each graph among the pairs of [`GraphBatch::edge_topology`].
     pub edge_starts: Arc<Vec<usize>>,
-    /// Where virtual edges are made some rows at a time: nothing here then has the size of the pairs,
-    /// and the batch is for evaluation alone.
+    /// Options of chunked evaluation, if it applies.
+    ///
+    /// No tensor of such a batch has the size of all pairs, and it cannot be used for training.
     pub chunked_eval: Option<ChunkedEval>,
 }
 
-/// How CLS nodes are woven into the packed nodes.
+/// Layout of a batch with one CLS node after the nodes of each graph.
 #[derive(Debug, Clone)]
 pub struct ClsLayout {
-    /// Structure with one more node a graph.
+    /// Topology with one additional node per graph.
     pub topology: Topology,
-    /// `[r + b]` row of [nodes of the batch, then CLS nodes] that stands at each place.
+    /// Gather index, `[r + b]`, into the concatenation of all nodes and all CLS nodes.
     pub node_order: Tensor<1, Int>,
-    /// `[b]` row of each CLS node.
+    /// Row of each CLS node, `[b]`.
     pub rows: Tensor<1, Int>,
 }
 
 impl GraphBatch {
-    /// Topology of the rows that Transformer layers see.
+    /// Returns the topology of the rows of the Transformer layers, including CLS nodes.
     pub fn layer_topology(&self) -> &Topology {
         self.with_cls.as_ref().map_or(&self.topology, |cls| &cls.topology)
     }
 
-    /// Topology of the graphs whose virtual edges are computed.
+    /// Returns the topology whose virtual edges are computed, without duplicate structures.
     pub fn edge_topology(&self) -> &Topology {
         self.shared.as_ref().map_or(&self.topology, |shared| &shared.topology)
     }
 }
 
-/// Makes batches with what one model needs.
+/// Collates graphs into the batches that a model needs.
+///
+/// [`ModelConfig::batcher`](crate::model::ModelConfig::batcher) sets all options of a model.
 #[derive(Debug, Clone)]
 pub struct Batcher {
-    /// Where the tensors live.
+    /// Device of the tensors.
     pub device: Device,
-    /// Precision of float features and targets.
+    /// Data type of float features and targets.
     pub dtype: DType,
-    /// Whether graphs of one structure share their virtual edges (fixed adjacency).
+    /// If `true`, graphs with equal topologies share their virtual edges (fixed adjacency).
     pub share_topologies: bool,
-    /// Whether the model adds a CLS node to each graph.
+    /// If `true`, one CLS node is added to each graph.
     pub cls: bool,
-    /// What the model's node encoding reads off the structure, where it has one.
+    /// Cache of raw positional encodings, if the model has a positional encoding.
     pub encoding_cache: Option<Arc<PositionalEncodingCache>>,
-    /// When virtual edges are made some rows at a time; never for training, which needs all at once.
+    /// Options of chunked evaluation; must be `None` for training.
     pub chunked_eval: Option<ChunkedEval>,
-    /// How many words of a name are predicted, where the model predicts words.
-    pub positions: Option<usize>,
-    /// Draws pairs of nodes that do not belong together, a stream for each graph.
+    /// Number of predicted tokens per graph, if the model has a sub-token head.
+    pub max_tokens: Option<usize>,
+    /// Seeds of negative sampling for link prediction, with one random stream per graph.
     pub negatives: SeedTree,
 }
 
 impl Batcher {
-    /// Packs for a model that needs nothing beyond features and structure.
+    /// Creates a batcher for a model that needs only features and topology.
     pub fn new(device: &Device, dtype: DType) -> Self {
         Self {
             device: device.clone(),
@@ -319,33 +343,35 @@ impl Batcher {
             cls: false,
             encoding_cache: None,
             chunked_eval: None,
-            positions: None,
+            max_tokens: None,
             negatives: SeedTree::new(0),
         }
     }
 
-    /// The same for training in one epoch: negatives are drawn anew, by the epoch's number alone.
+    /// Returns a batcher that samples the negatives of training epoch `epoch`.
+    ///
+    /// The negatives depend on `seeds` and `epoch` only.
     pub fn for_epoch(&self, seeds: SeedTree, epoch: usize) -> Self {
         let negatives = SeedTree::new(seeds.stream_at("negatives", epoch as u64).key());
         Self { negatives, ..self.clone() }
     }
 
-    /// Packs the graphs with these numbers, sorted by size so that equal sizes are neighbours.
-    pub fn collate(&self, dataset: &Dataset, numbers: &[usize]) -> GraphBatch {
-        let mut numbers = numbers.to_vec();
-        numbers.sort_by_key(|&number| dataset.graphs.nodes(number)); // stable: the order stays defined
+    /// Collates the graphs at `indices`, sorted by size so that graphs of equal size are adjacent.
+    pub fn collate(&self, dataset: &Dataset, indices: &[usize]) -> GraphBatch {
+        let mut indices = indices.to_vec();
+        indices.sort_by_key(|&index| dataset.graphs.nodes(index)); // a stable sort
         let graphs: Vec<Cow<'_, Graph>> =
-            numbers.iter().map(|&number| dataset.graphs.get(number)).collect();
+            indices.iter().map(|&index| dataset.graphs.get(index)).collect();
         let graphs: Vec<&Graph> = graphs.iter().map(Cow::as_ref).collect();
-        self.collate_graphs(&graphs, dataset.schema.targets, numbers)
+        self.collate_graphs(&graphs, dataset.schema.targets, indices)
     }
 
-    /// Packs `graphs` in the given order.
+    /// Collates `graphs` in the given order; `indices` are their indices in the dataset, or empty.
     pub fn collate_graphs(
         &self,
         graphs: &[&Graph],
         schema: TargetSchema,
-        numbers: Vec<usize>,
+        indices: Vec<usize>,
     ) -> GraphBatch {
         let device = &self.device;
         let topology = Topology::new(graphs, 0, device);
@@ -353,9 +379,10 @@ impl Batcher {
         let graph_index = graphs
             .iter()
             .enumerate()
-            .flat_map(|(number, graph)| std::iter::repeat_n(number, graph.nodes))
+            .flat_map(|(index, graph)| std::iter::repeat_n(index, graph.nodes))
             .collect();
-        // One large graph takes the batch with it: by rows is right for graphs of any size.
+        // Chunked evaluation is correct for graphs of any size, so one large graph switches the
+        // batch.
         let chunked_eval = self
             .chunked_eval
             .filter(|rows| graphs.iter().any(|graph| rows.applies_to(graph.nodes)));
@@ -369,20 +396,20 @@ impl Batcher {
                 .collect(),
             None => layout.pair_starts[..layout.graphs()].to_vec(),
         };
-        let raw_encoding = self.encoding_cache.as_ref().map(|tables| {
+        let raw_encoding = self.encoding_cache.as_ref().map(|cache| {
             let values: Vec<f64> =
-                graphs.iter().flat_map(|graph| tables.of(graph).to_vec()).collect();
-            self.floats(values, [layout.nodes(), tables.table().columns()])
+                graphs.iter().flat_map(|graph| cache.get(graph).to_vec()).collect();
+            self.floats(values, [layout.nodes(), cache.encoding().columns()])
         });
         let (edge_features, unique_edges) = self.edge_features(graphs, topology.edges());
         GraphBatch {
-            graph_index: indices(graph_index, device),
+            graph_index: index_tensor(graph_index, device),
             node_features: self.features(graphs, |graph| &graph.node_features, layout.nodes()),
             edge_features,
             unique_edges,
             raw_encoding,
-            targets: self.targets(graphs, schema, &numbers),
-            indices: numbers,
+            targets: self.targets(graphs, schema, &indices),
+            indices,
             edge_starts: Arc::new(edge_starts),
             shared: shared.map(|(shared, _)| shared),
             with_cls,
@@ -411,23 +438,23 @@ impl Batcher {
                             .skip(column)
                             .step_by(*columns)
                             .map(|&value| value as usize),
-                        _ => panic!("graphs of one batch have features of one kind"),
+                        _ => panic!("all graphs of a batch have the same feature type"),
                     });
-                    indices(values.collect(), &self.device)
+                    index_tensor(values.collect(), &self.device)
                 };
                 FeatureTensor::Categorical((0..*columns).map(column).collect())
             }
             Features::Float { columns, .. } => {
                 let values = graphs.iter().flat_map(|graph| match of(graph) {
                     Features::Float { values, .. } => values.iter().copied(),
-                    _ => panic!("graphs of one batch have features of one kind"),
+                    _ => panic!("all graphs of a batch have the same feature type"),
                 });
                 FeatureTensor::Float(self.floats(values.collect(), [rows, *columns]))
             }
         }
     }
 
-    /// Features of edges, a row for all that are alike, and which are.
+    /// Returns the features of the distinct edges and the mapping from edges to them.
     fn edge_features(
         &self,
         graphs: &[&Graph],
@@ -435,18 +462,19 @@ impl Batcher {
     ) -> (FeatureTensor, Option<UniqueEdges>) {
         match self.features(graphs, |graph| &graph.edge_features, edges) {
             FeatureTensor::Categorical(columns) if edges > 0 => {
-                let (kinds, examples) = UniqueEdges::find(graphs, &self.device);
-                let examples = indices(examples, &self.device);
-                let columns = columns.into_iter().map(|column| column.select(0, examples.clone()));
-                (FeatureTensor::Categorical(columns.collect()), Some(kinds))
+                let (unique, first_edges) = UniqueEdges::from_graphs(graphs, &self.device);
+                let first_edges = index_tensor(first_edges, &self.device);
+                let columns =
+                    columns.into_iter().map(|column| column.select(0, first_edges.clone()));
+                (FeatureTensor::Categorical(columns.collect()), Some(unique))
             }
             FeatureTensor::None(rows) => (FeatureTensor::None(rows), None),
-            // Numbers are hardly ever alike.
-            each => (each, Some(UniqueEdges::each(edges, &self.device))),
+            // Float features are rarely equal, so looking for duplicates does not pay.
+            features => (features, Some(UniqueEdges::all_distinct(edges, &self.device))),
         }
     }
 
-    /// Finds the distinct structures; `None` where no two graphs share one.
+    /// Returns the distinct topologies and the one of each graph; `None` if all graphs differ.
     fn share(&self, graphs: &[&Graph]) -> Option<(UniqueTopologies, Vec<usize>)> {
         let mut found: HashMap<(usize, &[[u32; 2]]), usize> = HashMap::new();
         let mut distinct: Vec<&Graph> = Vec::new();
@@ -476,10 +504,10 @@ impl Batcher {
                 start..start + graph.nodes
             })
             .collect();
-        let weights = |count: fn(usize) -> usize| {
+        let counts = |count: fn(usize) -> usize| {
             let total: usize =
                 layout.sizes.iter().zip(&uses).map(|(&size, &uses)| count(size) * uses).sum();
-            let shares: Vec<f64> = layout
+            let fractions: Vec<f64> = layout
                 .sizes
                 .iter()
                 .zip(&uses)
@@ -487,12 +515,12 @@ impl Batcher {
                     std::iter::repeat_n(uses as f64 / total as f64, count(size))
                 })
                 .collect();
-            let length = shares.len();
-            PairCounts { share: self.floats(shares, [1, length]), total }
+            let length = fractions.len();
+            PairCounts { fractions: self.floats(fractions, [1, length]), total }
         };
-        let (pair_weights, node_weights) = (weights(|size| size * size), weights(|size| size));
-        let nodes = indices(nodes, &self.device);
-        Some((UniqueTopologies { topology, nodes, pair_weights, node_weights }, structure_of))
+        let (pair_counts, node_counts) = (counts(|size| size * size), counts(|size| size));
+        let nodes = index_tensor(nodes, &self.device);
+        Some((UniqueTopologies { topology, nodes, pair_counts, node_counts }, structure_of))
     }
 
     fn insert_cls(&self, graphs: &[&Graph], layout: &BatchLayout) -> ClsLayout {
@@ -506,13 +534,14 @@ impl Batcher {
         }
         ClsLayout {
             topology,
-            node_order: indices(node_order, &self.device),
-            rows: indices(rows, &self.device),
+            node_order: index_tensor(node_order, &self.device),
+            rows: index_tensor(rows, &self.device),
         }
     }
 }
 
-pub(crate) fn indices(values: Vec<usize>, device: &Device) -> Tensor<1, Int> {
+/// Creates an integer tensor of indices.
+pub(crate) fn index_tensor(values: Vec<usize>, device: &Device) -> Tensor<1, Int> {
     let length = values.len();
     let values: Vec<i64> = values.into_iter().map(|value| value as i64).collect();
     Tensor::from_data(TensorData::new(values, [length]), device)

@@ -1,4 +1,4 @@
-//! The models and batches that speed is measured on: synthetic, so that anyone can measure.
+//! Benchmark models and batches of `graph-diffuser bench`, on synthetic data.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::batch::{Batcher, ChunkedEval, GraphBatch};
 use crate::head::{HeadConfig, Pooling};
 use crate::model::{GraphDiffuser, ModelConfig};
 use crate::nn::{ForwardContext, MlpConfig, ParamInit, Timings};
-use crate::ops::Combine;
+use crate::ops::ScoreCombination;
 use crate::parameters;
 use crate::task::Task;
 use crate::train::{AdamW, OptimConfig, global_norm, largest_step};
@@ -21,34 +21,34 @@ use crate::virtual_edges::{
     AdjacencyConfig, EdgeFfnConfig, SelfEdges, StackTransform, VirtualEdgesConfig,
 };
 
-/// Which model and which graphs.
+/// Benchmark model and data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
-    /// The grid task.
+    /// Grid histogram task.
     Grid,
-    /// Small molecules with message passing.
+    /// Small molecules, with message passing.
     Zinc,
-    /// Large molecules with a CLS token.
+    /// Large molecules, with a CLS token.
     Peptides,
 }
 
-/// A model, its optimiser and a few batches that take turns.
+/// Model, optimizer and batches of a benchmark.
 #[derive(Debug)]
 pub struct Bench {
     task: Task,
     model: GraphDiffuser,
-    evaluated: GraphDiffuser,
+    eval_model: GraphDiffuser,
     optimizer: AdamW,
     optim: OptimConfig,
-    /// None where only the forward pass is measured.
-    training: Vec<GraphBatch>,
-    /// Memory that the largest of these should take.
+    /// Training batches; empty if only the forward pass is measured.
+    train_batches: Vec<GraphBatch>,
+    /// Estimated memory of a training step on the largest batch.
     estimated_bytes: Option<u64>,
-    evaluation: Vec<GraphBatch>,
+    eval_batches: Vec<GraphBatch>,
 }
 
 impl Case {
-    /// A few batches of so many graphs.
+    /// Generates the data of a few batches of `graphs` graphs.
     fn dataset(self, graphs: usize) -> Dataset {
         let molecules = |nodes, targets, graphs, seed| {
             SyntheticMolecules { nodes, atoms: 28, bonds: 4, targets, graphs, seed }.generate()
@@ -59,17 +59,17 @@ impl Case {
                     .generate()
             }
             Self::Zinc => molecules(NodeCount::DRUG, TargetSchema::Regression(1), 8 * graphs, 0),
-            // With this seed the four batches of 16 have as many pairs, 598,840 in the mean, as those that other
-            // programs were measured on.
+            // With this seed, the four batches of 16 graphs have 598,840 pairs on average, as in
+            // the measurements of other implementations.
             Self::Peptides => {
                 molecules(NodeCount::PEPTIDE, TargetSchema::Multilabel(10), 4 * graphs, 3902)
             }
         }
     }
 
-    /// One graph of this kind with so many nodes, or a grid of about as many.
+    /// Generates one graph with `nodes` nodes; a grid has approximately that many.
     fn one_graph(self, nodes: usize) -> Dataset {
-        let exactly = NodeCount { mean: nodes as f64, deviation: 0.0, least: nodes, most: nodes };
+        let exactly = NodeCount { mean: nodes as f64, std: 0.0, min: nodes, max: nodes };
         let molecule = |targets| {
             SyntheticMolecules { nodes: exactly, atoms: 28, bonds: 4, targets, graphs: 1, seed: 0 }
                 .generate()
@@ -93,7 +93,7 @@ impl Case {
         }
     }
 
-    /// Graphs in a batch, where nobody asks for another number.
+    /// Returns the default batch size.
     pub fn graphs(self) -> usize {
         match self {
             Self::Grid | Self::Zinc => 32,
@@ -131,7 +131,7 @@ impl Case {
                 heads: 4,
                 dropout: attention_dropout,
                 scores: AttentionScores::PositionAndContent {
-                    combine: Combine::Gate,
+                    combine: ScoreCombination::Gate,
                     clamp: Some(10.0),
                 },
             }),
@@ -155,20 +155,20 @@ impl Case {
 }
 
 impl Bench {
-    /// Draws weights and batches of so many graphs.
+    /// Creates a benchmark with batches of `graphs` graphs.
     pub fn new(case: Case, graphs: usize) -> Self {
         let dataset = case.dataset(graphs);
         let mut bench = Self::forward_only(case, &dataset, graphs);
         let batcher = case.model().batcher(&Device::flex().autodiff(), DType::F32);
         let batches = || dataset.splits.train.chunks(graphs);
-        bench.training = batches().map(|numbers| batcher.collate(&dataset, numbers)).collect();
+        bench.train_batches = batches().map(|indices| batcher.collate(&dataset, indices)).collect();
         let largest = largest_step(&case.model(), bench.parameters(), &dataset, batches());
         bench.estimated_bytes = largest.map(|(bytes, _)| bytes);
         bench
     }
 
-    /// One graph of about so many nodes, and the forward pass alone.
-    pub fn of_one_graph(case: Case, nodes: usize) -> Self {
+    /// Creates a forward-only benchmark on one graph of approximately `nodes` nodes.
+    pub fn single_graph(case: Case, nodes: usize) -> Self {
         Self::forward_only(case, &case.one_graph(nodes), 1)
     }
 
@@ -181,58 +181,59 @@ impl Bench {
             chunked_eval: Some(ChunkedEval::default()),
             ..config.batcher(&device, DType::F32)
         };
-        let numbers = dataset.splits.train.chunks(graphs);
+        let indices = dataset.splits.train.chunks(graphs);
         Self {
             task: Task::of(dataset.schema.targets),
-            evaluated: model.valid(),
-            training: vec![],
+            eval_model: model.valid(),
+            train_batches: vec![],
             estimated_bytes: None,
-            evaluation: numbers.map(|numbers| batcher.collate(dataset, numbers)).collect(),
+            eval_batches: indices.map(|indices| batcher.collate(dataset, indices)).collect(),
             optimizer: AdamW::new(&optim),
             optim,
             model,
         }
     }
 
-    /// How many batches take turns.
+    /// Returns the number of distinct batches.
     pub fn batches(&self) -> usize {
-        self.evaluation.len()
+        self.eval_batches.len()
     }
 
-    /// Graphs in a batch.
+    /// Returns the number of graphs per batch.
     pub fn graphs(&self) -> usize {
-        self.evaluation[0].indices.len()
+        self.eval_batches[0].indices.len()
     }
 
-    /// Mean number of pairs in a batch.
+    /// Returns the mean number of pairs per batch.
     pub fn pairs(&self) -> usize {
-        let pairs: usize = self.evaluation.iter().map(|batch| batch.topology.layout.pairs()).sum();
-        pairs / self.evaluation.len()
+        let pairs: usize =
+            self.eval_batches.iter().map(|batch| batch.topology.layout.pairs()).sum();
+        pairs / self.eval_batches.len()
     }
 
-    /// What [`largest_step`] says of the largest training batch, where there is any.
+    /// Returns the memory estimate of [`largest_step`] for the largest training batch.
     pub fn estimated_bytes(&self) -> Option<u64> {
         self.estimated_bytes
     }
 
-    /// Trainable parameters.
+    /// Returns the number of trainable parameters.
     pub fn parameters(&self) -> usize {
         parameters::count(&self.model)
     }
 
-    /// Forward, loss, backward, optimiser.
+    /// Runs a training step: forward pass, loss, backward pass and optimizer.
     pub fn train_step(&mut self, step: usize) {
         self.timed_step(step, None);
     }
 
-    /// One evaluation pass.
+    /// Runs a forward pass in evaluation mode.
     pub fn forward(&self, step: usize) {
-        let batch = &self.evaluation[step % self.evaluation.len()];
-        let output = self.evaluated.forward(batch, &ForwardContext::evaluate());
+        let batch = &self.eval_batches[step % self.eval_batches.len()];
+        let output = self.eval_model.forward(batch, &ForwardContext::evaluate());
         output.into_data();
     }
 
-    /// Mean time of each part of a training step.
+    /// Measures the mean time of each part of a training step.
     pub fn profile(&mut self, steps: usize) -> Timings {
         let mut total = Timings::default();
         for step in 0..steps {
@@ -245,7 +246,7 @@ impl Bench {
     }
 
     fn timed_step(&mut self, step: usize, mut timings: Option<&mut Timings>) {
-        let batch = &self.training[step % self.training.len()];
+        let batch = &self.train_batches[step % self.train_batches.len()];
         let ctx = ForwardContext::train(step as u64);
         let ctx = if timings.is_some() { ctx.timing() } else { ctx };
         let loss = self.task.loss(self.model.forward(batch, &ctx), &batch.targets);
@@ -263,7 +264,7 @@ impl Bench {
         let model = self.optimizer.step(self.model.clone(), gradient, norm, self.optim.lr);
         let parts = ctx.timings();
         self.model = parameters::update_running_stats(model, &ctx.into_statistics(), 0.1);
-        lap("optimiser");
+        lap("optimizer");
         if let Some(timings) = timings {
             for (part, time) in parts.0 {
                 timings.add(part, time);

@@ -1,21 +1,23 @@
-//! Graph Transformers whose attention is directed by learned diffusion.
+//! Graph Transformers with attention guided by learned diffusion.
 //!
-//! An implementation of "Diffusing Graph Attention". Walks along a graph's edges, weighted as the
-//! model learns to, say how every node relates to every other; these *virtual edges* direct the
-//! attention of a Transformer.
+//! An implementation of "Diffusing Graph Attention". Powers of a learned, row-normalized adjacency
+//! matrix give every node pair of a graph a feature vector, its *virtual edge*; virtual edges and
+//! node features together determine the attention weights of a Transformer.
 //!
 //! ```text
-//! dataset ─► graph batch ─► virtual edges ─► transformer ─► head ─► loss, metric ─► run directory ─► report
-//!  -data      batch          virtual_edges    transformer    head    task            run              report
-//!                            Eq. 1–5          Eq. 6–9
+//! dataset ─► batch ─► virtual edges ─► transformer ─► head ─► loss, metrics ─► run ─► report
+//!  -data     batch    virtual_edges    transformer    head    task             run    report
+//!                     Eq. 1–5          Eq. 6–9
 //! ```
 //!
 //! # Shapes
-//! One alphabet everywhere: `b` graphs, `n` nodes of one graph, `r` nodes of the batch, `m` edges,
-//! `p` pairs of the batch (all ordered pairs inside each graph), `d` width, `h` heads, `k` steps,
-//! `c` channels of a virtual edge.
+//! Shapes are written with the same letters in the whole crate: `b` graphs, `n` nodes of one graph,
+//! `r` nodes of the batch, `m` edges, `p` node pairs of the batch (all ordered pairs within each
+//! graph), `d` hidden dimension, `h` heads, `k` diffusion steps, `c` channels of a virtual edge.
 //!
-//! # Through all of it
+//! # Examples
+//! Forward and backward pass of a built-in recipe on its training graphs:
+//!
 //! ```
 //! use graph_diffuser::batch::GraphBatch;
 //! use graph_diffuser::nn::{ParamInit, ForwardContext};
@@ -23,15 +25,16 @@
 //! use graph_diffuser_data::SeedTree;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let smaller = ["data.train=4", "data.valid=1", "data.test=1"].map(String::from);
-//! let recipe = Recipe::find("grid-diffuser", &smaller)?;
+//! let overrides = ["data.train=4", "data.valid=1", "data.test=1"].map(String::from);
+//! let recipe = Recipe::find("grid-diffuser", &overrides)?;
 //! let dataset = recipe.dataset()?;
 //! let device = Device::flex().autodiff();
 //!
 //! let batcher = recipe.model.batcher(&device, graph_diffuser::DType::F32);
 //! let batch: GraphBatch = batcher.collate(&dataset, &dataset.splits.train);
-//! let model = recipe.model.init(&dataset, &mut ParamInit::new(SeedTree::new(recipe.seed), &device));
-//! let output = model.forward(&batch, &ForwardContext::train(0)); // one row a node, one column a class
+//! let mut init = ParamInit::new(SeedTree::new(recipe.seed), &device);
+//! let model = recipe.model.init(&dataset, &mut init);
+//! let output = model.forward(&batch, &ForwardContext::train(0)); // [r, classes]
 //! let loss = Task::of(dataset.schema.targets).loss(output, &batch.targets);
 //! let gradients = loss.backward();
 //! # assert!(!graph_diffuser::parameters::gradients(&model, &mut { gradients }).is_empty());
@@ -39,7 +42,7 @@
 //! # }
 //! ```
 
-// In reading order: from a batch of graphs to a report.
+// In the order of the data flow: from a batch of graphs to a report.
 pub mod batch;
 
 pub mod encode;
@@ -70,7 +73,7 @@ pub mod sweep;
 
 pub mod report;
 
-// What the parts are made of, and how fast they are.
+// Building blocks of the modules above, and benchmarks.
 pub mod nn;
 
 pub mod ops;
@@ -79,9 +82,11 @@ pub mod parameters;
 
 pub mod bench;
 
+mod shell;
+
 pub use burn::tensor::{DType, Device};
 
-/// Compiles the example of the README.
+/// Compiles the code examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

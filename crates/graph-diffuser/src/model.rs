@@ -1,10 +1,11 @@
-//! Graph Diffuser: the parts in a row.
+//! The Graph Diffuser model: configuration, validation and forward pass.
 
 use std::sync::Arc;
 
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Device, Tensor};
 use graph_diffuser_data::{Dataset, FeatureSchema, Schema, TargetSchema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{Batcher, EdgeEmbeddings, GraphBatch};
@@ -23,36 +24,60 @@ use crate::virtual_edges::{
     VirtualEdgeTrace, VirtualEdges, VirtualEdgesConfig,
 };
 
-/// What [`GraphDiffuser`] needs to exist, beside the dataset's schema.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Configuration of [`GraphDiffuser`].
+///
+/// ```
+/// use graph_diffuser::model::ModelConfig;
+///
+/// let mut config: ModelConfig = toml::from_str(
+///     r#"
+///     hidden_dim = 64
+///     layers = 4
+///     virtual_edges = { num_steps = 16 }
+///     attention = { heads = 4, scores = { kind = "position_and_content", combine = "gate" } }
+///     head = { kind = "graph", pooling = "sum", mlp = { kind = "halving" } }
+///     "#,
+/// )?;
+/// assert!(config.check().is_ok());
+///
+/// config.hidden_dim = 66;
+/// let error = config.check().unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "`model.hidden_dim` is 66, which is not divisible by 4 heads"
+/// );
+/// assert_eq!(error.hint().as_deref(), Some("set `model.hidden_dim` to 68"));
+/// # Ok::<(), toml::de::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// Width of a node, `d`.
+    /// Hidden dimension of a node, `d`.
     pub hidden_dim: usize,
     /// Number of Transformer layers.
     pub layers: usize,
-    /// Dropout on the output of attention and of the feed-forward networks, and inside the latter.
+    /// Dropout on the outputs of attention and feed-forward networks, and inside the latter.
     #[serde(default)]
     pub dropout: f64,
-    /// Hidden width of the feed-forward networks, in widths.
+    /// Hidden dimension of the feed-forward networks as a multiple of `hidden_dim`.
     #[serde(default = "default_ffn_ratio")]
     pub ffn_ratio: usize,
-    /// Whether encoded nodes pass a linear layer with batch norm and `PReLU` first.
+    /// If `true`, a linear layer with batch norm and `PReLU` follows the node encoder.
     #[serde(default)]
     pub input_mlp: bool,
-    /// What is known of a node from the structure alone.
+    /// Positional encoding of nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub positional_encoding: Option<PositionalEncodingConfig>,
-    /// Message passing, where there is any.
+    /// Message passing layers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mpnn: Option<MpnnConfig>,
-    /// Virtual edges, where attention or nodes read any.
+    /// Virtual edges, required by attention with position scores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtual_edges: Option<VirtualEdgesConfig>,
-    /// Attention; needed unless there are no Transformer layers.
+    /// Attention, required if there are Transformer layers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<AttentionConfig>,
-    /// What is read off the nodes in the end.
+    /// Prediction head.
     pub head: HeadConfig,
 }
 
@@ -60,102 +85,104 @@ fn default_ffn_ratio() -> usize {
     2
 }
 
-/// Why a model cannot be built as asked.
+/// Error of an invalid [`ModelConfig`].
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
     /// A size that must be positive is zero.
-    #[error("`model.{field}` is 0")]
+    #[error("`model.{field}` is 0, but must be at least 1")]
     Zero {
-        /// Which.
+        /// Key of the value, without `model.`.
         field: &'static str,
     },
-    /// A size that no machine has memory for.
-    #[error("`model.{field}` is {value}; it is at most {most}")]
+    /// A size exceeds its maximum.
+    #[error("`model.{field}` is {value}, which exceeds the maximum of {max}")]
     TooLarge {
-        /// Which.
+        /// Key of the value, without `model.`.
         field: &'static str,
-        /// Its value.
+        /// Value of the key.
         value: usize,
-        /// The largest that is taken.
-        most: usize,
+        /// Maximum value.
+        max: usize,
     },
-    /// A probability is not one.
+    /// A dropout probability is not in `[0, 1)`.
     #[error("`model.{field}` is {value}, which is not a dropout probability")]
     Dropout {
-        /// Which.
+        /// Key of the value, without `model.`.
         field: &'static str,
-        /// Its value.
+        /// Value of the key.
         value: f64,
     },
-    /// A number that must be positive and finite is not.
+    /// A value that must be positive and finite is not.
     #[error("`model.{field}` is {value}, which is not a positive number")]
     NotPositive {
-        /// Which.
+        /// Key of the value, without `model.`.
         field: &'static str,
-        /// Its value.
+        /// Value of the key.
         value: f64,
     },
-    /// Heads of unequal width.
-    #[error("`model.hidden_dim` is {hidden_dim}, which {heads} heads cannot share equally")]
+    /// The hidden dimension is not divisible by the number of heads.
+    #[error("`model.hidden_dim` is {hidden_dim}, which is not divisible by {heads} heads")]
     HeadsDoNotDivideHiddenDim {
-        /// `d`
+        /// Hidden dimension, `d`.
         hidden_dim: usize,
-        /// `h`
+        /// Number of heads, `h`.
         heads: usize,
     },
-    /// The encoding leaves nothing for the features.
+    /// The concatenated positional encoding leaves no dimensions for the node features.
     #[error(
-        "`model.positional_encoding.dim` is {encoding}, which leaves none of the width {hidden_dim} for features"
+        "`model.positional_encoding.dim` is {encoding}, which must be less than `model.hidden_dim` ({hidden_dim})"
     )]
     EncodingTooLarge {
-        /// Width of the encoding.
+        /// Dimension of the encoding.
         encoding: usize,
-        /// Width of a node.
+        /// Hidden dimension of a node.
         hidden_dim: usize,
     },
-    /// A part that another part needs is absent.
-    #[error("{needed_by} needs `{missing}`")]
+    /// A table or key that another option requires is missing.
+    #[error("{needed_by} requires `{missing}`")]
     Missing {
-        /// The absent table or key.
+        /// Missing table or key.
         missing: &'static str,
-        /// Who reads it.
+        /// Option that requires it.
         needed_by: &'static str,
     },
-    /// A part that nothing reads.
-    #[error("`{part}` changes nothing: {reason}")]
-    Unread {
-        /// The table or key.
+    /// A table or key has no effect on the model.
+    #[error("`{part}` has no effect: {reason}")]
+    NoEffect {
+        /// Table or key without effect.
         part: &'static str,
-        /// Why nothing reads it.
+        /// Explanation.
         reason: &'static str,
     },
-    /// A halving MLP of a width that has no quarter.
-    #[error("`model.hidden_dim` is {hidden_dim}, too narrow for a halving head")]
-    TooNarrowToHalve {
-        /// `d`
+    /// The hidden dimension is too small for a halving MLP.
+    #[error("`model.hidden_dim` is {hidden_dim}, which is too small for a halving MLP")]
+    HiddenDimTooSmall {
+        /// Hidden dimension, `d`.
         hidden_dim: usize,
     },
-    /// The head predicts something else than the dataset holds.
+    /// The head does not predict the targets of the dataset.
     #[error("the dataset has {targets}, which a `{head}` head cannot predict")]
-    HeadDoesNotFit {
-        /// What the dataset holds.
+    HeadMismatch {
+        /// Targets of the dataset.
         targets: &'static str,
-        /// The head's kind.
+        /// Kind of the configured head.
         head: &'static str,
-        /// The kind that can.
-        fitting: &'static str,
+        /// Kind of the head that predicts these targets.
+        expected: &'static str,
     },
 }
 
 impl ModelError {
-    /// What the user can do about it.
+    /// Returns a suggestion that fixes the error.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Zero { field } => format!("set `model.{field}` to at least 1"),
-            Self::TooLarge { field, most, .. } => format!("set `model.{field}` to at most {most}"),
-            Self::Dropout { field, .. } => format!("set `model.{field}` to at least 0 and below 1"),
-            Self::NotPositive { field, .. } => format!("set `model.{field}` to a number above 0"),
+            Self::TooLarge { field, max, .. } => format!("set `model.{field}` to at most {max}"),
+            Self::Dropout { field, .. } => {
+                format!("set `model.{field}` to at least 0 and less than 1")
+            }
+            Self::NotPositive { field, .. } => format!("set `model.{field}` to a positive number"),
             Self::HeadsDoNotDivideHiddenDim { hidden_dim, heads } => {
                 format!(
                     "set `model.hidden_dim` to {}",
@@ -169,22 +196,27 @@ impl ModelError {
                 )
             }
             Self::Missing { missing, .. } => format!("add `{missing}` to the recipe"),
-            Self::Unread { part, .. } => format!("remove `{part}` from the recipe"),
-            Self::TooNarrowToHalve { .. } => {
+            Self::NoEffect { part, .. } => format!("remove `{part}` from the recipe"),
+            Self::HiddenDimTooSmall { .. } => {
                 "set `model.hidden_dim` to at least 4, or `model.head.mlp.kind` to \"plain\"".into()
             }
-            Self::HeadDoesNotFit { fitting, .. } => {
-                format!("set `model.head.kind` to \"{fitting}\"")
+            Self::HeadMismatch { expected, .. } => {
+                let settings = match *expected {
+                    "graph" => r#"pooling="mean", mlp={kind="plain", hidden_layers=0}"#,
+                    "sub_tokens" => r#"pooling="mean", max_tokens=5"#,
+                    _ => r#"mlp={kind="plain", hidden_layers=0}"#,
+                };
+                format!("use `--set 'model.head={{kind=\"{expected}\", {settings}}}'`")
             }
         })
     }
 }
 
 impl ModelConfig {
-    /// Finds what is wrong before any data is read.
+    /// Validates the configuration.
     ///
     /// # Errors
-    /// The first fault found.
+    /// Returns an error for the first invalid value.
     pub fn check(&self) -> Result<(), ModelError> {
         let positive =
             |field, value| if value == 0 { Err(ModelError::Zero { field }) } else { Ok(()) };
@@ -196,19 +228,19 @@ impl ModelConfig {
             }
         };
         let steps = self.virtual_edges.as_ref().map_or(0, |edges| edges.num_steps);
-        let before = self.mpnn.map_or(0, |mpnn| mpnn.pre_layers);
-        for (field, value, most) in [
-            ("width", self.hidden_dim, 1 << 14),
+        let pre_layers = self.mpnn.map_or(0, |mpnn| mpnn.pre_layers);
+        for (field, value, max) in [
+            ("hidden_dim", self.hidden_dim, 1 << 14),
             ("layers", self.layers, 1 << 10),
-            ("mpnn.pre_layers", before, 1 << 10),
+            ("mpnn.pre_layers", pre_layers, 1 << 10),
             ("ffn_ratio", self.ffn_ratio, 64),
             ("virtual_edges.num_steps", steps, 1 << 10),
         ] {
-            if value > most {
-                return Err(ModelError::TooLarge { field, value, most });
+            if value > max {
+                return Err(ModelError::TooLarge { field, value, max });
             }
         }
-        positive("width", self.hidden_dim)?;
+        positive("hidden_dim", self.hidden_dim)?;
         positive("ffn_ratio", self.ffn_ratio)?;
         probability("dropout", self.dropout)?;
         probability("mpnn.dropout", self.mpnn.map_or(0.0, |mpnn| mpnn.dropout))?;
@@ -217,14 +249,12 @@ impl ModelConfig {
             for (field, value) in encoding.sizes() {
                 positive(field, value)?;
                 if value > 1 << 14 {
-                    return Err(ModelError::TooLarge { field, value, most: 1 << 14 });
+                    return Err(ModelError::TooLarge { field, value, max: 1 << 14 });
                 }
             }
-            if let Some(hidden_dim) =
-                encoding.own_dim().filter(|&hidden_dim| hidden_dim >= self.hidden_dim)
-            {
+            if let Some(dim) = encoding.concat_dim().filter(|&dim| dim >= self.hidden_dim) {
                 return Err(ModelError::EncodingTooLarge {
-                    encoding: hidden_dim,
+                    encoding: dim,
                     hidden_dim: self.hidden_dim,
                 });
             }
@@ -240,7 +270,7 @@ impl ModelConfig {
                 }
             }
             if let crate::virtual_edges::StackTransform::Log { eps } = edges.transform {
-                check_number("virtual_edges.transform.eps", eps)?;
+                check_positive("virtual_edges.transform.eps", eps)?;
             }
         }
         self.check_layers(positive, probability)?;
@@ -252,16 +282,16 @@ impl ModelConfig {
         positive: impl Fn(&'static str, usize) -> Result<(), ModelError>,
         probability: impl Fn(&'static str, f64) -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
-        let unread = |part, reason| Err(ModelError::Unread { part, reason });
+        let no_effect = |part, reason| Err(ModelError::NoEffect { part, reason });
         if self.layers == 0 && self.dropout > 0.0 {
-            return unread("model.dropout", "there are no Transformer layers");
+            return no_effect("model.dropout", "there are no Transformer layers");
         }
         match self.mpnn {
             Some(MpnnConfig { pre_layers: 0, parallel: false, .. }) => {
-                return unread("model.mpnn", "it stands neither before the layers nor in parallel");
+                return no_effect("model.mpnn", "`pre_layers` is 0 and `parallel` is false");
             }
             Some(MpnnConfig { parallel: true, .. }) if self.layers == 0 => {
-                return unread("model.mpnn.parallel", "there are no Transformer layers");
+                return no_effect("model.mpnn.parallel", "there are no Transformer layers");
             }
             None | Some(MpnnConfig { pre_layers: 0, .. }) => positive("layers", self.layers)?,
             Some(_) => {}
@@ -270,16 +300,16 @@ impl ModelConfig {
             if self.layers > 0 {
                 return Err(ModelError::Missing {
                     missing: "model.attention",
-                    needed_by: "a Transformer layer",
+                    needed_by: "`model.layers`",
                 });
             }
             if self.virtual_edges.is_some() {
-                return unread("model.virtual_edges", "there are no Transformer layers");
+                return no_effect("model.virtual_edges", "there are no Transformer layers");
             }
             return Ok(());
         };
         if self.layers == 0 {
-            return unread("model.attention", "there are no Transformer layers");
+            return no_effect("model.attention", "there are no Transformer layers");
         }
         positive("attention.heads", attention.heads)?;
         probability("attention.dropout", attention.dropout)?;
@@ -293,19 +323,19 @@ impl ModelConfig {
         if let AttentionScores::PositionAndContent { clamp: Some(clamp), .. }
         | AttentionScores::Position { clamp: Some(clamp), .. } = attention.scores
         {
-            check_number("attention.scores.clamp", clamp)?;
+            check_positive("attention.scores.clamp", clamp)?;
         }
         match &self.virtual_edges {
             None if attention.scores.use_position() => Err(ModelError::Missing {
                 missing: "model.virtual_edges",
-                needed_by: "attention by position",
+                needed_by: "attention with position scores",
             }),
             Some(edges)
                 if !attention.scores.use_position() && edges.self_edges == SelfEdges::Off =>
             {
-                unread(
+                no_effect(
                     "model.virtual_edges",
-                    "attention is by content alone and `self_edges` is off",
+                    "`attention.scores` is \"content\" and `self_edges` is \"off\"",
                 )
             }
             _ => Ok(()),
@@ -320,16 +350,21 @@ impl ModelConfig {
             && mlp == (MlpConfig::Halving {})
             && self.hidden_dim < 4
         {
-            return Err(ModelError::TooNarrowToHalve { hidden_dim: self.hidden_dim });
+            return Err(ModelError::HiddenDimTooSmall { hidden_dim: self.hidden_dim });
+        }
+        if let HeadConfig::Node { mlp, dropout }
+        | HeadConfig::Graph { mlp, dropout, .. }
+        | HeadConfig::Link { mlp, dropout } = self.head
+            && mlp == (MlpConfig::Plain { hidden_layers: 0 })
+            && dropout > 0.0
+        {
+            let reason = "the head has no hidden layers";
+            return Err(ModelError::NoEffect { part: "model.head.dropout", reason });
         }
         match self.head.max_tokens() {
             Some(0) => return Err(ModelError::Zero { field: "head.max_tokens" }),
             Some(value) if value > 1 << 10 => {
-                return Err(ModelError::TooLarge {
-                    field: "head.max_tokens",
-                    value,
-                    most: 1 << 10,
-                });
+                return Err(ModelError::TooLarge { field: "head.max_tokens", value, max: 1 << 10 });
             }
             _ => {}
         }
@@ -339,18 +374,18 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// Finds whether the head predicts what the dataset holds.
+    /// Checks that the head predicts the targets of a dataset.
     ///
     /// # Errors
-    /// Where it does not.
+    /// Returns [`ModelError::HeadMismatch`] if it does not.
     pub fn check_targets(&self, targets: TargetSchema) -> Result<(), ModelError> {
-        let (held, fitting) = match targets {
-            TargetSchema::NodeMulticlass(_) => ("a class for every node", "node"),
-            TargetSchema::Regression(_) => ("numbers for every graph", "graph"),
-            TargetSchema::Multilabel(_) => ("labels for every graph", "graph"),
-            TargetSchema::Multiclass(_) => ("a class for every graph", "graph"),
-            TargetSchema::SubTokens(_) => ("words for every graph", "sub_tokens"),
-            TargetSchema::LinkPrediction => ("pairs of nodes to find", "link"),
+        let (found, expected) = match targets {
+            TargetSchema::NodeMulticlass(_) => ("node classes", "node"),
+            TargetSchema::Regression(_) => ("regression targets", "graph"),
+            TargetSchema::Multilabel(_) => ("binary labels", "graph"),
+            TargetSchema::Multiclass(_) => ("graph classes", "graph"),
+            TargetSchema::SubTokens(_) => ("sub-token sequences", "sub_tokens"),
+            TargetSchema::LinkPrediction => ("links", "link"),
         };
         let head = match self.head {
             HeadConfig::Node { .. } => "node",
@@ -368,11 +403,11 @@ impl ModelConfig {
             )
             | (TargetSchema::SubTokens(_), HeadConfig::SubTokens { .. })
             | (TargetSchema::LinkPrediction, HeadConfig::Link { .. }) => Ok(()),
-            _ => Err(ModelError::HeadDoesNotFit { targets: held, head, fitting }),
+            _ => Err(ModelError::HeadMismatch { targets: found, head, expected }),
         }
     }
 
-    /// Makes batches with what this model needs.
+    /// Creates a batcher with the options that the model needs.
     pub fn batcher(&self, device: &Device, dtype: DType) -> Batcher {
         let fixed = |edges: &VirtualEdgesConfig| edges.adjacency == (AdjacencyConfig::Fixed {});
         Batcher {
@@ -380,18 +415,20 @@ impl ModelConfig {
             cls: self.head.uses_cls(),
             encoding_cache: self
                 .positional_encoding
-                .map(|encoding| Arc::new(PositionalEncodingCache::new(encoding.table()))),
-            positions: self.head.max_tokens(),
+                .map(|encoding| Arc::new(PositionalEncodingCache::new(encoding.raw_encoding()))),
+            max_tokens: self.head.max_tokens(),
             ..Batcher::new(device, dtype)
         }
     }
 
-    /// Draws the parameters of a model for `dataset`, in a fixed order.
+    /// Initializes a model for `dataset`.
+    ///
+    /// Parameters are drawn in a fixed order, so that equal seeds give equal weights.
     pub fn init(&self, dataset: &Dataset, init: &mut ParamInit) -> GraphDiffuser {
         self.init_for(&dataset.schema, init)
     }
 
-    /// The same from the schema alone.
+    /// Initializes a model for datasets with the given schema.
     pub fn init_for(&self, schema: &Schema, init: &mut ParamInit) -> GraphDiffuser {
         let Schema { node_features, edge_features, targets, .. } = schema;
         let hidden_dim = self.hidden_dim;
@@ -405,7 +442,7 @@ impl ModelConfig {
         let channels = self.virtual_edges.as_ref().map(VirtualEdgesConfig::channels);
         let encoding_dim = self
             .positional_encoding
-            .and_then(PositionalEncodingConfig::own_dim)
+            .and_then(PositionalEncodingConfig::concat_dim)
             .unwrap_or_default();
         GraphDiffuser {
             node_encoder: FeatureEncoder::new(node_features, hidden_dim - encoding_dim, init),
@@ -426,11 +463,11 @@ impl ModelConfig {
                 .as_ref()
                 .and_then(|edges| SelfEdgeEncoding::new(edges, hidden_dim, init)),
             cls: self.head.uses_cls().then(|| {
-                let by_position = self
+                let use_position = self
                     .attention
                     .as_ref()
                     .is_some_and(|attention| attention.scores.use_position());
-                ClsToken::new(hidden_dim, channels.filter(|_| by_position), init)
+                ClsToken::new(hidden_dim, channels.filter(|_| use_position), init)
             }),
             layers: (0..self.layers)
                 .map(|_| {
@@ -441,7 +478,7 @@ impl ModelConfig {
                         attention: self
                             .attention
                             .as_ref()
-                            .expect("the config was checked: layers have attention"),
+                            .expect("`check` requires attention if there are layers"),
                         mpnn: self.mpnn.filter(|mpnn| mpnn.parallel),
                         channels,
                     }
@@ -453,7 +490,7 @@ impl ModelConfig {
     }
 }
 
-fn check_number(field: &'static str, value: f64) -> Result<(), ModelError> {
+fn check_positive(field: &'static str, value: f64) -> Result<(), ModelError> {
     if value.is_finite() && value > 0.0 {
         Ok(())
     } else {
@@ -461,7 +498,7 @@ fn check_number(field: &'static str, value: f64) -> Result<(), ModelError> {
     }
 }
 
-/// A linear layer with batch norm and `PReLU` on the encoded nodes.
+/// Linear layer with batch norm and `PReLU` after the node encoder.
 #[derive(Module, Debug)]
 struct InputMlp {
     linear: Linear,
@@ -480,13 +517,33 @@ impl InputMlp {
 
     fn forward(&self, x: Tensor<2>, ctx: &ForwardContext) -> Tensor<2> {
         let x = self.norm.forward(self.linear.forward(x), ctx);
-        // PReLU with one slope: x where positive, slope·x elsewhere.
+        // PReLU with one slope: x if positive, slope·x otherwise.
         let positive = x.clone().clamp_min(0.0);
         positive + x.clamp_max(0.0) * self.slope.val().unsqueeze_dim(0)
     }
 }
 
-/// The whole model.
+/// Graph Diffuser: a graph Transformer whose attention is gated by virtual edges.
+///
+/// ```
+/// use graph_diffuser::nn::{ForwardContext, ParamInit};
+/// use graph_diffuser::{DType, Device, recipe::Recipe};
+/// use graph_diffuser_data::SeedTree;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let settings = ["data.train=2", "data.valid=1", "data.test=1"].map(String::from);
+/// let recipe = Recipe::find("grid-diffuser", &settings)?;
+/// let dataset = recipe.dataset()?;
+/// let device = Device::flex();
+///
+/// let mut init = ParamInit::new(SeedTree::new(0), &device);
+/// let model = recipe.model.init(&dataset, &mut init);
+/// let batch = recipe.model.batcher(&device, DType::F32).collate(&dataset, &[0, 1]);
+/// let logits = model.forward(&batch, &ForwardContext::evaluate());
+/// assert_eq!(logits.dims()[0], batch.topology.layout.nodes());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Module, Debug)]
 pub struct GraphDiffuser {
     node_encoder: FeatureEncoder,
@@ -501,56 +558,63 @@ pub struct GraphDiffuser {
     head: Head,
 }
 
-/// What one graph's way through the model looks like from inside.
+/// Intermediate values of a forward pass over one graph, for the traced rows.
 #[derive(Debug, Clone)]
 pub struct ModelTrace {
-    /// Edge weights, walks and position scores of the asked rows, where the model has virtual edges. The
-    /// CLS node has none.
-    pub relations: Option<VirtualEdgeTrace>,
-    /// What the attention of the asked rows is made of, layer by layer.
+    /// Edge weights, random-walk probabilities and position scores, if the model has virtual edges.
+    ///
+    /// There are no values for the CLS node.
+    pub virtual_edges: Option<VirtualEdgeTrace>,
+    /// Attention components of each layer.
     pub layers: Vec<AttentionComponents>,
 }
 
 impl GraphDiffuser {
-    /// Predictions for a batch: rows as its [`Head`] makes them.
+    /// Computes the predictions of a batch.
+    ///
+    /// # Shapes
+    /// - returns the output of [`Head::forward`]
     pub fn forward(&self, batch: &GraphBatch, ctx: &ForwardContext) -> Tensor<2> {
         let output = self.head.forward(self.graph_embeddings(batch, ctx), ctx);
         ctx.record(|| "head".into(), &output);
         output
     }
 
-    /// Predictions for one graph, and the attention of its nodes `rows`, in evaluation.
+    /// Computes the predictions of one graph in evaluation mode, and traces the nodes `rows`.
     ///
-    /// The number of nodes stands for the CLS node, where the model has one; it comes last.
+    /// If the model has a CLS token, its index is the number of nodes, and it must come last.
+    ///
+    /// # Panics
+    /// Panics if the batch holds more than one graph, or if no row is a node of the graph.
     pub fn forward_traced(&self, batch: &GraphBatch, rows: &[usize]) -> (Tensor<2>, ModelTrace) {
         let layout = &batch.layer_topology().layout;
-        assert_eq!(layout.graphs(), 1, "one graph is traced at a time");
+        assert_eq!(layout.graphs(), 1, "tracing requires a batch of one graph");
         assert!(
             rows.iter().all(|&row| row < layout.nodes()),
-            "rows {rows:?} of {} nodes",
+            "rows {rows:?} are out of range for {} nodes",
             layout.nodes()
         );
         assert!(
             rows.iter().any(|&row| row < batch.topology.layout.nodes()),
-            "no node of the graph is asked for"
+            "at least one traced row must be a node of the graph"
         );
         let ctx = ForwardContext::evaluate();
         let (x, trace) = self.node_embeddings_traced(batch, &ctx, Some(rows));
-        (self.head.forward(self.head.pool(x, batch), &ctx), trace.expect("it was asked for"))
+        (self.head.forward(self.head.pool(x, batch), &ctx), trace.expect("rows are traced"))
     }
 
-    /// What predictions are read off, one vector a graph; one a node where nodes are predicted or paired.
+    /// Computes the input of the head: graph embeddings, or node embeddings for node-level heads.
     ///
     /// # Shapes
-    /// - returns `[b, d]` or `[r, d]`
+    /// - returns `[b, d]` for graph-level heads, `[r, d]` otherwise
     pub fn graph_embeddings(&self, batch: &GraphBatch, ctx: &ForwardContext) -> Tensor<2> {
         self.head.pool(self.node_embeddings(batch, ctx), batch)
     }
 
-    /// The vector of every node after the last layer.
+    /// Computes the embedding of every node after the last layer.
     ///
     /// # Shapes
-    /// - returns `[r, d]`, a CLS node behind those of each graph where the model has any
+    /// - returns `[r, d]`; with a CLS token, one CLS node follows the nodes of each graph
     pub fn node_embeddings(&self, batch: &GraphBatch, ctx: &ForwardContext) -> Tensor<2> {
         self.node_embeddings_traced(batch, ctx, None).0
     }
@@ -562,37 +626,38 @@ impl GraphDiffuser {
         traced: Option<&[usize]>,
     ) -> (Tensor<2>, Option<ModelTrace>) {
         let (mut state, encoded) = self.encode(batch, ctx);
-        for branch in &self.message_passing {
-            state = branch.forward(state, &batch.topology, ctx);
+        for mpnn in &self.message_passing {
+            state = mpnn.forward(state, &batch.topology, ctx);
         }
         let edges = self.virtual_edges.as_ref();
-        // After messages no two edges are alike.
+        // Message passing updates edges individually, so they can no longer be deduplicated.
         let e = if self.message_passing.is_empty() {
             encoded
         } else {
-            state.e.clone().map(EdgeEmbeddings::of_each)
+            state.e.clone().map(EdgeEmbeddings::per_edge)
         };
         let (x, e) = (&state.x, e.as_ref());
-        // A large graph's virtual edges fit in no memory: its layers make them, some rows at a time.
-        let rows = batch
+        // The virtual edges of a large graph do not fit in memory; each layer computes them in
+        // chunks.
+        let chunked = batch
             .chunked_eval
-            .map(|size| ChunkedVirtualEdges::new(edges, x, e, (batch, size), ctx));
+            .map(|options| ChunkedVirtualEdges::new(edges, x, e, (batch, options), ctx));
         let positions: Vec<&Linear> = self.layers.iter().filter_map(Layer::position).collect();
-        let relations = edges.zip(traced).map(|(edges, traced)| {
-            let own: Vec<usize> =
+        let virtual_edges = edges.zip(traced).map(|(edges, traced)| {
+            let nodes: Vec<usize> =
                 traced.iter().copied().filter(|&row| row < batch.topology.layout.nodes()).collect();
-            edges.of_rows(x, e, &positions, &own, batch, ctx)
+            edges.trace_rows(x, e, &positions, &nodes, batch, ctx)
         });
-        let (own, scores) = match (&rows, edges) {
-            (Some(rows), _) => (rows.own(ctx), vec![]),
+        let (diagonal, scores) = match (&chunked, edges) {
+            (Some(chunked), _) => (chunked.diagonal(ctx), vec![]),
             (None, Some(edges)) => {
-                let related = edges.forward(x, e, &positions, batch, ctx); // Eq. 1–6
-                (related.own, related.scores)
+                let output = edges.forward(x, e, &positions, batch, ctx); // Eq. 1–6
+                (output.diagonal, output.scores)
             }
             (None, None) => (None, vec![]),
         };
-        if let (Some(encoding), Some(own)) = (&self.self_edge_encoding, own) {
-            state.x = encoding.forward(state.x, own, batch, ctx); // Eq. 9
+        if let (Some(encoding), Some(diagonal)) = (&self.self_edge_encoding, diagonal) {
+            state.x = encoding.forward(state.x, diagonal, batch, ctx); // Eq. 9
             ctx.record(|| "self_edge_encoding".into(), &state.x);
         }
         if let (Some(cls), Some(layout)) = (&self.cls, &batch.with_cls) {
@@ -600,30 +665,33 @@ impl GraphDiffuser {
         }
         let mut scores = scores.into_iter();
         let mut layers = Vec::new();
-        for (place, layer) in self.layers.iter().enumerate() {
-            let scores = match &rows {
-                Some(rows) => PositionScores::Chunked(rows),
+        for (index, layer) in self.layers.iter().enumerate() {
+            let scores = match &chunked {
+                Some(chunked) => PositionScores::Chunked(chunked),
                 None => scores.next().map_or(PositionScores::None, PositionScores::Dense),
             };
             let traced = traced.map(|rows| {
                 let position =
-                    relations.as_ref().and_then(|relations| relations.scores.get(place).cloned());
+                    virtual_edges.as_ref().and_then(|edges| edges.scores.get(index).cloned());
                 TracedRows { rows, position }
             });
-            let (next, parts) =
+            let (next, components) =
                 layer.forward_traced(state, scores, self.cls.as_ref(), batch, ctx, traced); // Eq. 7–8
             state = next;
-            layers.extend(parts);
+            layers.extend(components);
         }
-        (state.x, traced.map(|_| ModelTrace { relations, layers }))
+        (state.x, traced.map(|_| ModelTrace { virtual_edges, layers }))
     }
 
-    /// How nodes become the vector of a graph, where predictions are of graphs.
+    /// Returns the pooling of a graph-level head, if any.
     pub fn pooling(&self) -> Option<Pooling> {
         self.head.pooling()
     }
 
-    /// Nodes and, where messages read them, edges; beside them the edges again, those that are alike as one.
+    /// Encodes nodes and edges.
+    ///
+    /// Returns the node states, with edge states if there are message passing layers, and the
+    /// deduplicated edge embeddings.
     fn encode(
         &self,
         batch: &GraphBatch,
@@ -632,16 +700,16 @@ impl GraphDiffuser {
         let x = self.node_encoder.forward(&batch.node_features);
         let encoded = self.edge_encoder.as_ref().map(|encoder| EdgeEmbeddings {
             rows: encoder.forward(&batch.edge_features),
-            kinds: batch
+            unique: batch
                 .unique_edges
                 .clone()
-                .expect("a model that reads edges is given graphs with features of edges"),
+                .expect("the edge encoder is built only for datasets with edge features"),
         });
         let passes_messages =
             !self.message_passing.is_empty() || self.layers.iter().any(Layer::passes_messages);
         let e = encoded.as_ref().filter(|_| passes_messages).map(EdgeEmbeddings::expand);
         let x = match (&self.positional_encoding, &batch.raw_encoding) {
-            (Some(encoding), Some(table)) => encoding.append(x, table.clone(), batch, ctx),
+            (Some(encoding), Some(raw)) => encoding.append(x, raw.clone(), batch, ctx),
             _ => x,
         };
         let x = match &self.input_mlp {

@@ -1,49 +1,60 @@
-//! All numbers of a model by name, and as one flat tensor in a fixed order.
+//! Named parameters of a model, and trainable parameters as one flat tensor in a fixed order.
 //!
-//! Optimiser, moving average and checkpoints see a model as one vector of trainable numbers and a
-//! list of running statistics. The order is that of the fields, so it never depends on a hash.
+//! The optimizer, the exponential moving average and the checkpoints treat a model as one vector of
+//! trainable parameters and a list of running statistics. The order is that of the struct fields.
+//!
+//! ```
+//! use graph_diffuser::nn::{Linear, ParamInit};
+//! use graph_diffuser::{Device, parameters};
+//! use graph_diffuser_data::SeedTree;
+//!
+//! let layer = Linear::new(3, 2, &mut ParamInit::new(SeedTree::new(0), &Device::flex()));
+//! let names = parameters::named_params(&layer).into_iter().map(|param| param.name);
+//! assert_eq!(names.collect::<Vec<_>>(), ["weight", "bias"]);
+//! assert_eq!(parameters::count(&layer), 8);
+//! ```
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Gradients, Shape, Tensor, TensorData};
 
 use crate::nn::Statistic;
 
-/// One named array of numbers of a model.
+/// Name and shape of a parameter or buffer of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedParam {
     /// Path of fields, such as `layers.0.attention.output.weight`.
     pub name: String,
-    /// Its shape.
+    /// Shape.
     pub shape: Vec<usize>,
-    /// Whether gradients change it; running statistics are saved but not trained.
+    /// If `true`, it is trained; running statistics are saved but not trained.
     pub trainable: bool,
 }
 
 impl NamedParam {
-    /// How many numbers it has.
+    /// Returns the number of elements.
     pub fn count(&self) -> usize {
         self.shape.iter().product()
     }
 }
 
-/// Lists the numbers of a model.
+/// Lists all parameters and buffers of a model.
 pub fn named_params<M: Module>(model: &M) -> Vec<NamedParam> {
-    let mut entries = Vec::new();
-    each(model, |name, shape, _| {
-        entries.push(NamedParam { name: name.to_owned(), shape, trainable: is_trainable(name) });
+    let mut params = Vec::new();
+    visit_tensors(model, |name, shape, _| {
+        params.push(NamedParam { name: name.to_owned(), shape, trainable: is_trainable(name) });
     });
-    entries
+    params
 }
 
-/// How many numbers gradients change.
+/// Returns the number of trainable parameters.
 pub fn count<M: Module>(model: &M) -> usize {
-    named_params(model).iter().filter(|entry| entry.trainable).map(NamedParam::count).sum()
+    named_params(model).iter().filter(|param| param.trainable).map(NamedParam::count).sum()
 }
 
-/// Every number by name.
+/// Returns all parameters and buffers with their values as flat tensors, without gradients.
 pub fn named_tensors<M: Module>(model: &M) -> Vec<(NamedParam, Tensor<1>)> {
     let mut values = Vec::new();
-    each(model, |name, shape, tensor| {
+    visit_tensors(model, |name, shape, tensor| {
         values.push((
             NamedParam { name: name.to_owned(), shape, trainable: is_trainable(name) },
             tensor,
@@ -52,13 +63,15 @@ pub fn named_tensors<M: Module>(model: &M) -> Vec<(NamedParam, Tensor<1>)> {
     values
 }
 
-/// `[count]` all trainable numbers, one after another, without gradients.
+/// Returns all trainable parameters as one flat tensor `[count]`, without gradients.
 pub fn flatten<M: Module>(model: &M) -> Tensor<1> {
-    let trainable = named_tensors(model).into_iter().filter(|(entry, _)| entry.trainable);
+    let trainable = named_tensors(model).into_iter().filter(|(param, _)| param.trainable);
     Tensor::cat(trainable.map(|(_, tensor)| tensor).collect(), 0)
 }
 
-/// One tensor `[count]` a trainable entry, in order; zeros where a loss does not depend on one.
+/// Returns the flat gradient of every trainable parameter, in the order of [`named_params`].
+///
+/// The gradient is zero if the loss does not depend on a parameter.
 pub fn gradients<M: Module>(model: &M, gradients: &mut Gradients) -> Vec<Tensor<1>> {
     struct Collect<'a> {
         path: Path,
@@ -86,7 +99,10 @@ pub fn gradients<M: Module>(model: &M, gradients: &mut Gradients) -> Vec<Tensor<
     collect.found
 }
 
-/// The model with its trainable numbers replaced by those of `flat`, as [`flatten`] orders them.
+/// Replaces the trainable parameters by the values of `flat`, in the order of [`flatten`].
+///
+/// # Panics
+/// Panics if the length of `flat` is not [`count`].
 pub fn assign<M: Module>(model: M, flat: &Tensor<1>) -> M {
     let mut start = 0;
     let model = replace(model, |name, shape| {
@@ -97,11 +113,11 @@ pub fn assign<M: Module>(model: M, flat: &Tensor<1>) -> M {
             values
         })
     });
-    assert_eq!(start, flat.dims()[0], "the flat tensor belongs to another model");
+    assert_eq!(start, flat.dims()[0], "the flat tensor does not match the model");
     model
 }
 
-/// The model with running statistics moved towards `statistics`: `(1 - rate) old + rate new`.
+/// Updates the running statistics to `(1 - rate) old + rate new`.
 pub fn update_running_stats<M: Module>(model: M, statistics: &[Statistic], rate: f64) -> M {
     struct Update<'a>(&'a [Statistic], f64);
     impl ModuleMapper for Update<'_> {
@@ -123,15 +139,15 @@ pub fn update_running_stats<M: Module>(model: M, statistics: &[Statistic], rate:
     model.map(&mut Update(statistics, rate))
 }
 
-/// The model with all numbers replaced by `find(name)`.
+/// Replaces all parameters and buffers by the tensors that `find` returns for their names.
 ///
 /// # Errors
-/// The first name that is not found or does not have the right shape.
+/// Returns an error for the first tensor that is missing or has the wrong shape.
 pub fn load<M: Module>(
     model: M,
     mut find: impl FnMut(&str) -> Option<TensorData>,
 ) -> Result<M, LoadError> {
-    let mut fault = None;
+    let mut error = None;
     let model = replace(model, |name, shape| {
         let found = find(name);
         match &found {
@@ -141,7 +157,7 @@ pub fn load<M: Module>(
                 Some(Tensor::from_data(data, (&Device::flex(), DType::F64)))
             }
             _ => {
-                fault.get_or_insert(LoadError {
+                error.get_or_insert(LoadError {
                     name: name.to_owned(),
                     expected: shape.to_vec(),
                     found: found.map(|data| data.shape().to_vec()),
@@ -150,24 +166,26 @@ pub fn load<M: Module>(
             }
         }
     });
-    match fault {
-        Some(fault) => Err(fault),
+    match error {
+        Some(error) => Err(error),
         None => Ok(model),
     }
 }
 
-/// Weights that do not belong to the model.
+/// Error returned by [`load`] if the tensors do not match the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the model expects `{name}` of shape {expected:?}, but the weights {}", match found {
-    Some(shape) => format!("have it as {shape:?}"),
-    None => "do not have it".to_owned(),
+#[error("{}", match found {
+    Some(found) => format!(
+        "shape mismatch for tensor `{name}`: expected {expected:?}, found {found:?}"
+    ),
+    None => format!("missing tensor `{name}` of shape {expected:?}"),
 })]
 pub struct LoadError {
-    /// Which array.
+    /// Name of the tensor.
     pub name: String,
-    /// What the model expects.
+    /// Shape of the tensor in the model.
     pub expected: Vec<usize>,
-    /// What there is.
+    /// Shape of the tensor found, if any.
     pub found: Option<Vec<usize>>,
 }
 
@@ -180,7 +198,7 @@ fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
     tensor.reshape([count])
 }
 
-/// Fields entered so far.
+/// Path of the module fields that a visitor has entered.
 #[derive(Debug, Default)]
 struct Path(Vec<String>);
 
@@ -198,8 +216,8 @@ impl Path {
     }
 }
 
-/// Calls `seen` with name, shape and flat inner tensor of every entry.
-fn each<M: Module>(model: &M, seen: impl FnMut(&str, Vec<usize>, Tensor<1>)) {
+/// Calls `visit` with the name, shape and flat inner tensor of every parameter and buffer.
+fn visit_tensors<M: Module>(model: &M, visit: impl FnMut(&str, Vec<usize>, Tensor<1>)) {
     struct Visit<F>(Path, F);
     impl<F: FnMut(&str, Vec<usize>, Tensor<1>)> ModuleVisitor for Visit<F> {
         fn enter_module(&mut self, name: &str, _: &str) {
@@ -215,10 +233,10 @@ fn each<M: Module>(model: &M, seen: impl FnMut(&str, Vec<usize>, Tensor<1>)) {
             (self.1)(&self.0.name(), shape, flat(inner));
         }
     }
-    model.visit(&mut Visit(Path::default(), seen));
+    model.visit(&mut Visit(Path::default(), visit));
 }
 
-/// Replaces each entry for which `find` has a flat tensor.
+/// Replaces each parameter or buffer for which `find` returns a flat tensor.
 fn replace<M: Module>(model: M, find: impl FnMut(&str, &Shape) -> Option<Tensor<1>>) -> M {
     struct Replace<F>(Path, F);
     impl<F: FnMut(&str, &Shape) -> Option<Tensor<1>>> ModuleMapper for Replace<F> {

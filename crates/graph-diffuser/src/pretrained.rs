@@ -1,7 +1,7 @@
-//! Trained models inside the program.
+//! Pretrained models embedded in the program.
 //!
-//! Each is a run directory like any other, with its recipe, seed, curve and scores. It is put where caches are
-//! kept when it is first asked for, and mended when something there was damaged.
+//! Each is a complete run directory with its recipe, seed, metrics and scores. It is unpacked into
+//! the cache directory on first use; missing or corrupt files are restored.
 
 use std::fs;
 use std::path::Path;
@@ -11,16 +11,17 @@ use sha2::{Digest, Sha256};
 use crate::run::{Run, RunError};
 use crate::train::checkpoint::write_synced;
 
-/// A trained model inside the program.
+/// Embedded pretrained model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pretrained {
-    /// Grid Histogram Counting: the recipe `grid-diffuser`, of three seeds the one best in validation.
+    /// Grid Histogram Counting: recipe `grid-diffuser`, the best of three seeds by validation
+    /// score.
     Grid,
-    /// Constrained solubility of drug-like molecules: the recipe `zinc-short`.
+    /// Penalized logP of drug-like molecules: recipe `zinc-short`.
     Zinc,
 }
 
-/// The files of a run directory; the recipe comes last, it makes a directory a run.
+/// Files of a run directory; the recipe is last because it marks a directory as a run.
 macro_rules! run_files {
     ($folder:literal) => {
         [
@@ -40,10 +41,10 @@ macro_rules! run_files {
 }
 
 impl Pretrained {
-    /// All of them.
+    /// All pretrained models.
     pub const ALL: [Self; 2] = [Self::Grid, Self::Zinc];
 
-    /// What it is called.
+    /// Returns the name of the model.
     pub fn name(self) -> &'static str {
         match self {
             Self::Grid => "grid",
@@ -58,28 +59,29 @@ impl Pretrained {
         }
     }
 
-    /// Its run, put into a directory under `cache` where it is not there yet.
+    /// Opens the run of the model, unpacking it into a directory under `cache` if necessary.
     ///
     /// # Errors
-    /// Where the directory cannot be written.
+    /// Returns an error if the directory cannot be written.
     pub fn open(self, cache: &Path) -> Result<Run, RunError> {
         let files = self.files();
         let mut hash = Sha256::new();
         for (_, content) in &files {
             hash.update(content);
         }
-        let mark =
-            hash.finalize()[..6].iter().fold(0_u64, |mark, &byte| mark << 8 | u64::from(byte));
-        let directory = cache.join("pretrained").join(format!("{}-{mark:012x}", self.name()));
+        let digest =
+            hash.finalize()[..6].iter().fold(0_u64, |digest, &byte| digest << 8 | u64::from(byte));
+        let directory = cache.join("pretrained").join(format!("{}-{digest:012x}", self.name()));
         for (name, content) in files {
             let path = directory.join(name);
             if fs::read(&path).is_ok_and(|found| found == content) {
                 continue;
             }
-            let new = path.with_extension(format!("{}.new", std::process::id()));
-            let written = fs::create_dir_all(path.parent().expect("it is in the directory"))
-                .and_then(|()| write_synced(&new, content))
-                .and_then(|()| fs::rename(&new, &path));
+            let temporary = path.with_extension(format!("{}.new", std::process::id()));
+            let written =
+                fs::create_dir_all(path.parent().expect("files are inside the directory"))
+                    .and_then(|()| write_synced(&temporary, content))
+                    .and_then(|()| fs::rename(&temporary, &path));
             written.map_err(|source| RunError::Write { path, source })?;
         }
         Run::open(&directory)
@@ -94,26 +96,31 @@ mod tests {
     use crate::recipe::Recipe;
 
     #[test]
-    fn every_model_is_a_whole_run_of_a_built_in_recipe_and_is_mended() {
+    fn pretrained_models_are_finished_runs_of_built_in_recipes_and_are_restored() {
         for pretrained in Pretrained::ALL {
-            let cache = tempfile::tempdir().expect("a directory");
-            let run = pretrained.open(cache.path()).expect("it can be unpacked");
-            let result = run.result().expect("it can be read").expect("it is finished");
-            let seed = format!("seed={}", result.seed);
-            assert_eq!(
-                *run.recipe(),
-                Recipe::find(&run.recipe().name, &[seed]).expect("a built-in recipe")
-            );
+            let cache = tempfile::tempdir().expect("a temporary directory");
+            let run = pretrained.open(cache.path()).expect("unpacked");
+            let result = run.result().expect("a readable result").expect("a finished run");
+            // Recorded before the built-in recipes changed their batch-norm statistics.
+            let recorded = run.recipe();
+            let batches = recorded.train.bn_recalibration_batches;
+            let settings = [
+                format!("seed={}", result.seed),
+                format!("train.bn_recalibration_batches={batches}"),
+            ];
+            let built_in = Recipe::find(&recorded.name, &settings).expect("a built-in recipe");
+            assert_eq!(*recorded, built_in);
             assert_eq!(run.history().len(), result.epochs);
-            let schema = run.schema().expect("it has one").schema;
-            let model = run.best_model_for(&schema, &Device::flex()).expect("its weights fit");
+            let schema = run.schema().expect("a schema").schema;
+            let model =
+                run.best_model_for(&schema, &Device::flex()).expect("weights match the model");
             assert_eq!(crate::parameters::count(&model), result.parameters);
 
             let weights = run.directory().join("checkpoints/best/weights.safetensors");
-            fs::write(&weights, "damaged").expect("it can be written");
-            let again = pretrained.open(cache.path()).expect("it is mended");
-            assert_eq!(again.directory(), run.directory());
-            again.best_model_for(&schema, &Device::flex()).expect("its weights fit again");
+            fs::write(&weights, "damaged").expect("written");
+            let restored = pretrained.open(cache.path()).expect("restored");
+            assert_eq!(restored.directory(), run.directory());
+            restored.best_model_for(&schema, &Device::flex()).expect("weights match the model");
         }
     }
 }

@@ -1,6 +1,11 @@
-//! A recipe: dataset, model and training as typed TOML. Unknown keys are errors.
+//! Recipes: dataset, model, task, optimizer and training as typed TOML.
+//!
+//! Unknown keys are errors. A recipe together with its seed determines a run: training it twice
+//! gives identical weights and scores.
 
 mod data;
+mod overrides;
+mod reference;
 
 use std::path::{Path, PathBuf};
 
@@ -8,165 +13,279 @@ use burn::tensor::Device;
 use graph_diffuser_data::dataset::DatasetError;
 use graph_diffuser_data::progress::ProgressFn;
 use graph_diffuser_data::{Dataset, Schema, SeedTree};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::model::{ModelConfig, ModelError};
 use crate::nn::ParamInit;
 use crate::parameters;
+use crate::shell::shell_quote;
 use crate::task::{Metric, TaskConfig, TaskError};
 use crate::train::{OptimConfig, Schedule, TrainConfig};
+
+use overrides::{in_toml_terms, nearest, suggestion};
 
 pub use data::{
     BenchmarkConfig, Code2Config, DataConfig, DataDirs, DataError, JsonlConfig, OgbCsvConfig,
     SmilesCsvConfig, SplitConfig, TuConfig,
 };
 
-/// Everything that decides a run: the same recipe gives the same bits.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Configuration of a training run.
+///
+/// # Examples
+/// ```
+/// use graph_diffuser::recipe::Recipe;
+///
+/// let recipe = Recipe::find("grid-diffuser", &["optim.lr=3e-4".to_owned()])?;
+/// assert_eq!(recipe.optim.lr, 3e-4);
+/// # Ok::<(), graph_diffuser::recipe::RecipeError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// Its name, which run directories start with.
+    /// Name of the recipe and prefix of its run directories (letters, digits, `-`, `_`, `.`).
     pub name: String,
-    /// Draws weights, order and dropout.
+    /// Seed of weight initialization, shuffling and dropout; default 0.
     #[serde(default)]
     pub seed: u64,
-    /// What is learned from.
+    /// Dataset and split.
     pub data: DataConfig,
-    /// What learns.
+    /// Model architecture.
     pub model: ModelConfig,
-    /// What of the task is chosen otherwise than usual.
+    /// Loss and selection metric; default: those of the dataset's task.
     #[serde(default, skip_serializing_if = "TaskConfig::is_default")]
     pub task: TaskConfig,
-    /// How weights change.
+    /// Optimizer and learning-rate schedule.
     #[serde(default)]
     pub optim: OptimConfig,
-    /// How long, on what batches, and how it is judged.
+    /// Epochs, batches, evaluation and early stopping.
     pub train: TrainConfig,
-    /// What the paper reports, where the recipe is a row of one of its tables.
+    /// Result that the paper reports for this recipe, shown in reports; default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<PaperResult>,
 }
 
-/// A figure of the paper.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Result reported in the paper.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PaperResult {
-    /// What is measured.
+    /// Metric that the paper reports.
     pub metric: Metric,
     /// Mean over seeds.
     pub mean: f64,
-    /// Deviation over seeds, where it is printed.
+    /// Standard deviation over seeds; default: not reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sd: Option<f64>,
-    /// Parameters, printed to the nearest thousand, where they are.
+    /// Number of trainable parameters, to the nearest thousand; default: not reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<usize>,
 }
 
 impl PaperResult {
-    /// Mean and deviation as they are printed.
-    pub fn printed(&self) -> String {
+    /// Formats the result as `mean ± sd`, with four decimals.
+    pub fn formatted(&self) -> String {
         self.sd
             .map_or_else(|| format!("{:.4}", self.mean), |sd| format!("{:.4} ± {sd:.4}", self.mean))
     }
 }
 
-/// Why a recipe cannot be used.
+/// Error of reading or checking a recipe.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecipeError {
     /// The file cannot be read.
     #[error("cannot read recipe `{path}`")]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Underlying I/O error.
         source: std::io::Error,
     },
-    /// Neither a built-in recipe nor a file.
-    #[error("there is no recipe `{name}`")]
+    /// The name is neither a built-in recipe nor a file.
+    #[error("unknown recipe `{name}`")]
     Unknown {
-        /// What was asked for.
+        /// Requested name.
         name: String,
     },
-    /// Not the TOML of a recipe.
+    /// The path is a data file or a directory.
+    #[error("`{path}` is a {kind}, not a recipe")]
+    NotARecipe {
+        /// Requested path.
+        path: PathBuf,
+        /// Kind of file, such as `data file`.
+        kind: &'static str,
+    },
+    /// The file is not valid TOML or does not have the structure of a recipe.
     #[error("{origin}: {message}")]
     Parse {
-        /// File or recipe.
+        /// File or name of the recipe.
         origin: String,
-        /// What the parser says, with line and column.
+        /// Message of the parser, with line and column.
         message: String,
-        /// A key or value that was probably meant.
+        /// Similar key or value that exists.
         suggestion: Option<String>,
     },
-    /// `--set` without a value.
-    #[error("`{assignment}` does not set anything")]
+    /// An override without a key or a value.
+    #[error("invalid override `{assignment}`: expected KEY=VALUE")]
     Assignment {
-        /// What was given.
+        /// The override.
         assignment: String,
     },
-    /// A path that goes through a plain value.
+    /// An override of a key inside a value that is not a table.
     #[error("cannot set `{path}`: `{value}` is not a table")]
     NotATable {
-        /// The whole path.
+        /// Path of the override.
         path: String,
-        /// The part that is a plain value.
+        /// Component of the path that is not a table.
         value: String,
     },
-    /// A number that cannot be used.
-    #[error("`{field}` is {value}; it must be {expected}")]
+    /// An override of a key that does not exist.
+    #[error("unknown key `{path}`, expected {expected}")]
+    UnknownKey {
+        /// Path of the key.
+        path: String,
+        /// Keys that exist there.
+        expected: String,
+        /// Path of a similar key.
+        suggestion: Option<String>,
+    },
+    /// An override with a value of the wrong type.
+    #[error("invalid value for `{path}`: expected {expected}")]
+    InvalidValue {
+        /// Path of the key.
+        path: String,
+        /// Expected type or values.
+        expected: String,
+        /// Suggested fix.
+        hint: Option<String>,
+    },
+    /// A required key is not set after the overrides.
+    #[error("missing key `{path}`")]
+    MissingKey {
+        /// Path of the key.
+        path: String,
+    },
+    /// A value out of range.
+    #[error("`{field}` is {value}, expected {expected}")]
     Value {
-        /// Which.
+        /// Path of the key.
         field: &'static str,
         /// Its value.
         value: String,
-        /// What it must be.
+        /// Valid range.
         expected: &'static str,
     },
-    /// The dataset cannot be made.
-    #[error("the dataset cannot be made: {fault}")]
-    Data {
-        /// Why.
-        fault: &'static str,
+    /// The settings of the dataset are invalid.
+    #[error("invalid `data` settings: {reason}")]
+    DataSettings {
+        /// Invalid setting.
+        reason: &'static str,
     },
-    /// The model cannot be built.
+    /// The model configuration is invalid.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The task cannot be set so.
+    /// The task configuration is invalid.
     #[error(transparent)]
     Task(#[from] TaskError),
     /// The dataset cannot be read.
     #[error(transparent)]
-    Unread(#[from] DataError),
-    /// The dataset is not sound.
-    #[error("the dataset cannot be used")]
+    Data(#[from] DataError),
+    /// The dataset is invalid.
+    #[error("invalid dataset")]
     Dataset(#[from] DatasetError),
 }
 
 impl RecipeError {
-    /// What the user can do about it, when we know.
+    /// Returns a suggested fix, if one is known.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Read { .. } => Some("list the built-in recipes with `graph-diffuser recipe list`".into()),
-            Self::Unknown { name } => Some(match nearest(name, BUILT_IN.iter().map(|(name, _)| *name)) {
-                Some(near) => format!("did you mean `{near}`? `graph-diffuser recipe list` shows all"),
-                None => {
-                    "list the built-in ones with `graph-diffuser recipe list`, or give the path of a TOML file".into()
-                }
-            }),
-            Self::Parse { suggestion, .. } => suggestion.as_ref().map(|near| format!("did you mean `{near}`?")),
+            Self::Read { .. } => {
+                Some("run `graph-diffuser recipe list` to see the built-in recipes".into())
+            }
+            Self::Unknown { name } => {
+                Some(match nearest(name, BUILT_IN.iter().map(|(name, _)| *name)) {
+                    Some(near) => format!(
+                        "did you mean `{near}`? run `graph-diffuser recipe list` to see all recipes"
+                    ),
+                    None => {
+                        "run `graph-diffuser recipe list` to see the built-in recipes, or pass \
+                             the path of a TOML file"
+                            .into()
+                    }
+                })
+            }
+            Self::NotARecipe { path, .. } => Some(usage_hint(path)),
+            Self::Parse { suggestion, .. } | Self::UnknownKey { suggestion, .. } => {
+                suggestion.as_ref().map(|near| format!("did you mean `{near}`?"))
+            }
             Self::Assignment { .. } => Some("write it as `--set optim.lr=1e-3`".into()),
-            Self::NotATable { .. } => Some("`graph-diffuser recipe show NAME` prints every key".into()),
+            Self::NotATable { .. } | Self::MissingKey { .. } => {
+                Some("run `graph-diffuser recipe show NAME` to see every key".into())
+            }
+            Self::InvalidValue { hint, .. } => hint.clone(),
+            Self::Value { field: "optim.schedule.warmup_epochs", .. } => Some(
+                "lower `optim.schedule.warmup_epochs`, or train for more epochs with \
+                 `train.epochs`"
+                    .into(),
+            ),
             Self::Model(error) => error.hint(),
             Self::Task(error) => error.hint(),
-            Self::Unread(error) => error.hint(),
-            Self::Value { .. } | Self::Data { .. } | Self::Dataset(_) => None,
+            Self::Data(error) => error.hint(),
+            Self::Value { .. } | Self::DataSettings { .. } | Self::Dataset(_) => None,
         }
     }
 }
 
-/// Recipes inside the program, by name.
+/// Returns the kind of a path that cannot be a recipe file, by its name alone.
+fn other_kind(path: &Path) -> Option<&'static str> {
+    if path.is_dir() {
+        return Some("directory");
+    }
+    (is_smiles_file(path) || is_jsonl_file(path)).then_some("data file")
+}
+
+fn has_extension(path: &Path, extensions: &[&str]) -> bool {
+    let name = path.to_string_lossy().to_lowercase();
+    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    extensions.iter().any(|extension| name.ends_with(extension))
+}
+
+fn is_smiles_file(path: &Path) -> bool {
+    has_extension(path, &[".csv", ".tsv", ".smi"])
+}
+
+fn is_jsonl_file(path: &Path) -> bool {
+    has_extension(path, &[".jsonl", ".ndjson"])
+}
+
+/// Returns the command that trains on a path that was passed in place of a recipe.
+fn usage_hint(path: &Path) -> String {
+    let assign = |key: &str| shell_quote(Path::new(&format!("data.{key}={}", path.display())));
+    let has_tu_files = || {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        entries.into_iter().any(|entry| entry.file_name().to_string_lossy().ends_with("_A.txt"))
+    };
+    if is_smiles_file(path) {
+        format!("train on it with `graph-diffuser train molecules --set {}`", assign("path"))
+    } else if is_jsonl_file(path) {
+        format!("train on it with `graph-diffuser train graphs --set {}`", assign("path"))
+    } else if path.join("recipe.toml").is_file() {
+        format!("resume this run with `graph-diffuser train --resume {}`", shell_quote(path))
+    } else if has_tu_files() || path.join("raw").is_dir() {
+        let kind = if has_tu_files() { "tu" } else { "ogb_csv" };
+        format!(
+            "train on it with `graph-diffuser train graphs --set data.kind={kind} --set {}`",
+            assign("directory")
+        )
+    } else {
+        "run `graph-diffuser recipe list` to see the built-in recipes, or pass the path of a TOML \
+         file"
+            .to_owned()
+    }
+}
+
+/// Built-in recipes: name and TOML text.
 pub const BUILT_IN: [(&str, &str); 33] = [
     ("graphs", include_str!("../../../recipes/graphs.toml")),
     ("grid-diffuser", include_str!("../../../recipes/grid-diffuser.toml")),
@@ -225,54 +344,50 @@ pub const BUILT_IN: [(&str, &str); 33] = [
 ];
 
 impl Recipe {
-    /// The built-in recipe of this name, or the recipe in this file, with `assignments` made.
+    /// Loads a built-in recipe by name or a recipe file by path, and applies `overrides` such as
+    /// `optim.lr=1e-3`.
     ///
     /// # Errors
-    /// Where there is none, or it is not sound.
-    pub fn find(name_or_path: &str, assignments: &[String]) -> Result<Self, RecipeError> {
+    /// Returns an error if no such recipe exists or it is invalid.
+    pub fn find(name_or_path: &str, overrides: &[String]) -> Result<Self, RecipeError> {
         if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_path) {
-            return Self::parse(text, &format!("recipe `{name}`"), assignments);
+            return Self::parse(text, &format!("recipe `{name}`"), overrides);
         }
         let path = Path::new(name_or_path);
+        if let Some(kind) = other_kind(path) {
+            return Err(RecipeError::NotARecipe { path: path.to_owned(), kind });
+        }
         if !path.exists() && path.extension().is_none() {
             return Err(RecipeError::Unknown { name: name_or_path.to_owned() });
         }
-        Self::read(path, assignments)
+        Self::read(path, overrides)
     }
 
-    /// The recipe in this file, with `assignments` made.
+    /// Reads a recipe file and applies `overrides`.
     ///
     /// # Errors
-    /// Where it cannot be read or is not sound.
-    pub fn read(path: &Path, assignments: &[String]) -> Result<Self, RecipeError> {
+    /// Returns an error if the file cannot be read or the recipe is invalid.
+    pub fn read(path: &Path, overrides: &[String]) -> Result<Self, RecipeError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| RecipeError::Read { path: path.to_owned(), source })?;
-        Self::parse(&text, &format!("`{}`", path.display()), assignments)
+        Self::parse(&text, &format!("`{}`", path.display()), overrides)
     }
 
-    /// Reads TOML, makes `assignments` such as `optim.lr=1e-3`, and checks everything.
+    /// Parses TOML, applies `overrides` such as `optim.lr=1e-3`, and checks the result.
+    ///
+    /// `origin` names the source of the text in errors.
     ///
     /// # Errors
-    /// The first fault found.
-    pub fn parse(text: &str, origin: &str, assignments: &[String]) -> Result<Self, RecipeError> {
-        let fault = |error: toml::de::Error| RecipeError::Parse {
+    /// Returns the first error found.
+    pub fn parse(text: &str, origin: &str, overrides: &[String]) -> Result<Self, RecipeError> {
+        let parse_error = |error: toml::de::Error| RecipeError::Parse {
             origin: origin.to_owned(),
-            message: error.to_string().trim_end().to_owned(),
+            message: in_toml_terms(error.to_string().trim_end()),
             suggestion: suggestion(error.message()),
         };
-        let mut recipe: Self = toml::from_str(text).map_err(fault)?;
-        if !assignments.is_empty() {
-            let mut table = recipe.to_table();
-            for assignment in assignments {
-                assign(&mut table, assignment)?;
-            }
-            recipe = Value::Table(table).try_into().map_err(|error: toml::de::Error| {
-                RecipeError::Parse {
-                    origin: "after `--set`".to_owned(),
-                    message: error.to_string().trim_end().to_owned(),
-                    suggestion: suggestion(error.message()),
-                }
-            })?;
+        let mut recipe: Self = toml::from_str(text).map_err(parse_error)?;
+        if !overrides.is_empty() {
+            recipe = overrides::apply(&recipe, overrides)?;
         }
         recipe.check()?;
         Ok(recipe)
@@ -282,12 +397,12 @@ impl Recipe {
         Table::try_from(self).expect("a recipe is a table of plain values")
     }
 
-    /// The recipe as TOML with every default written out.
+    /// Serializes the recipe as TOML, including defaults.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("a recipe is a table of plain values")
     }
 
-    /// What is set otherwise than in `other`, as assignments.
+    /// Returns the settings that differ from `other`, as overrides such as `optim.lr=1e-3`.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         fn flatten(table: &Table, path: &str, settings: &mut Vec<(String, String)>) {
             for (key, value) in table {
@@ -308,21 +423,21 @@ impl Recipe {
         ours.map(|(path, value)| format!("{path}={value}")).collect()
     }
 
-    /// Finds what is wrong before any data is read.
+    /// Checks all settings; no data is read.
     ///
     /// # Errors
-    /// The first fault found.
+    /// Returns the first error found.
     pub fn check(&self) -> Result<(), RecipeError> {
-        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-        if self.name.is_empty() || self.name.starts_with('.') || !self.name.chars().all(plain) {
+        let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_.".contains(char);
+        if self.name.is_empty() || self.name.starts_with('.') || !self.name.chars().all(is_plain) {
             return Err(RecipeError::Value {
                 field: "name",
                 value: format!("{:?}", self.name),
-                expected: "letters, digits, `-`, `_` and `.`, for it names directories",
+                expected: "letters, digits, `-`, `_` and `.` (it is used in directory names)",
             });
         }
-        if let Some(fault) = self.data.check() {
-            return Err(RecipeError::Data { fault });
+        if let Some(reason) = self.data.check() {
+            return Err(RecipeError::DataSettings { reason });
         }
         self.model.check()?;
         if let Some(schema) = self.data.schema() {
@@ -334,19 +449,19 @@ impl Recipe {
             self.optim;
         for (field, value) in [("optim.lr", lr), ("optim.eps", eps)] {
             if !(value.is_finite() && value > 0.0) {
-                return wrong(field, value.to_string(), "a number above 0");
+                return wrong(field, value.to_string(), "a positive number");
             }
         }
         for (field, value) in
             [("optim.weight_decay", weight_decay), ("optim.grad_clip_norm", grad_clip_norm)]
         {
             if !(value.is_finite() && value >= 0.0) {
-                return wrong(field, value.to_string(), "0 or a number above it");
+                return wrong(field, value.to_string(), "a non-negative number");
             }
         }
         for (field, value) in [("optim.beta_1", beta_1), ("optim.beta_2", beta_2)] {
             if !(0.0..1.0).contains(&value) {
-                return wrong(field, value.to_string(), "at least 0 and below 1");
+                return wrong(field, value.to_string(), "a number in [0, 1)");
             }
         }
         let TrainConfig {
@@ -376,7 +491,7 @@ impl Recipe {
             return wrong(
                 "optim.schedule.warmup_epochs",
                 warmup_epochs.to_string(),
-                "between 0 and `train.epochs`",
+                "a number between 0 and `train.epochs`",
             );
         }
         if patience == Some(0) {
@@ -384,14 +499,14 @@ impl Recipe {
         }
         if let Some(decay) = ema_decay {
             if !(0.0..1.0).contains(&decay) {
-                return wrong("train.ema_decay", decay.to_string(), "at least 0 and below 1");
+                return wrong("train.ema_decay", decay.to_string(), "a number in [0, 1)");
             }
             if bn_recalibration_batches == 0 {
-                // Running statistics are those of the weights before averaging.
+                // Running statistics belong to the weights before averaging.
                 return wrong(
                     "train.bn_recalibration_batches",
                     "0".into(),
-                    "at least 1 where weights are averaged",
+                    "at least 1 if `train.ema_decay` is set",
                 );
             }
         }
@@ -403,30 +518,31 @@ impl Recipe {
         Ok(self.task.check(schema.targets)?)
     }
 
-    /// Draws or reads the dataset, from where data and cached files usually are.
+    /// Generates or reads the dataset, using the default directories ([`DataDirs::from_env`]).
     ///
     /// # Errors
-    /// Where it is not there, not sound, or not what the model predicts.
+    /// Returns an error if the dataset is missing or invalid, or does not match the model's head.
     pub fn dataset(&self) -> Result<Dataset, RecipeError> {
-        self.dataset_from(&DataDirs::here(), &mut |_, _| {})
+        self.dataset_from(&DataDirs::from_env(), &mut |_, _| {})
     }
 
-    /// The same from other places, telling `progress` how far it is.
+    /// Generates or reads the dataset from the given directories, reporting to `progress`.
     ///
     /// # Errors
-    /// The same.
+    /// Returns an error if the dataset is missing or invalid, or does not match the model's head.
     pub fn dataset_from(
         &self,
-        places: &DataDirs,
+        dirs: &DataDirs,
         progress: &mut ProgressFn<'_>,
     ) -> Result<Dataset, RecipeError> {
-        let dataset = self.data.read(places, progress)?;
+        let dataset = self.data.read(dirs, progress)?;
         dataset.check()?;
         self.check_targets(&dataset.schema)?;
         Ok(dataset)
     }
 
-    /// Trainable parameters of each part of the model, in order, for data of this schema.
+    /// Counts the trainable parameters of each part of the model for data with this schema, in
+    /// model order.
     pub fn parameters_by_part(&self, schema: &Schema) -> Vec<(String, usize)> {
         let mut init = ParamInit::new(SeedTree::new(0), &Device::flex());
         let model = self.model.init_for(schema, &mut init);
@@ -442,81 +558,31 @@ impl Recipe {
     }
 }
 
-/// Sets one value of a table by its path.
-fn assign(table: &mut Table, assignment: &str) -> Result<(), RecipeError> {
-    let malformed = || RecipeError::Assignment { assignment: assignment.to_owned() };
-    let (path, value) = assignment.split_once('=').ok_or_else(malformed)?;
-    let (path, value) = (path.trim(), value.trim());
-    let mut keys: Vec<&str> = path.split('.').collect();
-    if value.is_empty() || keys.iter().any(|key| key.is_empty()) {
-        return Err(malformed());
-    }
-    // Bare words are strings, so that a shell needs no quotes.
-    let value = match format!("value = {value}").parse::<Table>() {
-        Ok(mut parsed) => parsed.remove("value").ok_or_else(malformed)?,
-        Err(_) => Value::String(value.to_owned()),
-    };
-    let last = keys.pop().ok_or_else(malformed)?;
-    let mut place = table;
-    for key in keys {
-        let inner = place.entry(key).or_insert_with(|| Value::Table(Table::new()));
-        place = inner.as_table_mut().ok_or_else(|| RecipeError::NotATable {
-            path: path.to_owned(),
-            value: key.to_owned(),
-        })?;
-    }
-    let names_a_variant = last == "kind" && place.get(last) != Some(&value);
-    if names_a_variant {
-        place.clear(); // the other keys belonged to the other variant
-    }
-    place.insert(last.to_owned(), value);
-    Ok(())
-}
-
-/// The nearest of the names that serde expected, read off its message: the unknown one comes first.
-fn suggestion(message: &str) -> Option<String> {
-    if !message.contains("unknown ") {
-        return None;
-    }
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let unknown = quoted.next()?;
-    nearest(unknown, quoted).map(str::to_owned)
-}
-
-fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let close = candidates.map(|candidate| (strsim::jaro_winkler(name, candidate), candidate));
-    close
-        .filter(|(score, _)| *score > 0.75)
-        .max_by(|left, right| left.0.total_cmp(&right.0))
-        .map(|(_, near)| near)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn quick(assignments: &[&str]) -> Result<Recipe, RecipeError> {
-        let assignments: Vec<String> = assignments.iter().map(|text| (*text).to_owned()).collect();
-        Recipe::find("grid-quick", &assignments)
+    fn quick(overrides: &[&str]) -> Result<Recipe, RecipeError> {
+        let overrides: Vec<String> = overrides.iter().map(|text| (*text).to_owned()).collect();
+        Recipe::find("grid-quick", &overrides)
     }
 
     #[test]
-    fn every_built_in_recipe_is_sound_and_bears_its_name() {
+    fn built_in_recipes_are_valid_and_survive_a_round_trip() {
         for (name, _) in BUILT_IN {
             let recipe = Recipe::find(name, &[]).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(recipe.name, name);
-            let again =
-                Recipe::parse(&recipe.to_toml(), name, &[]).expect("what is written can be read");
-            assert_eq!(recipe, again);
+            let reread = Recipe::parse(&recipe.to_toml(), name, &[]).expect("serialized recipe");
+            assert_eq!(recipe, reread);
         }
     }
 
     #[test]
-    fn parameter_counts_are_those_of_the_text_and_of_the_authors_script() {
+    fn grid_parameter_counts_match_the_paper_text_and_the_authors_script() {
         let count = |name: &str, set: &[&str]| -> usize {
             let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
-            let recipe = Recipe::find(name, &set).expect("sound");
-            let schema = recipe.data.schema().expect("known before the data");
+            let recipe = Recipe::find(name, &set).expect("valid recipe");
+            let schema = recipe.data.schema().expect("the schema of a benchmark is known");
             recipe.parameters_by_part(&schema).into_iter().map(|(_, count)| count).sum()
         };
         for name in ["grid-diffuser", "grid-diffuser-text"] {
@@ -528,12 +594,12 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_within_five_percent_of_the_printed_ones_but_for_those_explained() {
-        // The paper map says why these differ.
+    fn parameter_counts_are_within_five_percent_of_the_paper_except_documented_ones() {
+        // docs/paper-map.md explains these differences.
         let explained =
             ["grid-diffuser", "grid-diffuser-position", "grid-diffuser-text", "pcqm-contact"];
         for (name, _) in BUILT_IN {
-            let recipe = Recipe::find(name, &[]).expect("sound");
+            let recipe = Recipe::find(name, &[]).expect("valid recipe");
             let (Some(schema), Some(printed)) =
                 (recipe.data.schema(), recipe.paper.as_ref().and_then(|paper| paper.parameters))
             else {
@@ -541,78 +607,91 @@ mod tests {
             };
             let count: usize =
                 recipe.parameters_by_part(&schema).into_iter().map(|(_, count)| count).sum();
-            let apart = (count as f64 / printed as f64 - 1.0).abs();
-            assert_eq!(apart <= 0.05, !explained.contains(&name), "{name}: {count} of {printed}");
+            let error = (count as f64 / printed as f64 - 1.0).abs();
+            assert_eq!(error <= 0.05, !explained.contains(&name), "{name}: {count} of {printed}");
         }
     }
 
     #[test]
-    fn a_value_is_set_by_its_path() {
-        let recipe =
-            quick(&["optim.lr=0.25", "train.batch_size=7", "name=mine", "seed=3"]).expect("sound");
+    fn override_sets_a_value_by_its_path() {
+        let recipe = quick(&["optim.lr=0.25", "train.batch_size=7", "name=mine", "seed=3"])
+            .expect("valid recipe");
         assert_eq!((recipe.optim.lr, recipe.train.batch_size), (0.25, 7));
         assert_eq!((recipe.name.as_str(), recipe.seed), ("mine", 3));
     }
 
     #[test]
-    fn a_new_kind_forgets_the_keys_of_the_old_one() {
-        let recipe = quick(&["train.max_pairs=1000"]).expect("`graphs` went");
-        assert_eq!(recipe.train.max_pairs, Some(1000));
-        let recipe =
-            quick(&["model.virtual_edges.transform.kind=none"]).expect("`epsilon` went with `log`");
-        let edges = recipe.model.virtual_edges.expect("grid-quick diffuses");
+    fn override_of_kind_drops_the_keys_of_the_previous_variant() {
+        let recipe = quick(&["model.virtual_edges.transform.kind=none"]).expect("`eps` is dropped");
+        let edges = recipe.model.virtual_edges.expect("grid-quick has virtual edges");
         assert_eq!(edges.transform, crate::virtual_edges::StackTransform::None {});
     }
 
     #[test]
-    fn a_misspelt_key_is_refused_with_a_suggestion() {
+    fn misspelled_key_is_rejected_with_a_suggestion() {
         let cases = [
-            ("model.widht=32", "width"),
+            ("model.hiden_dim=32", "model.hidden_dim"),
             ("optim.learning=1", ""),
             ("model.attention.scores.combine=gaet", "gate"),
             ("model.virtual_edges.adjacency.kernal=exp", ""),
-            ("data.colors=3", "colours"),
+            ("data.colours=3", "data.colors"),
             ("model.virtual_edges.transform={kind=\"none\",eps=1e-3}", ""),
         ];
-        for (assignment, meant) in cases {
-            let error = quick(&[assignment]).expect_err("refused");
+        for (text, expected) in cases {
+            let error = quick(&[text]).expect_err("invalid key");
             let hint = error.hint().unwrap_or_default();
-            assert!(hint.contains(meant), "{assignment}: {error} / {hint}");
+            assert!(hint.contains(expected), "{text}: {error} / {hint}");
         }
-        let error = Recipe::find("grid-quik", &[]).expect_err("refused");
+        let error = Recipe::find("grid-quik", &[]).expect_err("unknown recipe");
         assert!(error.hint().expect("a hint").contains("grid-quick"));
     }
 
     #[test]
-    fn faults_are_found_before_data_is_read() {
+    fn invalid_settings_are_found_before_data_is_read() {
         let cases = [
-            ("model.hidden_dim=33", "4 heads cannot share"),
+            ("model.hidden_dim=33", "not divisible by 4 heads"),
             ("model.dropout=1.0", "not a dropout probability"),
             ("model.layers=0", "`model.layers` is 0"),
             ("optim.lr=-1", "`optim.lr` is -1"),
             ("optim.lr=nan", "`optim.lr` is NaN"),
             ("train.epochs=0", "`train.epochs` is 0"),
             ("train.batch_size=0", "`train.batch_size` is 0"),
-            ("data.rows=0", "`rows` is 0"),
+            ("data.rows=0", "`rows` must be at least 1"),
             (
                 "model.head={kind=\"graph\",pooling=\"sum\",mlp={kind=\"halving\"}}",
-                "a class for every node",
+                "the dataset has node classes",
             ),
             ("model.attention.scores={kind=\"content\"}", ""),
-            ("name=../elsewhere", "for it names directories"),
+            ("name=../elsewhere", "directory names"),
             ("model.hidden_dim=100000000000", "`model.hidden_dim` is 100000000000"),
-            ("data.train=100000000000000", "more than 100 million nodes"),
-            ("task.loss=mse", "`task.loss` changes nothing"),
+            ("data.train=100000000000000", "100 million nodes"),
+            ("task.loss=mse", "`task.loss` has no effect"),
+            ("model.head.dropout=0.1", "`model.head.dropout` has no effect"),
             ("task.metric=mae", "`task.metric` is mae"),
             ("task.metric=macro_f1", ""),
-            ("optim.lr", "does not set anything"),
+            ("optim.lr", "expected KEY=VALUE"),
             ("optim.lr.x=1", "not a table"),
         ];
-        for (assignment, message) in cases {
-            match quick(&[assignment]) {
-                Ok(_) => assert_eq!(message, "", "{assignment} was taken"),
-                Err(error) => assert!(error.to_string().contains(message), "{assignment}: {error}"),
+        for (text, message) in cases {
+            match quick(&[text]) {
+                Ok(_) => assert_eq!(message, "", "{text} was accepted"),
+                Err(error) => assert!(error.to_string().contains(message), "{text}: {error}"),
             }
         }
+    }
+
+    #[test]
+    fn data_file_in_place_of_a_recipe_is_named_with_the_right_command() {
+        let hint = |name: &str| {
+            let error = Recipe::find(name, &[]).expect_err("not a recipe");
+            assert_eq!(error.to_string(), format!("`{name}` is a data file, not a recipe"));
+            error.hint().expect("a hint")
+        };
+        assert!(hint("my.csv.gz").contains("train molecules --set data.path=my.csv.gz"));
+        assert!(hint("a b.jsonl").contains("train graphs --set 'data.path=a b.jsonl'"));
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().display().to_string();
+        let error = Recipe::find(&path, &[]).expect_err("not a recipe");
+        assert_eq!(error.to_string(), format!("`{path}` is a directory, not a recipe"));
     }
 }

@@ -1,17 +1,19 @@
-//! The run directory: explains itself, is never overwritten, and is all that scoring needs.
+//! Run directories: recipe, schema, metrics, checkpoints and result of one training run.
 //!
 //! ```text
 //! runs/grid-quick-s0/
-//!   recipe.toml        every default written out
-//!   environment.json   program, machine, threads
-//!   schema.json        what the model is given and what it predicts
-//!   metrics.jsonl      one line an epoch
-//!   checkpoints/       last, best, and the one before each
-//!   predictions.safetensors   of the best epoch for the validation and test graphs
-//!   result.json        when training is done
-//!   report.md          the same for people
-//!   lock               held while a process trains
+//!   recipe.toml               recipe, including defaults
+//!   environment.json          version, platform, threads, command line
+//!   schema.json               featurizer, feature and target schema
+//!   metrics.jsonl             one line per epoch
+//!   checkpoints/              `last`, `best`, and the previous version of each
+//!   predictions.safetensors   predictions of the best epoch for validation and test graphs
+//!   result.json               scores, written when training is finished
+//!   report.md                 the same as Markdown
+//!   lock                      held while a process trains
 //! ```
+//!
+//! A run directory is never overwritten, and evaluation and inference need no other file.
 
 mod schema;
 
@@ -36,86 +38,92 @@ use crate::train::{
     TrainOutcome, Trainer, load_model,
 };
 
+pub use crate::shell::shell_quote;
 pub use schema::RunSchema;
 
-/// A run directory that is open.
+/// Open run directory.
+///
+/// # Examples
+/// ```no_run
+/// use std::path::Path;
+/// use graph_diffuser::run::Run;
+///
+/// let run = Run::open(Path::new("runs/grid-quick-s0"))?;
+/// if let Some(result) = run.result()? {
+///     println!("{} {}", result.metric.name(), result.test.metric);
+/// }
+/// # Ok::<(), graph_diffuser::run::RunError>(())
+/// ```
 #[derive(Debug)]
 pub struct Run {
     directory: PathBuf,
     recipe: Recipe,
 }
 
-/// Held by the process that trains a run; let go when dropped.
+/// Exclusive lock of a run directory, released on drop.
 #[derive(Debug)]
 pub struct RunLock {
     _file: File,
 }
 
-/// A path as a shell takes it.
-pub fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+=:@,".contains(letter);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
-}
-
-/// What a finished run came to.
+/// Result of a finished run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
-    /// The run's seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// What scores measure.
+    /// Metric by which epochs are compared.
     pub metric: Metric,
-    /// Trainable parameters.
+    /// Number of trainable parameters.
     pub parameters: usize,
-    /// The epoch with the best validation score.
+    /// Epoch with the best validation score.
     pub best: BestEpoch,
-    /// Scores of that epoch's weights on the test graphs.
+    /// Test scores of the weights of that epoch.
     pub test: EvalMetrics,
-    /// Epochs trained.
+    /// Number of epochs trained.
     pub epochs: usize,
-    /// Wall time of training and validation.
+    /// Wall time of training and validation, in seconds.
     pub seconds: f64,
 }
 
-/// A finished run as its directory tells it.
+/// Finished run, read from its directory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FinishedRun {
-    /// What was trained.
+    /// Recipe of the run.
     pub recipe: Recipe,
-    /// What it came to.
+    /// Scores and cost.
     pub result: RunResult,
-    /// Its epochs, where they were kept.
+    /// Records of its epochs; empty if they were not saved.
     pub history: Vec<EpochRecord>,
-    /// Where it was made, if that is known.
+    /// Environment of its first session, if known.
     pub environment: Option<Environment>,
-    /// Predictions for the test graphs, where they were kept.
+    /// Predictions for the test graphs, if they were saved.
     pub test_predictions: Option<Predictions>,
 }
 
-/// Where and with what a run was made.
+/// Environment in which a run was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
     /// Version of this program.
     pub version: String,
-    /// The commit it was built from, where that is known.
+    /// Commit from which the program was built, if known.
     pub commit: Option<String>,
-    /// Operating system and processor family.
+    /// Operating system and CPU architecture, such as `linux-x86_64`.
     pub platform: String,
-    /// Threads of the first session; they change no number.
+    /// Number of threads of the first session, which does not affect results.
     pub threads: usize,
-    /// The command line of the first session.
+    /// Command line of the first session.
     pub command: Vec<String>,
 }
 
 impl Environment {
-    /// This process, using so many threads.
-    pub fn here(threads: usize, commit: Option<&str>) -> Self {
+    /// Describes the current process, which uses `threads` threads.
+    pub fn current(threads: usize, commit: Option<&str>) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             commit: commit.map(str::to_owned),
             platform: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),
             threads,
-            // The program by its name: where it was installed matters to nobody.
+            // The program's name instead of its path, which depends on the installation.
             command: std::iter::once("graph-diffuser".to_owned())
                 .chain(std::env::args().skip(1))
                 .collect(),
@@ -123,87 +131,89 @@ impl Environment {
     }
 }
 
-/// Why a run cannot be made or used.
+/// Error of creating, opening or training a run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The directory is taken.
-    #[error("`{directory}` already exists, and a run is never overwritten")]
+    /// The directory already exists.
+    #[error("`{directory}` already exists")]
     Exists {
-        /// Which.
+        /// Path of the directory.
         directory: PathBuf,
-        /// Whether there is a run in it.
+        /// True if it is a run directory.
         is_run: bool,
     },
-    /// The directory holds no run.
-    #[error("`{directory}` is not a run: {reason}")]
+    /// The directory is not a run directory.
+    #[error("`{directory}` is not a run directory: {reason}")]
     NotARun {
-        /// Which.
+        /// Path of the directory.
         directory: PathBuf,
-        /// What is missing.
+        /// Missing or corrupt file.
         reason: String,
     },
-    /// Another process trains it.
-    #[error("`{directory}` is being trained by another process")]
+    /// Another process holds the lock.
+    #[error("`{directory}` is locked by another training process")]
     Busy {
-        /// Which.
+        /// Path of the directory.
         directory: PathBuf,
     },
-    /// Nothing was saved yet.
-    #[error("`{directory}` has no weights yet: no epoch was evaluated")]
+    /// No checkpoint has been saved yet.
+    #[error("`{directory}` has no trained weights: no epoch has been evaluated yet")]
     NoWeights {
-        /// Which.
+        /// Path of the directory.
         directory: PathBuf,
     },
-    /// It does not say what its model is given.
-    #[error("`{directory}` does not say what its model is given: it has no `schema.json`")]
+    /// The schema of the model's inputs has not been saved.
+    #[error("`{directory}` has no `schema.json`")]
     NoSchema {
-        /// Which.
+        /// Path of the directory.
         directory: PathBuf,
     },
-    /// The file system refused.
+    /// A file cannot be written.
     #[error("cannot write `{path}`")]
     Write {
-        /// What.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Underlying I/O error.
         source: std::io::Error,
     },
-    /// Its recipe is not sound.
-    #[error("the recipe of the run cannot be used")]
+    /// The recipe of the run is invalid.
+    #[error("invalid recipe in the run directory")]
     Recipe(#[from] RecipeError),
     /// Training failed.
     #[error(transparent)]
     Train(#[from] TrainError),
-    /// Its checkpoints cannot be read.
+    /// A checkpoint cannot be read or written.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
 }
 
 impl RunError {
-    /// What the user can do about it, when we know.
+    /// Returns a suggested fix, if one is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Exists { directory, is_run: true } => Some(format!(
-                "go on with it by `graph-diffuser train --resume {}`, or choose another directory with `--out`",
-                quoted(directory)
+                "resume it with `graph-diffuser train --resume {}`, or choose another directory with \
+                 `--output`",
+                shell_quote(directory)
             )),
-            Self::Exists { .. } => Some("choose another directory with `--out`".into()),
+            Self::Exists { .. } => Some("choose another directory with `--output`".into()),
             Self::NotARun { .. } => {
-                Some("give a directory that `graph-diffuser train` wrote".into())
+                Some("pass a directory written by `graph-diffuser train`".into())
             }
-            Self::Busy { .. } => {
-                Some("wait for it, or stop it with Ctrl-C: it saves and can be resumed".into())
-            }
+            Self::Busy { .. } => Some(
+                "wait for it, or stop it with Ctrl-C: it saves a checkpoint and can be resumed"
+                    .into(),
+            ),
             Self::NoWeights { directory } => Some(format!(
-                "train it further: `graph-diffuser train --resume {}`",
-                quoted(directory)
+                "continue training with `graph-diffuser train --resume {}`",
+                shell_quote(directory)
             )),
             Self::NoSchema { directory } => Some(format!(
-                "`graph-diffuser train --resume {}` writes it, also where training is done",
-                quoted(directory)
+                "run `graph-diffuser train --resume {}` to write it; a finished run is not trained again",
+                shell_quote(directory)
             )),
-            Self::Write { .. } => Some("check free space and permissions".into()),
+            Self::Write { .. } => Some("check free disk space and permissions".into()),
             Self::Recipe(error) => error.hint(),
             Self::Train(error) => error.hint(),
             Self::Checkpoint(_) => None,
@@ -212,10 +222,10 @@ impl RunError {
 }
 
 impl Run {
-    /// Makes a new run directory.
+    /// Creates a run directory.
     ///
     /// # Errors
-    /// Where the directory exists or cannot be written.
+    /// Returns an error if the directory exists or cannot be written.
     pub fn create(
         directory: &Path,
         recipe: Recipe,
@@ -228,24 +238,23 @@ impl Run {
         let failed = |source| RunError::Write { path: directory.to_owned(), source };
         fs::create_dir_all(directory).map_err(failed)?;
         let run = Self { directory: directory.to_owned(), recipe };
-        let environment = serde_json::to_vec_pretty(environment).expect("plain data serialises");
+        let environment =
+            serde_json::to_vec_pretty(environment).expect("plain data can be serialized");
         run.write("environment.json", &environment)?;
-        run.write("recipe.toml", run.recipe.to_toml().as_bytes())?; // last: makes it a run
+        // Last, because it marks a complete run directory.
+        run.write("recipe.toml", run.recipe.to_toml().as_bytes())?;
         Ok(run)
     }
 
     /// Opens a run directory.
     ///
     /// # Errors
-    /// Where there is no run in it.
+    /// Returns an error if it is not a run directory or its recipe is invalid.
     pub fn open(directory: &Path) -> Result<Self, RunError> {
         let path = directory.join("recipe.toml");
         if !path.is_file() {
-            let reason = if directory.is_dir() {
-                "it has no `recipe.toml`"
-            } else {
-                "there is no such directory"
-            };
+            let reason =
+                if directory.is_dir() { "`recipe.toml` not found" } else { "no such directory" };
             return Err(RunError::NotARun {
                 directory: directory.to_owned(),
                 reason: reason.into(),
@@ -254,58 +263,58 @@ impl Run {
         Ok(Self { directory: directory.to_owned(), recipe: Recipe::read(&path, &[])? })
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// What it trains.
+    /// Returns the recipe.
     pub fn recipe(&self) -> &Recipe {
         &self.recipe
     }
 
-    /// What it came to, where training is done.
+    /// Reads the result; `None` if training is not finished.
     ///
     /// # Errors
-    /// Where there is a result that cannot be read.
+    /// Returns an error if the result is corrupt.
     pub fn result(&self) -> Result<Option<RunResult>, RunError> {
         let Ok(text) = fs::read(self.directory.join("result.json")) else { return Ok(None) };
         serde_json::from_slice(&text).map(Some).map_err(|error| RunError::NotARun {
             directory: self.directory.clone(),
-            reason: format!("its `result.json` is damaged: {error}"),
+            reason: format!("`result.json` is corrupt: {error}"),
         })
     }
 
-    /// What its model is given and what it predicts.
+    /// Reads the schema of inputs and targets.
     ///
     /// # Errors
-    /// Where training has not begun, or began before runs kept it.
+    /// Returns an error if training has not started or the schema is corrupt.
     pub fn schema(&self) -> Result<RunSchema, RunError> {
         let Ok(text) = fs::read(self.directory.join("schema.json")) else {
             return Err(RunError::NoSchema { directory: self.directory.clone() });
         };
         serde_json::from_slice(&text).map_err(|error| RunError::NotARun {
             directory: self.directory.clone(),
-            reason: format!("its `schema.json` is damaged: {error}"),
+            reason: format!("`schema.json` is corrupt: {error}"),
         })
     }
 
-    /// Its dataset without graphs, where only what they mean is needed.
+    /// Returns a dataset with the schema of the run and no graphs.
     ///
     /// # Errors
-    /// As those of [`Run::schema`].
+    /// Returns the errors of [`Run::schema`].
     pub fn empty_dataset(&self) -> Result<Dataset, RunError> {
         let splits = Splits { train: vec![], valid: vec![], test: vec![] };
-        Ok(Dataset { graphs: Graphs::Listed(vec![]), schema: self.schema()?.schema, splits })
+        Ok(Dataset { graphs: Graphs::InMemory(vec![]), schema: self.schema()?.schema, splits })
     }
 
-    /// The epochs trained so far.
+    /// Reads the records of the epochs trained so far.
     pub fn history(&self) -> Vec<EpochRecord> {
         let text = fs::read_to_string(self.directory.join("metrics.jsonl")).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// Predictions of the best epoch for the graphs of one split, where training is done and they were kept.
+    /// Reads the predictions of the best epoch for one split; `None` if they were not saved.
     pub fn predictions(&self, split: Split) -> Option<Predictions> {
         let name = match split {
             Split::Train => "train",
@@ -315,10 +324,10 @@ impl Run {
         from_safetensors(&fs::read(self.directory.join("predictions.safetensors")).ok()?, name)
     }
 
-    /// All that a report needs, where training is done.
+    /// Reads everything that reports use; `None` if training is not finished.
     ///
     /// # Errors
-    /// Where there is a result that cannot be read.
+    /// Returns an error if the result is corrupt.
     pub fn finished(&self) -> Result<Option<FinishedRun>, RunError> {
         let environment = fs::read(self.directory.join("environment.json"));
         let environment = environment.ok().and_then(|text| serde_json::from_slice(&text).ok());
@@ -332,33 +341,33 @@ impl Run {
         Ok(self.result()?.map(finished))
     }
 
-    /// Trains to the end or until `stop` is set, going on from the last checkpoint.
+    /// Trains until the last epoch or until `stop` is set, resuming from the last checkpoint.
     ///
     /// # Errors
-    /// Where training fails; the last checkpoint stays.
+    /// Returns an error if training fails; the last checkpoint is kept.
     pub fn train(
         &self,
         _lock: &RunLock,
         dataset: &Dataset,
         device: &Device,
         stop: &AtomicBool,
-        mut tell: impl FnMut(TrainEvent<'_>),
+        mut on_event: impl FnMut(TrainEvent<'_>),
     ) -> Result<TrainOutcome, RunError> {
         let schema =
             RunSchema { input: self.recipe.data.featurizer(), schema: dataset.schema.clone() };
         self.write(
             "schema.json",
-            &serde_json::to_vec_pretty(&schema).expect("plain data serialises"),
+            &serde_json::to_vec_pretty(&schema).expect("plain data can be serialized"),
         )?;
         let mut trainer =
-            Trainer::new(&self.recipe, dataset, device, &self.checkpoints(), &mut tell)?;
+            Trainer::new(&self.recipe, dataset, device, &self.checkpoints(), &mut on_event)?;
         self.write_history(&trainer.progress().history)?;
         let mut failed = None;
         let outcome = trainer.run(stop, |event| {
             if let TrainEvent::Epoch(record) = &event {
                 failed = failed.take().or(self.append_history(record).err());
             }
-            tell(event);
+            on_event(event);
         })?;
         if let Some(error) = failed {
             return Err(error);
@@ -374,7 +383,7 @@ impl Run {
                 epochs: history.len(),
                 seconds: history.iter().map(|record| record.seconds).sum(),
             };
-            let json = serde_json::to_vec_pretty(&result).expect("plain data serialises");
+            let json = serde_json::to_vec_pretty(&result).expect("plain data can be serialized");
             let (recipe, history) = (self.recipe.clone(), history.clone());
             let report = Report::new(&[FinishedRun {
                 recipe,
@@ -383,21 +392,21 @@ impl Run {
                 environment: None,
                 test_predictions: None,
             }]);
-            let [valid, tested] = &**predictions;
+            let [valid, test] = &**predictions;
             self.write(
                 "predictions.safetensors",
-                &to_safetensors(&[("valid", valid), ("test", tested)]),
+                &to_safetensors(&[("valid", valid), ("test", test)]),
             )?;
             self.write("report.md", report.to_markdown().as_bytes())?;
-            self.write("result.json", &json)?; // last: makes the run a finished one
+            self.write("result.json", &json)?; // last: marks the run as finished
         }
         Ok(outcome)
     }
 
-    /// Scores the best weights so far on one part of the dataset.
+    /// Evaluates the best weights so far on one split of the dataset.
     ///
     /// # Errors
-    /// Where there are no weights.
+    /// Returns an error if there are no weights yet.
     pub fn evaluate(
         &self,
         dataset: &Dataset,
@@ -410,10 +419,10 @@ impl Run {
         Ok((self.recipe.task.init(dataset.schema.targets).metric(), scores))
     }
 
-    /// The model with the weights of the best epoch so far.
+    /// Loads the model with the weights of the best epoch so far.
     ///
     /// # Errors
-    /// Where there are none.
+    /// Returns an error if there are no weights yet.
     pub fn best_model(
         &self,
         dataset: &Dataset,
@@ -422,10 +431,10 @@ impl Run {
         self.best_model_for(&dataset.schema, device)
     }
 
-    /// The same from the schema alone.
+    /// Loads the best model given the schema of its dataset.
     ///
     /// # Errors
-    /// The same.
+    /// Returns an error if there are no weights yet.
     pub fn best_model_for(
         &self,
         schema: &Schema,
@@ -445,10 +454,10 @@ impl Run {
         self.directory.join("checkpoints")
     }
 
-    /// To be held while training, so that no second process writes the same files.
+    /// Acquires the lock that training requires, so that no second process writes the same files.
     ///
     /// # Errors
-    /// Where another process holds it.
+    /// Returns an error if another process holds the lock.
     pub fn lock(&self) -> Result<RunLock, RunError> {
         let path = self.directory.join("lock");
         let lock = File::create(&path).map_err(|source| RunError::Write { path, source })?;
@@ -456,7 +465,7 @@ impl Run {
             Err(fs::TryLockError::WouldBlock) => {
                 Err(RunError::Busy { directory: self.directory.clone() })
             }
-            // A file system without locks is no reason not to train.
+            // Training continues on file systems that do not support locks.
             Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(RunLock { _file: lock }),
         }
     }
@@ -464,7 +473,7 @@ impl Run {
     fn write_history(&self, history: &[EpochRecord]) -> Result<(), RunError> {
         let mut lines = Vec::new();
         for record in history {
-            serde_json::to_writer(&mut lines, record).expect("plain data serialises");
+            serde_json::to_writer(&mut lines, record).expect("plain data can be serialized");
             lines.push(b'\n');
         }
         self.write("metrics.jsonl", &lines)
@@ -472,7 +481,7 @@ impl Run {
 
     fn append_history(&self, record: &EpochRecord) -> Result<(), RunError> {
         let path = self.directory.join("metrics.jsonl");
-        let mut line = serde_json::to_vec(record).expect("plain data serialises");
+        let mut line = serde_json::to_vec(record).expect("plain data can be serialized");
         line.push(b'\n');
         let appended = File::options()
             .append(true)
@@ -482,12 +491,12 @@ impl Run {
         appended.map_err(|source| RunError::Write { path, source })
     }
 
-    /// Writes a file so that it is there whole or not at all.
+    /// Writes a file atomically.
     fn write(&self, name: &str, content: &[u8]) -> Result<(), RunError> {
         let path = self.directory.join(name);
-        let new = self.directory.join(format!("{name}.new"));
-        let written = write_synced(&new, content)
-            .and_then(|()| fs::rename(&new, &path))
+        let temporary = self.directory.join(format!("{name}.new"));
+        let written = write_synced(&temporary, content)
+            .and_then(|()| fs::rename(&temporary, &path))
             .and_then(|()| sync_directory(&self.directory));
         written.map_err(|source| RunError::Write { path, source })
     }

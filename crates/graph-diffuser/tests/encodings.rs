@@ -1,4 +1,4 @@
-//! Node encodings in a model: no numbering of the nodes and no sign of an eigenvector matters, gradients are slopes.
+//! Positional encodings in a model: permutation equivariance, sign invariance and gradients.
 
 use std::borrow::Cow;
 
@@ -14,16 +14,16 @@ use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
 use graph_diffuser_data::{Dataset, Features, Graph, Schema, SeedTree, TargetSchema, Targets};
 
 const ENCODINGS: [(&str, &str); 6] = [
-    ("walks, added", "kind = \"rwse\", num_steps = 5"),
-    ("walks, beside", "kind = \"rwse\", num_steps = 5, dim = 3"),
-    ("set", "kind = \"lap_pe\", num_eigenvectors = 4, hidden_dim = 6"),
-    ("set, beside", "kind = \"lap_pe\", num_eigenvectors = 4, hidden_dim = 6, dim = 4"),
+    ("rwse, added", "kind = \"rwse\", num_steps = 5"),
+    ("rwse, concatenated", "kind = \"rwse\", num_steps = 5, dim = 3"),
+    ("lap_pe, added", "kind = \"lap_pe\", num_eigenvectors = 4, hidden_dim = 6"),
+    ("lap_pe, concatenated", "kind = \"lap_pe\", num_eigenvectors = 4, hidden_dim = 6, dim = 4"),
     (
-        "signs, mlp",
+        "sign_net, mlp",
         "kind = \"sign_net\", num_eigenvectors = 4, phi = \"mlp\", layers = 2, hidden_dim = 6, channels = 3",
     ),
     (
-        "signs, gin",
+        "sign_net, gin",
         "kind = \"sign_net\", num_eigenvectors = 4, phi = \"gin\", layers = 2, hidden_dim = 6, channels = 3, dim = 2",
     ),
 ];
@@ -36,11 +36,11 @@ fn config(encoding: &str) -> ModelConfig {
     );
     let config: ModelConfig =
         toml::from_str(&text).unwrap_or_else(|error| panic!("{encoding}: {error}"));
-    config.check().expect("sound");
+    config.check().expect("the config is valid");
     config
 }
 
-/// Grids of two shapes, none square: a square looks the same from several sides, and its eigenvectors with it.
+/// Generates grids of two sizes; square grids are symmetric and have no canonical eigenvectors.
 fn grids() -> Dataset {
     GridHistogram {
         rows: 3,
@@ -58,8 +58,8 @@ fn model(config: &ModelConfig, schema: &Schema, device: &Device) -> GraphDiffuse
     config.init_for(schema, &mut ParamInit::with_dtype(SeedTree::new(5), device, DType::F64))
 }
 
-/// Running statistics as after some training.
-fn settled(config: &ModelConfig, dataset: &Dataset) -> GraphDiffuser {
+/// Creates a model whose running statistics differ from their initial values.
+fn trained_model(config: &ModelConfig, dataset: &Dataset) -> GraphDiffuser {
     let model = model(config, &dataset.schema, &Device::flex());
     let batch = config.batcher(&Device::flex(), DType::F64).collate(dataset, &dataset.splits.train);
     let ctx = ForwardContext::train(0);
@@ -71,10 +71,10 @@ fn output(model: &GraphDiffuser, batch: &GraphBatch, ctx: &ForwardContext) -> Ve
     model.forward(batch, ctx).into_data().iter::<f64>().collect()
 }
 
-/// The graph with node `i` called `order[i]`, and its edges in another order.
-fn renumbered(graph: &Graph, order: &[u32]) -> Graph {
+/// Permutes the nodes of a graph (node `i` becomes node `order[i]`) and reverses its edge list.
+fn permuted(graph: &Graph, order: &[u32]) -> Graph {
     let Features::Categorical { columns: 1, values } = &graph.node_features else {
-        panic!("one colour a node")
+        panic!("grids have one categorical column")
     };
     let mut colors = values.clone();
     for (old, &new) in order.iter().enumerate() {
@@ -87,21 +87,21 @@ fn renumbered(graph: &Graph, order: &[u32]) -> Graph {
     }
 }
 
-fn shuffled(nodes: usize) -> Vec<u32> {
+fn random_order(nodes: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..nodes as u32).collect();
     SeedTree::new(2).stream("order").shuffle(&mut order);
     order
 }
 
 #[test]
-fn renumbered_nodes_give_renumbered_answers() {
+fn output_is_permutation_equivariant() {
     let dataset = grids();
-    // What a network makes of a set of eigenvectors does depend on their signs.
-    for (name, encoding) in ENCODINGS.into_iter().filter(|(name, _)| !name.starts_with("set")) {
+    // LapPE is not invariant to the signs of the eigenvectors.
+    for (name, encoding) in ENCODINGS.into_iter().filter(|(name, _)| !name.starts_with("lap_pe")) {
         let config = config(encoding);
-        let model = settled(&config, &dataset);
+        let model = trained_model(&config, &dataset);
         let batcher = config.batcher(&Device::flex(), DType::F64);
-        let answer = |graph: &Graph| {
+        let predict = |graph: &Graph| {
             output(
                 &model,
                 &batcher.collate_graphs(&[graph], dataset.schema.targets, vec![0]),
@@ -109,8 +109,8 @@ fn renumbered_nodes_give_renumbered_answers() {
             )
         };
         for graph in dataset.graphs.iter() {
-            let order = shuffled(graph.nodes);
-            let (before, after) = (answer(&graph), answer(&renumbered(&graph, &order)));
+            let order = random_order(graph.nodes);
+            let (before, after) = (predict(&graph), predict(&permuted(&graph, &order)));
             let outputs = before.len() / graph.nodes;
             for (old, &new) in order.iter().enumerate() {
                 for column in 0..outputs {
@@ -124,7 +124,7 @@ fn renumbered_nodes_give_renumbered_answers() {
 }
 
 #[test]
-fn return_probabilities_are_the_same_bits_in_any_numbering() {
+fn return_probabilities_are_bitwise_permutation_equivariant() {
     let molecules = SyntheticMolecules {
         nodes: NodeCount::DRUG,
         atoms: 3,
@@ -133,11 +133,13 @@ fn return_probabilities_are_the_same_bits_in_any_numbering() {
         graphs: 20,
         seed: 0,
     };
-    let tables =
-        PositionalEncodingCache::kept_in(RawEncoding::ReturnProbabilities { num_steps: 12 }, None);
+    let cache = PositionalEncodingCache::with_directory(
+        RawEncoding::ReturnProbabilities { num_steps: 12 },
+        None,
+    );
     for graph in molecules.generate().graphs.iter() {
-        let order = shuffled(graph.nodes);
-        let (before, after) = (tables.of(&graph), tables.of(&renumbered(&graph, &order)));
+        let order = random_order(graph.nodes);
+        let (before, after) = (cache.get(&graph), cache.get(&permuted(&graph, &order)));
         for (old, &new) in order.iter().enumerate() {
             let new = new as usize;
             assert_eq!(before[12 * old..12 * (old + 1)], after[12 * new..12 * (new + 1)]);
@@ -146,14 +148,14 @@ fn return_probabilities_are_the_same_bits_in_any_numbering() {
 }
 
 #[test]
-fn signs_are_drawn_anew_in_training_and_stay_in_evaluation() {
+fn signs_are_random_in_training_and_fixed_in_evaluation() {
     let dataset = grids();
     let config = config(ENCODINGS[2].1);
-    let model = settled(&config, &dataset);
+    let model = trained_model(&config, &dataset);
     let batch = config.batcher(&Device::flex(), DType::F64).collate(&dataset, &[0, 1]);
-    let trained = |key| output(&model, &batch, &ForwardContext::train(key));
-    assert_eq!(trained(1), trained(1));
-    assert_ne!(trained(1), trained(2));
+    let train_output = |key| output(&model, &batch, &ForwardContext::train(key));
+    assert_eq!(train_output(1), train_output(1));
+    assert_ne!(train_output(1), train_output(2));
     assert_eq!(
         output(&model, &batch, &ForwardContext::evaluate()),
         output(&model, &batch, &ForwardContext::evaluate())
@@ -161,8 +163,8 @@ fn signs_are_drawn_anew_in_training_and_stay_in_evaluation() {
 }
 
 #[test]
-fn a_graph_of_fewer_nodes_than_eigenvectors_is_the_same_alone_or_in_a_batch() {
-    let lone = |nodes: usize, edges: Vec<[u32; 2]>| Graph {
+fn output_of_graphs_with_fewer_nodes_than_eigenvectors_is_invariant_to_batch_composition() {
+    let graph = |nodes: usize, edges: Vec<[u32; 2]>| Graph {
         nodes,
         edges,
         node_features: Features::Categorical { columns: 1, values: vec![1; nodes] },
@@ -171,20 +173,20 @@ fn a_graph_of_fewer_nodes_than_eigenvectors_is_the_same_alone_or_in_a_batch() {
     };
     let dataset = grids();
     let graphs: Vec<Graph> =
-        [lone(1, vec![]), lone(2, vec![[0, 1], [1, 0]]), lone(3, vec![[0, 1]])].to_vec();
+        [graph(1, vec![]), graph(2, vec![[0, 1], [1, 0]]), graph(3, vec![[0, 1]])].to_vec();
     for (name, encoding) in ENCODINGS {
         let config = config(encoding);
-        let model = settled(&config, &dataset);
+        let model = trained_model(&config, &dataset);
         let batcher = config.batcher(&Device::flex(), DType::F64);
-        let answer = |graphs: &[&Graph]| {
+        let predict = |graphs: &[&Graph]| {
             output(
                 &model,
                 &batcher.collate_graphs(graphs, dataset.schema.targets, vec![]),
                 &ForwardContext::evaluate(),
             )
         };
-        let together = answer(&graphs.iter().collect::<Vec<_>>());
-        let alone: Vec<f64> = graphs.iter().flat_map(|graph| answer(&[graph])).collect();
+        let together = predict(&graphs.iter().collect::<Vec<_>>());
+        let alone: Vec<f64> = graphs.iter().flat_map(|graph| predict(&[graph])).collect();
         for (together, alone) in together.iter().zip(&alone) {
             assert!(
                 together.is_finite() && (together - alone).abs() < 1e-10,
@@ -195,7 +197,7 @@ fn a_graph_of_fewer_nodes_than_eigenvectors_is_the_same_alone_or_in_a_batch() {
 }
 
 #[test]
-fn gradients_are_slopes() {
+fn gradients_match_finite_differences() {
     let dataset = grids();
     for (name, encoding) in ENCODINGS {
         let config = config(encoding);
@@ -206,23 +208,23 @@ fn gradients_are_slopes() {
         let device = Device::flex().autodiff();
         let graphs: Vec<Cow<'_, Graph>> = dataset.graphs.iter().collect();
         let graphs: Vec<&Graph> = graphs.iter().map(Cow::as_ref).collect();
-        let pack = |device: &Device| {
+        let collate = |device: &Device| {
             config.batcher(device, DType::F64).collate_graphs(
                 &graphs,
                 dataset.schema.targets,
                 vec![],
             )
         };
-        let learning = model(&config, &dataset.schema, &device);
+        let tracked = model(&config, &dataset.schema, &device);
         let gradients =
-            parameters::gradients(&learning, &mut loss(&learning, &pack(&device)).backward());
+            parameters::gradients(&tracked, &mut loss(&tracked, &collate(&device)).backward());
         let gradient: Vec<f64> = gradients
             .into_iter()
             .flat_map(|part| part.into_data().iter::<f64>().collect::<Vec<_>>())
             .collect();
         let plain = model(&config, &dataset.schema, &Device::flex());
-        let (origin, batch) = (parameters::flatten(&plain), pack(&Device::flex()));
-        // Along the encoding alone, so that the rest cannot hide it.
+        let (origin, batch) = (parameters::flatten(&plain), collate(&Device::flex()));
+        // Only the parameters of the encoding, so that the rest of the model does not hide errors.
         let entries = parameters::named_params(&plain).into_iter().filter(|entry| entry.trainable);
         let members = entries
             .flat_map(|entry| vec![entry.name.starts_with("positional_encoding"); entry.count()]);
@@ -238,7 +240,7 @@ fn gradients_are_slopes() {
                 .into_scalar::<f64>()
         };
         let difference = (at(1e-6) - at(-1e-6)) / 2e-6;
-        assert!(slope.abs() > 1e-4, "{name}: the encoding changes something");
+        assert!(slope.abs() > 1e-4, "{name}: the encoding has no effect on the loss");
         assert!(
             (slope - difference).abs() < 1e-5 * slope.abs().max(1e-2),
             "{name}: {slope:e} {difference:e}"

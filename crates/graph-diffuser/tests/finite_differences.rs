@@ -1,7 +1,7 @@
-//! Gradients against central differences in f64: every kind of model on every kind of batch.
+//! Gradients against central differences in f64, for all cases and batches.
 //!
-//! One direction through all parameters at once, and one through those of each part alone, so that
-//! a small part cannot hide behind a large one.
+//! Directional derivatives are checked for all parameters at once and for each part of the model,
+//! so that an error in a small part is not hidden by a large one.
 
 mod models;
 
@@ -16,14 +16,15 @@ use graph_diffuser::task::Task;
 use graph_diffuser_data::SeedTree;
 use models::{Case, cases};
 
-/// Small enough for the curvature, large enough for the rounding: errors near 1e-9 are usual.
+/// Step size that balances curvature and rounding errors; errors near 1e-9 are typical.
 const STEP: f64 = 1e-6;
 
 fn loss(case: &Case, model: &GraphDiffuser, batch: &GraphBatch) -> Tensor<1> {
     Task::of(case.targets).loss(model.forward(batch, &ForwardContext::train(3)), &batch.targets)
 }
 
-/// The part that a parameter belongs to: the first two names of its path, numbers left out.
+/// Returns the part of the model that a parameter belongs to: the first two non-numeric path
+/// segments.
 fn part(name: &str) -> String {
     let names = name.split('.').filter(|name| name.parse::<usize>().is_err());
     names.take(2).collect::<Vec<_>>().join(".")
@@ -71,7 +72,7 @@ fn check(case: &Case, what: &str, batch: &GraphBatch, plain: &GraphBatch) {
 }
 
 #[test]
-fn gradients_of_every_part_are_slopes() {
+fn gradients_match_finite_differences() {
     for case in cases() {
         for (what, graphs) in case.batches() {
             let batch = case.collate(&graphs, &Device::flex().autodiff(), DType::F64);
@@ -82,12 +83,12 @@ fn gradients_of_every_part_are_slopes() {
 }
 
 #[test]
-fn gradients_through_dropout_are_slopes() {
+fn gradients_with_dropout_match_finite_differences() {
     for mut case in
         cases().into_iter().filter(|case| ["molecule", "code", "cls"].contains(&case.name))
     {
         case.config.dropout = 0.2;
-        case.config.attention.as_mut().expect("they attend").dropout = 0.5;
+        case.config.attention.as_mut().expect("the case has attention").dropout = 0.5;
         let (what, graphs) = case.batches().swap_remove(0);
         let batch = case.collate(&graphs, &Device::flex().autodiff(), DType::F64);
         let plain = case.collate(&graphs, &Device::flex(), DType::F64);

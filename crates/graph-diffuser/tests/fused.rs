@@ -1,5 +1,7 @@
-//! By reference: a model in single precision on the CPU runs the fused kernels, the same model in
-//! double precision runs the reference operations. Outputs, gradients and statistics agree.
+//! Fused kernels against reference implementations.
+//!
+//! A model in single precision on the CPU runs the fused kernels; the same model in double
+//! precision runs the reference implementations. Outputs, gradients and batch statistics agree.
 
 mod models;
 
@@ -12,12 +14,12 @@ use graph_diffuser_data::grid_histogram::edges;
 use graph_diffuser_data::{Graph, SeedTree};
 use models::{Case, cases};
 
-fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+fn to_vec<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
-/// Output, loss, every gradient and every statistic, by name.
-fn seen(case: &Case, graphs: &[Graph], dtype: DType) -> Vec<(String, Vec<f64>)> {
+/// Returns the output, the loss, all gradients and all batch statistics by name.
+fn results(case: &Case, graphs: &[Graph], dtype: DType) -> Vec<(String, Vec<f64>)> {
     let device = Device::flex().autodiff();
     let model = case.model(&device, dtype);
     let batch = case.collate(graphs, &device, dtype);
@@ -29,20 +31,23 @@ fn seen(case: &Case, graphs: &[Graph], dtype: DType) -> Vec<(String, Vec<f64>)> 
         .into_iter()
         .filter(|entry| entry.trainable)
         .map(|entry| entry.name);
-    let mut seen = vec![("output".to_owned(), numbers(output)), ("loss".to_owned(), numbers(loss))];
-    seen.extend(names.zip(gradients).map(|(name, gradient)| (name, numbers(gradient))));
+    let mut results =
+        vec![("output".to_owned(), to_vec(output)), ("loss".to_owned(), to_vec(loss))];
+    results.extend(names.zip(gradients).map(|(name, gradient)| (name, to_vec(gradient))));
     let statistics = ctx.into_statistics().into_iter().enumerate();
-    seen.extend(
+    results.extend(
         statistics
-            .map(|(place, statistic)| (format!("statistic {place}"), numbers(statistic.value))),
+            .map(|(index, statistic)| (format!("statistic {index}"), to_vec(statistic.value))),
     );
-    seen
+    results
 }
 
-/// Differences as a share of the largest number of the same array, or of a tenth of the largest
-/// gradient where that is more: what is left when larger numbers cancel is rounding of their size.
+/// Compares both precisions.
+///
+/// Differences are relative to the largest value of the same array, or to a tenth of the largest
+/// gradient if that is more, because cancellation leaves rounding errors of that size.
 fn compare(what: &str, case: &Case, graphs: &[Graph], tolerance: f64) {
-    let (single, double) = (seen(case, graphs, DType::F32), seen(case, graphs, DType::F64));
+    let (single, double) = (results(case, graphs, DType::F32), results(case, graphs, DType::F64));
     let largest =
         |values: &[f64]| values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
     let floor =
@@ -62,7 +67,7 @@ fn compare(what: &str, case: &Case, graphs: &[Graph], tolerance: f64) {
 }
 
 #[test]
-fn fused_equals_reference_on_every_kind_of_model_and_graph() {
+fn fused_equals_reference_for_all_cases_and_batches() {
     for case in cases() {
         for (what, graphs) in case.batches() {
             compare(what, &case, &graphs, 1e-4);
@@ -81,12 +86,12 @@ fn fused_equals_reference_with_dropout() {
 }
 
 #[test]
-fn fused_equals_reference_on_graphs_of_many_sizes() {
+fn fused_equals_reference_on_ragged_sizes() {
     for mut case in cases()
         .into_iter()
         .filter(|case| ["paper", "molecule", "cls", "fixed"].contains(&case.name))
     {
-        case.config.virtual_edges.as_mut().expect("they diffuse").num_steps = 9;
+        case.config.virtual_edges.as_mut().expect("the case has virtual edges").num_steps = 9;
         let mut stream = SeedTree::new(8).stream("graphs");
         let grids = [(1, 1), (1, 2), (3, 5), (4, 4), (1, 17), (7, 9), (10, 13)];
         let graphs: Vec<Graph> = grids
@@ -98,7 +103,7 @@ fn fused_equals_reference_on_graphs_of_many_sizes() {
 }
 
 #[test]
-fn fused_equals_reference_where_graphs_share_their_virtual_edges() {
+fn fused_equals_reference_with_shared_virtual_edges() {
     let fixed = cases().into_iter().filter(|case| case.name == "fixed");
     for mut case in fixed {
         let mut stream = SeedTree::new(9).stream("graphs");
@@ -110,7 +115,8 @@ fn fused_equals_reference_where_graphs_share_their_virtual_edges() {
         assert!(case.collate(&graphs, &Device::flex(), DType::F32).shared.is_some());
         for transform in [StackTransform::None {}, StackTransform::Log { eps: 1e-3 }] {
             for self_edges in [SelfEdges::BeforeFfn, SelfEdges::AfterFfn] {
-                let config = case.config.virtual_edges.as_mut().expect("they diffuse");
+                let config =
+                    case.config.virtual_edges.as_mut().expect("the case has virtual edges");
                 (config.transform, config.self_edges) = (transform, self_edges);
                 compare("shared grids", &case, &graphs, 2e-4);
             }

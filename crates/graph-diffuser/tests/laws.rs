@@ -1,4 +1,4 @@
-//! By law: what must hold whatever the weights are.
+//! Properties that hold for any weights: invariances, equivariances and normalization.
 
 mod models;
 
@@ -12,20 +12,20 @@ use graph_diffuser::task::Task;
 use graph_diffuser_data::{Features, Graph, SeedTree, TargetSchema, Targets};
 use models::{Case, cases};
 
-fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+fn to_vec<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
 fn assert_close(what: &str, ours: &[f64], expected: &[f64], tolerance: f64) {
     assert_eq!(ours.len(), expected.len(), "{what}");
-    for (place, (ours, expected)) in ours.iter().zip(expected).enumerate() {
+    for (index, (ours, expected)) in ours.iter().zip(expected).enumerate() {
         let close = (ours - expected).abs() <= tolerance * expected.abs().max(1.0);
-        assert!(close, "{what}: entry {place} is {ours}, not {expected}");
+        assert!(close, "{what}: entry {index} is {ours}, not {expected}");
     }
 }
 
-/// Weights and running statistics as after some training, so that no law holds by accident.
-fn unsettled(case: &Case) -> GraphDiffuser {
+/// Creates a model whose running statistics differ from their initial values.
+fn trained_model(case: &Case) -> GraphDiffuser {
     let model = case.model(&Device::flex(), DType::F64);
     let batches = case.batches();
     let batch = case.collate(&batches[0].1, &Device::flex(), DType::F64);
@@ -35,7 +35,7 @@ fn unsettled(case: &Case) -> GraphDiffuser {
 }
 
 fn evaluate(case: &Case, model: &GraphDiffuser, graphs: &[Graph]) -> Vec<f64> {
-    numbers(
+    to_vec(
         model.forward(
             &case.collate(graphs, &Device::flex(), DType::F64),
             &ForwardContext::evaluate(),
@@ -44,9 +44,9 @@ fn evaluate(case: &Case, model: &GraphDiffuser, graphs: &[Graph]) -> Vec<f64> {
 }
 
 #[test]
-fn a_graph_is_the_same_alone_or_in_any_batch() {
+fn output_is_invariant_to_batch_composition() {
     for case in cases() {
-        let model = unsettled(&case);
+        let model = trained_model(&case);
         for (what, graphs) in case.batches() {
             let together = evaluate(&case, &model, &graphs);
             let alone: Vec<f64> =
@@ -57,13 +57,13 @@ fn a_graph_is_the_same_alone_or_in_any_batch() {
 }
 
 #[test]
-fn tracing_changes_no_prediction_and_attention_is_the_normalised_product_of_its_parts() {
+fn tracing_preserves_predictions_and_attention_is_the_normalized_product_of_its_components() {
     let rows_of = |tensor: &Tensor<3>| -> Vec<Vec<f64>> {
         let n = tensor.dims()[2];
-        numbers(tensor.clone()).chunks(n).map(<[f64]>::to_vec).collect()
+        to_vec(tensor.clone()).chunks(n).map(<[f64]>::to_vec).collect()
     };
     for case in cases() {
-        let model = unsettled(&case);
+        let model = trained_model(&case);
         for (what, graphs) in case.batches() {
             for graph in graphs {
                 let what = format!("{}, {what}", case.name);
@@ -71,7 +71,7 @@ fn tracing_changes_no_prediction_and_attention_is_the_normalised_product_of_its_
                 let rows: Vec<usize> = (0..batch.layer_topology().layout.nodes()).collect();
                 let (output, trace) = model.forward_traced(&batch, &rows);
                 assert_eq!(
-                    numbers(output),
+                    to_vec(output),
                     evaluate(&case, &model, std::slice::from_ref(&graph)),
                     "{what}"
                 );
@@ -85,16 +85,16 @@ fn tracing_changes_no_prediction_and_attention_is_the_normalised_product_of_its_
                     let product = match (&parts.position, &parts.content) {
                         (Some(position), Some(content)) => position.clone() * content.clone(),
                         (Some(part), None) | (None, Some(part)) => part.clone(),
-                        (None, None) => panic!("{what}: attention has no part"),
+                        (None, None) => panic!("{what}: attention has no components"),
                     };
                     for (product, attention) in rows_of(&product).iter().zip(&attention) {
                         let sum: f64 = product.iter().sum();
-                        let normalised: Vec<f64> =
+                        let normalized: Vec<f64> =
                             product.iter().map(|value| value / sum).collect();
-                        assert_close(&what, &normalised, attention, 1e-9);
+                        assert_close(&what, &normalized, attention, 1e-9);
                     }
                 }
-                // Some rows alone are these rows of all.
+                // Tracing a subset of the rows gives the same attention.
                 if !trace.layers.is_empty() {
                     let last = rows[rows.len() - 1];
                     let (_, some) =
@@ -108,18 +108,18 @@ fn tracing_changes_no_prediction_and_attention_is_the_normalised_product_of_its_
     }
 }
 
-/// The graph with node `i` called `order[i]`.
-fn renumbered(graph: &Graph, order: &[usize]) -> Graph {
-    fn moved<T: Copy>(values: &[T], columns: usize, order: &[usize]) -> Vec<T> {
-        let mut moved = values.to_vec();
+/// Permutes the nodes of a graph: node `i` becomes node `order[i]`.
+fn permuted(graph: &Graph, order: &[usize]) -> Graph {
+    fn permute_rows<T: Copy>(values: &[T], columns: usize, order: &[usize]) -> Vec<T> {
+        let mut permuted = values.to_vec();
         for (old, &new) in order.iter().enumerate() {
-            moved[new * columns..(new + 1) * columns]
+            permuted[new * columns..(new + 1) * columns]
                 .copy_from_slice(&values[old * columns..(old + 1) * columns]);
         }
-        moved
+        permuted
     }
     let Features::Categorical { columns, values } = &graph.node_features else {
-        panic!("categories")
+        panic!("the cases have categorical node features")
     };
     Graph {
         edges: graph
@@ -129,29 +129,29 @@ fn renumbered(graph: &Graph, order: &[usize]) -> Graph {
             .collect(),
         node_features: Features::Categorical {
             columns: *columns,
-            values: moved(values, *columns, order),
+            values: permute_rows(values, *columns, order),
         },
         targets: match &graph.targets {
-            Targets::NodeClasses(classes) => Targets::NodeClasses(moved(classes, 1, order)),
+            Targets::NodeClasses(classes) => Targets::NodeClasses(permute_rows(classes, 1, order)),
             Targets::Links(pairs) => Targets::Links(
                 pairs.iter().map(|pair| pair.map(|node| order[node as usize] as u32)).collect(),
             ),
-            others => others.clone(),
+            targets => targets.clone(),
         },
         ..graph.clone()
     }
 }
 
 #[test]
-fn renumbering_nodes_renumbers_node_outputs_and_leaves_graph_outputs() {
+fn node_outputs_are_permutation_equivariant_and_graph_outputs_invariant() {
     for case in cases() {
-        let model = unsettled(&case);
+        let model = trained_model(&case);
         for (what, graphs) in case.batches() {
             for graph in graphs {
                 let mut order: Vec<usize> = (0..graph.nodes).collect();
                 SeedTree::new(2).stream("order").shuffle(&mut order);
                 let before = evaluate(&case, &model, std::slice::from_ref(&graph));
-                let after = evaluate(&case, &model, &[renumbered(&graph, &order)]);
+                let after = evaluate(&case, &model, &[permuted(&graph, &order)]);
                 let expected = match case.targets {
                     TargetSchema::NodeMulticlass(_) | TargetSchema::LinkPrediction => {
                         let outputs = before.len() / graph.nodes;
@@ -171,13 +171,13 @@ fn renumbering_nodes_renumbers_node_outputs_and_leaves_graph_outputs() {
 }
 
 #[test]
-fn graphs_of_one_structure_share_virtual_edges_without_changing_anything() {
+fn sharing_virtual_edges_preserves_outputs_gradients_and_statistics() {
     let device = Device::flex().autodiff();
     for case in cases().into_iter().filter(|case| ["fixed", "raw"].contains(&case.name)) {
         let model = case.model(&device, DType::F64);
-        let (_, graphs) = case.batches().swap_remove(0); // two of its four graphs have one structure
+        let (_, graphs) = case.batches().swap_remove(0); // two of the four graphs have equal topologies
         let graphs: Vec<&Graph> = graphs.iter().collect();
-        let seen: Vec<_> = [true, false]
+        let results: Vec<_> = [true, false]
             .into_iter()
             .map(|share| {
                 let mut batcher = case.config.batcher(&device, DType::F64);
@@ -190,80 +190,80 @@ fn graphs_of_one_structure_share_virtual_edges_without_changing_anything() {
                 let loss = Task::of(case.targets).loss(output.clone(), &batch.targets);
                 let gradients = parameters::gradients(&model, &mut loss.backward());
                 let statistics = ctx.into_statistics();
-                let mut values = numbers(output);
-                values.extend(gradients.into_iter().flat_map(numbers));
-                values
-                    .extend(statistics.into_iter().flat_map(|statistic| numbers(statistic.value)));
+                let mut values = to_vec(output);
+                values.extend(gradients.into_iter().flat_map(to_vec));
+                values.extend(statistics.into_iter().flat_map(|statistic| to_vec(statistic.value)));
                 values
             })
             .collect();
-        assert_close(case.name, &seen[0], &seen[1], 1e-10);
+        assert_close(case.name, &results[0], &results[1], 1e-10);
     }
 }
 
 #[test]
-fn a_loss_counts_known_targets_only() {
-    let case = cases().into_iter().find(|case| case.name == "code").expect("two values a graph");
+fn loss_ignores_missing_targets() {
+    let case = cases().into_iter().find(|case| case.name == "code").expect("the case exists");
     let model = case.model(&Device::flex(), DType::F64);
     let (_, mut graphs) = case.batches().swap_remove(0);
     let Targets::GraphValues(values) = &mut graphs[1].targets else { panic!("values") };
     values[0] = f32::NAN;
     let batch = case.collate(&graphs, &Device::flex(), DType::F64);
     let output = model.forward(&batch, &ForwardContext::evaluate());
-    let TargetTensor::GraphValues { values, known } = &batch.targets else { panic!("values") };
-    let (predicted, values, known) =
-        (numbers(output.clone()), numbers(values.clone()), numbers(known.clone()));
-    assert_eq!(known.iter().sum::<f64>(), 7.0);
+    let TargetTensor::GraphValues { values, mask } = &batch.targets else { panic!("values") };
+    let (predicted, values, mask) =
+        (to_vec(output.clone()), to_vec(values.clone()), to_vec(mask.clone()));
+    assert_eq!(mask.iter().sum::<f64>(), 7.0);
     let errors = predicted
         .iter()
         .zip(&values)
-        .zip(&known)
-        .map(|((ours, value), known)| (ours - value).abs() * known);
-    let loss = numbers(Task::of(case.targets).loss(output, &batch.targets))[0];
+        .zip(&mask)
+        .map(|((ours, value), mask)| (ours - value).abs() * mask);
+    let loss = to_vec(Task::of(case.targets).loss(output, &batch.targets))[0];
     assert_close("loss", &[loss], &[errors.sum::<f64>() / 7.0], 1e-12);
 }
 
 #[test]
-fn dropout_is_repeatable_and_absent_in_evaluation() {
-    let mut case = cases().into_iter().find(|case| case.name == "molecule").expect("it is there");
+fn dropout_is_reproducible_and_disabled_in_evaluation() {
+    let mut case =
+        cases().into_iter().find(|case| case.name == "molecule").expect("the case exists");
     case.config.dropout = 0.3;
-    case.config.attention.as_mut().expect("it attends").dropout = 0.5;
+    case.config.attention.as_mut().expect("the case has attention").dropout = 0.5;
     let model = case.model(&Device::flex(), DType::F64);
     let (_, graphs) = case.batches().swap_remove(0);
     let batch = case.collate(&graphs, &Device::flex(), DType::F64);
-    let output = |ctx: ForwardContext| numbers(model.forward(&batch, &ctx));
+    let output = |ctx: ForwardContext| to_vec(model.forward(&batch, &ctx));
     assert_eq!(output(ForwardContext::train(1)), output(ForwardContext::train(1)));
     assert_ne!(output(ForwardContext::train(1)), output(ForwardContext::train(2)));
     let mut without = case;
     without.config.dropout = 0.0;
-    without.config.attention.as_mut().expect("it attends").dropout = 0.0;
+    without.config.attention.as_mut().expect("the case has attention").dropout = 0.0;
     let plain = without.model(&Device::flex(), DType::F64).valid();
     assert_eq!(
         output(ForwardContext::evaluate()),
-        numbers(plain.forward(&batch, &ForwardContext::evaluate()))
+        to_vec(plain.forward(&batch, &ForwardContext::evaluate()))
     );
 }
 
 #[test]
-fn scores_do_not_depend_on_how_graphs_are_batched() {
+fn metrics_are_invariant_to_batch_size() {
     for case in cases() {
-        let (model, task) = (unsettled(&case), Task::of(case.targets));
+        let (model, task) = (trained_model(&case), Task::of(case.targets));
         let mut stream = SeedTree::new(6).stream("graphs");
         let graphs: Vec<Graph> = (0..12)
-            .map(|number| case.graph(2 + number % 4, &[[0, 1], [1, 0]], &mut stream))
+            .map(|index| case.graph(2 + index % 4, &[[0, 1], [1, 0]], &mut stream))
             .collect();
         let scores = |size: usize| {
-            let mut sheet = task.metric_accumulator();
-            for (place, graphs) in graphs.chunks(size).enumerate() {
+            let mut accumulator = task.metric_accumulator();
+            for (index, graphs) in graphs.chunks(size).enumerate() {
                 let graphs: Vec<&Graph> = graphs.iter().collect();
                 let batcher = case.config.batcher(&Device::flex(), DType::F64);
-                let places = (place * size..place * size + graphs.len()).collect();
-                let batch = batcher.collate_graphs(&graphs, case.targets, places);
+                let indices = (index * size..index * size + graphs.len()).collect();
+                let batch = batcher.collate_graphs(&graphs, case.targets, indices);
                 let output = model.forward(&batch, &ForwardContext::evaluate());
-                let loss = numbers(task.loss(output.clone(), &batch.targets))[0];
-                sheet.add(output, &batch, loss);
+                let loss = to_vec(task.loss(output.clone(), &batch.targets))[0];
+                accumulator.add(output, &batch, loss);
             }
-            sheet.scores()
+            accumulator.scores()
         };
         let whole = scores(12);
         assert_eq!(
@@ -274,13 +274,14 @@ fn scores_do_not_depend_on_how_graphs_are_batched() {
         );
         assert_eq!(whole.metric, whole.metrics[&task.metric()]);
         for size in [1, 5] {
-            let parts = scores(size);
-            assert_eq!(parts.samples, whole.samples, "{}", case.name);
-            assert_close(case.name, &[parts.loss], &[whole.loss], 1e-10);
+            let batched = scores(size);
+            assert_eq!(batched.samples, whole.samples, "{}", case.name);
+            assert_close(case.name, &[batched.loss], &[whole.loss], 1e-10);
             let values = |scores: &graph_diffuser::task::EvalMetrics| {
                 scores.metrics.values().copied().collect::<Vec<_>>()
             };
-            assert_close(case.name, &values(&parts), &values(&whole), 1e-6); // outputs are read in single precision
+            // Metrics are computed from single-precision outputs.
+            assert_close(case.name, &values(&batched), &values(&whole), 1e-6);
         }
     }
 }

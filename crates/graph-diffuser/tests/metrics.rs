@@ -1,4 +1,4 @@
-//! By another hand: metrics against what scikit-learn, SciPy and OGB's evaluators gave.
+//! Metrics compared with recorded results of scikit-learn, SciPy and OGB's evaluators.
 
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ struct Classes {
 }
 
 #[derive(Deserialize)]
-struct Words {
+struct SubTokens {
     predicted: Vec<Vec<u32>>,
     references: Vec<Vec<u32>>,
     precision: f64,
@@ -68,11 +68,11 @@ struct Ranks {
     hits_10: f64,
 }
 
-/// The recorded cases of one kind of metric.
+/// Returns the recorded cases of one kind of metric.
 fn recorded<T: DeserializeOwned>(kind: &str) -> Vec<T> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/metrics.json");
-    let text = std::fs::read_to_string(path).expect("the fixture is in the tree");
-    let mut all: serde_json::Value = serde_json::from_str(&text).expect("sound JSON");
+    let text = std::fs::read_to_string(path).expect("a fixture");
+    let mut all: serde_json::Value = serde_json::from_str(&text).expect("valid JSON");
     let cases: Vec<T> = serde_json::from_value(all[kind].take()).expect("cases of this kind");
     assert!(!cases.is_empty());
     cases
@@ -82,80 +82,80 @@ fn missing_as_nan(values: &[Option<f32>]) -> Vec<f32> {
     values.iter().map(|value| value.unwrap_or(f32::NAN)).collect()
 }
 
-/// `None` is a metric that is not defined.
+/// Asserts that a metric equals the recorded one; `None` is an undefined metric (NaN).
 #[track_caller]
-fn assert_near(what: &str, case: usize, ours: f64, expected: Option<f64>) {
-    let near = expected.map_or(ours.is_nan(), |expected| (ours - expected).abs() <= 1e-6);
-    assert!(near, "{what} of case {case} is {ours}, not {expected:?}");
+fn assert_close(metric: &str, case: usize, actual: f64, expected: Option<f64>) {
+    let close = expected.map_or(actual.is_nan(), |expected| (actual - expected).abs() <= 1e-6);
+    assert!(close, "{metric} of case {case} is {actual}, expected {expected:?}");
 }
 
 #[test]
-fn metrics_of_labels_are_those_of_ogb() {
+fn multilabel_metrics_match_ogb() {
     for (case, recorded) in recorded::<Labels>("labels").into_iter().enumerate() {
         let targets = missing_as_nan(&recorded.targets);
-        let ours = average_precision(&recorded.predicted, &targets, recorded.columns);
-        assert_near("average precision", case, ours, recorded.average_precision);
-        let ours = roc_auc(&recorded.predicted, &targets, recorded.columns);
-        assert_near("the area", case, ours, recorded.roc_auc);
+        let actual = average_precision(&recorded.predicted, &targets, recorded.columns);
+        assert_close("average precision", case, actual, recorded.average_precision);
+        let actual = roc_auc(&recorded.predicted, &targets, recorded.columns);
+        assert_close("ROC-AUC", case, actual, recorded.roc_auc);
     }
 }
 
 #[test]
-fn metrics_of_values_are_those_of_scikit_learn_scipy_and_ogb() {
+fn regression_metrics_match_scikit_learn_scipy_and_ogb() {
     for (case, recorded) in recorded::<Values>("values").into_iter().enumerate() {
         let (predicted, targets, columns) =
             (&recorded.predicted, missing_as_nan(&recorded.targets), recorded.columns);
-        assert_near("MAE", case, mean_absolute_error(predicted, &targets), recorded.mae);
-        assert_near(
+        assert_close("MAE", case, mean_absolute_error(predicted, &targets), recorded.mae);
+        assert_close(
             "RMSE",
             case,
             root_mean_square_error(predicted, &targets, columns),
             recorded.rmse,
         );
-        assert_near("R²", case, r2(predicted, &targets, columns), recorded.r2);
-        assert_near("Spearman", case, spearman(predicted, &targets, columns), recorded.spearman);
+        assert_close("R²", case, r2(predicted, &targets, columns), recorded.r2);
+        assert_close("Spearman", case, spearman(predicted, &targets, columns), recorded.spearman);
     }
 }
 
 #[test]
-fn metrics_of_classes_are_those_of_scikit_learn() {
+fn classification_metrics_match_scikit_learn() {
     for (case, recorded) in recorded::<Classes>("classes").into_iter().enumerate() {
         let (predicted, targets) = (&recorded.predicted, &recorded.targets);
-        assert_near("accuracy", case, accuracy(predicted, targets), Some(recorded.accuracy));
-        assert_near("macro-F1", case, macro_f1(predicted, targets), Some(recorded.macro_f1));
+        assert_close("accuracy", case, accuracy(predicted, targets), Some(recorded.accuracy));
+        assert_close("macro-F1", case, macro_f1(predicted, targets), Some(recorded.macro_f1));
     }
 }
 
 #[test]
-fn metrics_of_words_are_those_of_ogb() {
-    for (case, recorded) in recorded::<Words>("words").into_iter().enumerate() {
+fn sub_token_metrics_match_ogb() {
+    for (case, recorded) in recorded::<SubTokens>("words").into_iter().enumerate() {
         let names = recorded.predicted.iter().zip(&recorded.references);
         let graphs: Vec<TokenSetMetrics> =
-            names.map(|(ours, theirs)| TokenSetMetrics::of(ours, theirs)).collect();
+            names.map(|(predicted, reference)| TokenSetMetrics::of(predicted, reference)).collect();
         let mean = |of: fn(&TokenSetMetrics) -> f64| {
             graphs.iter().map(of).sum::<f64>() / graphs.len() as f64
         };
-        assert_near("precision", case, mean(|graph| graph.precision), Some(recorded.precision));
-        assert_near("recall", case, mean(|graph| graph.recall), Some(recorded.recall));
-        assert_near("F1", case, mean(|graph| graph.f1), Some(recorded.f1));
+        assert_close("precision", case, mean(|graph| graph.precision), Some(recorded.precision));
+        assert_close("recall", case, mean(|graph| graph.recall), Some(recorded.recall));
+        assert_close("F1", case, mean(|graph| graph.f1), Some(recorded.f1));
     }
 }
 
 #[test]
-fn ranks_of_links_are_those_of_ogb() {
+fn link_metrics_match_ogb() {
     for (case, recorded) in recorded::<Links>("links").into_iter().enumerate() {
-        let ours = LinkMetrics::of(&recorded.vectors, recorded.width, &recorded.positives)
-            .expect("there are pairs");
-        let compare = |what: &str, ours: RankingMetrics, expected: &Ranks| {
-            assert_near(&format!("{what} MRR"), case, ours.mrr, Some(expected.mrr));
+        let actual = LinkMetrics::of(&recorded.vectors, recorded.width, &recorded.positives)
+            .expect("positive pairs");
+        let compare = |kind: &str, actual: RankingMetrics, expected: &Ranks| {
+            assert_close(&format!("{kind} MRR"), case, actual.mrr, Some(expected.mrr));
             for (hits, expected) in
-                ours.hits.into_iter().zip([expected.hits_1, expected.hits_3, expected.hits_10])
+                actual.hits.into_iter().zip([expected.hits_1, expected.hits_3, expected.hits_10])
             {
-                assert_near(&format!("{what} hits"), case, hits, Some(expected));
+                assert_close(&format!("{kind} hits"), case, hits, Some(expected));
             }
         };
-        compare("raw", ours.raw, &recorded.raw);
-        compare("filtered", ours.filtered, &recorded.filtered);
-        compare("filtered, no self", ours.filtered_no_self, &recorded.filtered_no_self);
+        compare("raw", actual.raw, &recorded.raw);
+        compare("filtered", actual.filtered, &recorded.filtered);
+        compare("filtered, no self", actual.filtered_no_self, &recorded.filtered_no_self);
     }
 }

@@ -1,4 +1,4 @@
-//! A trained run is asked about graphs: the same numbers as in evaluation, in order, from its directory alone.
+//! Inference with a trained run: predictions equal those of evaluation and keep the input order.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -14,14 +14,14 @@ use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
 use graph_diffuser_data::{Dataset, Graph, Split, TargetSchema, Targets};
 
 const GRAPH: &str =
-    "kind = \"graph\"\npooling = \"mean\"\nmlp = { shape = \"plain\", hidden_layers = 1 }";
+    "kind = \"graph\"\npooling = \"mean\"\nmlp = { kind = \"plain\", hidden_layers = 1 }";
 const CLS: &str =
-    "kind = \"graph\"\npooling = \"cls\"\nmlp = { shape = \"plain\", hidden_layers = 0 }";
-const NODE: &str = "kind = \"node\"\nmlp = { shape = \"plain\", hidden_layers = 1 }";
-const WORDS: &str = "kind = \"sub_tokens\"\npooling = \"mean\"\npositions = 3";
-const LINK: &str = "kind = \"link\"\nmlp = { shape = \"plain\", hidden_layers = 1 }";
+    "kind = \"graph\"\npooling = \"cls\"\nmlp = { kind = \"plain\", hidden_layers = 0 }";
+const NODE: &str = "kind = \"node\"\nmlp = { kind = \"plain\", hidden_layers = 1 }";
+const SUB_TOKENS: &str = "kind = \"sub_tokens\"\npooling = \"mean\"\nmax_tokens = 3";
+const LINK: &str = "kind = \"link\"\nmlp = { kind = \"plain\", hidden_layers = 1 }";
 
-/// A run of one epoch with this head, on molecules with these targets.
+/// Trains a model with this head for one epoch on molecules with these targets.
 fn trained(head: &str, targets: TargetSchema, directory: &Path) -> (Run, Dataset) {
     let set = [
         "train.batch_size=5",
@@ -29,38 +29,38 @@ fn trained(head: &str, targets: TargetSchema, directory: &Path) -> (Run, Dataset
         "model.hidden_dim=16",
         "model.virtual_edges.num_steps=4",
     ];
-    let mut recipe = Recipe::find("grid-diffuser", &set.map(String::from)).expect("sound");
-    recipe.model.head = toml::from_str(head).expect("a head");
-    let nodes = NodeCount { mean: 9.0, deviation: 3.0, least: 1, most: 16 };
+    let mut recipe = Recipe::find("grid-diffuser", &set.map(String::from)).expect("valid recipe");
+    recipe.model.head = toml::from_str(head).expect("valid head");
+    let nodes = NodeCount { mean: 9.0, std: 3.0, min: 1, max: 16 };
     let dataset =
         SyntheticMolecules { nodes, atoms: 5, bonds: 3, targets, graphs: 40, seed: 2 }.generate();
-    let run = Run::create(&directory.join("run"), recipe, &Environment::here(1, None))
+    let run = Run::create(&directory.join("run"), recipe, &Environment::current(1, None))
         .expect("a new directory");
     let stop = AtomicBool::new(false);
-    run.train(&run.lock().expect("free"), &dataset, &Device::flex(), &stop, |_| {})
+    run.train(&run.lock().expect("not locked"), &dataset, &Device::flex(), &stop, |_| {})
         .expect("trains");
     (run, dataset)
 }
 
-/// The graphs of a dataset as a user gives them: without targets.
-fn traced(dataset: &Dataset, numbers: &[usize]) -> Vec<Graph> {
-    let graph = |&number: &usize| {
-        let graph = dataset.graphs.get(number).into_owned();
+/// Returns graphs of a dataset with placeholder targets, as in inference.
+fn unlabeled(dataset: &Dataset, indices: &[usize]) -> Vec<Graph> {
+    let graph = |&index: &usize| {
+        let graph = dataset.graphs.get(index).into_owned();
         Graph { targets: dataset.schema.targets.placeholder(graph.nodes), ..graph }
     };
-    numbers.iter().map(graph).collect()
+    indices.iter().map(graph).collect()
 }
 
 #[test]
-fn predictions_are_bit_by_bit_what_evaluation_computes() {
-    let directory = tempfile::tempdir().expect("a directory");
-    for (number, head) in [GRAPH, CLS].into_iter().enumerate() {
+fn predictions_equal_evaluation_outputs_exactly() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for (case, head) in [GRAPH, CLS].into_iter().enumerate() {
         let (run, dataset) =
-            trained(head, TargetSchema::Regression(2), &directory.path().join(number.to_string()));
+            trained(head, TargetSchema::Regression(2), &directory.path().join(case.to_string()));
         let device = Device::flex();
         let all: Vec<usize> = (0..dataset.graphs.len()).rev().collect();
         let predicted =
-            Predictor::open(&run, &device).expect("trained").predict(traced(&dataset, &all));
+            Predictor::open(&run, &device).expect("trained").predict(unlabeled(&dataset, &all));
         let model = run.best_model(&dataset, &device).expect("trained");
         let batcher = run.recipe().model.batcher(&device, DType::F32);
         for batch in evaluation_batches(&dataset, run.recipe().train.batch(), None, &all) {
@@ -70,36 +70,40 @@ fn predictions_are_bit_by_bit_what_evaluation_computes() {
                 .into_data()
                 .iter::<f32>()
                 .collect();
-            for (row, &number) in output.chunks(2).zip(&batch.indices) {
-                let place = all.iter().position(|&other| other == number).expect("asked for");
-                assert_eq!(predicted[place], Prediction::Values(row.to_vec()), "graph {number}");
+            for (row, &index) in output.chunks(2).zip(&batch.indices) {
+                let position = all.iter().position(|&other| other == index).expect("an input");
+                assert_eq!(
+                    predicted[position],
+                    Prediction::Regression(row.to_vec()),
+                    "graph {index}"
+                );
             }
         }
     }
 }
 
 #[test]
-fn the_score_of_predictions_is_that_of_evaluation() {
-    let directory = tempfile::tempdir().expect("a directory");
+fn scores_of_predictions_equal_those_of_evaluation() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let device = Device::flex();
     let (run, dataset) =
         trained(GRAPH, TargetSchema::Regression(2), &directory.path().join("values"));
     let (_, scores) = run.evaluate(&dataset, &device, Split::Test).expect("trained");
-    let numbers = dataset.split(Split::Test);
+    let indices = dataset.split(Split::Test);
     let mut errors = Vec::new();
-    for (prediction, &number) in Predictor::open(&run, &device)
+    for (prediction, &index) in Predictor::open(&run, &device)
         .expect("trained")
-        .predict(traced(&dataset, numbers))
+        .predict(unlabeled(&dataset, indices))
         .into_iter()
-        .zip(numbers)
+        .zip(indices)
     {
-        let (Prediction::Values(ours), Targets::GraphValues(theirs)) =
-            (prediction, &dataset.graphs.get(number).targets)
+        let (Prediction::Regression(values), Targets::GraphValues(targets)) =
+            (prediction, &dataset.graphs.get(index).targets)
         else {
-            panic!("numbers are predicted")
+            panic!("expected regression values")
         };
-        let pairs = ours.iter().zip(theirs).filter(|(_, theirs)| !theirs.is_nan());
-        errors.extend(pairs.map(|(ours, theirs)| f64::from((ours - theirs).abs())));
+        let observed = values.iter().zip(targets).filter(|(_, target)| !target.is_nan());
+        errors.extend(observed.map(|(value, target)| f64::from((value - target).abs())));
     }
     let mae = errors.iter().sum::<f64>() / errors.len() as f64;
     assert!(
@@ -111,44 +115,44 @@ fn the_score_of_predictions_is_that_of_evaluation() {
     let (run, dataset) =
         trained(GRAPH, TargetSchema::Multiclass(3), &directory.path().join("classes"));
     let (_, scores) = run.evaluate(&dataset, &device, Split::Test).expect("trained");
-    let numbers = dataset.split(Split::Test);
+    let indices = dataset.split(Split::Test);
     let predicted =
-        Predictor::open(&run, &device).expect("trained").predict(traced(&dataset, numbers));
-    let right = predicted.iter().zip(numbers).filter(|(prediction, number)| {
-        let Prediction::Class(found) = prediction else { panic!("a class is predicted") };
+        Predictor::open(&run, &device).expect("trained").predict(unlabeled(&dataset, indices));
+    let correct = predicted.iter().zip(indices).filter(|(prediction, index)| {
+        let Prediction::Class(found) = prediction else { panic!("expected a class") };
         assert!((found.probabilities.iter().sum::<f32>() - 1.0).abs() < 1e-5);
-        dataset.graphs.get(**number).targets
-            == Targets::GraphClass(found.class.expect("one is likeliest"))
+        dataset.graphs.get(**index).targets
+            == Targets::GraphClass(found.class.expect("finite outputs"))
     });
-    assert_eq!(right.count() as f64 / numbers.len() as f64, scores.metrics[&Metric::Accuracy]);
+    assert_eq!(correct.count() as f64 / indices.len() as f64, scores.metrics[&Metric::Accuracy]);
 }
 
 #[test]
-fn every_task_is_predicted_in_the_order_of_the_graphs() {
-    let directory = tempfile::tempdir().expect("a directory");
+fn predictions_of_every_task_keep_the_order_of_graphs() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let cases = [
         (GRAPH, TargetSchema::Multilabel(3)),
         (NODE, TargetSchema::NodeMulticlass(4)),
-        (WORDS, TargetSchema::SubTokens(6)),
+        (SUB_TOKENS, TargetSchema::SubTokens(6)),
         (LINK, TargetSchema::LinkPrediction),
     ];
-    for (number, (head, targets)) in cases.into_iter().enumerate() {
-        let (run, dataset) = trained(head, targets, &directory.path().join(number.to_string()));
+    for (case, (head, targets)) in cases.into_iter().enumerate() {
+        let (run, dataset) = trained(head, targets, &directory.path().join(case.to_string()));
         let predictor = Predictor::open(&run, &Device::flex()).expect("trained");
         let all: Vec<usize> = (0..dataset.graphs.len()).collect();
-        let together = predictor.predict(traced(&dataset, &all));
+        let together = predictor.predict(unlabeled(&dataset, &all));
         assert_eq!(together.len(), all.len());
-        for (&number, prediction) in all.iter().zip(&together) {
-            let nodes = dataset.graphs.nodes(number);
+        for (&index, prediction) in all.iter().zip(&together) {
+            let nodes = dataset.graphs.nodes(index);
             match prediction {
                 Prediction::Probabilities(labels) => {
                     assert!(
-                        labels.len() == 3 && labels.iter().all(|share| (0.0..=1.0).contains(share))
+                        labels.len() == 3 && labels.iter().all(|value| (0.0..=1.0).contains(value))
                     );
                 }
                 Prediction::NodeClasses(classes) => assert_eq!(classes.len(), nodes),
-                Prediction::Words(words) => {
-                    assert!(words.len() <= 3 && words.iter().all(|&word| word < 5))
+                Prediction::SubTokens(tokens) => {
+                    assert!(tokens.len() <= 3 && tokens.iter().all(|&token| token < 5))
                 }
                 Prediction::Links(links) => {
                     assert_eq!(links.len(), (nodes * (nodes - 1) / 2).min(10));
@@ -164,36 +168,36 @@ fn every_task_is_predicted_in_the_order_of_the_graphs() {
                 }
                 other => panic!("{other:?} for {targets:?}"),
             }
-            assert_eq!(&predictor.predict(traced(&dataset, &[number]))[0], prediction, "alone");
+            assert_eq!(&predictor.predict(unlabeled(&dataset, &[index]))[0], prediction, "alone");
         }
         assert_eq!(predictor.predict(vec![]), []);
     }
 }
 
 #[test]
-fn vectors_are_what_predictions_are_read_off() {
-    let directory = tempfile::tempdir().expect("a directory");
+fn embeddings_have_one_row_per_graph_or_node() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let cases = [
         (GRAPH, TargetSchema::Regression(1)),
         (CLS, TargetSchema::Regression(1)),
         (NODE, TargetSchema::NodeMulticlass(4)),
     ];
-    for (number, (head, targets)) in cases.into_iter().enumerate() {
-        let (run, dataset) = trained(head, targets, &directory.path().join(number.to_string()));
+    for (case, (head, targets)) in cases.into_iter().enumerate() {
+        let (run, dataset) = trained(head, targets, &directory.path().join(case.to_string()));
         let predictor = Predictor::open(&run, &Device::flex()).expect("trained");
         let all: Vec<usize> = (0..dataset.graphs.len()).collect();
-        let graphs = predictor.vectors(traced(&dataset, &all), EmbeddingLevel::Graphs);
-        let nodes = predictor.vectors(traced(&dataset, &all), EmbeddingLevel::Nodes);
-        for (number, (graph, nodes)) in graphs.iter().zip(&nodes).enumerate() {
+        let graphs = predictor.embeddings(unlabeled(&dataset, &all), EmbeddingLevel::Graphs);
+        let nodes = predictor.embeddings(unlabeled(&dataset, &all), EmbeddingLevel::Nodes);
+        for (index, (graph, nodes)) in graphs.iter().zip(&nodes).enumerate() {
             assert_eq!(graph.len(), 16);
-            let count = dataset.graphs.nodes(number);
-            assert_eq!(nodes.len(), 16 * count, "one vector a node, none of a CLS node");
+            let count = dataset.graphs.nodes(index);
+            assert_eq!(nodes.len(), 16 * count, "one row per node, without the CLS node");
             if head != CLS {
                 let mean =
                     |column| nodes.iter().skip(column).step_by(16).sum::<f32>() / count as f32;
                 assert!(
                     (0..16).all(|column| (graph[column] - mean(column)).abs() < 1e-5),
-                    "graph {number}"
+                    "graph {index}"
                 );
             }
         }
@@ -201,12 +205,12 @@ fn vectors_are_what_predictions_are_read_off() {
 }
 
 #[test]
-fn a_run_carries_its_schema_and_one_without_says_how_to_get_it() {
-    let directory = tempfile::tempdir().expect("a directory");
+fn run_stores_its_schema_and_a_missing_one_is_reported_with_a_hint() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let (run, dataset) = trained(GRAPH, TargetSchema::Regression(2), directory.path());
-    assert_eq!(run.schema().expect("it was written").schema, dataset.schema);
+    assert_eq!(run.schema().expect("a schema").schema, dataset.schema);
     std::fs::remove_file(run.directory().join("schema.json")).expect("removed");
-    let error = Predictor::open(&run, &Device::flex()).expect_err("an old run");
+    let error = Predictor::open(&run, &Device::flex()).expect_err("the schema is missing");
     assert!(matches!(error, RunError::NoSchema { .. }), "{error}");
     assert!(error.hint().expect("a hint").contains("--resume"));
 }

@@ -1,4 +1,4 @@
-//! Every task trains: learned by heart, repeatable and resumable to the bit, negatives of links included.
+//! Training of every task: overfitting, determinism, exact resume and negative sampling.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use graph_diffuser::{DType, Device};
 use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
 use graph_diffuser_data::{Dataset, SeedTree, Split, TargetSchema};
 
-/// A small recipe with this head. Its own dataset is not made: trainers are given another.
+/// Returns a small recipe with this head; its own dataset is replaced by the tests.
 fn recipe(head: &str, set: &[&str]) -> Recipe {
     let small = [
         "train.batch_size=4",
@@ -23,27 +23,27 @@ fn recipe(head: &str, set: &[&str]) -> Recipe {
         "optim.lr=1e-2",
     ];
     let set: Vec<String> = small.iter().chain(set).map(|text| (*text).to_owned()).collect();
-    let mut recipe = Recipe::find("grid-diffuser", &set).expect("sound");
-    recipe.model.head = toml::from_str(head).expect("a head");
+    let mut recipe = Recipe::find("grid-diffuser", &set).expect("valid recipe");
+    recipe.model.head = toml::from_str(head).expect("valid head");
     recipe
 }
 
 fn molecules(targets: TargetSchema, graphs: usize) -> Dataset {
-    let nodes = NodeCount { mean: 9.0, deviation: 2.0, least: 5, most: 13 };
+    let nodes = NodeCount { mean: 9.0, std: 2.0, min: 5, max: 13 };
     SyntheticMolecules { nodes, atoms: 5, bonds: 3, targets, graphs, seed: 2 }.generate()
 }
 
 const GRAPH: &str =
-    "kind = \"graph\"\npooling = \"mean\"\nmlp = { shape = \"plain\", hidden_layers = 1 }";
-const WORDS: &str = "kind = \"sub_tokens\"\npooling = \"mean\"\npositions = 3";
-const LINK: &str = "kind = \"link\"\nmlp = { shape = \"plain\", hidden_layers = 1 }";
+    "kind = \"graph\"\npooling = \"mean\"\nmlp = { kind = \"plain\", hidden_layers = 1 }";
+const SUB_TOKENS: &str = "kind = \"sub_tokens\"\npooling = \"mean\"\nmax_tokens = 3";
+const LINK: &str = "kind = \"link\"\nmlp = { kind = \"plain\", hidden_layers = 1 }";
 
 fn trainer<'a>(recipe: &'a Recipe, dataset: &'a Dataset, directory: &Path) -> Trainer<'a> {
-    recipe.model.check().expect("sound");
-    recipe.model.check_targets(dataset.schema.targets).expect("the head fits");
-    recipe.task.check(dataset.schema.targets).expect("the settings fit");
+    recipe.model.check().expect("valid model");
+    recipe.model.check_targets(dataset.schema.targets).expect("the head matches the targets");
+    recipe.task.check(dataset.schema.targets).expect("the settings match the targets");
     Trainer::new(recipe, dataset, &Device::flex(), directory, |_| {})
-        .expect("a fresh or whole directory")
+        .expect("a new directory or valid checkpoints")
 }
 
 fn bits(trainer: &Trainer<'_>) -> Vec<u32> {
@@ -55,7 +55,7 @@ fn bits(trainer: &Trainer<'_>) -> Vec<u32> {
         .collect()
 }
 
-/// Stopped after each of these steps and resumed.
+/// Trains to the end, interrupted after each of the steps `stops` and resumed.
 fn trained(recipe: &Recipe, dataset: &Dataset, stops: &[usize]) -> (Vec<u32>, TrainOutcome) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut steps = 0;
@@ -73,17 +73,17 @@ fn trained(recipe: &Recipe, dataset: &Dataset, stops: &[usize]) -> (Vec<u32>, Tr
             return (bits(&trainer), outcome);
         }
     }
-    unreachable!("the last session is not stopped")
+    unreachable!("the last session is not interrupted")
 }
 
 #[test]
-fn a_small_model_learns_every_task_by_heart() {
+fn small_model_overfits_every_task() {
     let cases = [
         (GRAPH, TargetSchema::Multiclass(3), Metric::Accuracy, 0.99),
-        (WORDS, TargetSchema::SubTokens(8), Metric::F1, 0.8),
+        (SUB_TOKENS, TargetSchema::SubTokens(8), Metric::F1, 0.8),
         (LINK, TargetSchema::LinkPrediction, Metric::FilteredNoSelfMrr, 0.8),
     ];
-    for (head, targets, metric, reached) in cases {
+    for (head, targets, metric, threshold) in cases {
         let recipe =
             recipe(head, &["train.epochs=120", "train.eval_every=120", "train.batch_size=8"]);
         let dataset = molecules(targets, 8);
@@ -92,28 +92,29 @@ fn a_small_model_learns_every_task_by_heart() {
         trainer.run(&AtomicBool::new(false), |_| {}).expect("trains");
         let history = &trainer.progress().history;
         let (first, last) = (history[0].train_loss, history[history.len() - 1].train_loss);
-        // A node with itself is among the negatives, and no dot product makes that unlikely: links keep some loss.
+        // Self-pairs are among the negatives, and their dot product is never negative, so the loss
+        // of link prediction stays positive.
         assert!(last < first / 2.0, "{targets:?}: training loss went from {first} to {last}");
-        let model = trainer.best_model().expect("it was saved");
+        let model = trainer.best_model().expect("a saved checkpoint");
         let evaluator = Evaluator::new(&recipe, &dataset, &Device::flex());
         let scores = evaluator.scores(&model, dataset.split(Split::Train));
-        assert!(scores.metrics[&metric] > reached, "{targets:?}: {scores:?}");
+        assert!(scores.metrics[&metric] > threshold, "{targets:?}: {scores:?}");
         assert_eq!(scores.samples, 8);
     }
 }
 
 #[test]
-fn runs_of_every_task_stopped_at_any_step_resume_to_the_same_bits() {
+fn interrupted_runs_of_every_task_resume_to_identical_weights() {
     for (head, targets) in [
         (LINK, TargetSchema::LinkPrediction),
-        (WORDS, TargetSchema::SubTokens(8)),
+        (SUB_TOKENS, TargetSchema::SubTokens(8)),
         (GRAPH, TargetSchema::Multiclass(3)),
     ] {
         let (recipe, dataset) = (recipe(head, &[]), molecules(targets, 12));
-        let whole = trained(&recipe, &dataset, &[]);
+        let uninterrupted = trained(&recipe, &dataset, &[]);
         for stops in [&[1][..], &[2, 3, 7]] {
             assert!(
-                trained(&recipe, &dataset, stops) == whole,
+                trained(&recipe, &dataset, stops) == uninterrupted,
                 "{targets:?}, stopped after {stops:?}"
             );
         }
@@ -121,52 +122,54 @@ fn runs_of_every_task_stopped_at_any_step_resume_to_the_same_bits() {
 }
 
 #[test]
-fn bits_of_a_link_task_do_not_depend_on_the_number_of_threads() {
+fn link_prediction_is_identical_for_any_number_of_threads() {
     let (recipe, dataset) =
         (recipe(LINK, &["train.epochs=2"]), molecules(TargetSchema::LinkPrediction, 8));
     let with = |threads| {
-        graph_diffuser_kernels::Threads::new(threads).install(|| trained(&recipe, &dataset, &[]))
+        graph_diffuser_kernels::ThreadPool::new(threads).install(|| trained(&recipe, &dataset, &[]))
     };
     let one = with(1);
     assert!([2, 5].into_iter().all(|threads| with(threads) == one));
 }
 
 #[test]
-fn negatives_are_drawn_anew_each_epoch_and_stay_in_evaluation() {
+fn negatives_are_resampled_each_epoch_and_fixed_in_evaluation() {
     let dataset = molecules(TargetSchema::LinkPrediction, 8);
     let batcher = recipe(LINK, &[]).model.batcher(&Device::flex(), DType::F32);
-    let drawn = |batcher: &graph_diffuser::batch::Batcher| match batcher
+    let sampled = |batcher: &graph_diffuser::batch::Batcher| match batcher
         .collate(&dataset, &dataset.splits.train)
         .targets
     {
         TargetTensor::Links { second, .. } => second.into_data().iter::<i64>().collect::<Vec<_>>(),
-        other => panic!("{other:?} are no pairs"),
+        other => panic!("expected links, found {other:?}"),
     };
-    let epoch = |seed, epoch| drawn(&batcher.for_epoch(SeedTree::new(seed), epoch));
+    let epoch = |seed, epoch| sampled(&batcher.for_epoch(SeedTree::new(seed), epoch));
     assert_eq!(epoch(0, 3), epoch(0, 3));
     assert_ne!(epoch(0, 3), epoch(0, 4));
     assert_ne!(epoch(0, 3), epoch(1, 3));
-    assert_eq!(drawn(&batcher), drawn(&batcher.clone()));
+    assert_eq!(sampled(&batcher), sampled(&batcher.clone()));
 }
 
 #[test]
-fn the_chosen_loss_and_metric_are_what_training_uses() {
+fn training_uses_the_configured_loss_and_metric() {
     let dataset = molecules(TargetSchema::Regression(2), 8);
     let mut recipe = recipe(GRAPH, &["train.epochs=1"]);
-    let (_, usual) = trained(&recipe, &dataset, &[]);
+    let (_, default) = trained(&recipe, &dataset, &[]);
     recipe.task = TaskConfig {
         loss: Some(RegressionLoss::Mse),
         metric: Some(Metric::Rmse),
         ..TaskConfig::default()
     };
-    let (_, chosen) = trained(&recipe, &dataset, &[]);
-    let (TrainOutcome::Finished { test: usual, .. }, TrainOutcome::Finished { test: chosen, .. }) =
-        (usual, chosen)
+    let (_, configured) = trained(&recipe, &dataset, &[]);
+    let (
+        TrainOutcome::Finished { test: default, .. },
+        TrainOutcome::Finished { test: configured, .. },
+    ) = (default, configured)
     else {
-        panic!("both finish")
+        panic!("both runs finish")
     };
-    assert_eq!(usual.metric, usual.metrics[&Metric::Mae]);
-    assert!((usual.loss - usual.metric).abs() < 1e-6, "L1 is the absolute error");
-    assert_eq!(chosen.metric, chosen.metrics[&Metric::Rmse]);
-    assert_ne!(chosen.loss, usual.loss);
+    assert_eq!(default.metric, default.metrics[&Metric::Mae]);
+    assert!((default.loss - default.metric).abs() < 1e-6, "the L1 loss is the MAE");
+    assert_eq!(configured.metric, configured.metrics[&Metric::Rmse]);
+    assert_ne!(configured.loss, default.loss);
 }

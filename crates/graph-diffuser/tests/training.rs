@@ -1,4 +1,4 @@
-//! Training as a user meets it: repeatable to the bit, resumable at any step, honest when it fails.
+//! Training: determinism, exact resume, corrupt checkpoints, non-finite losses and early stopping.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use graph_diffuser::Device;
 use graph_diffuser::parameters;
 use graph_diffuser::recipe::Recipe;
+use graph_diffuser::task::Metric;
 use graph_diffuser::train::{TrainError, TrainEvent, TrainOutcome, Trainer};
 use graph_diffuser_data::Dataset;
 
-/// A recipe on grids small enough for a test.
+/// Returns a recipe with small grids.
 fn recipe(name: &str, set: &[&str]) -> Recipe {
     let small = [
         "data.rows=3",
         "data.columns=[3,4]",
-        "data.colours=3",
+        "data.colors=3",
         "data.train=12",
         "data.valid=4",
         "data.test=4",
@@ -25,15 +26,15 @@ fn recipe(name: &str, set: &[&str]) -> Recipe {
         "model.virtual_edges.num_steps=4",
     ];
     let set: Vec<String> = small.iter().chain(set).map(|text| (*text).to_owned()).collect();
-    Recipe::find(name, &set).expect("sound")
+    Recipe::find(name, &set).expect("valid recipe")
 }
 
 fn trainer<'a>(recipe: &'a Recipe, dataset: &'a Dataset, directory: &Path) -> Trainer<'a> {
     Trainer::new(recipe, dataset, &Device::flex(), directory, |_| {})
-        .expect("a fresh or whole directory")
+        .expect("a new directory or valid checkpoints")
 }
 
-/// Every number of the model, bit by bit.
+/// Returns the bit patterns of all parameters and buffers of the model.
 fn bits(trainer: &Trainer<'_>) -> Vec<u32> {
     let values = parameters::named_tensors(trainer.model()).into_iter();
     values
@@ -45,22 +46,22 @@ fn bits(trainer: &Trainer<'_>) -> Vec<u32> {
 
 fn trained(recipe: &Recipe) -> (Vec<u32>, TrainOutcome) {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let dataset = recipe.dataset().expect("sound");
+    let dataset = recipe.dataset().expect("valid dataset");
     let mut trainer = trainer(recipe, &dataset, directory.path());
     let outcome = trainer.run(&AtomicBool::new(false), |_| {}).expect("trains");
     (bits(&trainer), outcome)
 }
 
 #[test]
-fn the_same_recipe_gives_the_same_bits_and_another_seed_others() {
+fn training_is_deterministic_and_depends_on_the_seed() {
     let recipe = recipe("grid-diffuser", &["model.dropout=0.1", "model.attention.dropout=0.2"]);
     assert_eq!(trained(&recipe), trained(&recipe));
     assert_ne!(trained(&recipe).0, trained(&Recipe { seed: 1, ..recipe.clone() }).0);
 }
 
 #[test]
-fn bits_do_not_depend_on_the_number_of_threads() {
-    // Full-size grids, so that the framework's own parallel paths are taken.
+fn training_is_identical_for_any_number_of_threads() {
+    // Full-size grids, so that the parallel code paths of the framework are used.
     let set = [
         "data.rows=10",
         "data.columns=[10,13]",
@@ -75,7 +76,7 @@ fn bits_do_not_depend_on_the_number_of_threads() {
     for name in ["grid-diffuser", "grid-quick"] {
         let recipe = recipe(name, &set);
         let with = |threads: usize| {
-            let pool = graph_diffuser_kernels::Threads::new(threads);
+            let pool = graph_diffuser_kernels::ThreadPool::new(threads);
             pool.install(|| trained(&recipe))
         };
         let one = with(1);
@@ -85,19 +86,19 @@ fn bits_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn a_run_stopped_at_any_step_resumes_to_the_same_bits() {
+fn interrupted_run_resumes_to_identical_weights() {
     let set = ["train.ema_decay=0.9", "model.attention.dropout=0.2", "train.eval_every=2"];
     let recipe = recipe("grid-diffuser", &set);
-    let dataset = recipe.dataset().expect("sound");
-    let whole = trained(&recipe);
-    // Three batches an epoch: in the middle of epochs, at their ends, and twice in one run.
+    let dataset = recipe.dataset().expect("valid dataset");
+    let uninterrupted = trained(&recipe);
+    // Three batches per epoch: interrupted within epochs, at their ends, and several times.
     for stops in [vec![1], vec![3], vec![5], vec![2, 7, 8]] {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut steps = 0;
         let mut sessions = stops.iter().copied().chain([usize::MAX]);
         let (bits, outcome) = loop {
             let stop = AtomicBool::new(false);
-            let until = sessions.next().expect("the last session is not stopped");
+            let until = sessions.next().expect("the last session is not interrupted");
             let mut trainer = trainer(&recipe, &dataset, directory.path());
             let outcome = trainer
                 .run(&stop, |event| {
@@ -111,83 +112,83 @@ fn a_run_stopped_at_any_step_resumes_to_the_same_bits() {
                 break (bits(&trainer), outcome);
             }
         };
-        assert_eq!(steps, 12, "no step is taken twice");
-        assert!((bits, outcome) == whole, "stopped after {stops:?}");
+        assert_eq!(steps, 12, "no step is repeated");
+        assert!((bits, outcome) == uninterrupted, "stopped after {stops:?}");
     }
 }
 
 #[test]
-fn a_damaged_checkpoint_is_passed_over_and_the_end_is_the_same() {
+fn corrupt_checkpoint_is_skipped_and_the_result_is_identical() {
     let recipe = recipe("grid-diffuser", &[]);
-    let dataset = recipe.dataset().expect("sound");
+    let dataset = recipe.dataset().expect("valid dataset");
     let directory = tempfile::tempdir().expect("a temporary directory");
     let stop = AtomicBool::new(false);
     let mut first = trainer(&recipe, &dataset, directory.path());
-    let tell = |event: TrainEvent<'_>| {
+    let on_event = |event: TrainEvent<'_>| {
         if let TrainEvent::Epoch(record) = event {
             stop.store(record.epoch == 3, Ordering::Relaxed);
         }
     };
-    first.run(&stop, tell).expect("stops");
+    first.run(&stop, on_event).expect("interrupted");
     let weights = directory.path().join("last/weights.safetensors");
     let mut bytes = std::fs::read(&weights).expect("saved");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    std::fs::write(&weights, bytes).expect("damaged");
-    let mut told = Vec::new();
+    std::fs::write(&weights, bytes).expect("written");
+    let mut resumed = Vec::new();
     let mut second = Trainer::new(&recipe, &dataset, &Device::flex(), directory.path(), |event| {
         if let TrainEvent::Resumed { epoch, skipped, .. } = event {
-            told.push((epoch, skipped.to_vec()));
+            resumed.push((epoch, skipped.to_vec()));
         }
     })
-    .expect("the one before is whole");
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0].0, 2, "the checkpoint of the second epoch");
-    assert!(told[0].1[0].contains("has a damaged `weights.safetensors`"), "{told:?}");
+    .expect("the previous checkpoint is valid");
+    assert_eq!(resumed.len(), 1);
+    assert_eq!(resumed[0].0, 2, "the checkpoint of the second epoch");
+    assert!(resumed[0].1[0].contains("has a corrupt `weights.safetensors`"), "{resumed:?}");
     let outcome = second.run(&AtomicBool::new(false), |_| {}).expect("trains");
     assert!((bits(&second), outcome) == trained(&recipe));
 }
 
 #[test]
-fn a_loss_that_is_not_finite_names_step_graphs_and_tensor_and_keeps_the_checkpoint() {
+fn non_finite_loss_is_reported_with_step_graphs_and_tensor() {
     let recipe = recipe("grid-diffuser", &["optim.lr=1e30"]);
-    let dataset = recipe.dataset().expect("sound");
+    let dataset = recipe.dataset().expect("valid dataset");
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut trainer = trainer(&recipe, &dataset, directory.path());
     let error =
-        trainer.run(&AtomicBool::new(false), |_| {}).expect_err("such a step destroys any model");
-    let TrainError::NotFinite { step, tensor, graphs, .. } = &error else { panic!("{error}") };
+        trainer.run(&AtomicBool::new(false), |_| {}).expect_err("the learning rate is too large");
+    let TrainError::NonFinite { step, tensor, graphs, .. } = &error else { panic!("{error}") };
     assert!(*step >= 2 && graphs.len() == 4 && !tensor.is_empty(), "{error}");
     let names = parameters::named_params(trainer.model()).into_iter().map(|entry| entry.name);
     let parts =
         ["encode", "virtual_edges", "self_edge_encoding", "attention", "feed_forward", "head"];
     let known = names.into_iter().any(|name| name == *tensor)
         || parts.iter().any(|part| tensor.starts_with(part));
-    assert!(known, "`{tensor}` is a part of the model");
+    assert!(known, "`{tensor}` is not a tensor of the model");
     assert!(error.to_string().contains(&format!("step {step}: ")) && error.hint().is_some());
 }
 
 #[test]
-fn a_checkpoint_of_another_seed_is_not_mistaken_for_this_one() {
+fn checkpoint_of_another_seed_or_shape_is_rejected() {
     let recipe = recipe("grid-diffuser", &["train.epochs=1"]);
-    let dataset = recipe.dataset().expect("sound");
+    let dataset = recipe.dataset().expect("valid dataset");
     let directory = tempfile::tempdir().expect("a temporary directory");
     trainer(&recipe, &dataset, directory.path())
         .run(&AtomicBool::new(false), |_| {})
         .expect("trains");
     let other = Recipe { seed: 9, ..recipe.clone() };
-    let refused = Trainer::new(&other, &dataset, &Device::flex(), directory.path(), |_| {});
-    assert!(matches!(refused, Err(TrainError::OtherSeed { expected: 9, found: 0 })));
-    let wider =
-        Recipe::parse(&recipe.to_toml(), "", &["model.hidden_dim=16".to_owned()]).expect("sound");
-    let refused = Trainer::new(&wider, &dataset, &Device::flex(), directory.path(), |_| {});
-    let message = refused.expect_err("another shape").to_string();
+    let result = Trainer::new(&other, &dataset, &Device::flex(), directory.path(), |_| {});
+    assert!(matches!(result, Err(TrainError::SeedMismatch { expected: 9, found: 0 })));
+    let wider = Recipe::parse(&recipe.to_toml(), "", &["model.hidden_dim=16".to_owned()])
+        .expect("valid recipe");
+    let result = Trainer::new(&wider, &dataset, &Device::flex(), directory.path(), |_| {});
+    let message = result.expect_err("another shape").to_string();
     assert!(message.contains("node_encoder.tables.0.weight"), "{message}");
 }
 
 #[test]
-fn patience_ends_a_run_that_no_longer_improves() {
-    // A learning rate of nearly nothing: once the running statistics have settled nothing changes.
+fn patience_stops_a_run_that_does_not_improve() {
+    // With a negligible learning rate nothing changes after the running statistics have converged.
     let set = [
         "optim.lr=1e-30",
         "train.patience=2",
@@ -195,19 +196,21 @@ fn patience_ends_a_run_that_no_longer_improves() {
         "train.epochs=200",
     ];
     let recipe = recipe("grid-diffuser", &set);
-    let dataset = recipe.dataset().expect("sound");
+    let dataset = recipe.dataset().expect("valid dataset");
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut trainer = trainer(&recipe, &dataset, directory.path());
     trainer.run(&AtomicBool::new(false), |_| {}).expect("trains");
     let history = &trainer.progress().history;
-    let best =
-        history.iter().rposition(|record| record.best).expect("the first is better than none");
-    assert!(history.len() < 200, "it did not stop");
+    let best = history
+        .iter()
+        .rposition(|record| record.best)
+        .expect("the first evaluated epoch is the best so far");
+    assert!(history.len() < 200, "training did not stop early");
     assert_eq!(history.len(), best + 3, "two evaluations after the best");
 }
 
 #[test]
-fn a_small_model_learns_a_few_small_grids_by_heart() {
+fn small_model_overfits_a_few_small_grids() {
     let set = [
         "train.epochs=150",
         "data.train=8",
@@ -216,11 +219,69 @@ fn a_small_model_learns_a_few_small_grids_by_heart() {
         "optim.lr=1e-2",
     ];
     let recipe = recipe("grid-quick", &set);
-    let dataset = recipe.dataset().expect("sound");
+    let dataset = recipe.dataset().expect("valid dataset");
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut trainer = trainer(&recipe, &dataset, directory.path());
     trainer.run(&AtomicBool::new(false), |_| {}).expect("trains");
     let history = &trainer.progress().history;
     let (first, last) = (history[0].train_loss, history[history.len() - 1].train_loss);
     assert!(first > 0.8 && last < 0.05, "training loss went from {first} to {last}");
+}
+
+#[test]
+fn predictions_of_a_finished_run_reproduce_its_metrics() {
+    let recipe = recipe("grid-diffuser", &[]);
+    let (_, outcome) = trained(&recipe);
+    let TrainOutcome::Finished { best, test, predictions } = outcome else {
+        panic!("the run was not stopped")
+    };
+    let [valid_predictions, test_predictions] = *predictions;
+    assert_eq!(valid_predictions.metric(Metric::Accuracy), best.valid.metric);
+    assert_eq!(test_predictions.metric(Metric::Accuracy), test.metric);
+    let dataset = recipe.dataset().expect("valid dataset");
+    let expected: Vec<u32> = dataset.splits.test.iter().map(|&graph| graph as u32).collect();
+    assert_eq!(test_predictions.graphs, expected);
+}
+
+#[test]
+fn best_epoch_is_selected_by_loss_on_request() {
+    for (select_by, by_loss) in [("metric", false), ("loss", true)] {
+        let recipe = recipe(
+            "grid-diffuser",
+            &[&format!("train.select_by={select_by}"), "train.epochs=8", "optim.lr=0.05"],
+        );
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let dataset = recipe.dataset().expect("valid dataset");
+        let mut trainer = trainer(&recipe, &dataset, directory.path());
+        trainer.run(&AtomicBool::new(false), |_| {}).expect("trains");
+        let history = &trainer.progress().history;
+        let scores = history.iter().map(|record| {
+            let valid = record.valid.as_ref().expect("every epoch is evaluated");
+            (if by_loss { valid.loss } else { -valid.metric }, record.epoch)
+        });
+        let expected = scores.min_by(|left, right| left.0.total_cmp(&right.0)).expect("epochs").1;
+        let best = trainer.progress().best.as_ref().expect("a best epoch");
+        assert_eq!(best.epoch, expected, "{select_by}");
+    }
+}
+
+#[test]
+fn recalibrated_statistics_do_not_depend_on_dropout() {
+    // With a learning rate near zero the weights stay the same, so only statistics could differ.
+    let scores = |dropout: &str| {
+        let dropout = format!("model.attention.dropout={dropout}");
+        let recipe = recipe(
+            "grid-diffuser",
+            &["optim.lr=1e-30", "optim.schedule={kind=\"constant\"}", &dropout],
+        );
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let dataset = recipe.dataset().expect("valid dataset");
+        let mut trainer = trainer(&recipe, &dataset, directory.path());
+        trainer.run(&AtomicBool::new(false), |_| {}).expect("trains");
+        let history = trainer.progress().history.clone();
+        history.into_iter().map(|record| record.valid.expect("evaluated").loss).collect::<Vec<_>>()
+    };
+    let without = scores("0.0");
+    assert_eq!(without, scores("0.9"));
+    assert!(without.windows(2).all(|pair| pair[0] == pair[1]), "{without:?}");
 }

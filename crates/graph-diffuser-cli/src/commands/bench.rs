@@ -1,4 +1,4 @@
-//! `bench`: time and memory of a training step on synthetic batches.
+//! `bench`: measures time and memory of a training step on synthetic batches.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -7,51 +7,51 @@ use clap::{Args, ValueEnum};
 use graph_diffuser::bench::{Bench, Case};
 use serde::Serialize;
 
-use crate::args::use_threads;
+use crate::args::ThreadArgs;
 use crate::printer::Printer;
 
-/// Time and memory of a training step on synthetic batches
+/// Measure time and memory of a training step on synthetic batches
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     graph-diffuser bench grid --threads 1 --json\n  \
     graph-diffuser bench zinc --profile\n  \
-    graph-diffuser bench grid --forward --nodes 20000 --steps 1")]
+    graph-diffuser bench grid --forward --num-nodes 20000 --steps 1")]
 pub(crate) struct BenchArgs {
-    /// Which model and which graphs
+    /// Model and dataset to benchmark
     #[arg(value_enum)]
     case: CaseName,
-    /// Threads to compute with [default: all cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
-    /// Steps to measure, after a round of warm-up
+    #[command(flatten)]
+    threads: ThreadArgs,
+    /// Number of measured steps, after a warm-up over all batches
     #[arg(long, value_name = "N", default_value_t = 20)]
     steps: usize,
-    /// Measure the forward pass alone, so that peak memory is that of evaluation
+    /// Measure only the forward pass, so that peak memory is that of evaluation
     #[arg(long)]
     forward: bool,
-    /// Graphs in a batch [default: those of the case]
-    #[arg(long, value_name = "N", conflicts_with = "nodes", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    graphs: Option<u32>,
-    /// One graph of about so many nodes instead of batches of small ones
+    /// Number of graphs per batch [default: that of CASE]
+    #[arg(long, value_name = "N", conflicts_with = "num_nodes", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    batch_size: Option<u32>,
+    /// Use one graph of about N nodes instead of batches of small graphs
     #[arg(long, value_name = "N", requires = "forward", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    nodes: Option<u32>,
-    /// Print the time of each part of a step
-    #[arg(long, conflicts_with = "nodes")]
+    num_nodes: Option<u32>,
+    /// Print the time spent in each part of a step
+    #[arg(long, conflicts_with = "num_nodes")]
     profile: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum CaseName {
-    /// 32 grids of 10 x 10..13, width 32, 3 layers, 16 steps
+    /// 32 grids of 10 x 10..13 cells, hidden dimension 32, 3 layers, 16 diffusion steps
     Grid,
-    /// 32 molecules of about 23 nodes, width 64, 10 layers with GINE
+    /// 32 molecules of about 23 nodes, hidden dimension 64, 10 layers with GINE
     Zinc,
-    /// 16 peptides of about 150 nodes, width 112, 4 layers, CLS
+    /// 16 peptides of about 150 nodes, hidden dimension 112, 4 layers, CLS node
     Peptides,
 }
 
+/// Output of `bench --json`.
 #[derive(Debug, Serialize)]
-struct MeanSd {
+struct Measurement {
     case: &'static str,
     threads: usize,
     pairs: usize,
@@ -59,7 +59,7 @@ struct MeanSd {
     train_ms: Option<f64>,
     forward_ms: f64,
     peak_rss_mb: Option<u64>,
-    /// What `train` would have said beforehand.
+    /// Estimate of the memory check of `train`.
     #[serde(skip_serializing_if = "Option::is_none")]
     estimated_mb: Option<u64>,
     graphs_per_s: Option<f64>,
@@ -68,26 +68,26 @@ struct MeanSd {
 }
 
 pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> ExitCode {
-    let threads = use_threads(args.threads);
+    let threads = args.threads.apply();
     let (name, case) = match args.case {
         CaseName::Grid => ("grid", Case::Grid),
         CaseName::Zinc => ("zinc", Case::Zinc),
         CaseName::Peptides => ("peptides", Case::Peptides),
     };
     let steps = args.steps.max(1);
-    let mut bench = match args.nodes {
-        Some(nodes) => Bench::of_one_graph(case, nodes as usize),
+    let mut bench = match args.num_nodes {
+        Some(nodes) => Bench::single_graph(case, nodes as usize),
         None => {
-            Bench::new(case, args.graphs.map_or_else(|| case.graphs(), |graphs| graphs as usize))
+            Bench::new(case, args.batch_size.map_or_else(|| case.graphs(), |size| size as usize))
         }
     };
-    let rounds = bench.batches();
-    let train = (!args.forward).then(|| median(rounds, steps, |step| bench.train_step(step)));
+    let batches = bench.batches();
+    let train = (!args.forward).then(|| median(batches, steps, |step| bench.train_step(step)));
     let peak_rss_mb = train.and_then(|_| peak_rss_mb());
-    let forward = median(rounds, steps, |step| bench.forward(step));
+    let forward = median(batches, steps, |step| bench.forward(step));
     let milliseconds = |time: Duration| (time.as_secs_f64() * 1e5).round() / 100.0;
     let profile = args.profile.then(|| bench.profile(steps));
-    let measured = MeanSd {
+    let measured = Measurement {
         case: name,
         threads,
         pairs: bench.pairs(),
@@ -109,17 +109,18 @@ pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn to_text(measured: &MeanSd) -> String {
-    let number =
+fn to_text(measured: &Measurement) -> String {
+    let optional =
         |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.1}"));
     let mut text = format!(
-        "{}: {} threads, {} pairs a batch, {} parameters\n  train step {} ms ({} graphs/s), forward {:.1} ms, peak memory {} MB\n",
+        "{}: {} threads, {} node pairs per batch, {} parameters\n  \
+         train step {} ms ({} graphs/s), forward {:.1} ms, peak memory {} MB\n",
         measured.case,
         measured.threads,
         measured.pairs,
         measured.params,
-        number(measured.train_ms),
-        number(measured.graphs_per_s),
+        optional(measured.train_ms),
+        optional(measured.graphs_per_s),
         measured.forward_ms,
         measured.peak_rss_mb.map_or_else(|| "–".to_owned(), |value| value.to_string()),
     );
@@ -129,9 +130,9 @@ fn to_text(measured: &MeanSd) -> String {
     text
 }
 
-/// Median time of a call, after one round over all batches.
-fn median(rounds: usize, steps: usize, mut call: impl FnMut(usize)) -> Duration {
-    (0..rounds).for_each(&mut call);
+/// Returns the median time of a call, after a warm-up over all batches.
+fn median(batches: usize, steps: usize, mut call: impl FnMut(usize)) -> Duration {
+    (0..batches).for_each(&mut call);
     let mut times: Vec<Duration> = (0..steps)
         .map(|step| {
             let start = Instant::now();
@@ -143,7 +144,7 @@ fn median(rounds: usize, steps: usize, mut call: impl FnMut(usize)) -> Duration 
     times[times.len() / 2]
 }
 
-/// The most memory this process has held, where the system tells.
+/// Returns the peak resident memory of this process, if the system reports it.
 fn peak_rss_mb() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,4 +1,4 @@
-//! `explore`: what a trained model looks at, in a browser.
+//! `explore`: serves or exports an interactive view of the attention of a trained model.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,55 +17,58 @@ use graph_diffuser_data::Split;
 use graph_diffuser_data::inference_input::Featurizer;
 use serde::Serialize;
 
-use crate::args::{Part, RunArgs, use_threads};
+use crate::args::{RunArgs, SplitArgs, ThreadArgs};
 use crate::explorer::{Explorer, export, server};
 use crate::interrupt::stop_flag;
-use crate::printer::{Misuse, Printer};
+use crate::printer::{Printer, UsageError, counted};
 use crate::progress::read_dataset;
 
-/// Explore in a browser what a trained model looks at
+/// Explore the attention of a trained model in the browser
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    graph-diffuser explore --pretrained grid                           then open the printed address\n  \
+    graph-diffuser explore --pretrained grid\n  \
     graph-diffuser explore runs/zinc-s0 --split valid --port 9000\n  \
-    graph-diffuser explore runs/zinc-s0 --export zinc.html --graphs 50\n\n\
-    The page is served to browsers on this machine alone, until Ctrl-C. Choose a graph and a node; type a SMILES, or \
-    recolour a cell. The exported file needs neither the program nor a network, but can predict nothing new.")]
+    graph-diffuser explore runs/zinc-s0 -o zinc.html --num-graphs 50\n\n\
+    The server listens on localhost only and runs until Ctrl-C. With `--output` the page is \
+    written to a self-contained HTML file instead, which cannot compute new predictions.")]
 pub(crate) struct ExploreArgs {
     #[command(flatten)]
     run: RunArgs,
-    /// Which part of the dataset
-    #[arg(long, value_enum, default_value_t = Part::Test)]
-    split: Part,
-    /// Port to listen on [default: 8617, or one that is free]
-    #[arg(long, value_name = "N", conflicts_with = "export", value_parser = clap::value_parser!(u16).range(1..))]
+    #[command(flatten)]
+    split: SplitArgs,
+    /// Port to listen on [default: 8617, or any free port]
+    #[arg(long, value_name = "N", conflicts_with = "output", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Write one HTML file instead
-    #[arg(long, value_name = "FILE")]
-    export: Option<PathBuf>,
-    /// How many graphs the file has, from the first on [default: 30, or as many as fit in 12 MB]
-    #[arg(long, value_name = "N", requires = "export", value_parser = clap::value_parser!(u32).range(1..))]
-    graphs: Option<u32>,
-    /// Replace the file if it exists
-    #[arg(long, requires = "export")]
+    /// Write a self-contained HTML file instead of starting a server
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Number of graphs in the file [default: 30, or as many as fit in 12 MB]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "output",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    num_graphs: Option<u32>,
+    /// Overwrite an existing file
+    #[arg(long, requires = "output")]
     force: bool,
-    /// Threads to compute with; results do not depend on it [default: all cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
+    #[command(flatten)]
+    threads: ThreadArgs,
 }
 
-/// Where the page is, for `--json`.
+/// Output of `explore --json` when the server has started.
 #[derive(Debug, Serialize)]
-struct Serving<'a> {
+struct ServerInfo<'a> {
     run: &'a Path,
     split: Split,
     graphs: usize,
     address: String,
 }
 
-/// What was written, for `--json`.
+/// Output of `explore --output FILE --json`.
 #[derive(Debug, Serialize)]
-struct Exported<'a> {
+struct ExportedPage<'a> {
     run: &'a Path,
     split: Split,
     graphs: usize,
@@ -74,16 +77,16 @@ struct Exported<'a> {
 }
 
 pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
-    use_threads(args.threads);
-    let split = args.split.into();
+    args.threads.apply();
+    let split = args.split.split();
     let run = args.run.open()?;
     let dataset = match read_dataset(run.recipe()) {
-        // A molecule can be typed where there are none to choose from.
-        Err(RecipeError::Unread(missing @ DataError::Missing { .. }))
-            if args.export.is_none() && reads_molecules(&run) =>
+        // Without the dataset, molecules can still be entered as SMILES.
+        Err(RecipeError::Data(missing @ DataError::Missing { .. }))
+            if args.output.is_none() && accepts_smiles(&run) =>
         {
             printer.note(&format!(
-                "{missing}: there is no graph to choose, but any SMILES can be typed"
+                "warning: {missing}; no graphs are listed, but SMILES can be entered"
             ));
             run.empty_dataset()?
         }
@@ -94,16 +97,16 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> anyhow::Resul
         .directory()
         .file_name()
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    match &args.export {
+    match &args.output {
         Some(file) => {
-            let most = args.graphs.map_or(export::USUAL_GRAPHS, |graphs| graphs as usize);
-            write(&args, &run, file, Explorer::new(&explainer, name, split, most), printer)
+            let limit = args.num_graphs.map_or(export::DEFAULT_GRAPHS, |graphs| graphs as usize);
+            write(&args, &run, file, Explorer::new(&explainer, name, split, limit), printer)
         }
         None => serve(&args, &run, Explorer::new(&explainer, name, split, usize::MAX), printer),
     }
 }
 
-fn reads_molecules(run: &Run) -> bool {
+fn accepts_smiles(run: &Run) -> bool {
     run.recipe().data.featurizer() != Featurizer::Graphs
 }
 
@@ -115,32 +118,35 @@ fn write(
     printer: &mut Printer,
 ) -> anyhow::Result<ExitCode> {
     if file.extension().is_none_or(|ending| ending != "html" && ending != "htm") {
-        let what = format!("`{}` would be a page that no browser takes for one", file.display());
-        return Err(Misuse { what, hint: "give the file a name that ends in .html" }.into());
+        let message = format!("`{}` must end in .html", file.display());
+        let hint = format!("use `--output {}`", file.with_extension("html").display());
+        return Err(UsageError { message, hint }.into());
     }
     if file.exists() && !args.force {
-        let what = format!("`{}` already exists", file.display());
-        return Err(
-            Misuse { what, hint: "choose another name, or replace it with `--force`" }.into()
-        );
+        let message = format!("`{}` already exists", file.display());
+        let hint = "choose another file, or overwrite it with `--force`".to_owned();
+        return Err(UsageError { message, hint }.into());
     }
     let stop = stop_flag();
-    let new = AtomicFile::create(file, args.force)?;
-    let Some(page) = export::export(&mut explorer, args.graphs.is_none(), &stop)? else {
-        printer.note("stopped: nothing was written");
+    let output = AtomicFile::create(file, args.force)?;
+    let Some(page) = export::export(&mut explorer, args.num_graphs.is_none(), &stop)? else {
+        printer.note("interrupted: no file written");
         return Ok(ExitCode::from(130));
     };
-    new.file().write_all(page.html.as_bytes()).map_err(PredictError::Output)?;
-    new.keep()?;
+    output.file().write_all(page.html.as_bytes()).map_err(PredictError::Output)?;
+    output.persist()?;
     let (graphs, bytes) = (page.graphs, page.html.len());
     printer.data(
-        &Exported { run: run.directory(), split: args.split.into(), graphs, file, bytes },
-        || format!("wrote {}: {graphs} graphs, {:.1} MB", file.display(), bytes as f64 / 1e6),
+        &ExportedPage { run: run.directory(), split: args.split.split(), graphs, file, bytes },
+        || {
+            let graphs = counted(graphs, "graph", "graphs");
+            format!("wrote {}: {graphs}, {:.1} MB", file.display(), bytes as f64 / 1e6)
+        },
     );
     Ok(ExitCode::SUCCESS)
 }
 
-/// Answers until Ctrl-C; between questions, graphs are scored for the list.
+/// Serves requests until Ctrl-C, and scores the listed graphs while idle.
 fn serve(
     args: &ExploreArgs,
     run: &Run,
@@ -150,26 +156,27 @@ fn serve(
     let stop = stop_flag();
     let listener = server::listen(args.port)?;
     let address = format!("http://{}/", listener.local_addr()?);
-    let questions = server::start(listener)?;
-    let graphs = explorer.numbers().len();
-    let serving = Serving {
+    let requests = server::start(listener)?;
+    let graphs = explorer.graphs().len();
+    let info = ServerInfo {
         run: run.directory(),
-        split: args.split.into(),
+        split: args.split.split(),
         graphs,
         address: address.clone(),
     };
-    printer.data(&serving, || {
-        format!("{address}\n{graphs} graphs of {}; Ctrl-C ends it", run.directory().display())
+    printer.data(&info, || {
+        let graphs = counted(graphs, "graph", "graphs");
+        format!("Serving {graphs} of {} at {address} (Ctrl-C to stop)", run.directory().display())
     });
-    let mut to_score = true;
+    let mut is_scoring = true;
     while !stop.load(Ordering::SeqCst) {
-        let patience = Duration::from_millis(if to_score { 0 } else { 100 });
-        match questions.recv_timeout(patience) {
-            // A page that is gone needs no answer.
-            Ok(traced) => drop(traced.answer.send(explorer.answer(&traced.question))),
-            Err(RecvTimeoutError::Timeout) if to_score => to_score = explorer.score_some(),
+        let timeout = Duration::from_millis(if is_scoring { 0 } else { 100 });
+        match requests.recv_timeout(timeout) {
+            // Sending fails only if the page was closed in the meantime.
+            Ok(pending) => drop(pending.response.send(explorer.respond(&pending.request))),
+            Err(RecvTimeoutError::Timeout) if is_scoring => is_scoring = explorer.score_batch(),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => anyhow::bail!("the server broke down"),
+            Err(RecvTimeoutError::Disconnected) => anyhow::bail!("the server stopped unexpectedly"),
         }
     }
     Ok(ExitCode::from(130))

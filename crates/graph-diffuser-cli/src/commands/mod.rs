@@ -1,11 +1,11 @@
-//! One verb, one file.
+//! Subcommands, one per file.
 
 mod bench;
 mod data;
+mod embed;
 mod eval;
 mod explain;
 mod explore;
-mod export;
 mod predict;
 mod recipe;
 mod report;
@@ -14,10 +14,10 @@ mod train;
 
 pub(crate) use bench::{BenchArgs, bench};
 pub(crate) use data::{DataArgs, data};
+pub(crate) use embed::{EmbedArgs, embed};
 pub(crate) use eval::{EvalArgs, eval};
 pub(crate) use explain::{ExplainArgs, explain};
 pub(crate) use explore::{ExploreArgs, explore};
-pub(crate) use export::{ExportArgs, export};
 pub(crate) use predict::{PredictArgs, predict};
 pub(crate) use recipe::{RecipeArgs, recipe};
 pub(crate) use report::{ReportArgs, report};

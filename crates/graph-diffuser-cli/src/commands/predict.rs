@@ -1,6 +1,6 @@
-//! `predict`: what a run says of the rows of a file.
+//! `predict`: predicts targets for the rows of a file.
 
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -14,61 +14,62 @@ use graph_diffuser::predict::{
 use graph_diffuser_data::inference_input::InferenceInput;
 use serde::Serialize;
 
-use crate::args::{RunArgs, use_threads};
+use crate::args::{RunArgs, ThreadArgs, check_input};
 use crate::interrupt::stop_flag;
-use crate::printer::{Misuse, Printer};
-use crate::progress::FileProgress;
+use crate::printer::{Printer, UsageError};
+use crate::progress::TaskProgress;
 
-/// Most rows that are named before the rest is only counted.
-const NAMED: u64 = 20;
+/// Number of invalid rows reported one by one; the others are counted.
+const MAX_WARNINGS: u64 = 20;
 
-/// Predict for the molecules or graphs of a file
+/// Predict targets for the rows of a file
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    graph-diffuser predict runs/molecules-s0 --input new.csv --output predicted.csv\n  \
-    graph-diffuser predict runs/graphs-s0 --input new.jsonl --output - --on-invalid skip\n\n\
-    A table keeps its columns and gets those of the prediction: NAME_pred for numbers, NAME_prob for labels, and for \
-    classes `class`, `class_prob` and prob_NAME for each of them. A line of JSON gets the key `prediction`.\n\
-    The output appears when all of it is written.")]
+    graph-diffuser predict runs/molecules-s0 --input new.csv -o predictions.csv\n  \
+    graph-diffuser predict runs/graphs-s0 --input new.jsonl -o - --on-invalid skip\n\n\
+    CSV output keeps all input columns and appends NAME_pred for regression targets, NAME_prob \
+    for binary targets, or `class`, `class_prob` and one prob_NAME per class for a multi-class \
+    target. JSON Lines output adds the key `prediction`. The output file is written atomically.")]
 pub(crate) struct PredictArgs {
     #[command(flatten)]
     rows: RowArgs,
 }
 
-/// What goes through a model, and where to.
+/// Arguments shared by `predict` and `embed`.
 #[derive(Debug, Args)]
 pub(super) struct RowArgs {
     #[command(flatten)]
     run: RunArgs,
-    /// Table with a column of SMILES, or graphs as JSON lines; gzip or not
+    /// CSV file with a SMILES column, or graphs as JSON Lines; may be gzipped
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
-    /// File to write; with `predict`, `-` is standard output
-    #[arg(long, value_name = "FILE")]
+    /// Output file; `predict` accepts `-` for standard output
+    #[arg(short, long, value_name = "FILE")]
     pub(super) output: PathBuf,
-    /// What happens to rows that are no molecule or graph: nothing is written, they are left out, or kept empty
-    #[arg(long, value_enum, default_value_t = Invalid::Fail)]
-    pub(super) on_invalid: Invalid,
-    /// Column of SMILES [default: that of the recipe, or `smiles`]
+    /// Handling of invalid rows: abort, drop them, or keep them without a result
+    #[arg(long, value_enum, value_name = "ACTION", default_value_t = InvalidRows::Fail)]
+    pub(super) on_invalid: InvalidRows,
+    /// Name of the SMILES column [default: from the recipe, or `smiles`]
     #[arg(long, value_name = "COLUMN")]
-    smiles: Option<String>,
-    /// Replace the output if it exists
+    smiles_column: Option<String>,
+    /// Overwrite an existing output file
     #[arg(long)]
     pub(super) force: bool,
-    /// Threads to compute with; results do not depend on it [default: all cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
+    #[command(flatten)]
+    threads: ThreadArgs,
 }
 
+/// Values of `--on-invalid`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Invalid {
+pub(super) enum InvalidRows {
     Fail,
     Skip,
     Keep,
 }
 
+/// Output of `predict --json` and `embed --json`.
 #[derive(Debug, Serialize)]
-struct Predicted {
+struct PredictSummary {
     run: PathBuf,
     input: PathBuf,
     output: PathBuf,
@@ -81,47 +82,50 @@ struct Predicted {
 pub(crate) fn predict(args: PredictArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
     let to_stdout = args.rows.output.as_os_str() == "-";
     if to_stdout && printer.is_json() {
-        let what = "`--json` and `--output -` would both write to standard output".to_owned();
-        return Err(Misuse { what, hint: "name a file for the predictions" }.into());
+        let message = "`--json` and `--output -` both write to standard output".to_owned();
+        return Err(
+            UsageError { message, hint: "write the predictions to a file".to_owned() }.into()
+        );
     }
     args.rows.check_output()?;
-    let new = if to_stdout {
+    let file = if to_stdout {
         None
     } else {
         Some(AtomicFile::create(&args.rows.output, args.rows.force)?)
     };
     let stdout = printer.stream();
-    args.rows.through(printer, |predictor, reading, tell| {
-        let out: Box<dyn Write> = match &new {
-            Some(new) => Box::new(new.file()),
+    args.rows.run_job(printer, |predictor, job, on_event| {
+        let output: Box<dyn Write> = match &file {
+            Some(file) => Box::new(file.file()),
             None => Box::new(stdout),
         };
-        let mut out = BufWriter::with_capacity(1 << 16, out);
-        let counts = predict_rows(predictor, reading, &mut out, tell)?;
-        out.flush().map_err(PredictError::Output)?;
-        drop(out);
-        if let Some(new) = new {
-            new.keep()?;
+        let mut output = BufWriter::with_capacity(1 << 16, output);
+        let counts = predict_rows(predictor, job, &mut output, on_event)?;
+        output.flush().map_err(PredictError::Output)?;
+        drop(output);
+        if let Some(file) = file {
+            file.persist()?;
         }
         Ok((counts, String::new()))
     })
 }
 
 impl RowArgs {
-    /// A name that says compressed would be a lie.
-    pub(super) fn check_output(&self) -> Result<(), Misuse> {
+    /// Rejects a `.gz` output, which would not be compressed.
+    fn check_output(&self) -> Result<(), UsageError> {
         if self.output.extension().is_some_and(|extension| extension == "gz") {
-            let what = format!("`{}` would not be compressed", self.output.display());
-            return Err(Misuse {
-                what,
-                hint: "leave `.gz` away, or write to `-` and pipe it through gzip",
-            });
+            let message = format!(
+                "cannot write `{}`: compressed output is not supported",
+                self.output.display()
+            );
+            let hint = "remove `.gz`, or use `--output -` and pipe the output to gzip".to_owned();
+            return Err(UsageError { message, hint });
         }
         Ok(())
     }
 
-    /// Opens run and input, does the work with a bar over it, and tells what came of it.
-    pub(super) fn through(
+    /// Opens the run and the input, runs `work` with progress output, and prints a summary.
+    pub(super) fn run_job(
         self,
         printer: &mut Printer,
         work: impl FnOnce(
@@ -130,19 +134,24 @@ impl RowArgs {
             &mut dyn FnMut(PredictEvent<'_>),
         ) -> Result<(RowCounts, String), PredictError>,
     ) -> anyhow::Result<ExitCode> {
-        let threads = use_threads(self.threads);
+        check_input(&self.input)?;
+        let threads = self.threads.apply();
         let stop = stop_flag();
         let run = self.run.open()?;
         let predictor = Predictor::open(&run, &Device::flex())?;
-        let smiles = self.smiles.as_deref().or(predictor.smiles_column());
-        let input =
-            InferenceInput::open(&self.input, predictor.input(), predictor.schema(), smiles);
+        let smiles_column = self.smiles_column.as_deref().or(predictor.smiles_column());
+        let input = InferenceInput::open(
+            &self.input,
+            predictor.featurizer(),
+            predictor.schema(),
+            smiles_column,
+        );
         let on_invalid = match self.on_invalid {
-            Invalid::Fail => OnInvalidRow::Fail,
-            Invalid::Skip => OnInvalidRow::Skip,
-            Invalid::Keep => OnInvalidRow::Keep,
+            InvalidRows::Fail => OnInvalidRow::Fail,
+            InvalidRows::Skip => OnInvalidRow::Skip,
+            InvalidRows::Keep => OnInvalidRow::Keep,
         };
-        let reading = PredictJob {
+        let job = PredictJob {
             input: input.map_err(PredictError::Input)?,
             on_invalid,
             threads,
@@ -151,13 +160,13 @@ impl RowArgs {
         let start = Instant::now();
         let speed =
             |counts: &RowCounts| counts.predicted as f64 / start.elapsed().as_secs_f64().max(1e-9);
-        let mut progress = FileProgress::new("predicting");
-        let mut named = 0;
-        let done = work(&predictor, reading, &mut |told| match told {
-            PredictEvent::Invalid(problem) => {
-                named += 1;
-                if named <= NAMED {
-                    progress.line(&format!("warning: {problem}"));
+        let mut progress = TaskProgress::bytes("predicting");
+        let mut warnings = 0;
+        let result = work(&predictor, job, &mut |event| match event {
+            PredictEvent::Invalid(error) => {
+                warnings += 1;
+                if warnings <= MAX_WARNINGS {
+                    progress.line(&format!("warning: {error}"));
                 }
             }
             PredictEvent::Progress { counts, read_bytes, bytes } => {
@@ -166,16 +175,20 @@ impl RowArgs {
             }
         });
         progress.finish();
-        let (counts, more) = match done {
+        let (counts, details) = match result {
             Ok(done) => done,
             Err(PredictError::Stopped) => {
                 printer.note(&PredictError::Stopped.to_string());
                 return Ok(ExitCode::from(130));
             }
+            // The reader of a pipe, such as `head`, needs no more rows.
+            Err(PredictError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {
+                return Ok(ExitCode::SUCCESS);
+            }
             Err(error) => return Err(error.into()),
         };
-        if named > NAMED {
-            printer.note(&format!("warning: {} more rows are no molecule or graph", named - NAMED));
+        if warnings > MAX_WARNINGS {
+            printer.note(&format!("warning: {} more invalid rows", warnings - MAX_WARNINGS));
         }
         let graphs_per_second = speed(&counts);
         let seconds = start.elapsed().as_secs_f64();
@@ -184,11 +197,12 @@ impl RowArgs {
             let RowCounts { rows, predicted, invalid } = counts;
             let invalid = match (invalid, on_invalid) {
                 (0, _) => String::new(),
-                (count, OnInvalidRow::Keep) => format!(", {count} left blank"),
-                (count, _) => format!(", {count} left out"),
+                (count, OnInvalidRow::Keep) => format!(", {count} invalid kept"),
+                (count, _) => format!(", {count} invalid skipped"),
             };
             format!(
-                "{output}: {predicted} of {rows} rows{invalid}{more}, {graphs_per_second:.0} graphs/s"
+                "{output}: {predicted} of {rows} rows predicted{invalid}{details}, \
+                 {graphs_per_second:.0} graphs/s"
             )
         };
         if output == "-" {
@@ -196,8 +210,8 @@ impl RowArgs {
         } else {
             let Self { input, output, .. } = self;
             let run = run.directory().to_owned();
-            printer
-                .data(&Predicted { run, input, output, counts, seconds, graphs_per_second }, text);
+            let summary = PredictSummary { run, input, output, counts, seconds, graphs_per_second };
+            printer.data(&summary, text);
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -1,4 +1,4 @@
-//! `recipe`: what can be trained.
+//! `recipe`: lists, shows, validates and documents recipes.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::printer::Printer;
 
-/// List, show or check recipes
+/// List, show or validate recipes
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     graph-diffuser recipe list\n  \
@@ -22,41 +22,48 @@ pub(crate) struct RecipeArgs {
 
 #[derive(Debug, Subcommand)]
 enum RecipeCommand {
-    /// The recipes inside the program
+    /// List the built-in recipes
     #[command(after_help = "Example:\n  graph-diffuser recipe list")]
     List,
-    /// Every setting of a recipe as TOML, and its parameters part by part
+    /// Print a recipe as TOML with all defaults and its parameter counts
     #[command(after_help = "Example:\n  graph-diffuser recipe show grid-diffuser > my.toml")]
-    Show(Chosen),
-    /// Whether a recipe is sound, before any data is read
+    Show(RecipeName),
+    /// Validate a recipe without reading data
     #[command(after_help = "Example:\n  graph-diffuser recipe check my.toml")]
-    Check(Chosen),
+    Check(RecipeName),
+    /// Print every recipe key with type, default and meaning
+    ///
+    /// With `--json`, prints the JSON schema of a recipe.
+    #[command(after_help = "Example:\n  graph-diffuser recipe reference")]
+    Reference,
 }
 
 #[derive(Debug, Args)]
-struct Chosen {
+struct RecipeName {
     /// Name of a built-in recipe or path of a TOML file
     recipe: String,
-    /// Change a setting, such as `optim.lr=1e-3`; may be given again
+    /// Override a setting, such as `optim.lr=1e-3` (repeatable)
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
 }
 
+/// Output of `recipe list --json`.
 #[derive(Debug, Serialize)]
-struct Listed {
+struct ListedRecipe {
     name: &'static str,
     about: String,
 }
 
+/// Output of `recipe show --json`.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct ShownRecipe<'a> {
     recipe: &'a Recipe,
-    parameters: Vec<Part>,
+    parameters: Vec<PartParameters>,
     total: usize,
 }
 
 #[derive(Debug, Serialize)]
-struct Part {
+struct PartParameters {
     part: String,
     parameters: usize,
 }
@@ -64,44 +71,49 @@ struct Part {
 pub(crate) fn recipe(args: RecipeArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
     match args.command {
         RecipeCommand::List => {
-            let longest = BUILT_IN.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+            let width = BUILT_IN.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
             for (name, text) in BUILT_IN {
-                let listed = Listed { name, about: about(text) };
-                printer.data(&listed, || format!("{name:<longest$}  {}", listed.about));
+                let listed = ListedRecipe { name, about: about(text) };
+                printer.data(&listed, || format!("{name:<width$}  {}", listed.about));
             }
         }
-        RecipeCommand::Show(chosen) => {
-            let recipe = Recipe::find(&chosen.recipe, &chosen.set)?;
+        RecipeCommand::Show(named) => {
+            let recipe = Recipe::find(&named.recipe, &named.set)?;
             let parts = recipe
                 .data
                 .schema()
                 .map(|schema| recipe.parameters_by_part(&schema))
                 .unwrap_or_default();
-            let parameters: Vec<Part> =
-                parts.into_iter().map(|(part, parameters)| Part { part, parameters }).collect();
+            let parameters: Vec<PartParameters> = parts
+                .into_iter()
+                .map(|(part, parameters)| PartParameters { part, parameters })
+                .collect();
             let total = parameters.iter().map(|part| part.parameters).sum();
-            let shown = Shown { recipe: &recipe, parameters, total };
+            let shown = ShownRecipe { recipe: &recipe, parameters, total };
             printer.data(&shown, || to_text(&shown));
         }
-        RecipeCommand::Check(chosen) => match Recipe::find(&chosen.recipe, &chosen.set) {
+        RecipeCommand::Reference => {
+            printer.data(&Recipe::json_schema(), || Recipe::reference().trim_end().to_owned());
+        }
+        RecipeCommand::Check(named) => match Recipe::find(&named.recipe, &named.set) {
             Ok(recipe) => printer
-                .data(&serde_json::json!({ "recipe": recipe.name, "sound": true }), || {
-                    format!("`{}` is sound", recipe.name)
+                .data(&serde_json::json!({ "recipe": recipe.name, "valid": true }), || {
+                    format!("OK: recipe `{}` is valid", recipe.name)
                 }),
             Err(error) => {
                 printer.error(&error.into());
-                return Ok(ExitCode::FAILURE); // the check was done, and failed
+                return Ok(ExitCode::FAILURE); // an invalid recipe is a result, not a usage error
             }
         },
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The recipe as TOML; parameters follow as comments, so that the output is a recipe again.
-fn to_text(shown: &Shown<'_>) -> String {
+/// Formats a recipe as TOML, with the parameter counts as comments so that it can be read back.
+fn to_text(shown: &ShownRecipe<'_>) -> String {
     let mut text = shown.recipe.to_toml();
     if shown.parameters.is_empty() {
-        text.push_str("\n# How many parameters there are depends on the data.\n");
+        text.push_str("\n# The number of parameters depends on the data.\n");
         return text;
     }
     text.push_str("\n# Parameters\n");
@@ -109,13 +121,13 @@ fn to_text(shown: &Shown<'_>) -> String {
         let _ = writeln!(text, "# {:<20} {:>10}", part.part, part.parameters);
     }
     let _ = writeln!(text, "# {:<20} {:>10}", "total", shown.total);
-    if let Some(printed) = shown.recipe.paper.as_ref().and_then(|paper| paper.parameters) {
-        let _ = writeln!(text, "# {:<20} {printed:>10}", "the paper prints");
+    if let Some(reported) = shown.recipe.paper.as_ref().and_then(|paper| paper.parameters) {
+        let _ = writeln!(text, "# {:<20} {reported:>10}", "reported in paper");
     }
     text
 }
 
-/// The comment that a recipe opens with, up to its first full stop.
+/// Returns the first sentence of the comment at the top of a recipe.
 fn about(text: &str) -> String {
     let comment: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("# ")).collect();
     let comment = comment.join(" ");

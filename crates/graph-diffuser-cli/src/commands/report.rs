@@ -1,4 +1,4 @@
-//! `report`: runs over seeds, or a sweep, beside the paper's figures.
+//! `report`: aggregates runs over seeds, or a sweep, and compares them with the paper.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,27 +10,28 @@ use graph_diffuser::sweep::{Sweep, SweepError};
 
 use crate::printer::Printer;
 
-/// Mean and deviation over seeds beside the paper's figure, of runs or of a sweep
+/// Aggregate runs or a sweep over seeds and compare with the paper
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     graph-diffuser report runs/grid-quick-s*\n  \
     graph-diffuser report runs/* --format csv > table.csv\n  \
-    graph-diffuser report sweeps/grid-diffuser --format html > table.html\n\n\
-    Of a sweep each recipe is a row: its configuration with the best validation mean.")]
+    graph-diffuser report sweeps/grid-diffuser -o report\n\n\
+    The report of a sweep has one row per recipe: the configuration with the best mean validation \
+    score.")]
 pub(crate) struct ReportArgs {
-    /// Directories written by `graph-diffuser train`, or one written by `graph-diffuser sweep`
+    /// Run directories, or one sweep directory
     #[arg(required = true, value_name = "SWEEP|RUN")]
     directories: Vec<PathBuf>,
-    /// How to write the table; `--json` is short for `--format json`
-    #[arg(long, value_enum, default_value_t = Format::Markdown)]
-    format: Format,
-    /// Write the report in every format, with its curves, into this directory too
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    /// Format of the table on standard output; `--json` is short for `--format json`
+    #[arg(long, value_enum, default_value_t = TableFormat::Markdown)]
+    format: TableFormat,
+    /// Also write the report in all formats, with learning curves, to this directory
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum TableFormat {
     Markdown,
     Csv,
     Json,
@@ -38,60 +39,63 @@ enum Format {
 }
 
 pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
-    // The `report.md` of a run is its own.
-    if let Some(directory) = args.out.clone().filter(|out| out.join("recipe.toml").exists()) {
+    // A run directory has a `report.md` that must not be overwritten.
+    let is_run = |directory: &PathBuf| directory.join("recipe.toml").exists();
+    if let Some(directory) = args.output.clone().filter(is_run) {
         return Err(RunError::Exists { directory, is_run: true }.into());
     }
     let report = match &args.directories[..] {
-        [sweep] if Sweep::is_in(sweep) => of_sweep(sweep, printer)?,
-        runs => match runs.iter().find(|directory| Sweep::is_in(directory)) {
-            Some(sweep) => return Err(SweepError::NotAlone { directory: sweep.clone() }.into()),
-            None => of_runs(runs, printer)?,
+        [sweep] if Sweep::exists(sweep) => sweep_report(sweep, printer)?,
+        runs => match runs.iter().find(|directory| Sweep::exists(directory)) {
+            Some(sweep) => {
+                return Err(SweepError::MixedWithRuns { directory: sweep.clone() }.into());
+            }
+            None => runs_report(runs, printer)?,
         },
     };
     match args.format {
         _ if printer.is_json() => printer.data(&report, String::new),
-        Format::Markdown => printer.raw(report.to_markdown().trim_end()),
-        Format::Csv => printer.raw(report.to_csv().trim_end()),
-        Format::Json => printer.raw(&serde_json::to_string(&report)?),
-        Format::Html => printer.raw(report.to_html().trim_end()),
+        TableFormat::Markdown => printer.raw(report.to_markdown().trim_end()),
+        TableFormat::Csv => printer.raw(report.to_csv().trim_end()),
+        TableFormat::Json => printer.raw(&serde_json::to_string(&report)?),
+        TableFormat::Html => printer.raw(report.to_html().trim_end()),
     }
-    if let Some(out) = &args.out {
-        for file in report.write(out)? {
+    if let Some(output) = &args.output {
+        for file in report.write(output)? {
             printer.note(&format!("wrote {}", file.display()));
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn of_sweep(directory: &Path, printer: &Printer) -> anyhow::Result<Report> {
-    let report = Report::of_sweep(&Sweep::open(directory)?);
-    for problem in report.sweep.iter().flat_map(|sweep| &sweep.failed_runs) {
-        let reason = problem.reason.lines().next().unwrap_or_default();
-        printer.note(&format!("warning: run `{}` has no score: {reason}", problem.run));
+fn sweep_report(directory: &Path, printer: &Printer) -> anyhow::Result<Report> {
+    let report = Report::from_sweep(&Sweep::open(directory)?);
+    for failed in report.sweep.iter().flat_map(|sweep| &sweep.failed_runs) {
+        let reason = failed.reason.lines().next().unwrap_or_default();
+        printer.note(&format!("warning: run `{}` has no result: {reason}", failed.run));
     }
     Ok(report)
 }
 
-fn of_runs(directories: &[PathBuf], printer: &Printer) -> anyhow::Result<Report> {
+fn runs_report(directories: &[PathBuf], printer: &Printer) -> anyhow::Result<Report> {
     let mut finished: Vec<FinishedRun> = Vec::new();
     for directory in directories {
         let run = Run::open(directory)?;
         match run.finished()? {
             Some(_) if finished.iter().any(|known| known.recipe == *run.recipe()) => {
                 printer.note(&format!(
-                    "warning: `{}` is left out: a run of the same recipe and seed stands before it",
+                    "warning: ignoring `{}`: duplicate of a run with the same recipe and seed",
                     directory.display()
                 ))
             }
             Some(run) => finished.push(run),
             None => printer.note(&format!(
-                "warning: `{}` is left out: it is not finished after {} epochs",
+                "warning: ignoring `{}`: not finished ({} epochs completed)",
                 directory.display(),
                 run.history().len()
             )),
         }
     }
-    anyhow::ensure!(!finished.is_empty(), "none of the runs is finished");
+    anyhow::ensure!(!finished.is_empty(), "no finished run to report");
     Ok(Report::new(&finished))
 }

@@ -1,4 +1,4 @@
-//! `sweep`: every recipe with every combination of settings and every seed, each run a process of its own.
+//! `sweep`: runs a grid search over recipe settings and seeds, one process per run.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -12,54 +12,55 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::Args;
 use graph_diffuser::report::Report;
-use graph_diffuser::run::{Environment, FinishedRun, Run, RunError, quoted};
+use graph_diffuser::run::{Environment, FinishedRun, Run, RunError, shell_quote};
 use graph_diffuser::sweep::{Plan, PlannedRun, RunState, Sweep};
 use serde::Serialize;
 
+use crate::args::num_threads;
 use crate::interrupt::stop_flag;
-use crate::printer::Printer;
-use crate::progress::in_words;
+use crate::printer::{Printer, counted};
+use crate::progress::format_duration;
 
 use super::train::parse_seeds;
 
-/// Time between two looks at the processes.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// What a program stopped by Ctrl-C returns.
-const STOPPED: u8 = 130;
+/// Time between two polls of the child processes.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Exit code of an interrupted run or sweep.
+const INTERRUPTED: u8 = 130;
 
-/// Search settings and repeat over seeds, all recipes alike; go on where it was stopped
+/// Run a grid search over recipe settings, repeated over seeds
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     graph-diffuser sweep grid-quick --seeds 0..10\n  \
-    graph-diffuser sweep grid-diffuser --over optim.lr=3e-4,4e-4,8e-4 --seeds 0..10 --jobs 2\n  \
+    graph-diffuser sweep grid-diffuser --grid optim.lr=3e-4,4e-4,8e-4 --seeds 0..10 --jobs 2\n  \
     graph-diffuser sweep --resume sweeps/grid-diffuser\n\n\
-    Every recipe runs with every combination of the values of `--over`, once a seed. The best\n\
-    combination is chosen by the mean validation score, never by test. Finished runs are not run\n\
-    again: the same command, or `--resume`, goes on after Ctrl-C or a kill, and tries again what\n\
-    failed. A run that fails does not end the sweep; the exit code is then 1.")]
+    Each recipe is trained with every combination of the `--grid` values, once per seed. The \
+    configuration with the best mean validation score is selected; test scores are not used. \
+    Repeating the command or `--resume` continues an interrupted sweep: finished runs are kept, \
+    failed runs are retried. The sweep continues after a failed run and then exits with code 1.")]
 pub(crate) struct SweepArgs {
-    /// Names of built-in recipes (`recipe list`) or paths of TOML files
+    /// Names of built-in recipes (see `recipe list`) or paths of TOML files
     #[arg(required_unless_present = "resume", value_name = "RECIPE")]
     recipes: Vec<String>,
-    /// Change a setting of every recipe, such as `train.epochs=50`; may be given again
+    /// Override a setting of every recipe, such as `train.epochs=50` (repeatable)
     #[arg(long, value_name = "PATH=VALUE", conflicts_with = "resume")]
     set: Vec<String>,
-    /// Search these values of a setting; given again, every combination is run
+    /// Search over these values of a setting (repeatable: all combinations are run)
     #[arg(long, value_name = "PATH=V1,V2,...", conflicts_with = "resume")]
-    over: Vec<String>,
-    /// Run every combination once for each seed from A up to but without B
+    grid: Vec<String>,
+    /// Train every configuration once per seed, from A to B - 1
     #[arg(long, value_name = "A..B", value_parser = parse_seeds, required_unless_present = "resume", conflicts_with = "resume")]
     seeds: Option<Range<u64>>,
-    /// Directory of the sweep [default: sweeps/NAME of the first recipe]
-    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
-    out: Option<PathBuf>,
-    /// Go on with this sweep
+    /// Sweep directory [default: sweeps/NAME of the first recipe]
+    #[arg(short, long, value_name = "DIR", conflicts_with = "resume")]
+    output: Option<PathBuf>,
+    /// Resume this sweep
     #[arg(long, value_name = "SWEEP", conflicts_with = "recipes")]
     resume: Option<PathBuf>,
-    /// Runs at the same time
+    /// Number of parallel runs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
-    /// Threads of all runs together; results do not depend on it [default: all cores]
+    /// Number of threads shared by all parallel runs; does not affect results [default: all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }
@@ -68,52 +69,48 @@ pub(crate) fn sweep(args: SweepArgs, printer: &mut Printer) -> anyhow::Result<Ex
     let sweep = match (&args.resume, args.seeds.clone()) {
         (Some(directory), _) => Sweep::open(directory)?,
         (None, seeds) => {
-            let plan = Plan::new(
-                &args.recipes,
-                &args.set,
-                &args.over,
-                seeds.expect("clap asks for seeds"),
-            )?;
-            let name = || Path::new("sweeps").join(&plan.recipes[0].recipe.name);
-            let directory = args.out.clone().unwrap_or_else(name);
+            let seeds = seeds.expect("clap requires seeds without `--resume`");
+            let plan = Plan::new(&args.recipes, &args.set, &args.grid, seeds)?;
+            let default = || Path::new("sweeps").join(&plan.recipes[0].recipe.name);
+            let directory = args.output.clone().unwrap_or_else(default);
             Sweep::begin(&directory, plan)?
         }
     };
     let _lock = sweep.lock()?;
     let stop = stop_flag();
-    let all = || std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = args.threads.map_or_else(all, usize::from);
+    let threads = num_threads(args.threads);
     let jobs = usize::from(args.jobs);
     let mut session = Session::new(&sweep, jobs, (threads / jobs).max(1), printer);
     let ended = session.run(&stop);
     let (failed, left) = (session.failed, session.planned - session.done - session.failed);
-    // Also after an error: what is finished is worth a table.
-    let report = Report::of_sweep(&sweep);
+    // The report is written after an error too, for the finished runs.
+    let report = Report::from_sweep(&sweep);
     report.write(sweep.directory())?;
     ended?;
-    let directory = quoted(sweep.directory());
+    let directory = shell_quote(sweep.directory());
     if !printer.is_json() {
         printer.raw(report.to_markdown().trim_end());
     }
     printer.note(&format!("report: {}", sweep.directory().join("report.html").display()));
     if left > 0 {
-        let runs = counted(left, "run");
+        let runs = counted(left, "run", "runs");
         printer.note(&format!(
-            "stopped with {runs} to go; go on with\n  graph-diffuser sweep --resume {directory}"
+            "interrupted: {runs} not finished; resume with\n  graph-diffuser sweep --resume \
+             {directory}"
         ));
-        return Ok(ExitCode::from(STOPPED));
+        return Ok(ExitCode::from(INTERRUPTED));
     }
     if failed > 0 {
-        let runs = counted(failed, "run");
+        let runs = counted(failed, "run", "runs");
         printer.note(&format!(
-            "{runs} failed; try again with\n  graph-diffuser sweep --resume {directory}"
+            "{runs} failed; retry with\n  graph-diffuser sweep --resume {directory}"
         ));
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What `--json` prints of each run.
+/// Output of `sweep --json`, one object per run.
 #[derive(Debug, Serialize)]
 struct RunLine<'a> {
     run: &'a str,
@@ -140,11 +137,11 @@ struct Process {
     run: PlannedRun,
     child: Child,
     start: Instant,
-    /// Where this session's part of the log begins.
+    /// Length of the log file when the process was started.
     log_start: u64,
 }
 
-/// From the start or resumption of a sweep to its end.
+/// State of a sweep from its start or resumption to its end.
 struct Session<'a> {
     sweep: &'a Sweep,
     printer: &'a mut Printer,
@@ -158,8 +155,8 @@ struct Session<'a> {
     failed: usize,
     /// Recipe and wall time of each finished run.
     times: Vec<(usize, f64)>,
-    told_of_busy: bool,
-    /// Whether anything began or ended since progress was told.
+    reported_busy: bool,
+    /// True if a run started or ended since the last progress line.
     changed: bool,
 }
 
@@ -171,42 +168,44 @@ impl<'a> Session<'a> {
             printer,
             jobs,
             threads,
-            environment: Environment::here(threads, option_env!("GRAPH_DIFFUSER_COMMIT")),
+            environment: Environment::current(threads, option_env!("GRAPH_DIFFUSER_COMMIT")),
             waiting: VecDeque::new(),
             processes: Vec::new(),
             planned: runs.len(),
             done: 0,
             failed: 0,
             times: Vec::new(),
-            told_of_busy: false,
+            reported_busy: false,
             changed: true,
         };
         let directory = sweep.directory().display();
         let (configurations, seeds) = (sweep.configurations().len(), &sweep.plan().seeds);
         session.printer.note(&format!(
-            "{directory}: {} of {configurations} configurations with seeds {seeds}; {jobs} at a time, each with {}",
-            counted(runs.len(), "run"),
-            counted(threads, "thread")
+            "{directory}: {} ({}, seeds {seeds}), {} with {} each",
+            counted(runs.len(), "run", "runs"),
+            counted(configurations, "configuration", "configurations"),
+            counted(jobs, "job", "jobs"),
+            counted(threads, "thread", "threads")
         ));
         for run in runs {
-            session.take_up(run);
+            session.enqueue(run);
         }
         session
     }
 
-    /// Counts what is finished; the rest waits to be run.
-    fn take_up(&mut self, run: PlannedRun) {
+    /// Counts a finished run, and queues any other.
+    fn enqueue(&mut self, run: PlannedRun) {
         match self.sweep.state(&run) {
             RunState::Finished(finished) => self.count(&run, &finished),
             RunState::Unusable { reason } => {
-                self.printer.note(&format!("warning: `{}` is left alone: {reason}", run.name));
+                self.printer.note(&format!("warning: skipping `{}`: {reason}", run.name));
                 self.failed += 1;
             }
-            RunState::Begun { fault: Some(fault), .. } => {
-                self.printer.note(&format!("warning: {fault}; going on from its checkpoint"));
+            RunState::Started { problem: Some(problem), .. } => {
+                self.printer.note(&format!("warning: {problem}; resuming from its checkpoint"));
                 self.waiting.push_back(run);
             }
-            RunState::Missing | RunState::Begun { .. } | RunState::Failed { .. } => {
+            RunState::Missing | RunState::Started { .. } | RunState::Failed { .. } => {
                 self.waiting.push_back(run)
             }
         }
@@ -218,17 +217,17 @@ impl<'a> Session<'a> {
             .push((self.sweep.configurations()[run.configuration].recipe, finished.result.seconds));
     }
 
-    /// Runs all that waits, or until `stop` is set; then waits for what has begun.
+    /// Runs the queue until it is empty or `stop` is set, then waits for the running processes.
     fn run(&mut self, stop: &AtomicBool) -> anyhow::Result<()> {
         let mut stopping = false;
         loop {
             if stop.load(Ordering::SeqCst) && !stopping {
                 stopping = true;
                 if !self.processes.is_empty() {
-                    self.printer.note("stopping: waiting for the runs to save");
+                    self.printer.note("stopping: waiting for the runs to save their checkpoints");
                 }
                 for process in &mut self.processes {
-                    // The end of its input asks a run to save and stop, wherever the signal went.
+                    // Closing its stdin makes a run save and stop, even if it got no signal.
                     drop(process.child.stdin.take());
                 }
             }
@@ -236,48 +235,48 @@ impl<'a> Session<'a> {
                 self.start_runs()?;
             }
             if std::mem::take(&mut self.changed) {
-                self.tell_progress();
+                self.print_progress();
             }
             if self.processes.is_empty() && (self.waiting.is_empty() || stopping) {
                 return Ok(());
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
             self.collect()?;
         }
     }
 
     fn start_runs(&mut self) -> anyhow::Result<()> {
-        let mut place = 0;
-        while self.processes.len() < self.jobs && place < self.waiting.len() {
-            // One that a process of a killed sweep still saves, or that somebody trains by hand.
-            if is_busy(&self.sweep.run_directory(&self.waiting[place])) {
-                place += 1;
+        let mut index = 0;
+        while self.processes.len() < self.jobs && index < self.waiting.len() {
+            // A process of a killed sweep may still be saving it, or it is trained manually.
+            if is_busy(&self.sweep.run_directory(&self.waiting[index])) {
+                index += 1;
                 continue;
             }
-            let run = self.waiting.remove(place).expect("the place is inside");
+            let run = self.waiting.remove(index).expect("the index is below the length");
             match self.start(&run) {
                 Ok(process) => self.processes.push(process),
                 Err(error) => self.fail(&run, &format!("{error:#}"))?,
             }
             self.changed = true;
         }
-        if self.processes.is_empty() && !self.waiting.is_empty() && !self.told_of_busy {
-            self.told_of_busy = true;
-            self.printer.note("waiting: what is left is being trained by other processes");
+        if self.processes.is_empty() && !self.waiting.is_empty() && !self.reported_busy {
+            self.reported_busy = true;
+            self.printer.note("waiting: the remaining runs are being trained by other processes");
         }
         Ok(())
     }
 
-    /// Starts a process that goes on with the run, which is made first where it is missing.
+    /// Creates the run if it does not exist, and starts a process that trains it.
     fn start(&self, run: &PlannedRun) -> anyhow::Result<Process> {
         let directory = self.sweep.run_directory(run);
         if !directory.exists() {
             self.sweep.create_run(run, &self.environment)?;
         }
-        self.sweep.forget_failure(run)?;
+        self.sweep.clear_failure(run)?;
         let path = self.sweep.log(run);
         let cannot_write = || format!("cannot write `{}`", path.display());
-        fs::create_dir_all(path.parent().expect("a log is in a directory"))
+        fs::create_dir_all(path.parent().expect("the log path has a parent"))
             .with_context(cannot_write)?;
         let log =
             File::options().append(true).create(true).open(&path).with_context(cannot_write)?;
@@ -299,14 +298,14 @@ impl<'a> Session<'a> {
         Ok(Process { run: run.clone(), child, start: Instant::now(), log_start })
     }
 
-    /// Takes up what processes that ended came to.
+    /// Collects the results of the processes that have exited.
     fn collect(&mut self) -> anyhow::Result<()> {
-        let mut place = 0;
-        while place < self.processes.len() {
-            match self.processes[place].child.try_wait()? {
-                None => place += 1,
+        let mut index = 0;
+        while index < self.processes.len() {
+            match self.processes[index].child.try_wait()? {
+                None => index += 1,
                 Some(status) => {
-                    let process = self.processes.remove(place);
+                    let process = self.processes.remove(index);
                     self.end(&process, status)?;
                     self.changed = true;
                 }
@@ -320,16 +319,16 @@ impl<'a> Session<'a> {
         match (status.code(), self.sweep.state(run)) {
             (Some(0), RunState::Finished(finished)) => {
                 self.count(run, &finished);
-                self.tell_finished(run, &finished);
+                self.print_finished(run, &finished);
                 Ok(())
             }
-            (Some(code), _) if code == i32::from(STOPPED) => Ok(()),
+            (Some(code), _) if code == i32::from(INTERRUPTED) => Ok(()),
             _ => {
-                let said = last_words(&self.sweep.log(run), process.log_start);
-                let reason = if status.code() == Some(1) && said.starts_with("error: ") {
-                    said
+                let tail = log_tail(&self.sweep.log(run), process.log_start);
+                let reason = if status.code() == Some(1) && tail.starts_with("error: ") {
+                    tail
                 } else {
-                    format!("the process ended with {status}\n{said}")
+                    format!("the process exited with {status}\n{tail}")
                 };
                 self.fail(run, reason.trim())
             }
@@ -338,7 +337,7 @@ impl<'a> Session<'a> {
 
     fn fail(&mut self, run: &PlannedRun, reason: &str) -> anyhow::Result<()> {
         self.failed += 1;
-        self.sweep.keep_failure(run, reason)?;
+        self.sweep.record_failure(run, reason)?;
         let lines =
             reason.lines().filter(|line| !line.is_empty()).map(|line| format!("\n  {line}"));
         self.printer.note(&format!("{}: failed{}", run.name, lines.collect::<String>()));
@@ -349,12 +348,12 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn tell_finished(&mut self, run: &PlannedRun, finished: &FinishedRun) {
+    fn print_finished(&mut self, run: &PlannedRun, finished: &FinishedRun) {
         let result = &finished.result;
         let (metric, valid, test) =
             (result.metric.name(), result.best.valid.metric, result.test.metric);
         self.printer.note(&format!(
-            "{}: valid {metric} {valid:.4} at epoch {}, test {test:.4}, {:.0} s",
+            "{}: valid {metric} {valid:.4} (best epoch {}), test {test:.4}, {:.0} s",
             run.name, result.best.epoch, result.seconds
         ));
         if self.printer.is_json() {
@@ -390,20 +389,21 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn tell_progress(&self) {
-        let mut text = format!("{} of {} runs done", self.done, self.planned);
-        for (count, what) in [(self.failed, "failed"), (self.processes.len(), "running")] {
+    fn print_progress(&self) {
+        let mut text = format!("{} of {} runs finished", self.done, self.planned);
+        for (count, state) in [(self.failed, "failed"), (self.processes.len(), "running")] {
             if count > 0 {
-                text.push_str(&format!(", {count} {what}"));
+                text.push_str(&format!(", {count} {state}"));
             }
         }
         if let Some(left) = self.time_left() {
-            text.push_str(&format!(", about {} left", in_words(left)));
+            text.push_str(&format!(", about {} left", format_duration(left)));
         }
         self.printer.note(&text);
     }
 
-    /// From the time that finished runs of the same recipe took, or of any where there are none.
+    /// Estimates the remaining time from finished runs of the same recipe, or of all recipes if
+    /// there are none.
     fn time_left(&self) -> Option<Duration> {
         let mean = |recipe: Option<usize>| {
             let times =
@@ -425,18 +425,14 @@ impl<'a> Session<'a> {
     }
 }
 
-/// This program, which stays the same one though its file be replaced while a sweep runs.
+/// Returns the path of this executable, which stays valid if the file is replaced on Linux.
 fn program() -> anyhow::Result<PathBuf> {
     let itself = Path::new("/proc/self/exe");
     if itself.exists() {
         Ok(itself.to_owned())
     } else {
-        std::env::current_exe().context("cannot find this program")
+        std::env::current_exe().context("cannot find the path of this executable")
     }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn is_busy(directory: &Path) -> bool {
@@ -444,18 +440,18 @@ fn is_busy(directory: &Path) -> bool {
     matches!(locked, Err(RunError::Busy { .. }))
 }
 
-/// The error a process ended with, or the last lines of what it said.
-fn last_words(log: &Path, start: u64) -> String {
-    /// More than any error takes.
-    const MOST: u64 = 16_384;
+/// Returns the error at the end of a log, or its last lines.
+fn log_tail(log: &Path, start: u64) -> String {
+    /// Longer than any error message.
+    const MAX_BYTES: u64 = 16_384;
     let mut bytes = Vec::new();
     let read = File::open(log).and_then(|mut log| {
         let end = log.seek(SeekFrom::End(0))?;
-        log.seek(SeekFrom::Start(start.max(end.saturating_sub(MOST)).min(end)))?;
+        log.seek(SeekFrom::Start(start.max(end.saturating_sub(MAX_BYTES)).min(end)))?;
         log.read_to_end(&mut bytes)
     });
     if let Err(error) = read {
-        return format!("`{}` cannot be read: {error}", log.display());
+        return format!("cannot read `{}`: {error}", log.display());
     }
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().collect();

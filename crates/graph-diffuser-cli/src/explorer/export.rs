@@ -1,4 +1,4 @@
-//! The explorer as one file that needs no server and no network.
+//! Export of the explorer to one self-contained HTML file.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,84 +6,85 @@ use graph_diffuser::explain::ExplainError;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{Explorer, Question, TraceQuestion, page};
+use super::{ApiRequest, Explorer, TraceRequest, page};
 
-/// Graphs of a file when nobody says how many, as long as they fit.
-pub(crate) const USUAL_GRAPHS: usize = 30;
-/// Bytes of traces after which such a file has no more graphs.
-const USUAL_BYTES: usize = 12 << 20;
+/// Default number of graphs in a file, as long as they fit into `DEFAULT_BYTES`.
+pub(crate) const DEFAULT_GRAPHS: usize = 30;
+/// Maximum size of the traces in a file with the default number of graphs.
+const DEFAULT_BYTES: usize = 12 << 20;
 
+/// Digits of base64url.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// A page, and how many graphs are in it.
+/// A self-contained page and the number of graphs in it.
 #[derive(Debug)]
 pub(crate) struct Export {
     pub(crate) html: String,
     pub(crate) graphs: usize,
 }
 
-/// The page with the listed graphs in it; where `as_fits`, with as many as make no file too large.
+/// Renders the page with the listed graphs, or with `limit_size` as many as fit into
+/// `DEFAULT_BYTES`.
 ///
-/// Nothing where `stop` was set before it was done.
+/// Returns `None` if `stop` was set before the page was complete.
 pub(crate) fn export(
     explorer: &mut Explorer<'_>,
-    as_fits: bool,
+    limit_size: bool,
     stop: &AtomicBool,
 ) -> Result<Option<Export>, ExplainError> {
     let stopped = || stop.load(Ordering::SeqCst);
-    while !stopped() && explorer.score_some() {}
+    while !stopped() && explorer.score_batch() {}
     let mut traces = Vec::new();
     let mut bytes = 0;
-    for &number in explorer.numbers() {
+    for &graph in explorer.graphs() {
         if stopped() {
             return Ok(None);
         }
-        let trace = packed_graph(explorer, number)?;
+        let trace = packed_trace(explorer, graph)?;
         bytes += trace.len();
-        if as_fits && bytes > USUAL_BYTES && !traces.is_empty() {
+        if limit_size && bytes > DEFAULT_BYTES && !traces.is_empty() {
             break;
         }
         traces.push(trace);
     }
-    let kept = &explorer.numbers()[..traces.len()];
-    let read =
-        |text: String| serde_json::from_str::<Value>(&text).expect("it was written a moment ago");
-    let mut introduction = read(explorer.answer(&Question::Introduction)?);
-    let mut scores = read(explorer.answer(&Question::EvalMetrics(0))?);
+    let kept = &explorer.graphs()[..traces.len()];
+    let parse = |json: String| serde_json::from_str::<Value>(&json).expect("responses are JSON");
+    let mut info = parse(explorer.respond(&ApiRequest::Info)?);
+    let mut scores = parse(explorer.respond(&ApiRequest::Scores(0))?);
     round(&mut scores);
-    if let Some(graphs) = introduction["graphs"].as_array_mut() {
+    if let Some(graphs) = info["graphs"].as_array_mut() {
         graphs.truncate(kept.len());
     }
     if let Some(scores) = scores["scores"].as_array_mut() {
         scores.retain(|score| {
-            score["number"].as_u64().is_some_and(|number| kept.contains(&(number as usize)))
+            score["index"].as_u64().is_some_and(|index| kept.contains(&(index as usize)))
         });
     }
-    scores["all"] = json!(kept.len());
-    let data =
-        format!("{{\"run\":{introduction},\"scores\":{scores},\"traces\":[{}]}}", traces.join(","));
+    scores["total"] = json!(kept.len());
+    let data = format!("{{\"run\":{info},\"scores\":{scores},\"traces\":[{}]}}", traces.join(","));
     Ok(Some(Export { html: assemble(&data), graphs: kept.len() }))
 }
 
-fn packed_graph(explorer: &Explorer<'_>, number: usize) -> Result<String, ExplainError> {
-    let first = TraceQuestion { graph: Some(number), places: true, ..TraceQuestion::default() };
-    let drawn = explorer.draw(&first)?;
-    let telling = drawn.telling;
-    let rows = explorer.explainer.default_rows(&explorer.explainer.dataset().graphs.get(number));
-    let drawn =
-        if rows.len() > 1 { explorer.draw(&TraceQuestion { rows, ..first })? } else { drawn };
-    let mut value = serde_json::to_value(drawn).expect("plain data serialises");
-    value["telling"] = json!(telling);
-    // Nothing in a file can be asked for later.
-    value["whole"] = json!(true);
+fn packed_trace(explorer: &Explorer<'_>, graph: usize) -> Result<String, ExplainError> {
+    let first = TraceRequest { graph: Some(graph), layout: true, ..TraceRequest::default() };
+    let response = explorer.trace(&first)?;
+    let default_node = response.default_node;
+    let rows = explorer.explainer.default_rows(&explorer.explainer.dataset().graphs.get(graph));
+    let response =
+        if rows.len() > 1 { explorer.trace(&TraceRequest { rows, ..first })? } else { response };
+    let mut value = serde_json::to_value(response).expect("responses are plain data");
+    value["default_node"] = json!(default_node);
+    // A file cannot request further rows.
+    value["full_trace"] = json!(true);
     pack(&mut value);
     round(&mut value);
     Ok(value.to_string())
 }
 
-/// Writes rows of weights as text. The page makes averages of heads, and attention where it has both its parts.
-fn pack(drawn: &mut Value) {
-    let trace = &mut drawn["trace"];
+/// Packs the rows of weights into text, and drops what the page can compute: means over heads, and
+/// attention from position and content.
+fn pack(response: &mut Value) {
+    let trace = &mut response["trace"];
     for layer in trace["layers"].as_array_mut().into_iter().flatten() {
         layer["mean"] = Value::Null;
         for head in layer["heads"].as_array_mut().into_iter().flatten() {
@@ -100,27 +101,28 @@ fn pack(drawn: &mut Value) {
     }
 }
 
-/// `[most, digits]`: two digits of base 64 a number, its root as a share of the root of the largest.
+/// Packs a row of weights into `[max, digits]`: two base-64 digits per weight encode
+/// `round(4095 * sqrt(weight / max))`.
 ///
-/// A number is right to a four-thousandth of the largest, and a small one to a few thousandths of itself.
+/// The square root keeps the relative error of small weights below half a percent.
 fn pack_row(row: &mut Value) {
     let weights: Vec<f64> =
         row.as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
-    let most = weights.iter().copied().fold(1e-30, f64::max);
+    let max = weights.iter().copied().fold(1e-30, f64::max);
     let digits = weights.iter().flat_map(|weight| {
-        let share = (4095.0 * (weight / most).max(0.0).sqrt()).round() as usize;
-        [share / 64, share % 64].map(|digit| char::from(DIGITS[digit]))
+        let code = (4095.0 * (weight / max).max(0.0).sqrt()).round() as usize;
+        [code / 64, code % 64].map(|digit| char::from(DIGITS[digit]))
     });
-    *row = json!([most, digits.collect::<String>()]);
+    *row = json!([max, digits.collect::<String>()]);
 }
 
-/// Four digits of every number that is not whole.
+/// Rounds every float to four significant digits.
 fn round(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
-            let short =
+            let rounded =
                 number.as_f64().and_then(|number| format!("{number:.3e}").parse::<f64>().ok());
-            *value = short.map_or(Value::Null, |short| json!(short));
+            *value = rounded.map_or(Value::Null, |rounded| json!(rounded));
         }
         Value::Array(values) => values.iter_mut().for_each(round),
         Value::Object(values) => values.values_mut().for_each(round),
@@ -128,21 +130,23 @@ fn round(value: &mut Value) {
     }
 }
 
-/// The files of the page in one, with the data; a policy names its style and script and forbids all else.
+/// Assembles page, style, scripts and data into one document.
+///
+/// The content security policy allows the embedded style and script by hash and nothing else.
 fn assemble(data: &str) -> String {
     let style = page::STYLE;
     let scripts = page::SCRIPTS.map(|(_, script)| script).concat();
     let policy = format!(
         "default-src 'none'; img-src data:; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; \
          form-action 'none'",
-        base_64(&Sha256::digest(scripts.as_bytes())),
-        base_64(&Sha256::digest(style.as_bytes()))
+        base64(&Sha256::digest(scripts.as_bytes())),
+        base64(&Sha256::digest(style.as_bytes()))
     );
     let mut html = page::HTML.to_owned();
     for (path, _) in page::SCRIPTS {
         html = html.replace(&format!("  <script src=\"{path}\" defer></script>\n"), "");
     }
-    // A closing tag inside a string would end the element; so would a comment keep it open.
+    // `</script>` or `<!--` inside a string would end or extend the element.
     let data = data.replace('<', "\\u003c");
     html.replace(
         "  <link rel=\"stylesheet\" href=\"/style.css\">\n",
@@ -154,23 +158,24 @@ fn assemble(data: &str) -> String {
     )
 }
 
-fn base_64(bytes: &[u8]) -> String {
-    let digit = |place: u32| match char::from(DIGITS[place as usize % 64]) {
+/// Encodes bytes as standard base64.
+fn base64(bytes: &[u8]) -> String {
+    let digit = |value: u32| match char::from(DIGITS[value as usize % 64]) {
         '-' => '+',
         '_' => '/',
         other => other,
     };
-    let of_three = |three: &[u8]| {
-        let bits = three
+    let encode = |chunk: &[u8]| {
+        let bits = chunk
             .iter()
             .chain([&0, &0])
             .take(3)
             .fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte));
-        let letters = [18, 12, 6, 0].map(|shift| digit(bits >> shift));
-        let used = three.len() + 1;
-        letters.into_iter().take(used).chain(std::iter::repeat_n('=', 4 - used)).collect::<String>()
+        let digits = [18, 12, 6, 0].map(|shift| digit(bits >> shift));
+        let used = chunk.len() + 1;
+        digits.into_iter().take(used).chain(std::iter::repeat_n('=', 4 - used)).collect::<String>()
     };
-    bytes.chunks(3).map(of_three).collect()
+    bytes.chunks(3).map(encode).collect()
 }
 
 #[cfg(test)]
@@ -178,37 +183,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base_64_is_that_of_everybody() {
+    fn base64_matches_rfc_4648_test_vectors() {
         let written =
-            ["", "f", "fo", "foo", "foob", "\u{fb}\u{f0}"].map(|text| base_64(text.as_bytes()));
+            ["", "f", "fo", "foo", "foob", "\u{fb}\u{f0}"].map(|text| base64(text.as_bytes()));
         assert_eq!(written, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "w7vDsA=="]);
     }
 
     #[test]
-    fn packed_numbers_are_nearly_the_same() {
+    fn packed_weights_have_a_relative_error_below_half_a_percent() {
         let weights = [0.0, 0.001, 0.02, 0.3, 0.31];
         let mut row = json!(weights);
         pack_row(&mut row);
         let digits = row[1].as_str().unwrap().as_bytes();
-        let place = |digit: u8| DIGITS.iter().position(|&other| other == digit).unwrap() as f64;
+        let value = |digit: u8| DIGITS.iter().position(|&other| other == digit).unwrap() as f64;
         for (pair, weight) in digits.chunks(2).zip(weights) {
-            let share = (64.0 * place(pair[0]) + place(pair[1])) / 4095.0;
-            assert!((share * share * 0.31 - weight).abs() <= 0.005 * weight, "{weight}");
+            let root = (64.0 * value(pair[0]) + value(pair[1])) / 4095.0;
+            assert!((root * root * 0.31 - weight).abs() <= 0.005 * weight, "{weight}");
         }
-        let mut numbers = json!({"a": [0.123_456, 7, "x"], "b": 12345.678});
-        round(&mut numbers);
-        assert_eq!(numbers, json!({"a": [0.1235, 7, "x"], "b": 12350.0}));
+        let mut values = json!({"a": [0.123_456, 7, "x"], "b": 12345.678});
+        round(&mut values);
+        assert_eq!(values, json!({"a": [0.1235, 7, "x"], "b": 12350.0}));
     }
 
     #[test]
-    fn data_cannot_leave_its_element_and_nothing_is_loaded() {
+    fn embedded_data_is_escaped_and_no_external_resource_is_loaded() {
         let html = assemble("{\"name\":\"</script><script>alert(1)</script>\"}");
         assert!(html.contains("\\u003c/script>\\u003cscript>alert(1)"));
-        assert_eq!(html.matches("<script").count(), 2, "the data and the program");
-        for outside in ["src=\"", "<link rel=\"stylesheet\"", "http://", "https://"] {
-            let found: Vec<&str> = html.lines().filter(|line| line.contains(outside)).collect();
-            // Names of namespaces are no addresses.
-            assert!(found.iter().all(|line| line.contains("www.w3.org")), "{outside}: {found:?}");
+        assert_eq!(
+            html.matches("<script").count(),
+            2,
+            "one element for the data, one for the scripts"
+        );
+        for external in ["src=\"", "<link rel=\"stylesheet\"", "http://", "https://"] {
+            let found: Vec<&str> = html.lines().filter(|line| line.contains(external)).collect();
+            // XML namespaces are identifiers and are not fetched.
+            assert!(found.iter().all(|line| line.contains("www.w3.org")), "{external}: {found:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The web explorer: a page of static files inside the program, and what it asks.
+//! Web explorer: a static page and the JSON API behind it.
 //!
-//! [`Explorer`] answers questions from the library and knows no network; [`server`] takes them over HTTP on this
-//! machine alone; [`export`] answers them beforehand, in one file.
+//! [`Explorer`] computes the responses; [`server`] serves them over HTTP on localhost; [`export`]
+//! embeds them in one HTML file.
 
 pub(crate) mod export;
 pub(crate) mod page;
@@ -9,164 +9,164 @@ pub(crate) mod server;
 
 use std::collections::VecDeque;
 
-use graph_diffuser::explain::figure::{self, Placed};
+use graph_diffuser::explain::figure::{self, NodeLayout};
 use graph_diffuser::explain::{
     AttentionTrace, ExplainError, Explainer, GraphScore, Structure, faithfulness,
 };
 use graph_diffuser_data::{Graph, Split};
 use serde::{Deserialize, Serialize};
 
-/// Most graphs that are listed: more would only be slow to sort and to scroll.
-const LISTED: usize = 10_000;
+/// Maximum number of listed graphs; longer lists are slow to sort and scroll in the browser.
+const MAX_LISTED: usize = 10_000;
 
-/// Most nodes of a graph that are drawn; beyond it, setting them in their places takes longer than people wait.
-const DRAWN: usize = 256;
-/// The same of a molecule, whose places are found faster.
-const DRAWN_ATOMS: usize = 500;
+/// Maximum number of drawn nodes; the layout of a larger graph takes too long to be interactive.
+const MAX_DRAWN_NODES: usize = 256;
+/// Maximum number of drawn atoms of a molecule, whose layout is faster.
+const MAX_DRAWN_ATOMS: usize = 500;
 
-/// What the page can ask.
+/// A request of the page.
 #[derive(Debug)]
-pub(crate) enum Question {
-    /// What there is to see.
-    Introduction,
-    /// Scores, from a place in their order on.
-    EvalMetrics(usize),
-    /// What the model looks at in one graph.
-    Trace(TraceQuestion),
+pub(crate) enum ApiRequest {
+    /// Run, split, list of graphs and colors.
+    Info,
+    /// Scores computed so far, from this position on.
+    Scores(usize),
+    /// Prediction and attention of one graph.
+    Trace(TraceRequest),
 }
 
-/// A graph, and whose rows of it.
+/// Body of a trace request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct TraceQuestion {
-    /// A graph of the dataset by its number.
+pub(crate) struct TraceRequest {
+    /// Index of a graph in the dataset.
     pub(crate) graph: Option<usize>,
-    /// Or a molecule.
+    /// Molecule to trace instead of a graph of the dataset.
     pub(crate) smiles: Option<String>,
-    /// Cells of a grid with their new colours.
+    /// Recolored cells of a grid, as (cell, color).
     pub(crate) colors: Vec<(usize, u32)>,
-    /// Nodes whose attention is asked for; the one with most to tell where none is named.
+    /// Query nodes; if empty, the node with the most concentrated attention.
     pub(crate) rows: Vec<usize>,
-    /// Whether the page has no places of the nodes yet.
-    pub(crate) places: bool,
+    /// True if the response includes the node layout.
+    pub(crate) layout: bool,
 }
 
-/// What the page shows before any graph.
+/// Response to [`ApiRequest::Info`].
 #[derive(Debug, Serialize)]
-struct Introduction {
+struct RunInfo {
     run: String,
     recipe: String,
     split: Split,
-    /// How many graphs the split has; not more than `LISTED` are listed.
+    /// Number of graphs in the split, of which at most `MAX_LISTED` are listed.
     total: usize,
-    /// Number and size of each.
+    /// Index and number of nodes of each listed graph.
     graphs: Vec<(usize, usize)>,
-    /// What errors are.
+    /// Description of the error shown in the list.
     error: &'static str,
+    /// True if the model accepts SMILES.
     molecules: bool,
-    /// Letter and tint of each colour that a cell can have.
+    /// Letter and fill of each cell color of a grid.
     colors: Vec<(String, String)>,
+    /// Color ramp of the attention weights.
     ramp: Vec<String>,
 }
 
-/// Scores of some graphs in the order in which they were computed.
+/// Response to [`ApiRequest::Scores`], in the order of computation.
 #[derive(Debug, Serialize)]
-struct EvalMetrics<'a> {
+struct ScoreList<'a> {
     scores: &'a [GraphScore],
-    all: usize,
+    /// Number of graphs that will be scored.
+    total: usize,
 }
 
-/// A trace with what is needed to draw it.
+/// Response to [`ApiRequest::Trace`].
 #[derive(Debug, Serialize)]
-pub(crate) struct Drawn {
+pub(crate) struct TraceResponse {
     pub(crate) trace: AttentionTrace,
-    /// The node with most to tell, where no other was asked for.
-    pub(crate) telling: Option<usize>,
-    /// Whether all rows may be asked for at once.
-    whole: bool,
-    /// Whether its targets are true, or stand for nothing.
-    known: bool,
-    /// For each row the nodes that its label counts, where labels count anything.
-    counted: Option<Vec<Vec<usize>>>,
-    drawing: Option<Drawing>,
+    /// Query node chosen by the server; absent if the request named rows.
+    pub(crate) default_node: Option<usize>,
+    /// True if all rows may be requested at once.
+    full_trace: bool,
+    /// True if the targets are labels of the dataset rather than placeholders.
+    has_targets: bool,
+    /// Ground-truth cells of each row, if labels count cells.
+    ground_truth: Option<Vec<Vec<usize>>>,
+    layout: Option<GraphLayout>,
 }
 
+/// Coordinates and fills of the drawn nodes.
 #[derive(Debug, Serialize)]
-struct Drawing {
+struct GraphLayout {
     nodes: Vec<usize>,
-    places: Vec<[f64; 2]>,
-    /// A tint for each node of the graph.
+    coordinates: Vec<[f64; 2]>,
+    /// Fill of each node of the graph.
     fills: Vec<Option<String>>,
 }
 
-/// Answers from one run.
+/// Computes the responses for one run.
 pub(crate) struct Explorer<'a> {
     explainer: &'a Explainer<'a>,
     run: String,
     split: Split,
-    numbers: Vec<usize>,
-    to_score: VecDeque<Vec<usize>>,
+    graphs: Vec<usize>,
+    unscored: VecDeque<Vec<usize>>,
     scores: Vec<GraphScore>,
 }
 
 impl<'a> Explorer<'a> {
-    /// Explores the first graphs of a split, `most` at most.
+    /// Creates an explorer of the first `limit` graphs of a split.
     pub(crate) fn new(
         explainer: &'a Explainer<'a>,
         run: String,
         split: Split,
-        most: usize,
+        limit: usize,
     ) -> Self {
         let all = explainer.dataset().split(split);
-        let numbers = all[..all.len().min(most).min(LISTED)].to_vec();
-        let to_score = explainer.score_batches(&numbers).into();
-        Self { explainer, run, split, numbers, to_score, scores: Vec::new() }
+        let graphs = all[..all.len().min(limit).min(MAX_LISTED)].to_vec();
+        let unscored = explainer.score_batches(&graphs).into();
+        Self { explainer, run, split, graphs, unscored, scores: Vec::new() }
     }
 
-    /// The graphs that are listed.
-    pub(crate) fn numbers(&self) -> &[usize] {
-        &self.numbers
+    /// Returns the dataset indices of the listed graphs.
+    pub(crate) fn graphs(&self) -> &[usize] {
+        &self.graphs
     }
 
-    /// Scores some more graphs; false when all are.
-    pub(crate) fn score_some(&mut self) -> bool {
-        let Some(numbers) = self.to_score.pop_front() else { return false };
-        self.scores.extend(self.explainer.score(&numbers));
-        !self.to_score.is_empty()
+    /// Scores one batch of graphs; returns `false` when all graphs are scored.
+    pub(crate) fn score_batch(&mut self) -> bool {
+        let Some(graphs) = self.unscored.pop_front() else { return false };
+        self.scores.extend(self.explainer.score(&graphs));
+        !self.unscored.is_empty()
     }
 
-    /// An answer as JSON.
-    pub(crate) fn answer(&self, question: &Question) -> Result<String, ExplainError> {
-        let json = match question {
-            Question::Introduction => serde_json::to_string(&self.introduction()),
-            Question::EvalMetrics(from) => {
+    /// Returns the response to a request as JSON.
+    pub(crate) fn respond(&self, request: &ApiRequest) -> Result<String, ExplainError> {
+        let json = match request {
+            ApiRequest::Info => serde_json::to_string(&self.info()),
+            ApiRequest::Scores(from) => {
                 let scores = self.scores.get(*from..).unwrap_or_default();
-                serde_json::to_string(&EvalMetrics { scores, all: self.numbers.len() })
+                serde_json::to_string(&ScoreList { scores, total: self.graphs.len() })
             }
-            Question::Trace(question) => serde_json::to_string(&self.draw(question)?),
+            ApiRequest::Trace(request) => serde_json::to_string(&self.trace(request)?),
         };
-        Ok(json.expect("plain data serialises"))
+        Ok(json.expect("responses are plain data"))
     }
 
-    fn introduction(&self) -> Introduction {
+    fn info(&self) -> RunInfo {
         let dataset = self.explainer.dataset();
         let letter = |color: usize| match u8::try_from(color) {
-            Ok(place @ 0..26) => char::from(b'A' + place).to_string(),
+            Ok(index @ 0..26) => char::from(b'A' + index).to_string(),
             _ => color.to_string(),
         };
-        let colors = self.explainer.colors().filter(|_| !self.explainer.reads_molecules());
-        Introduction {
+        let colors = self.explainer.num_colors().filter(|_| !self.explainer.accepts_smiles());
+        RunInfo {
             run: self.run.clone(),
             recipe: self.explainer.recipe().name.clone(),
             split: self.split,
             total: dataset.split(self.split).len(),
-            graphs: self
-                .numbers
-                .iter()
-                .map(|&number| (number, dataset.graphs.nodes(number)))
-                .collect(),
+            graphs: self.graphs.iter().map(|&index| (index, dataset.graphs.nodes(index))).collect(),
             error: self.explainer.error_name(),
-            molecules: self.explainer.reads_molecules(),
+            molecules: self.explainer.accepts_smiles(),
             colors: (0..colors.unwrap_or(0).min(64))
                 .map(|color| (letter(color), hex(figure::category_fill(color))))
                 .collect(),
@@ -174,70 +174,76 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    /// Traces a graph and sets its nodes in their places.
-    pub(crate) fn draw(&self, question: &TraceQuestion) -> Result<Drawn, ExplainError> {
-        let graph = self.graph(question)?;
-        let number = question.smiles.is_none().then(|| question.graph.unwrap_or(0));
+    /// Traces the attention of a graph and lays out its nodes.
+    pub(crate) fn trace(&self, request: &TraceRequest) -> Result<TraceResponse, ExplainError> {
+        let graph = self.graph(request)?;
+        let index = request.smiles.is_none().then(|| request.graph.unwrap_or(0));
         let rows = graph.nodes + usize::from(self.explainer.has_cls());
-        if let Some(&row) = question.rows.iter().find(|&&row| row >= rows) {
-            let whose = "the graph".to_owned();
+        if let Some(&row) = request.rows.iter().find(|&&row| row >= rows) {
+            let owner = "the graph".to_owned();
             return Err(ExplainError::OutOfRange {
                 what: "node",
-                number: row,
-                whose,
+                index: row,
+                owner,
                 last: rows - 1,
             });
         }
-        let telling = question.rows.is_empty().then(|| self.explainer.most_focused_node(&graph));
-        let whole = self.explainer.is_traced_whole(graph.nodes);
-        // Rows of a large graph are asked for a few at a time; all of them would fit in no memory.
-        let most = if whole { rows } else { 2 };
-        let traced: Vec<usize> = question.rows.iter().copied().take(most).chain(telling).collect();
-        let trace = self.explainer.trace(&graph, number, &traced);
-        let counted = faithfulness::counted(&trace, 0).map(|_| {
+        let default_node =
+            request.rows.is_empty().then(|| self.explainer.most_focused_node(&graph));
+        let full_trace = self.explainer.traces_all_rows(graph.nodes);
+        // All rows of a large graph would not fit into memory.
+        let limit = if full_trace { rows } else { 2 };
+        let traced: Vec<usize> =
+            request.rows.iter().copied().take(limit).chain(default_node).collect();
+        let trace = self.explainer.trace(&graph, index, &traced);
+        let ground_truth = faithfulness::ground_truth_cells(&trace, 0).map(|_| {
             trace
                 .rows
                 .iter()
-                .map(|&row| faithfulness::counted(&trace, row).unwrap_or_default())
+                .map(|&row| faithfulness::ground_truth_cells(&trace, row).unwrap_or_default())
                 .collect()
         });
-        let drawing = question.places.then(|| {
+        let layout = request.layout.then(|| {
             let is_molecule = matches!(trace.graph.structure, Structure::Molecule { .. });
-            let Placed { nodes, places } =
-                Placed::of(&trace, if is_molecule { DRAWN_ATOMS } else { DRAWN });
-            let fills = figure::fills(&trace).into_iter().map(|fill| fill.map(hex)).collect();
-            let round = |number: f64| (number * 1000.0).round() / 1000.0;
-            Drawing {
+            let NodeLayout { nodes, coordinates } = NodeLayout::new(
+                &trace,
+                if is_molecule { MAX_DRAWN_ATOMS } else { MAX_DRAWN_NODES },
+            );
+            let fills = figure::node_fills(&trace).into_iter().map(|fill| fill.map(hex)).collect();
+            let round = |value: f64| (value * 1000.0).round() / 1000.0;
+            GraphLayout {
                 nodes,
-                places: places.into_iter().map(|place| place.map(round)).collect(),
+                coordinates: coordinates.into_iter().map(|point| point.map(round)).collect(),
                 fills,
             }
         });
-        Ok(Drawn { telling, whole, known: question.smiles.is_none(), counted, drawing, trace })
+        let has_targets = request.smiles.is_none();
+        Ok(TraceResponse { default_node, full_trace, has_targets, ground_truth, layout, trace })
     }
 
-    fn graph(&self, question: &TraceQuestion) -> Result<Graph, ExplainError> {
-        if let Some(smiles) = &question.smiles {
+    fn graph(&self, request: &TraceRequest) -> Result<Graph, ExplainError> {
+        if let Some(smiles) = &request.smiles {
             return self.explainer.molecule(smiles);
         }
         let graphs = &self.explainer.dataset().graphs;
-        let number = question.graph.unwrap_or(0);
-        if number >= graphs.len() {
-            let whose = "the dataset".to_owned();
+        let index = request.graph.unwrap_or(0);
+        if index >= graphs.len() {
+            let owner = "the dataset".to_owned();
             return Err(ExplainError::OutOfRange {
                 what: "graph",
-                number,
-                whose,
+                index,
+                owner,
                 last: graphs.len().saturating_sub(1),
             });
         }
-        if question.colors.is_empty() {
-            return Ok(graphs.get(number).into_owned());
+        if request.colors.is_empty() {
+            return Ok(graphs.get(index).into_owned());
         }
-        self.explainer.recolored(number, &question.colors)
+        self.explainer.recolored(index, &request.colors)
     }
 }
 
+/// Formats a color as `#rrggbb`.
 fn hex([red, green, blue]: [u8; 3]) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }

@@ -1,7 +1,7 @@
-//! The explorer over HTTP, for browsers on this machine alone.
+//! HTTP server of the explorer, bound to localhost.
 //!
-//! The server reads and writes no file. It answers requests whose `Host` is this machine and its port, so that a
-//! foreign page cannot reach it under a name of its own, and takes questions from its own page alone.
+//! The server accesses no files. It requires a `Host` header of this machine and port, which
+//! prevents DNS rebinding, and rejects requests from other origins.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
@@ -20,17 +20,18 @@ use graph_diffuser::explain::ExplainError;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use crate::printer::Misuse;
+use crate::printer::UsageError;
 
-use super::{Question, page};
+use super::{ApiRequest, page};
 
-/// Tried first, so that an address stays the same.
-const USUAL_PORT: u16 = 8617;
-/// The longest question: some thousand recoloured cells, or a very long SMILES.
+/// Tried first, so that the address stays the same between sessions.
+const DEFAULT_PORT: u16 = 8617;
+/// Maximum size of a request: several thousand recolored cells, or a very long SMILES.
 const BODY_LIMIT: usize = 64 << 10;
 
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
-    base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'";
 
 const HEADERS: [(HeaderName, &str); 6] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -41,16 +42,16 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// A question of the page, and where its answer goes.
+/// A request waiting for its response.
 #[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) question: Question,
-    pub(crate) answer: oneshot::Sender<Result<String, ExplainError>>,
+pub(crate) struct PendingRequest {
+    pub(crate) request: ApiRequest,
+    pub(crate) response: oneshot::Sender<Result<String, ExplainError>>,
 }
 
-/// Why a request gets no answer, as the page shows it.
+/// Error response, shown by the page.
 #[derive(Debug, Serialize)]
-struct Refusal {
+struct ApiError {
     #[serde(skip)]
     status: StatusCode,
     error: String,
@@ -58,20 +59,20 @@ struct Refusal {
     hint: Option<String>,
 }
 
-impl Refusal {
+impl ApiError {
     fn new(status: StatusCode, error: impl Into<String>) -> Self {
         Self { status, error: error.into(), hint: None }
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let json = serde_json::to_string(&self).expect("plain data serialises");
+        let json = serde_json::to_string(&self).expect("the error is plain data");
         (self.status, [(header::CONTENT_TYPE, "application/json")], json).into_response()
     }
 }
 
-impl From<ExplainError> for Refusal {
+impl From<ExplainError> for ApiError {
     fn from(error: ExplainError) -> Self {
         Self {
             status: StatusCode::UNPROCESSABLE_ENTITY,
@@ -81,117 +82,122 @@ impl From<ExplainError> for Refusal {
     }
 }
 
-/// What every handler knows.
+/// State shared by the handlers.
 #[derive(Debug, Clone)]
-struct Desk {
-    /// `Host` of a request that is meant for this server.
+struct AppState {
+    /// Accepted values of the `Host` header.
     hosts: [String; 3],
-    traced: mpsc::Sender<Asked>,
+    pending: mpsc::Sender<PendingRequest>,
 }
 
-impl Desk {
-    async fn ask(&self, question: Question) -> Result<Response, Refusal> {
-        let gone = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the program is ending");
-        let (answer, answered) = oneshot::channel();
-        self.traced.send(Asked { question, answer }).map_err(|_| gone())?;
-        let json = answered.await.map_err(|_| gone())??;
+impl AppState {
+    /// Passes a request to the explorer and waits for its response.
+    async fn request(&self, request: ApiRequest) -> Result<Response, ApiError> {
+        let closed = || ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
+        let (response, receiver) = oneshot::channel();
+        self.pending.send(PendingRequest { request, response }).map_err(|_| closed())?;
+        let json = receiver.await.map_err(|_| closed())??;
         Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
     }
 }
 
-/// Listens on this machine alone: on `port`, or on the usual one or any that is free.
+/// Binds to localhost: to `port`, or else to `DEFAULT_PORT` or any free port.
 pub(crate) fn listen(port: Option<u16>) -> anyhow::Result<TcpListener> {
     let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
     let listener = match port {
         Some(port) => bind(port).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => {
-                let what = format!("port {port} is taken");
-                anyhow::Error::new(Misuse {
-                    what,
-                    hint: "give another, or none: one that is free is found",
-                })
+                let message = format!("port {port} is already in use");
+                let hint = "choose another port, or omit `--port` to use any free port".to_owned();
+                anyhow::Error::new(UsageError { message, hint })
             }
             _ => anyhow::Error::new(error).context(format!("cannot listen on port {port}")),
         })?,
-        None => bind(USUAL_PORT).or_else(|_| bind(0)).context("cannot listen on any port")?,
+        None => bind(DEFAULT_PORT).or_else(|_| bind(0)).context("cannot listen on any port")?,
     };
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// Serves in a thread of its own until the program ends; questions come out of the channel.
-pub(crate) fn start(listener: TcpListener) -> anyhow::Result<mpsc::Receiver<Asked>> {
-    let (traced, questions) = mpsc::channel();
-    let router = router(listener.local_addr()?.port(), traced);
+/// Starts the server in a background thread; returns the channel of its requests.
+pub(crate) fn start(listener: TcpListener) -> anyhow::Result<mpsc::Receiver<PendingRequest>> {
+    let (pending, requests) = mpsc::channel();
+    let router = router(listener.local_addr()?.port(), pending);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     std::thread::Builder::new().name("server".into()).spawn(move || {
         runtime.block_on(async {
-            // Ends with the program, or where the listener breaks; the channel closes then.
+            // Runs until the process exits or the listener fails, which closes the channel.
             if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
                 let _ = axum::serve(listener, router).await;
             }
         });
     })?;
-    Ok(questions)
+    Ok(requests)
 }
 
-fn router(port: u16, traced: mpsc::Sender<Asked>) -> Router {
+fn router(port: u16, pending: mpsc::Sender<PendingRequest>) -> Router {
     let hosts = ["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:{port}"));
-    let desk = Desk { hosts, traced };
+    let state = AppState { hosts, pending };
     let text = |kind: &'static str, text: &'static str| {
         get(move || async move { ([(header::CONTENT_TYPE, kind)], text) })
     };
-    let mut router = Router::new()
-        .route("/", text("text/html; charset=utf-8", page::HTML))
-        .route("/style.css", text("text/css; charset=utf-8", page::STYLE))
-        .route(
-            "/api/run",
-            get(|State(desk): State<Desk>| async move { desk.ask(Question::Introduction).await }),
-        )
-        .route("/api/scores/{from}", get(scores))
-        .route("/api/trace", post(trace));
+    let mut router =
+        Router::new()
+            .route("/", text("text/html; charset=utf-8", page::HTML))
+            .route("/style.css", text("text/css; charset=utf-8", page::STYLE))
+            .route(
+                "/api/run",
+                get(|State(state): State<AppState>| async move {
+                    state.request(ApiRequest::Info).await
+                }),
+            )
+            .route("/api/scores/{from}", get(scores))
+            .route("/api/trace", post(trace));
     for (path, script) in page::SCRIPTS {
         router = router.route(path, text("text/javascript; charset=utf-8", script));
     }
     router
-        .fallback(|| async { Refusal::new(StatusCode::NOT_FOUND, "there is nothing here") })
+        .fallback(|| async { ApiError::new(StatusCode::NOT_FOUND, "not found") })
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
-        .layer(middleware::from_fn_with_state(desk.clone(), guard))
-        .with_state(desk)
+        .layer(middleware::from_fn_with_state(state.clone(), guard))
+        .with_state(state)
 }
 
-async fn scores(State(desk): State<Desk>, Path(from): Path<String>) -> Result<Response, Refusal> {
+async fn scores(
+    State(state): State<AppState>,
+    Path(from): Path<String>,
+) -> Result<Response, ApiError> {
     let from =
-        from.parse().map_err(|_| Refusal::new(StatusCode::BAD_REQUEST, "the place is a number"))?;
-    desk.ask(Question::EvalMetrics(from)).await
+        from.parse().map_err(|_| ApiError::new(StatusCode::BAD_REQUEST, "expected a position"))?;
+    state.request(ApiRequest::Scores(from)).await
 }
 
 async fn trace(
-    State(desk): State<Desk>,
+    State(state): State<AppState>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
-) -> Result<Response, Refusal> {
-    // A form of a foreign page cannot have this type.
+) -> Result<Response, ApiError> {
+    // An HTML form of another site cannot send this content type.
     if headers.get(header::CONTENT_TYPE).is_none_or(|kind| kind != "application/json") {
-        return Err(Refusal::new(
+        return Err(ApiError::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "a question is `application/json`",
+            "expected content type `application/json`",
         ));
     }
     let body = body.map_err(|rejection| {
-        Refusal::new(rejection.status(), format!("a question has {BODY_LIMIT} bytes at most"))
+        ApiError::new(rejection.status(), format!("the request exceeds {BODY_LIMIT} bytes"))
     })?;
-    let question = serde_json::from_slice(&body).map_err(|error| {
-        Refusal::new(StatusCode::BAD_REQUEST, format!("the question is not understood: {error}"))
+    let request = serde_json::from_slice(&body).map_err(|error| {
+        ApiError::new(StatusCode::BAD_REQUEST, format!("invalid request: {error}"))
     })?;
-    desk.ask(Question::Trace(question)).await
+    state.request(ApiRequest::Trace(request)).await
 }
 
-/// Lets in what comes from this machine's own page, and tells browsers to load nothing else.
-async fn guard(State(desk): State<Desk>, request: Request, next: Next) -> Response {
-    let mut response = match refuse(&desk, request.headers(), request.method()) {
-        Some(refusal) => refusal.into_response(),
+/// Rejects foreign requests and adds the security headers to every response.
+async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let mut response = match reject(&state, request.headers(), request.method()) {
+        Some(error) => error.into_response(),
         None => next.run(request).await,
     };
     let headers = HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value)));
@@ -199,23 +205,24 @@ async fn guard(State(desk): State<Desk>, request: Request, next: Next) -> Respon
     response
 }
 
-fn refuse(desk: &Desk, headers: &HeaderMap, method: &Method) -> Option<Refusal> {
-    let forbidden = |error: &str| Some(Refusal::new(StatusCode::FORBIDDEN, error));
+/// Returns the error of a request with a foreign host, a foreign origin or an unsupported method.
+fn reject(state: &AppState, headers: &HeaderMap, method: &Method) -> Option<ApiError> {
+    let forbidden = |error: &str| Some(ApiError::new(StatusCode::FORBIDDEN, error));
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next().and_then(|host| host.to_str().ok()).filter(|_| hosts.next().is_none());
-    let Some(host) = host.filter(|host| desk.hosts.iter().any(|own| own == host)) else {
-        return forbidden("this server is for its own machine; ask for `localhost` and its port");
+    let Some(host) = host.filter(|host| state.hosts.iter().any(|own| own == host)) else {
+        return forbidden("this server accepts requests for `localhost` and its port only");
     };
     let is_own = |origin: &HeaderValue| {
         origin.to_str().is_ok_and(|origin| origin.strip_prefix("http://") == Some(host))
     };
     if headers.get_all(header::ORIGIN).iter().any(|origin| !is_own(origin)) {
-        return forbidden("another page may not ask");
+        return forbidden("cross-origin requests are not allowed");
     }
     if !matches!(*method, Method::GET | Method::HEAD | Method::POST) {
-        return Some(Refusal::new(
+        return Some(ApiError::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            "only GET and POST are answered",
+            "only GET and POST are supported",
         ));
     }
     None
@@ -225,9 +232,9 @@ fn refuse(desk: &Desk, headers: &HeaderMap, method: &Method) -> Option<Refusal> 
 mod tests {
     use super::*;
 
-    fn desk() -> Desk {
+    fn state() -> AppState {
         let hosts = ["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:80"));
-        Desk { hosts, traced: mpsc::channel().0 }
+        AppState { hosts, pending: mpsc::channel().0 }
     }
 
     fn status(headers: &[(HeaderName, &'static str)], method: &Method) -> Option<u16> {
@@ -235,11 +242,11 @@ mod tests {
         for (name, value) in headers {
             map.append(name, HeaderValue::from_static(value));
         }
-        refuse(&desk(), &map, method).map(|refusal| refusal.status.as_u16())
+        reject(&state(), &map, method).map(|error| error.status.as_u16())
     }
 
     #[test]
-    fn only_this_machine_by_its_own_names_and_port_is_let_in() {
+    fn requests_for_other_hosts_are_rejected() {
         for host in ["localhost:80", "127.0.0.1:80", "[::1]:80"] {
             assert_eq!(status(&[(header::HOST, host)], &Method::GET), None, "{host}");
         }
@@ -259,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn another_origin_may_not_ask() {
+    fn cross_origin_requests_are_rejected() {
         let from = |origin| {
             status(&[(header::HOST, "localhost:80"), (header::ORIGIN, origin)], &Method::POST)
         };

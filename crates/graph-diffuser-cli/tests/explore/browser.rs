@@ -1,4 +1,5 @@
-//! A headless Chromium, driven over the pipe of its `DevTools` protocol: JSON messages that end in a zero byte.
+//! Headless Chromium, controlled over the pipe of its `DevTools` protocol: JSON messages that end
+//! in a zero byte.
 
 use std::env;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,8 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of any operation on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A browser with one page.
 pub(crate) struct Browser {
@@ -20,12 +21,12 @@ pub(crate) struct Browser {
     messages: Receiver<Value>,
     sent: u64,
     session: Option<String>,
-    /// Faults that the page or the browser complained of.
-    faults: Vec<String>,
+    /// Errors and warnings reported by the page or the browser.
+    errors: Vec<String>,
     _profile: TempDir,
 }
 
-/// The browser that `CHROMIUM` names, or one on the path.
+/// Returns the browser named by `CHROMIUM`, or one on the `PATH`.
 fn find() -> Option<PathBuf> {
     if let Some(named) = env::var_os("CHROMIUM") {
         return Some(named.into());
@@ -38,14 +39,14 @@ fn find() -> Option<PathBuf> {
 }
 
 impl Browser {
-    /// Starts a browser, or says why there is none.
+    /// Starts a browser; prints a message and returns `None` if none is installed.
     pub(crate) fn start() -> Option<Self> {
         let Some(program) = find() else {
-            eprintln!("skipped: no Chromium on the path; `CHROMIUM` can name one");
+            eprintln!("skipped: Chromium not found; set CHROMIUM to its path");
             return None;
         };
         let profile = tempfile::tempdir().expect("a temporary directory");
-        // The browser takes its messages on the third and fourth channel; a shell puts our pipes there.
+        // The browser uses file descriptors 3 and 4; a shell redirects our pipes there.
         let mut command = Command::new("sh");
         command
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1"])
@@ -66,7 +67,7 @@ impl Browser {
         command.arg(format!("--user-data-dir={}", profile.path().display())).arg("about:blank");
         let started =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-        let mut process = started.expect("a shell starts");
+        let mut process = started.expect("the shell starts");
         let (input, output) =
             (process.stdin.take().expect("a pipe"), process.stdout.take().expect("a pipe"));
         let (send, messages) = mpsc::channel();
@@ -85,7 +86,7 @@ impl Browser {
             messages,
             sent: 0,
             session: None,
-            faults: Vec::new(),
+            errors: Vec::new(),
             _profile: profile,
         };
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
@@ -109,24 +110,24 @@ impl Browser {
         }
         let mut bytes = message.to_string().into_bytes();
         bytes.push(0);
-        self.input.write_all(&bytes).expect("the browser listens");
+        self.input.write_all(&bytes).expect("the browser is running");
         loop {
             let message = self
                 .messages
-                .recv_timeout(PATIENCE)
+                .recv_timeout(TIMEOUT)
                 .unwrap_or_else(|error| panic!("{method}: {error}"));
             if message["id"] == self.sent {
                 assert!(message["error"].is_null(), "{method}: {}", message["error"]);
                 return message["result"].clone();
             }
-            self.gine_aggregate(&message);
+            self.record_errors(&message);
         }
     }
 
-    /// Keeps what is a fault: an exception, an error or warning on the console, something refused or not found.
-    fn gine_aggregate(&mut self, message: &Value) {
+    /// Records exceptions, console errors and warnings, and failed requests.
+    fn record_errors(&mut self, message: &Value) {
         let parameters = &message["params"];
-        let is_fault = match message["method"].as_str().unwrap_or_default() {
+        let is_error = match message["method"].as_str().unwrap_or_default() {
             "Runtime.exceptionThrown" => true,
             "Runtime.consoleAPICalled" => {
                 ["error", "warning", "assert"].iter().any(|kind| parameters["type"] == *kind)
@@ -136,15 +137,15 @@ impl Browser {
             }
             _ => false,
         };
-        if is_fault {
-            self.faults.push(parameters.to_string());
+        if is_error {
+            self.errors.push(parameters.to_string());
         }
     }
 
-    /// Faults since the last time.
-    pub(crate) fn faults(&mut self) -> Vec<String> {
+    /// Returns the errors since the last call.
+    pub(crate) fn errors(&mut self) -> Vec<String> {
         self.evaluate("0");
-        std::mem::take(&mut self.faults)
+        std::mem::take(&mut self.errors)
     }
 
     pub(crate) fn open(&mut self, address: &str) {
@@ -159,18 +160,18 @@ impl Browser {
         self.call("Emulation.setDeviceMetricsOverride", size);
     }
 
-    /// The value of an expression in the page.
+    /// Evaluates a JavaScript expression in the page.
     #[track_caller]
     pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
-        let question =
+        let parameters =
             json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
-        let answer = self.call("Runtime.evaluate", question);
+        let response = self.call("Runtime.evaluate", parameters);
         assert!(
-            answer["exceptionDetails"].is_null(),
+            response["exceptionDetails"].is_null(),
             "{expression}: {}",
-            answer["exceptionDetails"]
+            response["exceptionDetails"]
         );
-        answer["result"]["value"].clone()
+        response["result"]["value"].clone()
     }
 
     #[track_caller]
@@ -184,31 +185,27 @@ impl Browser {
     pub(crate) fn wait_for(&mut self, expression: &str) {
         let start = Instant::now();
         while self.evaluate(&format!("Boolean({expression})")) != true {
-            assert!(
-                start.elapsed() < PATIENCE,
-                "never came: {expression}; faults: {:?}",
-                self.faults
-            );
+            assert!(start.elapsed() < TIMEOUT, "timeout: {expression}; errors: {:?}", self.errors);
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Moves the pointer over an element; its place.
+    /// Moves the pointer over an element; returns the coordinates of its center.
     #[track_caller]
     pub(crate) fn hover(&mut self, selector: &str) -> [f64; 2] {
-        let place = self.evaluate(&format!(
+        let center = self.evaluate(&format!(
             "(() => {{ const element = document.querySelector({}); element.scrollIntoView({{block: 'center'}}); \
              const box = element.getBoundingClientRect(); \
              return [box.x + box.width / 2, box.y + box.height / 2]; }})()",
             json!(selector)
         ));
         let [x, y] = [0, 1]
-            .map(|axis| place[axis].as_f64().unwrap_or_else(|| panic!("{selector} has no place")));
+            .map(|axis| center[axis].as_f64().unwrap_or_else(|| panic!("{selector} has no box")));
         self.call("Input.dispatchMouseEvent", json!({"type": "mouseMoved", "x": x, "y": y}));
         [x, y]
     }
 
-    /// Clicks on the middle of an element, as a mouse does.
+    /// Clicks on the center of an element.
     #[track_caller]
     pub(crate) fn click(&mut self, selector: &str) {
         let [x, y] = self.hover(selector);
@@ -235,7 +232,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // All fail only for a browser that has ended already.
+        // All fail only if the browser has already exited.
         self.session = None;
         let _ = self.input.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
         let start = Instant::now();

@@ -1,7 +1,7 @@
-//! The web explorer as a user meets it: over HTTP, as a file, and in a real browser where there is one.
+//! End-to-end tests of the web explorer: over HTTP, as a file, and in a browser if installed.
 //!
-//! Texts are snapshots; after a wanted change, `INSTA_UPDATE=always cargo test --workspace --test explore`
-//! writes them anew.
+//! Texts are compared with snapshots; `INSTA_UPDATE=always cargo test --workspace --test explore`
+//! updates them after an intended change.
 
 mod browser;
 mod pages;
@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use program::{Said, transcript};
+use program::{ProgramOutput, transcript};
 
-/// An empty directory to run the program in.
-struct Workplace(TempDir);
+/// Empty directory in which the program runs.
+struct TestDir(TempDir);
 
-/// An explorer in the background; ended with the test, however that ends.
+/// Explorer running in the background, killed when dropped.
 struct Explorer {
     program: Child,
     /// `http://127.0.0.1:PORT/`
@@ -33,13 +33,13 @@ struct Explorer {
 
 impl Drop for Explorer {
     fn drop(&mut self) {
-        // Both fail only for a program that has ended already.
+        // Both fail only if the program has already exited.
         let _ = self.program.kill();
         let _ = self.program.wait();
     }
 }
 
-impl Workplace {
+impl TestDir {
     fn new() -> Self {
         Self(tempfile::tempdir().expect("a temporary directory"))
     }
@@ -58,17 +58,17 @@ impl Workplace {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Said {
-        Said::by(&mut self.command(arguments))
+    fn run(&self, arguments: &[&str]) -> ProgramOutput {
+        ProgramOutput::of(&mut self.command(arguments))
     }
 
-    /// Trains in `run`, in a moment.
+    /// Trains a tiny model into `run`.
     fn train(&self, recipe: &str, settings: &[&str]) {
         let settings = settings.iter().flat_map(|setting| ["--set", setting]);
-        let said = self.run(
-            &["train", recipe, "--out", "run"].into_iter().chain(settings).collect::<Vec<_>>(),
+        let output = self.run(
+            &["train", recipe, "--output", "run"].into_iter().chain(settings).collect::<Vec<_>>(),
         );
-        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
     }
 
     fn train_grid(&self) {
@@ -77,7 +77,7 @@ impl Workplace {
             &[
                 "data.rows=3",
                 "data.columns=[4,5]",
-                "data.colours=4",
+                "data.colors=4",
                 "data.train=8",
                 "data.valid=4",
                 "data.test=6",
@@ -100,7 +100,7 @@ impl Workplace {
             .map(|(row, smiles)| format!("{smiles},{}.5\n", row % 4))
             .collect();
         fs::write(self.path("mine.csv"), format!("smiles,size\n{}", rows.concat()))
-            .expect("written");
+            .expect("the directory is writable");
         self.train(
             "molecules",
             &[
@@ -115,12 +115,12 @@ impl Workplace {
         );
     }
 
-    /// Serves `run` on any port that is free.
+    /// Serves `run` on a free port.
     fn explore(&self, arguments: &[&str]) -> Explorer {
         self.explore_model(&[&["run"], arguments].concat())
     }
 
-    /// The same of a model that `arguments` name.
+    /// Serves the model given by `arguments` on a free port.
     fn explore_model(&self, arguments: &[&str]) -> Explorer {
         let mut command = self.command(&[&["explore", "--json"], arguments].concat());
         let mut program = command
@@ -129,23 +129,23 @@ impl Workplace {
             .spawn()
             .expect("the program starts");
         let mut line = String::new();
-        let stdout = program.stdout.take().expect("it was asked for");
-        BufReader::new(stdout).read_line(&mut line).expect("it says where it is");
-        let said: Value =
+        let stdout = program.stdout.take().expect("stdout is piped");
+        BufReader::new(stdout).read_line(&mut line).expect("the address is printed");
+        let output: Value =
             serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line:?}"));
-        Explorer { program, address: said["address"].as_str().expect("an address").to_owned() }
+        Explorer { program, address: output["address"].as_str().expect("an address").to_owned() }
     }
 }
 
-/// Status and body of an answer.
+/// Response of the server.
 #[derive(Debug)]
-struct Answer {
+struct Response {
     status: u16,
     head: String,
     body: String,
 }
 
-impl Answer {
+impl Response {
     #[track_caller]
     fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {}", self.body))
@@ -158,34 +158,34 @@ impl Explorer {
         self.address.trim_start_matches("http://").trim_end_matches('/')
     }
 
-    /// Sends a request as it is written.
-    fn send(&self, request: &str) -> Answer {
-        let mut stream = TcpStream::connect(self.host()).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
-        // A request that is refused may not be read to its end.
+    /// Sends a raw request.
+    fn send(&self, request: &str) -> Response {
+        let mut stream = TcpStream::connect(self.host()).expect("the server is listening");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("the timeout is not zero");
+        // The server may reject a request before it has read all of it.
         let _ = stream.write_all(request.as_bytes());
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let mut response = Vec::new();
+        let _ = stream.read_to_end(&mut response);
+        let response = String::from_utf8_lossy(&response).into_owned();
         let (head, body) =
-            answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+            response.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {response:?}"));
         let status =
             head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-        Answer { status, head: head.to_lowercase(), body: body.to_owned() }
+        Response { status, head: head.to_lowercase(), body: body.to_owned() }
     }
 
-    fn get(&self, path: &str) -> Answer {
+    fn get(&self, path: &str) -> Response {
         self.send(&format!(
             "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
             self.host()
         ))
     }
 
-    fn ask(&self, question: &str) -> Answer {
-        self.post(question, &[("Content-Type", "application/json")])
+    fn trace(&self, request: &str) -> Response {
+        self.post(request, &[("Content-Type", "application/json")])
     }
 
-    fn post(&self, body: &str, headers: &[(&str, &str)]) -> Answer {
+    fn post(&self, body: &str, headers: &[(&str, &str)]) -> Response {
         let headers = headers
             .iter()
             .map(|(name, value)| format!("{name}: {value}\r\n"))
@@ -201,16 +201,16 @@ impl Explorer {
     fn exit_code(&mut self, within: Duration) -> Option<i32> {
         let start = Instant::now();
         loop {
-            if let Some(status) = self.program.try_wait().expect("its state is known") {
+            if let Some(status) = self.program.try_wait().expect("the status can be read") {
                 return status.code();
             }
-            assert!(start.elapsed() < within, "it did not end within {within:?}");
+            assert!(start.elapsed() < within, "no exit within {within:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
-/// Compares with the snapshot `name`, without what differs from machine to machine.
+/// Compares `text` with the snapshot `name`, masking sizes, ports and paths.
 #[track_caller]
 fn assert_text(name: &str, text: &str) {
     let mut settings = insta::Settings::clone_current();

@@ -1,4 +1,4 @@
-//! Archives that mean well and archives that do not.
+//! Valid, corrupt and malicious archives.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -7,9 +7,9 @@ use zip::write::SimpleFileOptions;
 
 use super::*;
 
-const LIMITS: Limits = Limits { entries: 10, bytes: 100_000, ratio: 200 };
+const LIMITS: UnpackLimits = UnpackLimits { max_entries: 10, max_bytes: 100_000, max_ratio: 200 };
 
-fn zipped(entries: &[(&str, &[u8])]) -> Vec<u8> {
+fn zip_of(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let mut writer = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
     for (name, content) in entries {
         writer.start_file(*name, SimpleFileOptions::default()).unwrap();
@@ -18,11 +18,11 @@ fn zipped(entries: &[(&str, &[u8])]) -> Vec<u8> {
     writer.finish().unwrap().into_inner()
 }
 
-fn tarred(entries: &[(&str, tar::EntryType, &[u8])]) -> Vec<u8> {
+fn tar_of(entries: &[(&str, tar::EntryType, &[u8])]) -> Vec<u8> {
     let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
     for (name, kind, content) in entries {
         let mut header = tar::Header::new_ustar();
-        // Straight into the field: the library refuses to write hostile names.
+        // Written into the field directly, because the library refuses unsafe names.
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         header.set_entry_type(*kind);
         header.set_size(content.len() as u64);
@@ -36,7 +36,7 @@ fn tarred(entries: &[(&str, tar::EntryType, &[u8])]) -> Vec<u8> {
     builder.into_inner().unwrap().finish().unwrap()
 }
 
-/// Unpacks, and checks that a failure leaves the directory as it was.
+/// Unpacks, and checks that a failure leaves no files behind.
 fn unpacked(bytes: &[u8]) -> Result<Vec<(String, Vec<u8>)>, ArchiveError> {
     let directory = tempfile::tempdir().unwrap();
     let archive = directory.path().join("archive");
@@ -67,21 +67,21 @@ fn unpacked(bytes: &[u8]) -> Result<Vec<(String, Vec<u8>)>, ArchiveError> {
     Ok(found)
 }
 
-fn refused(bytes: &[u8]) -> String {
-    unpacked(bytes).expect_err("the archive is hostile").to_string()
+fn rejection(bytes: &[u8]) -> String {
+    unpacked(bytes).expect_err("the archive is malicious").to_string()
 }
 
 use tar::EntryType::{Directory, Link, Regular, Symlink};
 
 #[test]
-fn a_sound_archive_is_unpacked() {
+fn valid_archives_are_unpacked() {
     let expected =
         vec![("data/raw/a.csv".into(), b"1,2\n".to_vec()), ("data/b".into(), vec![7; 5000])];
     let mut sorted = expected.clone();
     sorted.sort();
-    let zip = zipped(&[("data/raw/a.csv", b"1,2\n"), ("data/b", &[7; 5000])]);
+    let zip = zip_of(&[("data/raw/a.csv", b"1,2\n"), ("data/b", &[7; 5000])]);
     assert_eq!(unpacked(&zip).unwrap(), sorted);
-    let tar = tarred(&[
+    let tar = tar_of(&[
         ("./data/", Directory, b""),
         ("data/raw/a.csv", Regular, b"1,2\n"),
         ("./data/b", Regular, &[7; 5000]),
@@ -90,7 +90,7 @@ fn a_sound_archive_is_unpacked() {
 }
 
 #[test]
-fn names_that_lead_elsewhere_are_refused() {
+fn path_traversal_is_rejected() {
     for name in [
         "../evil",
         "data/../../evil",
@@ -100,72 +100,77 @@ fn names_that_lead_elsewhere_are_refused() {
         "a\\..\\..\\evil",
         "a/\u{1}",
     ] {
-        let expected = format!("the entry `{name}` would be written elsewhere");
-        assert_eq!(refused(&zipped(&[("fine", b"x"), (name, b"x")])), expected);
-        assert_eq!(refused(&tarred(&[("fine", Regular, b"x"), (name, Regular, b"x")])), expected);
+        let expected =
+            format!("archive entry `{name}` is outside the target directory or not portable");
+        assert_eq!(rejection(&zip_of(&[("fine", b"x"), (name, b"x")])), expected);
+        assert_eq!(rejection(&tar_of(&[("fine", Regular, b"x"), (name, Regular, b"x")])), expected);
     }
 }
 
 #[test]
-fn links_and_devices_are_refused() {
-    let expected = "the entry `link` is neither a file nor a directory";
+fn links_and_devices_are_rejected() {
+    let expected = "archive entry `link` is not a regular file or directory";
     for kind in [Symlink, Link, tar::EntryType::Char, tar::EntryType::Fifo] {
-        assert_eq!(refused(&tarred(&[("link", kind, b"")])), expected);
+        assert_eq!(rejection(&tar_of(&[("link", kind, b"")])), expected);
     }
     let mut writer = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
     writer.add_symlink("link", "/etc/passwd", SimpleFileOptions::default()).unwrap();
-    assert_eq!(refused(&writer.finish().unwrap().into_inner()), expected);
+    assert_eq!(rejection(&writer.finish().unwrap().into_inner()), expected);
 }
 
 #[test]
-fn bombs_are_refused_by_size_and_by_ratio() {
+fn zip_bombs_are_rejected_by_size_and_by_ratio() {
     let zeros = vec![0; 200_000];
-    assert_eq!(refused(&zipped(&[("zeros", &zeros)])), "it unpacks to more than 100000 bytes");
     assert_eq!(
-        refused(&tarred(&[("zeros", Regular, &zeros)])),
-        "it unpacks to more than 100000 bytes"
+        rejection(&zip_of(&[("zeros", &zeros)])),
+        "archive unpacks to more than 100000 bytes"
+    );
+    assert_eq!(
+        rejection(&tar_of(&[("zeros", Regular, &zeros)])),
+        "archive unpacks to more than 100000 bytes"
     );
     let directory = tempfile::tempdir().unwrap();
     let archive = directory.path().join("bomb.zip");
-    fs::write(&archive, zipped(&[("zeros", &vec![0; 30 << 20])])).unwrap();
-    let outcome = unpack(&archive, &directory.path().join("target"), &Limits::of_bytes(u64::MAX));
+    fs::write(&archive, zip_of(&[("zeros", &vec![0; 30 << 20])])).unwrap();
+    let outcome =
+        unpack(&archive, &directory.path().join("target"), &UnpackLimits::with_max_bytes(u64::MAX));
     assert!(
         matches!(outcome, Err(ArchiveError::TooLarge { limit }) if limit < 10 << 20),
         "{outcome:?}"
     );
-    let names: Vec<String> = (0..11).map(|number| number.to_string()).collect();
+    let names: Vec<String> = (0..11).map(|index| index.to_string()).collect();
     let many: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b""[..])).collect();
-    assert_eq!(refused(&zipped(&many)), "more than 10 entries");
+    assert_eq!(rejection(&zip_of(&many)), "archive has more than 10 entries");
     let many: Vec<_> = names.iter().map(|name| (name.as_str(), Regular, &b""[..])).collect();
-    assert_eq!(refused(&tarred(&many)), "more than 10 entries");
+    assert_eq!(rejection(&tar_of(&many)), "archive has more than 10 entries");
 }
 
 #[test]
-fn one_file_cannot_be_written_twice() {
-    assert_eq!(refused(&zipped(&[("a", b"x"), ("A", b"y")])), "the entry `A` stands twice");
+fn duplicate_entries_are_rejected() {
+    assert_eq!(rejection(&zip_of(&[("a", b"x"), ("A", b"y")])), "duplicate archive entry `A`");
     assert_eq!(
-        refused(&tarred(&[("a", Regular, b"x"), ("./a", Regular, b"y")])),
-        "the entry `./a` stands twice"
+        rejection(&tar_of(&[("a", Regular, b"x"), ("./a", Regular, b"y")])),
+        "duplicate archive entry `./a`"
     );
     assert_eq!(
-        refused(&tarred(&[("a", Regular, b"x"), ("a/b", Regular, b"y")])),
-        "the entry `a/b` stands twice"
+        rejection(&tar_of(&[("a", Regular, b"x"), ("a/b", Regular, b"y")])),
+        "duplicate archive entry `a/b`"
     );
-    // The same name twice: written under two names of one length, then renamed in the bytes.
-    let mut zip = zipped(&[("one", b"x"), ("two", b"y")]);
-    for place in 0..zip.len() - 3 {
-        if &zip[place..place + 3] == b"two" {
-            zip[place..place + 3].copy_from_slice(b"one");
+    // The writer refuses equal names, so the second one is changed in the bytes.
+    let mut zip = zip_of(&[("one", b"x"), ("two", b"y")]);
+    for position in 0..zip.len() - 3 {
+        if &zip[position..position + 3] == b"two" {
+            zip[position..position + 3].copy_from_slice(b"one");
         }
     }
-    assert_eq!(refused(&zip), "the entry `one of 2` stands twice");
+    assert_eq!(rejection(&zip), "archive with 2 entries has duplicate names");
 }
 
 #[test]
-fn cut_and_foreign_files_are_refused() {
+fn truncated_files_and_other_formats_are_rejected() {
     let noise: Vec<u8> =
-        (0..5000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let (zip, tar) = (zipped(&[("a", &noise)]), tarred(&[("a", Regular, &noise)]));
+        (0..5000_u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let (zip, tar) = (zip_of(&[("a", &noise)]), tar_of(&[("a", Regular, &noise)]));
     assert!(matches!(unpacked(&zip[..zip.len() - 30]), Err(ArchiveError::Damaged { .. })));
     assert!(matches!(unpacked(&tar[..tar.len() / 2]), Err(ArchiveError::Damaged { .. })));
     assert!(matches!(unpacked(&tar[..tar.len() - 4]), Err(ArchiveError::Damaged { .. })));
@@ -173,10 +178,10 @@ fn cut_and_foreign_files_are_refused() {
 }
 
 #[test]
-fn nothing_is_overwritten() {
+fn existing_directories_are_not_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     let archive = directory.path().join("archive");
-    fs::write(&archive, zipped(&[("a", b"x")])).unwrap();
+    fs::write(&archive, zip_of(&[("a", b"x")])).unwrap();
     assert!(matches!(
         unpack(&archive, directory.path(), &LIMITS),
         Err(ArchiveError::TargetExists { .. })
@@ -186,19 +191,19 @@ fn nothing_is_overwritten() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn damaged_archives_never_escape_or_panic(
+    fn corrupt_archives_never_escape_or_panic(
         zip in any::<bool>(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
         let content = b"some text, some text, other text";
         let mut bytes = if zip {
-            zipped(&[("a/b", content), ("c", b"x")])
+            zip_of(&[("a/b", content), ("c", b"x")])
         } else {
-            tarred(&[("a/b", Regular, content), ("c", Regular, b"x")])
+            tar_of(&[("a/b", Regular, content), ("c", Regular, b"x")])
         };
-        for (place, value) in changes {
-            let place = place.index(bytes.len());
-            bytes[place] = value;
+        for (position, value) in changes {
+            let position = position.index(bytes.len());
+            bytes[position] = value;
         }
         let _ = unpacked(&bytes);
     }

@@ -1,4 +1,4 @@
-//! What a cached file was made from, as one number: the contents of the sources and how they were read.
+//! Key of a cache file: a hash of the source files and of the reader that parsed them.
 
 use std::fmt;
 use std::fs::File;
@@ -9,19 +9,19 @@ use std::sync::atomic::Ordering;
 use sha2::{Digest, Sha256};
 
 use crate::error::LocatedError;
-use crate::numeric_csv::file_problem;
+use crate::numeric_csv::file_error;
 use crate::progress::ProgressMeter;
 
-/// SHA-256 over the reader's name and version, and the names and contents of its files.
+/// SHA-256 of the name and version of a reader, and of the names and contents of its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheKey(pub [u8; 32]);
 
 impl CacheKey {
-    /// Reads the files through once.
+    /// Computes the key by reading all files once.
     ///
     /// # Errors
-    /// When a file cannot be read.
-    pub(crate) fn of<'p>(
+    /// Returns an error if a file cannot be read.
+    pub(crate) fn compute<'p>(
         reader: &str,
         files: impl Iterator<Item = &'p Path>,
         meter: &mut ProgressMeter<'_>,
@@ -29,10 +29,10 @@ impl CacheKey {
         let mut all = Sha256::new();
         all.update((reader.len() as u64).to_le_bytes());
         all.update(reader);
-        let read = meter.read();
+        let read = meter.bytes_read();
         let mut buffer = vec![0; 1 << 18];
         for path in files {
-            let unreadable = |error| file_problem(path, error);
+            let unreadable = |error| file_error(path, error);
             let mut content = Sha256::new();
             let mut file = File::open(path).map_err(unreadable)?;
             loop {

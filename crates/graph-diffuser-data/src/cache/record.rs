@@ -1,27 +1,28 @@
-//! One graph as bytes: column after column, each as narrow as its numbers allow.
+//! Binary encoding of one graph, column by column, each with the narrowest integer type that fits.
 //!
-//! An edge list in which every edge is followed by its reverse with the same features is stored once. Nothing that
-//! is read here is trusted: a count is compared with the bytes that are there before anything is allocated for it.
+//! If every edge is directly followed by its reverse with the same features, only one of the two is
+//! stored. Input is not trusted: counts are compared with the remaining bytes before allocation.
 
 use crate::graph::{Features, Graph, Targets};
 
-/// Largest number of nodes of a graph.
-pub(crate) const LARGEST_NODES: usize = 1 << 20;
-/// Largest number of feature values of a graph; one constant byte could otherwise stand for any number of them.
-const LARGEST_VALUES: usize = 1 << 26;
+/// Maximum number of nodes of a graph.
+pub(crate) const MAX_GRAPH_NODES: usize = 1 << 20;
+/// Maximum number of feature values of a graph; a constant column could otherwise expand without
+/// bound.
+const MAX_VALUES: usize = 1 << 26;
 
 const CONSTANT: u8 = 0;
 const ONE_BYTE: u8 = 1;
 const TWO_BYTES: u8 = 2;
 const FOUR_BYTES: u8 = 4;
-/// Real numbers of three decimals as 16-bit counts of thousandths.
+/// Floats with three decimals, stored as 16-bit counts of thousandths.
 const THOUSANDTHS: u8 = 5;
 
-/// Appends the graph; none when it is beyond what is stored.
+/// Appends the encoding of a graph; returns `None` if it exceeds the limits or is inconsistent.
 pub(super) fn encode(graph: &Graph, into: &mut Vec<u8>) -> Option<()> {
     let paired = is_paired(graph);
     let rows = if paired { graph.edges.len() / 2 } else { graph.edges.len() };
-    if graph.nodes > LARGEST_NODES {
+    if graph.nodes > MAX_GRAPH_NODES {
         return None;
     }
     put_count(graph.nodes, into)?;
@@ -29,7 +30,7 @@ pub(super) fn encode(graph: &Graph, into: &mut Vec<u8>) -> Option<()> {
     into.push(u8::from(paired));
     let step = if paired { 2 } else { 1 };
     for end in 0..2 {
-        put_whole(graph.edges.iter().step_by(step).map(|edge| edge[end]), false, into);
+        put_u32s(graph.edges.iter().step_by(step).map(|edge| edge[end]), false, into);
     }
     put_features(&graph.node_features, graph.nodes, 1, into)?;
     put_features(&graph.edge_features, graph.edges.len(), step, into)?;
@@ -38,25 +39,25 @@ pub(super) fn encode(graph: &Graph, into: &mut Vec<u8>) -> Option<()> {
         Targets::GraphValues(values) => {
             into.push(1);
             put_count(values.len(), into)?;
-            put_real(values.iter().copied(), into);
+            put_f32s(values.iter().copied(), into);
         }
         Targets::GraphClass(class) => {
             into.push(2);
             into.extend(class.to_le_bytes());
         }
-        Targets::SubTokens(words) => put_list(3, words, into)?,
+        Targets::SubTokens(tokens) => put_list(3, tokens, into)?,
         Targets::Links(pairs) => {
             into.push(4);
             put_count(pairs.len(), into)?;
             for end in 0..2 {
-                put_whole(pairs.iter().map(|pair| pair[end]), false, into);
+                put_u32s(pairs.iter().map(|pair| pair[end]), false, into);
             }
         }
     }
     Some(())
 }
 
-/// The graph that these bytes hold; none when they hold no graph.
+/// Decodes a graph; returns `None` if the bytes are not a valid encoding.
 pub(super) fn decode(bytes: &[u8]) -> Option<Graph> {
     let mut bytes = Bytes(bytes);
     let nodes = bytes.count()?;
@@ -66,7 +67,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Graph> {
         1 => true,
         _ => return None,
     };
-    if nodes > LARGEST_NODES {
+    if nodes > MAX_GRAPH_NODES {
         return None;
     }
     let stored = bytes.pairs(rows)?;
@@ -78,11 +79,11 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Graph> {
         0 => Targets::NodeClasses(bytes.list()?),
         1 => {
             let length = bytes.count()?;
-            if length > LARGEST_VALUES {
+            if length > MAX_VALUES {
                 return None;
             }
             let mut values = vec![0.0; length];
-            bytes.real(&mut values, 1, 0)?;
+            bytes.read_f32_column(&mut values, 1, 0)?;
             Targets::GraphValues(values)
         }
         2 => Targets::GraphClass(u32::from_le_bytes(bytes.array()?)),
@@ -96,7 +97,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Graph> {
     bytes.0.is_empty().then_some(Graph { nodes, edges, node_features, edge_features, targets })
 }
 
-/// Whether every edge is followed at once by its reverse, features and all.
+/// Returns `true` if every edge is directly followed by its reverse with the same features.
 fn is_paired(graph: &Graph) -> bool {
     fn repeated<T: PartialEq>(values: &[T], columns: usize) -> bool {
         columns == 0 || values.chunks(2 * columns).all(|rows| rows[..columns] == rows[columns..])
@@ -110,7 +111,7 @@ fn is_paired(graph: &Graph) -> bool {
             }
             Features::Float { columns, values } => {
                 values.len() == columns * graph.edges.len()
-                    // Equal numbers may differ in the sign of zero, which would then be lost.
+                    // Equal values may differ in the sign of zero, which would be lost.
                     && values.iter().all(|value| value.to_bits() != (-0.0_f32).to_bits())
                     && repeated(values, *columns)
             }
@@ -125,7 +126,7 @@ fn put_count(count: usize, into: &mut Vec<u8>) -> Option<()> {
 fn put_list(tag: u8, values: &[u32], into: &mut Vec<u8>) -> Option<()> {
     into.push(tag);
     put_count(values.len(), into)?;
-    put_whole(values.iter().copied(), false, into);
+    put_u32s(values.iter().copied(), false, into);
     Some(())
 }
 
@@ -138,25 +139,27 @@ fn put_features(features: &Features, rows: usize, step: usize, into: &mut Vec<u8
         Features::Categorical { columns, values } => (1, *columns, values.len()),
         Features::Float { columns, values } => (2, *columns, values.len()),
     };
-    if length != rows.checked_mul(columns)? || length > LARGEST_VALUES {
+    if length != rows.checked_mul(columns)? || length > MAX_VALUES {
         return None;
     }
     into.push(tag);
     put_count(columns, into)?;
     for column in 0..columns {
-        let places = (column..length).step_by(columns * step);
+        let positions = (column..length).step_by(columns * step);
         match features {
             Features::None => {}
             Features::Categorical { values, .. } => {
-                put_whole(places.map(|place| values[place]), true, into)
+                put_u32s(positions.map(|position| values[position]), true, into)
             }
-            Features::Float { values, .. } => put_real(places.map(|place| values[place]), into),
+            Features::Float { values, .. } => {
+                put_f32s(positions.map(|position| values[position]), into)
+            }
         }
     }
     Some(())
 }
 
-fn put_whole(values: impl Iterator<Item = u32> + Clone, may_be_constant: bool, into: &mut Vec<u8>) {
+fn put_u32s(values: impl Iterator<Item = u32> + Clone, may_be_constant: bool, into: &mut Vec<u8>) {
     let largest = values.clone().max().unwrap_or(0);
     let first = values.clone().next().unwrap_or(0);
     if may_be_constant && values.clone().all(|value| value == first) {
@@ -174,7 +177,7 @@ fn put_whole(values: impl Iterator<Item = u32> + Clone, may_be_constant: bool, i
     }
 }
 
-fn put_real(values: impl Iterator<Item = f32> + Clone, into: &mut Vec<u8>) {
+fn put_f32s(values: impl Iterator<Item = f32> + Clone, into: &mut Vec<u8>) {
     let first = values.clone().next().unwrap_or(0.0);
     if values.clone().all(|value| value.to_bits() == first.to_bits()) {
         into.push(CONSTANT);
@@ -192,7 +195,7 @@ fn put_real(values: impl Iterator<Item = f32> + Clone, into: &mut Vec<u8>) {
 }
 
 fn thousandths(value: f32) -> u16 {
-    // The cast keeps within the range and takes NaN to zero, which then is not the same number.
+    // The cast saturates and maps NaN to 0; the caller detects both because the value changes.
     (f64::from(value) * 1000.0).round() as u16
 }
 
@@ -200,7 +203,7 @@ fn thousandth(count: u16) -> f32 {
     (f64::from(count) / 1000.0) as f32
 }
 
-/// Bytes still to be read.
+/// The bytes that remain to be decoded.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -222,73 +225,73 @@ impl<'a> Bytes<'a> {
         Some(u32::from_le_bytes(self.array()?) as usize)
     }
 
-    /// Whole numbers that take at least a byte each.
-    fn whole(&mut self, length: usize) -> Option<Vec<u32>> {
+    /// Reads integers that take at least one byte each, so no constant column.
+    fn read_u32s(&mut self, length: usize) -> Option<Vec<u32>> {
         if length > self.0.len() {
-            // Even the narrowest column would not fit.
+            // Even one byte per value would not fit.
             return None;
         }
         let mut values = vec![0; length];
         (self.0.first() != Some(&CONSTANT)).then_some(())?;
-        self.whole_into(&mut values, 1, 0)?;
+        self.read_u32_column(&mut values, 1, 0)?;
         Some(values)
     }
 
     fn list(&mut self) -> Option<Vec<u32>> {
         let length = self.count()?;
-        self.whole(length)
+        self.read_u32s(length)
     }
 
     fn pairs(&mut self, length: usize) -> Option<Vec<[u32; 2]>> {
-        let sources = self.whole(length)?;
-        let targets = self.whole(length)?;
+        let sources = self.read_u32s(length)?;
+        let targets = self.read_u32s(length)?;
         Some(sources.into_iter().zip(targets).map(|(source, target)| [source, target]).collect())
     }
 
-    /// Fills one column of rows of so many columns.
-    fn whole_into(&mut self, values: &mut [u32], columns: usize, column: usize) -> Option<()> {
+    /// Fills one column of a row-major table with the given number of columns.
+    fn read_u32_column(&mut self, values: &mut [u32], columns: usize, column: usize) -> Option<()> {
         let rows = values.len() / columns;
-        let places = values.iter_mut().skip(column).step_by(columns);
+        let slots = values.iter_mut().skip(column).step_by(columns);
         match self.byte()? {
             CONSTANT => {
                 let constant = u32::from_le_bytes(self.array()?);
-                places.for_each(|place| *place = constant);
+                slots.for_each(|slot| *slot = constant);
             }
             ONE_BYTE => {
-                places.zip(self.take(rows)?).for_each(|(place, &byte)| *place = u32::from(byte))
+                slots.zip(self.take(rows)?).for_each(|(slot, &byte)| *slot = u32::from(byte))
             }
             TWO_BYTES => {
                 let (pairs, _) = self.take(rows.checked_mul(2)?)?.as_chunks();
-                places
+                slots
                     .zip(pairs)
-                    .for_each(|(place, &pair)| *place = u32::from(u16::from_le_bytes(pair)));
+                    .for_each(|(slot, &pair)| *slot = u32::from(u16::from_le_bytes(pair)));
             }
             FOUR_BYTES => {
                 let (words, _) = self.take(rows.checked_mul(4)?)?.as_chunks();
-                places.zip(words).for_each(|(place, &word)| *place = u32::from_le_bytes(word));
+                slots.zip(words).for_each(|(slot, &word)| *slot = u32::from_le_bytes(word));
             }
             _ => return None,
         }
         Some(())
     }
 
-    fn real(&mut self, values: &mut [f32], columns: usize, column: usize) -> Option<()> {
+    fn read_f32_column(&mut self, values: &mut [f32], columns: usize, column: usize) -> Option<()> {
         let rows = values.len() / columns;
-        let places = values.iter_mut().skip(column).step_by(columns);
+        let slots = values.iter_mut().skip(column).step_by(columns);
         match self.byte()? {
             CONSTANT => {
                 let constant = f32::from_le_bytes(self.array()?);
-                places.for_each(|place| *place = constant);
+                slots.for_each(|slot| *slot = constant);
             }
             THOUSANDTHS => {
                 let (pairs, _) = self.take(rows.checked_mul(2)?)?.as_chunks();
-                places
+                slots
                     .zip(pairs)
-                    .for_each(|(place, &pair)| *place = thousandth(u16::from_le_bytes(pair)));
+                    .for_each(|(slot, &pair)| *slot = thousandth(u16::from_le_bytes(pair)));
             }
             FOUR_BYTES => {
                 let (words, _) = self.take(rows.checked_mul(4)?)?.as_chunks();
-                places.zip(words).for_each(|(place, &word)| *place = f32::from_le_bytes(word));
+                slots.zip(words).for_each(|(slot, &word)| *slot = f32::from_le_bytes(word));
             }
             _ => return None,
         }
@@ -301,29 +304,33 @@ impl<'a> Bytes<'a> {
             return Some(Features::None);
         }
         let columns = self.count()?;
-        // Each column has a tag, so there cannot be more of them than bytes.
-        if columns == 0 || columns > self.0.len() || rows.checked_mul(columns)? > LARGEST_VALUES {
+        // Each column has a tag byte, so there cannot be more columns than bytes.
+        if columns == 0 || columns > self.0.len() || rows.checked_mul(columns)? > MAX_VALUES {
             return None;
         }
         match tag {
             1 => {
                 let mut values = vec![0; rows * columns];
                 (0..columns)
-                    .try_for_each(|column| self.whole_into(&mut values, columns, column))?;
-                Some(Features::Categorical { columns, values: twice(values, columns, paired) })
+                    .try_for_each(|column| self.read_u32_column(&mut values, columns, column))?;
+                Some(Features::Categorical {
+                    columns,
+                    values: duplicate_rows(values, columns, paired),
+                })
             }
             2 => {
                 let mut values = vec![0.0; rows * columns];
-                (0..columns).try_for_each(|column| self.real(&mut values, columns, column))?;
-                Some(Features::Float { columns, values: twice(values, columns, paired) })
+                (0..columns)
+                    .try_for_each(|column| self.read_f32_column(&mut values, columns, column))?;
+                Some(Features::Float { columns, values: duplicate_rows(values, columns, paired) })
             }
             _ => None,
         }
     }
 }
 
-/// Every row followed by itself, where the rows are those of paired edges.
-pub(crate) fn twice<T: Copy>(values: Vec<T>, columns: usize, paired: bool) -> Vec<T> {
+/// Repeats every row for the reverse edge if the edges are paired.
+pub(crate) fn duplicate_rows<T: Copy>(values: Vec<T>, columns: usize, paired: bool) -> Vec<T> {
     if !paired || columns == 0 {
         return values;
     }
@@ -344,7 +351,7 @@ pub(crate) mod tests {
 
     fn features(rows: usize) -> impl Strategy<Value = Features> {
         let categories = prop_oneof![0..4_u32, 0..300_u32, 0..100_000_u32, Just(7)];
-        let reals = prop_oneof![
+        let floats = prop_oneof![
             (0..1000_u32).prop_map(|k| (f64::from(k) / 1e3) as f32),
             -1e6..1e6_f32,
             Just(-0.0_f32)
@@ -358,12 +365,12 @@ pub(crate) mod tests {
                 ))
                 .prop_map(|(columns, values)| Features::Categorical { columns, values }),
             (1..4_usize)
-                .prop_flat_map(move |columns| (Just(columns), vec(reals.clone(), rows * columns)))
+                .prop_flat_map(move |columns| (Just(columns), vec(floats.clone(), rows * columns)))
                 .prop_map(|(columns, values)| Features::Float { columns, values }),
         ]
     }
 
-    /// Any sound graph, with its edges in pairs or not.
+    /// Generates valid graphs, with and without paired edges.
     pub(crate) fn graphs() -> impl Strategy<Value = Graph> {
         (1..400_usize, 0..12_usize, any::<bool>()).prop_flat_map(|(nodes, rows, paired)| {
             let end = 0..nodes as u32;
@@ -377,20 +384,21 @@ pub(crate) mod tests {
                 vec(edge.clone(), 0..5).prop_map(Targets::Links),
             ];
             (vec(edge, rows), features(nodes), features(rows), targets).prop_map(
-                move |(edges, node_features, kept, targets)| {
+                move |(edges, node_features, stored, targets)| {
                     let edges = if paired {
                         edges.iter().flat_map(|&[u, v]| [[u, v], [v, u]]).collect()
                     } else {
                         edges
                     };
-                    let edge_features = match kept {
+                    let edge_features = match stored {
                         Features::Categorical { columns, values } => Features::Categorical {
                             columns,
-                            values: twice(values, columns, paired),
+                            values: duplicate_rows(values, columns, paired),
                         },
-                        Features::Float { columns, values } => {
-                            Features::Float { columns, values: twice(values, columns, paired) }
-                        }
+                        Features::Float { columns, values } => Features::Float {
+                            columns,
+                            values: duplicate_rows(values, columns, paired),
+                        },
                         Features::None => Features::None,
                     };
                     Graph { nodes, edges, node_features, edge_features, targets }
@@ -407,31 +415,34 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn a_graph_comes_back_as_it_went(graph in graphs()) {
-            let back = decode(&encoded(&graph)).unwrap();
-            // Debug shows the sign of zero, which equality does not see.
-            prop_assert_eq!(format!("{back:?}"), format!("{graph:?}"));
+        fn graph_round_trips(graph in graphs()) {
+            let decoded = decode(&encoded(&graph)).unwrap();
+            // Debug output shows the sign of zero, which equality ignores.
+            prop_assert_eq!(format!("{decoded:?}"), format!("{graph:?}"));
         }
 
         #[test]
-        fn a_changed_record_is_a_graph_or_none(graph in graphs(), place in any::<prop::sample::Index>(), value in any::<u8>()) {
+        fn modified_record_does_not_panic_and_truncated_record_is_rejected(
+            graph in graphs(), position in any::<prop::sample::Index>(), value in any::<u8>(),
+        ) {
             let mut bytes = encoded(&graph);
-            let place = place.index(bytes.len());
-            bytes[place] = value;
+            let position = position.index(bytes.len());
+            bytes[position] = value;
             let _ = decode(&bytes);
-            prop_assert!(decode(&encoded(&graph)[..place]).is_none());
+            prop_assert!(decode(&encoded(&graph)[..position]).is_none());
         }
 
         #[test]
-        fn any_bytes_are_a_graph_or_none(bytes in vec(any::<u8>(), 0..100)) {
+        fn arbitrary_bytes_do_not_panic(bytes in vec(any::<u8>(), 0..100)) {
             let _ = decode(&bytes);
         }
     }
 
     #[test]
-    fn a_molecule_takes_a_few_bytes_an_atom() {
-        // A ring of six atoms with nine features, seven of them constant, and three constant bond features:
-        // 9 bytes of counts, 2 × (1 + 6) edges, 5 + 2 × (1 + 6) + 7 × 5 nodes, 5 + 3 × 5 bonds, 1 + 4 + 5 target.
+    fn molecule_takes_a_few_bytes_per_atom() {
+        // A ring of six atoms with nine features, seven of them constant, and three constant bond
+        // features: 9 bytes of counts, 2 × (1 + 6) edges, 5 + 2 × (1 + 6) + 7 × 5 nodes,
+        // 5 + 3 × 5 bonds, 1 + 4 + 5 target.
         let ring: Vec<[u32; 2]> =
             (0..6).flat_map(|u| [[u, (u + 1) % 6], [(u + 1) % 6, u]]).collect();
         let atoms = (0..6).flat_map(|atom| [5 + atom % 2, atom % 3, 3, 5, 1, 0, 1, 1, 1]).collect();
@@ -446,7 +457,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_claim_beyond_the_bytes_is_refused_before_it_is_believed() {
+    fn counts_beyond_the_input_are_rejected_before_allocation() {
         let graph = Graph {
             nodes: 2,
             edges: vec![[0, 1]],

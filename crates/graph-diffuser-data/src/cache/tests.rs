@@ -1,4 +1,4 @@
-//! Files of cached graphs come back as they went, and are never believed when they changed.
+//! Cache files round-trip, and modified ones are rejected.
 
 use std::fs;
 
@@ -11,16 +11,16 @@ use crate::graph::{Features, Targets};
 const KEY: CacheKey = CacheKey([7; 32]);
 
 fn path_graph(nodes: usize) -> Graph {
-    let nodes_as = nodes as u32;
+    let count = nodes as u32;
     Graph {
         nodes,
-        edges: (1..nodes_as).flat_map(|v| [[v - 1, v], [v, v - 1]]).collect(),
+        edges: (1..count).flat_map(|v| [[v - 1, v], [v, v - 1]]).collect(),
         node_features: Features::Categorical {
             columns: 1,
-            values: (0..nodes_as).map(|v| v % 3).collect(),
+            values: (0..count).map(|v| v % 3).collect(),
         },
         edge_features: Features::None,
-        targets: Targets::GraphClass(nodes_as % 2),
+        targets: Targets::GraphClass(count % 2),
     }
 }
 
@@ -39,65 +39,71 @@ fn write(path: &Path) {
     writer.finish(&schema()).unwrap();
 }
 
-fn fault(path: &Path) -> String {
-    CachedGraphs::open(path, &KEY).expect_err("the file is wrong").fault.to_string()
+fn open_error(path: &Path) -> String {
+    CachedGraphs::open(path, &KEY).expect_err("the file is invalid").error.to_string()
 }
 
 #[test]
-fn graphs_come_back_by_number() {
+fn graphs_round_trip_by_index() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("some.graphs");
     write(&path);
     let cached = CachedGraphs::open(&path, &KEY).unwrap();
     assert_eq!((cached.len(), cached.schema()), (5, &schema()));
-    for number in 0..5 {
-        assert_eq!(cached.nodes(number), number + 1);
-        assert_eq!(cached.get(number), path_graph(number + 1));
+    for index in 0..5 {
+        assert_eq!(cached.nodes(index), index + 1);
+        assert_eq!(cached.get(index), path_graph(index + 1));
     }
-    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing else is left there");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file is left");
 }
 
 #[test]
-fn every_way_of_being_wrong_is_told_apart() {
+fn each_kind_of_corruption_has_its_own_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("some.graphs");
     write(&path);
-    let sound = fs::read(&path).unwrap();
+    let valid = fs::read(&path).unwrap();
     let changed = |change: &dyn Fn(&mut Vec<u8>)| {
-        let mut bytes = sound.clone();
+        let mut bytes = valid.clone();
         change(&mut bytes);
         fs::write(&path, bytes).unwrap();
-        fault(&path)
+        open_error(&path)
     };
-    assert_eq!(changed(&|bytes| bytes.clear()), "is not a file of cached graphs");
-    assert_eq!(changed(&|bytes| bytes[0] = b'g'), "is not a file of cached graphs");
-    assert_eq!(changed(&|bytes| bytes[8] = 0), "has format version 0 instead of 1");
-    assert_eq!(changed(&|bytes| bytes[20] = 0), "was made from other files");
-    let length = sound.len();
+    assert_eq!(changed(&|bytes| bytes.clear()), "not a graph cache");
+    assert_eq!(changed(&|bytes| bytes[0] = b'g'), "not a graph cache");
+    assert_eq!(
+        changed(&|bytes| bytes[8] = 0),
+        "cache format version 0 is not supported, expected 1"
+    );
+    assert_eq!(changed(&|bytes| bytes[20] = 0), "cache was built from different files");
+    let length = valid.len();
     assert_eq!(
         changed(&|bytes| bytes.truncate(length - 1)),
-        format!("has {} bytes instead of {length}", length - 1)
+        format!("cache has {} bytes, expected {length}", length - 1)
     );
-    assert_eq!(changed(&|bytes| bytes[48] = 200), "is damaged: the checksum is wrong");
-    assert_eq!(changed(&|bytes| bytes[length - 1] ^= 1), "is damaged: the checksum is wrong");
-    assert_eq!(changed(&|bytes| bytes[HEADER + 2] ^= 1), "graph 0 is damaged");
+    assert_eq!(changed(&|bytes| bytes[48] = 200), "cache is corrupt: checksum mismatch");
+    assert_eq!(changed(&|bytes| bytes[length - 1] ^= 1), "cache is corrupt: checksum mismatch");
+    assert_eq!(
+        changed(&|bytes| bytes[HEADER + 2] ^= 1),
+        "cache is corrupt: invalid record of graph 0"
+    );
     fs::remove_file(&path).unwrap();
-    assert_eq!(fault(&path), "the cached graphs cannot be read");
+    assert_eq!(open_error(&path), "cannot read the graph cache");
 }
 
 #[test]
-fn a_graph_that_does_not_fit_the_schema_is_not_believed() {
+fn graph_that_does_not_match_the_schema_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("some.graphs");
     let mut writer = CacheWriter::create(&path, &KEY).unwrap();
     writer.push(&path_graph(2)).unwrap();
     writer.push(&Graph { targets: Targets::GraphClass(2), ..path_graph(2) }).unwrap();
     writer.finish(&schema()).unwrap();
-    assert_eq!(fault(&path), "graph 1 is damaged");
+    assert_eq!(open_error(&path), "cache is corrupt: invalid record of graph 1");
 }
 
 #[test]
-fn a_file_is_built_once_and_again_when_it_is_damaged() {
+fn file_is_built_once_and_rebuilt_when_corrupt() {
     let directory = tempfile::tempdir().unwrap();
     let mut builds = 0;
     let mut open = || {
@@ -118,11 +124,11 @@ fn a_file_is_built_once_and_again_when_it_is_damaged() {
 }
 
 #[test]
-fn a_build_that_fails_leaves_nothing() {
+fn failed_build_leaves_no_files() {
     let directory = tempfile::tempdir().unwrap();
     let failed = open_or_build(directory.path(), "some", &KEY, |writer| {
         writer.push(&path_graph(3))?;
-        Err(LocatedError::new(Path::new("source.csv"), CacheError::Foreign))
+        Err(LocatedError::new(Path::new("source.csv"), CacheError::NotACache))
     });
     assert!(failed.is_err());
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
@@ -132,47 +138,54 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_graphs_come_back(graphs in proptest::collection::vec(record::tests::graphs(), 1..5)) {
+    fn arbitrary_graphs_round_trip(graphs in proptest::collection::vec(record::tests::graphs(), 1..5)) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("some.graphs");
         let mut writer = CacheWriter::create(&path, &KEY).unwrap();
         graphs.iter().try_for_each(|graph| writer.push(graph)).unwrap();
         writer.finish(&schema()).unwrap();
         let file = File::open(&path).unwrap();
-        // No schema fits graphs of all kinds, so the records are read without opening the whole.
+        // No schema matches graphs of all kinds, so the records are read without
+        // `CachedGraphs::open`.
         let map = map(&file).unwrap();
-        let [schema_offset, table_offset] = [56, 64].map(|place| u64_at(&map, place) as usize);
+        let [schema_offset, table_offset] = [56, 64].map(|offset| u64_at(&map, offset) as usize);
         let cached = CachedGraphs {
-            map: Arc::new(map), path, schema: Arc::new(schema()), graphs: graphs.len(), schema_offset, table_offset,
+            map: Arc::new(map),
+            path,
+            schema: Arc::new(schema()),
+            graphs: graphs.len(),
+            schema_offset,
+            table_offset,
         };
-        for (number, graph) in graphs.iter().enumerate() {
-            prop_assert_eq!(&cached.get(number), graph);
+        for (index, graph) in graphs.iter().enumerate() {
+            prop_assert_eq!(&cached.get(index), graph);
         }
     }
 
     #[test]
-    fn a_changed_file_is_refused_or_the_same(
-        places in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    fn modified_file_is_rejected_or_holds_valid_graphs(
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         repair in any::<bool>(),
     ) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("some.graphs");
         write(&path);
         let mut bytes = fs::read(&path).unwrap();
-        for (place, value) in places {
-            let place = place.index(bytes.len());
-            bytes[place] = value;
+        for (position, value) in changes {
+            let position = position.index(bytes.len());
+            bytes[position] = value;
         }
         if repair {
-            // A hostile hand would set the checksum of the header right.
-            let schema_offset = usize::try_from(u64_at(&bytes, 56)).unwrap().clamp(HEADER, bytes.len());
+            // An attacker would fix the checksum of the header.
+            let schema_offset =
+                usize::try_from(u64_at(&bytes, 56)).unwrap().clamp(HEADER, bytes.len());
             let sum = checksum(&bytes[..HEADER], &bytes[schema_offset..]);
             bytes[CHECKSUM].copy_from_slice(&sum.to_le_bytes());
         }
         fs::write(&path, bytes).unwrap();
         if let Ok(cached) = CachedGraphs::open(&path, &KEY) {
-            for number in 0..cached.len() {
-                prop_assert!(cached.get(number).check().is_ok());
+            for index in 0..cached.len() {
+                prop_assert!(cached.get(index).check().is_ok());
             }
         }
     }

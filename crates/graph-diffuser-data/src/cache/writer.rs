@@ -1,4 +1,4 @@
-//! Writing a file of cached graphs: under another name until it is complete and on disk.
+//! Writer of cache files, under a temporary name until the file is complete and on disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -12,7 +12,8 @@ use crate::dataset::Schema;
 use crate::error::LocatedError;
 use crate::graph::Graph;
 
-/// Writes graphs one after another; nothing is seen of them before [`CacheWriter::finish`].
+/// Writes graphs to a cache file, which does not exist under its name until
+/// [`CacheWriter::finish`].
 #[derive(Debug)]
 pub struct CacheWriter {
     path: PathBuf,
@@ -25,10 +26,10 @@ pub struct CacheWriter {
 }
 
 impl CacheWriter {
-    /// Begins a file beside the place where it will stand, making its directory if need be.
+    /// Creates a temporary file beside `path`, and its directory if it does not exist.
     ///
     /// # Errors
-    /// When nothing can be written there.
+    /// Returns an error if the file cannot be created.
     pub fn create(path: &Path, key: &CacheKey) -> Result<Self, LocatedError> {
         let begin = || {
             fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
@@ -51,15 +52,15 @@ impl CacheWriter {
         })
     }
 
-    /// Adds a graph.
+    /// Appends a graph.
     ///
     /// # Errors
-    /// When the graph is beyond what is stored or the disk is full.
+    /// Returns an error if the graph cannot be stored or the file cannot be written.
     pub fn push(&mut self, graph: &Graph) -> Result<(), LocatedError> {
         self.record.clear();
-        let number = self.table.len() / ENTRY;
+        let index = self.table.len() / ENTRY;
         record::encode(graph, &mut self.record)
-            .ok_or_else(|| LocatedError::new(&self.path, CacheError::TooLarge { graph: number }))?;
+            .ok_or_else(|| LocatedError::new(&self.path, CacheError::TooLarge { graph: index }))?;
         let mut crc = Crc::new();
         crc.update(&self.record);
         self.table.extend(self.offset.to_le_bytes());
@@ -71,10 +72,10 @@ impl CacheWriter {
             .map_err(|error| LocatedError::new(&self.path, CacheError::Write(error)))
     }
 
-    /// Completes the file, has it written to disk and gives it its name.
+    /// Completes the file, syncs it to disk and renames it to its path.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn finish(self, schema: &Schema) -> Result<(), LocatedError> {
         let path = self.path.clone();
         self.complete(schema).map_err(|error| LocatedError::new(&path, CacheError::Write(error)))
@@ -91,8 +92,8 @@ impl CacheWriter {
         header.extend(VERSION.to_le_bytes());
         header.extend([0; 4]);
         header.extend(self.key.0);
-        for number in [graphs, self.offset, table_offset, self.offset + tail.len() as u64] {
-            header.extend(number.to_le_bytes());
+        for field in [graphs, self.offset, table_offset, self.offset + tail.len() as u64] {
+            header.extend(field.to_le_bytes());
         }
         let checksum = checksum(&header, &tail);
         header[CHECKSUM].copy_from_slice(&checksum.to_le_bytes());
@@ -104,12 +105,12 @@ impl CacheWriter {
     }
 }
 
-/// A file that disappears unless it is given its name.
+/// A temporary file that is deleted on drop unless it was renamed.
 #[derive(Debug)]
 struct PartialFile(Option<PathBuf>);
 
 impl PartialFile {
-    /// Beside the place where it will stand, under a name that no other writer has.
+    /// Creates a file beside `path`, under a name that no other writer uses.
     fn create(path: &Path) -> io::Result<(Self, File)> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         loop {
@@ -117,7 +118,7 @@ impl PartialFile {
             let mut partial = path.as_os_str().to_owned();
             partial.push(format!(".{}-{count}.partial", std::process::id()));
             match OpenOptions::new().write(true).create_new(true).open(&partial) {
-                // Another machine may have a process of this number, or one that was killed may have left its file.
+                // Left by a killed process, or in use by one on another machine with the same id.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
                 Ok(file) => return Ok((Self(Some(partial.into())), file)),
@@ -130,7 +131,8 @@ impl PartialFile {
             fs::rename(partial, path)?;
             self.0 = None;
         }
-        // The new name is on disk only when its directory is; not every system lets a directory be opened.
+        // The rename is durable once the directory is synced; not every system can open
+        // directories.
         if let Some(directory) = path.parent()
             && let Ok(directory) = File::open(directory)
         {
@@ -143,7 +145,7 @@ impl PartialFile {
 impl Drop for PartialFile {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // Nothing depends on it: the next writer has another name.
+            // Best effort: the next writer uses another name.
             let _ = fs::remove_file(path);
         }
     }

@@ -1,4 +1,4 @@
-//! Downloads from a server of a few lines that does as each test tells it.
+//! Downloads from a local HTTP server with scripted responses.
 
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
@@ -6,54 +6,57 @@ use std::thread::JoinHandle;
 
 use super::*;
 
-/// Answers the n-th connection with the n-th of these.
-type Answer = Box<dyn FnOnce(&mut TcpStream) + Send>;
+/// Response to one connection.
+type Response = Box<dyn FnOnce(&mut TcpStream) + Send>;
 
 struct Server {
     address: String,
     requests: JoinHandle<Vec<String>>,
 }
 
-fn serve(answers: Vec<Answer>) -> Server {
+fn serve(responses: Vec<Response>) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://127.0.0.1:{}", listener.local_addr().unwrap().port());
     let requests = std::thread::spawn(move || {
         let mut requests = Vec::new();
-        for answer in answers {
+        for respond in responses {
             let (mut stream, _) = listener.accept().unwrap();
             let mut reader = BufReader::new(stream.try_clone().unwrap());
             let mut request = String::new();
             while reader.read_line(&mut request).unwrap() > 2 {}
             requests.push(request.to_lowercase());
-            answer(&mut stream);
+            respond(&mut stream);
         }
         requests
     });
     Server { address, requests }
 }
 
-fn reply(head: &str, body: &[u8]) -> Answer {
+fn reply(head: &str, body: &[u8]) -> Response {
     let bytes = [format!("HTTP/1.1 {head}\r\nConnection: close\r\n\r\n").as_bytes(), body].concat();
     Box::new(move |stream| {
-        // The client may have gone already.
+        // The client may have closed the connection.
         let _ = stream.write_all(&bytes);
     })
 }
 
-fn whole(body: &[u8]) -> Answer {
+fn complete(body: &[u8]) -> Response {
     reply(&format!("200 OK\r\nETag: \"one\"\r\nContent-Length: {}", body.len()), body)
 }
 
-/// The head promises all of it, the body is cut.
-fn cut(body: &[u8], length: usize) -> Answer {
+/// Announces the full length but sends only the first `length` bytes.
+fn truncated(body: &[u8], length: usize) -> Response {
     reply(&format!("200 OK\r\nETag: \"one\"\r\nContent-Length: {}", body.len()), &body[..length])
 }
 
 const BODY: &[u8] = b"0,1\n1,2\n2,0\n";
-const SUM: &str = "45828c0c9b531245c4d37e371dc6955b";
+const MD5: &str = "45828c0c9b531245c4d37e371dc6955b";
 
-const QUICK: Fetcher =
-    Fetcher { timeout: Duration::from_millis(400), retries: 2, pause: Duration::from_millis(1) };
+const QUICK: Fetcher = Fetcher {
+    timeout: Duration::from_millis(400),
+    retries: 2,
+    initial_backoff: Duration::from_millis(1),
+};
 
 struct Outcome {
     result: Result<PathBuf, FetchError>,
@@ -71,19 +74,19 @@ impl Outcome {
         names
     }
 
-    fn is_whole(&self) {
+    fn assert_complete(&self) {
         let path = self.result.as_ref().expect("the download succeeds");
         assert_eq!(fs::read(path).unwrap(), BODY);
         assert_eq!(self.files(), ["edges.csv"]);
     }
 }
 
-fn fetch_with(answers: Vec<Answer>, md5: Option<&str>, max_bytes: u64) -> Outcome {
-    let server = serve(answers);
+fn fetch_with(responses: Vec<Response>, md5: Option<&str>, max_bytes: u64) -> Outcome {
+    let server = serve(responses);
     let directory = tempfile::tempdir().unwrap();
     let file = RemoteFile {
-        address: &format!("{}/edges.csv?dl=1", server.address),
-        file: "edges.csv",
+        url: &format!("{}/edges.csv?dl=1", server.address),
+        file_name: "edges.csv",
         md5,
         bytes: None,
         max_bytes,
@@ -95,19 +98,19 @@ fn fetch_with(answers: Vec<Answer>, md5: Option<&str>, max_bytes: u64) -> Outcom
     Outcome { result, directory, requests, progress }
 }
 
-fn fetch(answers: Vec<Answer>) -> Outcome {
-    fetch_with(answers, Some(SUM), 1000)
+fn fetch(responses: Vec<Response>) -> Outcome {
+    fetch_with(responses, Some(MD5), 1000)
 }
 
 #[test]
-fn a_file_arrives_whole_and_is_not_asked_for_again() {
-    let outcome = fetch(vec![whole(BODY)]);
-    outcome.is_whole();
+fn existing_file_is_not_downloaded_again() {
+    let outcome = fetch(vec![complete(BODY)]);
+    outcome.assert_complete();
     assert_eq!(outcome.progress.last(), Some(&DownloadProgress { done: 12, total: Some(12) }));
     let file = RemoteFile {
-        address: "http://127.0.0.1:1/",
-        file: "edges.csv",
-        md5: Some(SUM),
+        url: "http://127.0.0.1:1/",
+        file_name: "edges.csv",
+        md5: Some(MD5),
         bytes: None,
         max_bytes: 1,
     };
@@ -115,19 +118,19 @@ fn a_file_arrives_whole_and_is_not_asked_for_again() {
 }
 
 #[test]
-fn a_cut_connection_is_gone_on_from() {
+fn broken_connection_is_resumed() {
     let rest = reply(
         "206 Partial Content\r\nContent-Range: bytes 5-11/12\r\nContent-Length: 7",
         &BODY[5..],
     );
-    let outcome = fetch(vec![cut(BODY, 5), rest]);
-    outcome.is_whole();
+    let outcome = fetch(vec![truncated(BODY, 5), rest]);
+    outcome.assert_complete();
     assert!(outcome.requests[1].contains("range: bytes=5-\r\n"), "{}", outcome.requests[1]);
     assert!(outcome.requests[1].contains("if-range: \"one\"\r\n"));
 }
 
 #[test]
-fn a_later_run_goes_on_where_the_last_one_stopped() {
+fn later_call_resumes_the_partial_file() {
     let rest = reply(
         "206 Partial Content\r\nContent-Range: bytes 5-11/12\r\nContent-Length: 7",
         &BODY[5..],
@@ -137,8 +140,8 @@ fn a_later_run_goes_on_where_the_last_one_stopped() {
     fs::write(directory.path().join("edges.csv.part"), &BODY[..5]).unwrap();
     fs::write(directory.path().join("edges.csv.part.version"), "\"one\"").unwrap();
     let file = RemoteFile {
-        address: &server.address,
-        file: "edges.csv",
+        url: &server.address,
+        file_name: "edges.csv",
         md5: None,
         bytes: None,
         max_bytes: 99,
@@ -149,65 +152,62 @@ fn a_later_run_goes_on_where_the_last_one_stopped() {
 }
 
 #[test]
-fn a_server_without_ranges_or_with_a_new_file_starts_again() {
-    fetch(vec![cut(b"another file", 5), whole(BODY)]).is_whole();
+fn download_restarts_without_range_support_or_if_the_file_changed() {
+    fetch(vec![truncated(b"another file", 5), complete(BODY)]).assert_complete();
     fetch(vec![
-        cut(BODY, 5),
+        truncated(BODY, 5),
         reply("416 Range Not Satisfiable\r\nContent-Length: 0", b""),
-        whole(BODY),
+        complete(BODY),
     ])
-    .is_whole();
+    .assert_complete();
     let shifted =
         reply("206 Partial Content\r\nContent-Range: bytes 0-11/12\r\nContent-Length: 12", BODY);
-    fetch(vec![cut(BODY, 5), shifted, whole(BODY)]).is_whole();
+    fetch(vec![truncated(BODY, 5), shifted, complete(BODY)]).assert_complete();
 }
 
 #[test]
-fn without_a_version_and_a_sum_halves_are_not_joined() {
+fn partial_file_without_version_and_checksum_is_not_resumed() {
     let no_version = reply("200 OK\r\nContent-Length: 12", &BODY[..5]);
-    let outcome = fetch_with(vec![no_version, whole(BODY)], None, 1000);
-    outcome.is_whole();
+    let outcome = fetch_with(vec![no_version, complete(BODY)], None, 1000);
+    outcome.assert_complete();
     assert!(!outcome.requests[1].contains("range:"));
 }
 
 #[test]
-fn a_wrong_sum_puts_the_file_aside() {
-    let outcome = fetch(vec![whole(b"something else")]);
+fn file_with_wrong_checksum_is_renamed() {
+    let outcome = fetch(vec![complete(b"something else")]);
     let error = outcome.result.as_ref().unwrap_err();
-    assert!(
-        error.to_string().contains("not 45828c0c9b531245c4d37e371dc6955b; it was put aside"),
-        "{error}"
-    );
+    assert!(error.to_string().ends_with(", expected 45828c0c9b531245c4d37e371dc6955b"), "{error}");
     assert_eq!(outcome.files(), ["edges.csv.bad"]);
 }
 
 #[test]
-fn what_may_pass_is_tried_again_and_what_will_not_is_not() {
+fn only_transient_failures_are_retried() {
     let busy = || reply("503 Service Unavailable\r\nContent-Length: 0", b"");
-    fetch(vec![busy(), busy(), whole(BODY)]).is_whole();
+    fetch(vec![busy(), busy(), complete(BODY)]).assert_complete();
     let outcome = fetch(vec![busy(), busy(), busy()]);
-    assert!(outcome.result.unwrap_err().to_string().ends_with("the server answers 503"));
+    assert!(outcome.result.unwrap_err().to_string().ends_with("server returned HTTP status 503"));
     let outcome = fetch(vec![reply("404 Not Found\r\nContent-Length: 0", b"")]);
     assert!(matches!(outcome.result, Err(FetchError::Status { status: 404, .. })));
     assert!(outcome.files().is_empty());
 }
 
 #[test]
-fn a_redirect_is_followed_and_a_web_page_is_not_taken() {
-    let target = serve(vec![whole(BODY)]);
+fn redirects_are_followed_and_web_pages_are_rejected() {
+    let target = serve(vec![complete(BODY)]);
     let moved =
         reply(&format!("302 Found\r\nLocation: {}/real\r\nContent-Length: 0", target.address), b"");
-    fetch(vec![moved]).is_whole();
+    fetch(vec![moved]).assert_complete();
     let page =
         reply("200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 6", b"<html>");
     assert!(matches!(fetch(vec![page]).result, Err(FetchError::WebPage { .. })));
 }
 
 #[test]
-fn a_server_cannot_fill_the_disk() {
-    let outcome = fetch_with(vec![whole(BODY)], None, 11);
+fn downloads_beyond_the_size_limit_are_aborted() {
+    let outcome = fetch_with(vec![complete(BODY)], None, 11);
     assert!(matches!(outcome.result, Err(FetchError::TooLarge { limit: 11, .. })));
-    // Without a length the bytes themselves are counted.
+    // Without a `Content-Length`, the received bytes are counted.
     let endless = Box::new(|stream: &mut TcpStream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
         while stream.write_all(&[0; 4096]).is_ok() {}
@@ -218,53 +218,53 @@ fn a_server_cannot_fill_the_disk() {
 }
 
 #[test]
-fn a_silent_server_is_given_up_and_gone_on_from() {
-    let stalled: Answer = Box::new(|stream: &mut TcpStream| {
+fn stalled_download_times_out_and_is_resumed() {
+    let stalled: Response = Box::new(|stream: &mut TcpStream| {
         let _ = stream
             .write_all(b"HTTP/1.1 200 OK\r\nETag: \"one\"\r\nContent-Length: 12\r\n\r\n0,1\n1");
-        // Held open while the next connection is served.
-        let held = stream.try_clone().unwrap();
+        // Kept open while the next connection is served.
+        let kept = stream.try_clone().unwrap();
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_secs(3));
-            drop(held);
+            drop(kept);
         });
     });
     let rest = reply(
         "206 Partial Content\r\nContent-Range: bytes 5-11/12\r\nContent-Length: 7",
         &BODY[5..],
     );
-    fetch(vec![stalled, rest]).is_whole();
+    fetch(vec![stalled, rest]).assert_complete();
 }
 
 #[test]
-fn without_a_network_the_hint_says_what_to_put_where() {
+fn hint_without_network_names_url_and_path() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let address = format!("http://127.0.0.1:{port}/edges.csv");
+    let url = format!("http://127.0.0.1:{port}/edges.csv");
     let file =
-        RemoteFile { address: &address, file: "edges.csv", md5: None, bytes: None, max_bytes: 99 };
+        RemoteFile { url: &url, file_name: "edges.csv", md5: None, bytes: None, max_bytes: 99 };
     let directory = tempfile::tempdir().unwrap();
     let error =
         QUICK.fetch(&file, directory.path(), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
     let path = directory.path().join("edges.csv");
     assert_eq!(
         error.hint().unwrap(),
-        format!("download {address} elsewhere and put it at `{}`", path.display())
+        format!("download {url} manually and save it as `{}`", path.display())
     );
 }
 
 #[test]
-fn a_download_can_be_stopped_and_has_one_writer() {
-    let server = serve(vec![whole(BODY)]);
+fn download_can_be_canceled_and_is_locked() {
+    let server = serve(vec![complete(BODY)]);
     let directory = tempfile::tempdir().unwrap();
     let file = RemoteFile {
-        address: &server.address,
-        file: "edges.csv",
+        url: &server.address,
+        file_name: "edges.csv",
         md5: None,
         bytes: None,
         max_bytes: 99,
     };
     let outcome = QUICK.fetch(&file, directory.path(), &AtomicBool::new(true), &mut |_| {});
-    assert!(matches!(outcome, Err(FetchError::Cancelled)));
+    assert!(matches!(outcome, Err(FetchError::Canceled)));
     let part = File::create(directory.path().join("edges.csv.part")).unwrap();
     part.lock().unwrap();
     let outcome = QUICK.fetch(&file, directory.path(), &AtomicBool::new(false), &mut |_| {});

@@ -1,209 +1,227 @@
-//! What can be wrong with a line of JSON, and what to do about it.
+//! Errors of the JSON Lines reader and their hints.
 
 use std::path::Path;
 
 use crate::error::{Diagnostic, LocatedError};
 
-/// What can be wrong with a file of JSON lines.
+/// Error in a JSON Lines file of graphs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JsonlError {
     /// The file cannot be read.
-    #[error("cannot be read: {0}")]
+    #[error("failed to read: {0}")]
     Read(std::io::Error),
-    /// The compressed file ends too early or is damaged.
-    #[error("the compressed file is damaged or ends too early")]
+    /// The gzip stream is corrupt or truncated.
+    #[error("gzip data is corrupt or truncated")]
     Gzip(#[source] std::io::Error),
-    /// There is no graph in it.
-    #[error("there is no graph in it")]
+    /// The file contains no graphs.
+    #[error("file contains no graphs")]
     Empty,
-    /// A line is longer than can be read.
-    #[error("the line is longer than {limit} bytes")]
+    /// A line exceeds the length limit.
+    #[error("line is longer than {limit} bytes")]
     LineTooLong {
-        /// The longest allowed.
+        /// Maximum length in bytes.
         limit: usize,
     },
-    /// A line is not text.
-    #[error("byte {byte} of the line is not UTF-8 text")]
+    /// A line is not valid UTF-8.
+    #[error("invalid UTF-8 at byte {byte} of the line")]
     NotUtf8 {
-        /// The first byte that is not, counted from zero.
+        /// Offset of the first invalid byte, counted from zero.
         byte: usize,
     },
-    /// A line is not JSON.
-    #[error("not JSON: {message}")]
+    /// A line is not valid JSON.
+    #[error("invalid JSON: {message}")]
     NotJson {
-        /// What the parser says.
+        /// Message of the JSON parser.
         message: String,
-        /// Whether the line holds NaN or an infinity as a word.
+        /// `true` if the line contains a bare `NaN` or `Infinity`.
         not_a_number: bool,
     },
-    /// A key that has no meaning here.
+    /// An object has an unsupported key.
     #[error("unknown key `{key}`")]
     UnknownKey {
         /// The key.
         key: String,
-        /// The known key nearest to it, if any is near.
+        /// The most similar supported key, if any is similar.
         nearest: Option<&'static str>,
     },
-    /// A key stands twice in one object.
-    #[error("the key stands twice")]
+    /// A key occurs twice in one object.
+    #[error("duplicate key")]
     DuplicateKey,
-    /// A value is of another kind.
+    /// A value has the wrong type.
     #[error("expected {expected}, found {found}")]
     WrongType {
-        /// What should be there.
+        /// The expected type.
         expected: &'static str,
-        /// What is there.
+        /// The value that was found.
         found: String,
     },
-    /// A key that the line cannot do without.
-    #[error("the key `{key}` is missing")]
+    /// A required key is missing.
+    #[error("missing key `{key}`")]
     MissingKey {
         /// The key.
         key: &'static str,
-        /// Why it is needed.
+        /// Reason why it is required.
         why: &'static str,
     },
-    /// A key that must be in all lines or in none.
+    /// A key that must be present in all lines or in none is present in some.
     #[error(
-        "the key `{key}` is in some lines and not in others; line {line} is the first of the other kind"
+        "key `{key}` must be present in all lines or in none; line {line} differs from this one"
     )]
-    SometimesMissing {
+    InconsistentKey {
         /// The key.
         key: &'static str,
-        /// The first line that has it where this one has not, or the other way round.
+        /// First line that differs from this one.
         line: u64,
     },
-    /// There is nothing to predict from.
-    #[error("the graph has no nodes")]
+    /// A graph has no nodes.
+    #[error("graph has no nodes")]
     NoNodes,
-    /// More nodes than any model could take.
-    #[error("{claimed} nodes are more than the {limit} that a graph may have")]
+    /// A graph has too many nodes.
+    #[error("{claimed} nodes exceed the limit of {limit}")]
     TooManyNodes {
-        /// How many the line says there are.
+        /// Stated number of nodes.
         claimed: u64,
-        /// The most allowed.
+        /// Maximum number of nodes.
         limit: usize,
     },
-    /// A node number that the graph does not have.
-    #[error("there is no node {node}: the graph has {nodes} nodes, numbered from 0")]
-    NoSuchNode {
-        /// The number.
+    /// A node index is out of range.
+    #[error("node index {node} is out of range for a graph with {nodes} nodes")]
+    NodeOutOfRange {
+        /// The index.
         node: i64,
-        /// How many there are.
+        /// Number of nodes.
         nodes: usize,
     },
-    /// A list has the wrong length.
-    #[error("{found} rows, but there are {expected} {what}")]
-    Rows {
-        /// `nodes` or `edges`.
+    /// A list has the wrong number of rows.
+    #[error("found {found} rows for {expected} {what}")]
+    RowCount {
+        /// `nodes`, `edges` or `targets`.
         what: &'static str,
-        /// How many rows there are.
+        /// Number of rows found.
         found: usize,
-        /// How many there should be.
+        /// Number of rows expected.
         expected: usize,
     },
-    /// A row has another number of columns than the others of the file.
-    #[error("{found} columns, but {expected} elsewhere in the file")]
-    Ragged {
-        /// How many it has.
+    /// A row has a different number of columns than the first row of the file.
+    #[error("expected {expected} columns as in the first row, found {found}")]
+    ColumnCount {
+        /// Number of columns found.
         found: usize,
-        /// How many the others have.
+        /// Number of columns expected.
         expected: usize,
     },
-    /// A number that a 32-bit float cannot hold.
-    #[error("{value} is too large")]
+    /// A number exceeds the range of `f32`.
+    #[error("{value} is out of range for a 32-bit float")]
     TooLarge {
         /// The number.
         value: f64,
     },
-    /// Strings and numbers in features of one kind.
-    #[error("{found} among {expected} (by line {line})")]
+    /// Strings and numbers are mixed in the features of one file.
+    #[error("expected {expected}{}, found {found}", reference(*line))]
     MixedFeatures {
-        /// What is here.
+        /// Type found.
         found: &'static str,
-        /// What the others are.
+        /// Type expected.
         expected: &'static str,
-        /// The line that decided; 1 where the header did.
+        /// Line that determined the type; 0 if the model did.
         line: u64,
     },
-    /// A model was not trained with such features.
-    #[error("the model knows no such features")]
-    NotUsed,
-    /// A category that the model has not met in training.
+    /// The model was trained without these features.
+    #[error("the model was trained without these features")]
+    UnexpectedFeatures,
+    /// A category did not occur in the training data.
     #[error("unknown category `{value}`")]
     UnknownCategory {
         /// The category.
         value: String,
-        /// Those that it has met.
+        /// Categories of the training data.
         known: Vec<String>,
     },
-    /// More than one kind of thing to predict.
-    #[error("both `{first}` and `{second}` are to be predicted")]
-    TwoTargets {
-        /// A key with targets.
+    /// A file has more than one target key.
+    #[error("both `{first}` and `{second}` are given, but only one kind of target is supported")]
+    AmbiguousTarget {
+        /// A target key.
         first: &'static str,
-        /// Another.
+        /// Another target key.
         second: &'static str,
     },
-    /// Targets of one file that do not go together.
-    #[error("{found} where the targets are {expected}")]
-    MixedTargets {
-        /// What is here.
+    /// Targets of different types are mixed in one file.
+    #[error("expected {expected}, found {found}")]
+    InconsistentTargets {
+        /// Type found.
         found: &'static str,
-        /// What the others are.
+        /// Type expected.
         expected: &'static str,
     },
-    /// There is nothing to learn.
-    #[error("no line says what is to be predicted")]
+    /// No target key is present.
+    #[error("no target: none of `target`, `node_targets` and `links` is given")]
     NoTargets,
+}
+
+/// Names the line that determined a type; empty for line 0, which stands for a trained model.
+fn reference(line: u64) -> String {
+    if line == 0 { String::new() } else { format!(" as in line {line}") }
 }
 
 impl Diagnostic for JsonlError {
     fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::Gzip(_) => "copy or download it again; `gzip --test` checks it".into(),
-            Self::Empty => {
-                "write one JSON object a line, such as {\"edges\": [[0, 1]], \"nodes\": 2, \"target\": 0.5}".into()
-            }
+            Self::Gzip(_) => "download or copy the file again; `gzip --test` verifies it".into(),
+            Self::Empty => "write one JSON object per line, such as \
+                            {\"nodes\": 2, \"edges\": [[0, 1]], \"target\": 0.5}"
+                .into(),
             Self::LineTooLong { .. } => {
-                "one graph stands on one line; a file that is one large JSON list has to be split into lines".into()
+                "write one graph per line instead of one large JSON array".into()
             }
-            Self::NotUtf8 { .. } => "save the file as UTF-8; compressed files must be gzip".into(),
+            Self::NotUtf8 { .. } => "save the file as UTF-8, plain or gzip".into(),
             Self::NotJson { not_a_number: true, .. } => {
-                "JSON has no NaN or Infinity; write null for a missing target and leave out such features".into()
+                "JSON has no NaN or Infinity; use null for a missing target".into()
             }
             Self::NotJson { .. } => "every line must be one complete JSON object".into(),
             Self::UnknownKey { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
-            Self::UnknownKey { nearest: None, .. } => format!("the keys are {}", list(super::record::KEYS)),
-            Self::MissingKey { why, .. } => (*why).into(),
-            Self::SometimesMissing { key, .. } => format!("write `{key}` in every line or in none"),
-            Self::TooManyNodes { .. } => "split it into smaller graphs: cost grows with the square of the nodes".into(),
-            Self::NoSuchNode { node, nodes } if *node == *nodes as i64 => {
-                "nodes are numbered from 0; subtract 1 if yours begin at 1".into()
+            Self::UnknownKey { nearest: None, .. } => {
+                format!("supported keys: {}", list(super::record::KEYS))
             }
-            Self::Rows { what, .. } => format!("write one row for each of the {what}, in their order"),
-            Self::MixedFeatures { .. } => {
-                "features are all strings (categories) or all numbers; to read whole numbers as categories begin the \
-                 file with {\"schema\": {\"node_features\": \"categorical\"}}"
+            Self::WrongType { expected: super::record::OBJECT, found }
+                if found.contains("array") =>
+            {
+                "write one JSON object per line; `jq -c '.[]'` converts an array".into()
+            }
+            Self::MissingKey { why, .. } => (*why).into(),
+            Self::InconsistentKey { key, .. } => {
+                format!("add `{key}` to every line or remove it from all")
+            }
+            Self::TooManyNodes { .. } => {
+                "split it into smaller graphs; cost grows quadratically with the nodes".into()
+            }
+            Self::NodeOutOfRange { node, nodes } if *node == *nodes as i64 => {
+                "node indices start at 0; subtract 1 if yours start at 1".into()
+            }
+            Self::RowCount { what, .. } => {
+                format!("write one row for each of the {what}, in order")
+            }
+            Self::MixedFeatures { line, .. } if *line > 0 => {
+                "use only strings (categories) or only numbers; to treat integers as categories, \
+                 start the file with {\"schema\": {\"node_features\": \"categorical\"}}"
                     .into()
             }
-            Self::NotUsed => "leave the key out".into(),
-            Self::UnknownCategory { known, .. } => format!("the model was trained with {}", list(known)),
-            Self::TwoTargets { .. } => {
-                "say which with a task, in the first line: {\"schema\": {\"task\": \"graph_values\"}}".into()
+            Self::UnexpectedFeatures => "remove the key".into(),
+            Self::UnknownCategory { known, .. } => format!("known categories: {}", list(known)),
+            Self::AmbiguousTarget { .. } => {
+                "set the task in the first line: {\"schema\": {\"task\": \"regression\"}}".into()
             }
-            Self::MixedTargets { .. } => {
-                "state the task in the first line, such as {\"schema\": {\"task\": \"graph_classes\"}}".into()
+            Self::InconsistentTargets { .. } => {
+                "set the task in the first line: {\"schema\": {\"task\": \"multiclass\"}}".into()
             }
-            Self::NoTargets => "write `target`, `node_targets` or `links` in every line".into(),
+            Self::NoTargets => "add `target`, `node_targets` or `links` to every line".into(),
             _ => return None,
         };
         Some(hint)
     }
 }
 
-/// At most twenty names.
+/// Joins at most twenty quoted names.
 fn list<Name: AsRef<str>>(names: &[Name]) -> String {
     let shown: Vec<String> =
         names.iter().take(20).map(|name| format!("`{}`", name.as_ref())).collect();
@@ -211,29 +229,29 @@ fn list<Name: AsRef<str>>(names: &[Name]) -> String {
     if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
 }
 
-/// A fault and its key, not yet with its line.
+/// A [`JsonlError`] and the key it belongs to, before the line is known.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct RecordError {
     pub(super) key: Option<String>,
-    pub(super) fault: JsonlError,
+    pub(super) error: JsonlError,
 }
 
-impl Refused {
-    pub(super) fn at(key: impl Into<String>, fault: JsonlError) -> Self {
-        Self { key: Some(key.into()), fault }
+impl RecordError {
+    pub(super) fn at(key: impl Into<String>, error: JsonlError) -> Self {
+        Self { key: Some(key.into()), error }
     }
 
-    pub(super) fn problem(self, path: &Path, line: u64) -> LocatedError {
-        let problem = LocatedError::new(path, self.fault).at_line(line);
+    pub(super) fn locate(self, path: &Path, line: u64) -> LocatedError {
+        let located = LocatedError::new(path, self.error).at_line(line);
         match self.key {
-            Some(key) => problem.in_column(key),
-            None => problem,
+            Some(key) => located.in_column(key),
+            None => located,
         }
     }
 }
 
-impl From<JsonlError> for Refused {
-    fn from(fault: JsonlError) -> Self {
-        Self { key: None, fault }
+impl From<JsonlError> for RecordError {
+    fn from(error: JsonlError) -> Self {
+        Self { key: None, error }
     }
 }

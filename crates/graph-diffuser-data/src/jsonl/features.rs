@@ -1,86 +1,88 @@
-//! Feature rows: one kind and one width through the whole file.
+//! Node and edge features: one type and one number of columns for the whole file.
 
 use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::error::{JsonlError, Refused};
-use super::record::wrong;
+use super::error::{JsonlError, RecordError};
+use super::record::wrong_type;
 use crate::dataset::FeatureSchema;
 use crate::graph::Features;
 
-/// What the numbers and strings of a table are.
+/// Type of the node or edge features of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FeatureKind {
-    /// Strings, or whole numbers that mean no amount.
+    /// Categories: strings, or integers without a numeric meaning.
     Categorical,
-    /// Amounts.
+    /// Real numbers.
     Real,
 }
 
-/// Names and their numbers.
+/// Category names and their indices.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Categories {
     pub(super) names: Vec<String>,
-    numbers: HashMap<String, u32>,
+    indices: HashMap<String, u32>,
 }
 
 impl Categories {
-    pub(super) fn of(names: &[String]) -> Self {
-        let numbers = names.iter().zip(0..).map(|(name, number)| (name.clone(), number)).collect();
-        Self { names: names.to_vec(), numbers }
+    pub(super) fn new(names: &[String]) -> Self {
+        let indices = names.iter().zip(0..).map(|(name, index)| (name.clone(), index)).collect();
+        Self { names: names.to_vec(), indices }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<u32> {
-        self.numbers.get(name).copied()
+        self.indices.get(name).copied()
     }
 
-    pub(super) fn get_or_add(&mut self, name: &str) -> u32 {
-        if let Some(&number) = self.numbers.get(name) {
-            return number;
+    pub(super) fn get_or_insert(&mut self, name: &str) -> u32 {
+        if let Some(&index) = self.indices.get(name) {
+            return index;
         }
-        let number = self.names.len() as u32;
+        let index = self.names.len() as u32;
         self.names.push(name.to_owned());
-        self.numbers.insert(name.to_owned(), number);
-        number
+        self.indices.insert(name.to_owned(), index);
+        index
     }
 
-    /// The names in order, by value where all are whole numbers, and the new number of each old one: so that
-    /// the order of the lines does not matter.
-    pub(super) fn sorted(self) -> (Vec<String>, Vec<u32>) {
-        let whole: Option<Vec<i64>> = self.names.iter().map(|name| name.parse().ok()).collect();
+    /// Sorts the names, by value if all are integers, and returns them with the new index of each
+    /// old one.
+    ///
+    /// The result does not depend on the order of the lines.
+    pub(super) fn into_sorted(self) -> (Vec<String>, Vec<u32>) {
+        let integers: Option<Vec<i64>> = self.names.iter().map(|name| name.parse().ok()).collect();
         let mut order: Vec<usize> = (0..self.names.len()).collect();
-        match &whole {
+        match &integers {
             Some(values) => order.sort_by_key(|&old| (values[old], &self.names[old])),
             None => order.sort_by_key(|&old| &self.names[old]),
         }
-        let mut renumbered = vec![0; order.len()];
+        let mut new_indices = vec![0; order.len()];
         for (new, &old) in order.iter().enumerate() {
-            renumbered[old] = new as u32;
+            new_indices[old] = new as u32;
         }
-        (order.iter().map(|&old| self.names[old].clone()).collect(), renumbered)
+        (order.iter().map(|&old| self.names[old].clone()).collect(), new_indices)
     }
 }
 
-/// What a column accepts.
+/// Values accepted by a feature column.
 #[derive(Debug, Clone)]
 enum Column {
     Real,
-    /// Any category, remembered.
-    Growing(Categories),
-    /// These categories.
-    Named(Categories),
-    /// Numbers below this.
-    Numbered(usize),
+    /// Any category; new ones are added.
+    Open(Categories),
+    /// Only these categories.
+    Fixed(Categories),
+    /// Indices below this size.
+    Indexed(usize),
 }
 
-/// Reads the feature rows of nodes or of edges; the first table decides what the others must be like.
+/// Reader of node or edge features. The first graph with features determines the columns.
 #[derive(Debug, Clone)]
 pub(super) struct FeatureReader {
     key: &'static str,
-    stated: Option<FeatureKind>,
+    declared: Option<FeatureKind>,
     state: State,
 }
 
@@ -93,89 +95,93 @@ enum State {
 
 impl FeatureReader {
     pub(super) fn new(key: &'static str) -> Self {
-        Self { key, stated: None, state: State::Undecided }
+        Self { key, declared: None, state: State::Undecided }
     }
 
-    /// What the header says.
-    pub(super) fn state(&mut self, kind: FeatureKind) {
-        self.stated = Some(kind);
+    /// Sets the type declared by the header.
+    pub(super) fn declare(&mut self, kind: FeatureKind) {
+        self.declared = Some(kind);
     }
 
-    /// Reads what a trained model expects.
-    pub(super) fn of(key: &'static str, schema: &FeatureSchema, names: &[Vec<String>]) -> Self {
+    /// Creates a reader for the features that a trained model expects.
+    pub(super) fn from_schema(
+        key: &'static str,
+        schema: &FeatureSchema,
+        names: &[Vec<String>],
+    ) -> Self {
         let present = |columns| State::Present { line: 0, columns, strings_only: false };
         let state = match schema {
             FeatureSchema::None => State::Absent { line: 0 },
             FeatureSchema::Float(count) => present(vec![Column::Real; *count]),
             FeatureSchema::Categorical(sizes) => {
-                let column = |(place, &size): (usize, &usize)| match names.get(place) {
-                    Some(names) if !names.is_empty() => Column::Named(Categories::of(names)),
-                    _ => Column::Numbered(size),
+                let column = |(index, &size): (usize, &usize)| match names.get(index) {
+                    Some(names) if !names.is_empty() => Column::Fixed(Categories::new(names)),
+                    _ => Column::Indexed(size),
                 };
                 present(sizes.iter().enumerate().map(column).collect())
             }
         };
-        Self { key, stated: None, state }
+        Self { key, declared: None, state }
     }
 
-    /// Reads the rows of one graph, row `i` of them `copies(i)` times.
+    /// Reads the rows of one graph and repeats row `i` `edge_copies(i)` times.
     pub(super) fn read(
         &mut self,
         value: Option<&Value>,
         line: u64,
         what: &'static str,
         rows: usize,
-        copies: impl Fn(usize) -> usize,
-    ) -> Result<Features, Refused> {
+        edge_copies: impl Fn(usize) -> usize,
+    ) -> Result<Features, RecordError> {
         let key = self.key;
         let Some(value) = value.filter(|value| !value.is_null()) else {
-            return self.absent(line, rows);
+            return self.read_absent(line, rows);
         };
         let Value::Array(found) = value else {
-            return Err(Refused::at(key, wrong("a list of rows", value)));
+            return Err(RecordError::at(key, wrong_type("a list of rows", value)));
         };
         if found.len() != rows {
-            return Err(Refused::at(
+            return Err(RecordError::at(
                 key,
-                JsonlError::Rows { what, found: found.len(), expected: rows },
+                JsonlError::RowCount { what, found: found.len(), expected: rows },
             ));
         }
         if found.is_empty() {
-            return self.absent(line, 0);
+            return self.read_absent(line, 0);
         }
-        self.decide(cells(&found[0]), line)?;
-        let State::Present { line: decided, columns, strings_only } = &mut self.state else {
-            unreachable!("`decide` leaves columns or refuses")
+        self.infer_columns(cells(&found[0]), line)?;
+        let State::Present { line: first_line, columns, strings_only } = &mut self.state else {
+            unreachable!("`infer_columns` sets the columns or returns an error")
         };
-        let (decided, strings_only) = (*decided, *strings_only);
+        let (first_line, strings_only) = (*first_line, *strings_only);
         let real = matches!(columns.first(), Some(Column::Real));
-        let (mut numbers, mut categories) = (Vec::new(), Vec::new());
+        let (mut floats, mut categories) = (Vec::new(), Vec::new());
         for (row, cells_of_row) in found.iter().enumerate() {
             let cells = cells(cells_of_row);
             if cells.len() != columns.len() {
-                let fault = JsonlError::Ragged { found: cells.len(), expected: columns.len() };
-                return Err(Refused::at(format!("{key}[{row}]"), fault));
+                let error = JsonlError::ColumnCount { found: cells.len(), expected: columns.len() };
+                return Err(RecordError::at(format!("{key}[{row}]"), error));
             }
-            let (first_number, first_category) = (numbers.len(), categories.len());
-            for (place, (cell, column)) in cells.iter().zip(columns.iter_mut()).enumerate() {
-                let refuse = |fault| {
-                    let listed = cells_of_row.is_array();
-                    let path = if listed {
-                        format!("{key}[{row}][{place}]")
+            let (first_float, first_category) = (floats.len(), categories.len());
+            for (index, (cell, column)) in cells.iter().zip(columns.iter_mut()).enumerate() {
+                let locate = |error| {
+                    let is_list = cells_of_row.is_array();
+                    let path = if is_list {
+                        format!("{key}[{row}][{index}]")
                     } else {
                         format!("{key}[{row}]")
                     };
-                    Refused::at(path, fault)
+                    RecordError::at(path, error)
                 };
                 match column {
-                    Column::Real => numbers.push(real_number(cell, decided).map_err(refuse)?),
+                    Column::Real => floats.push(parse_float(cell, first_line).map_err(locate)?),
                     _ => categories
-                        .push(category(cell, column, decided, strings_only).map_err(refuse)?),
+                        .push(category(cell, column, first_line, strings_only).map_err(locate)?),
                 }
             }
-            for _ in 1..copies(row) {
-                numbers.extend_from_within(
-                    first_number..first_number + if real { cells.len() } else { 0 },
+            for _ in 1..edge_copies(row) {
+                floats.extend_from_within(
+                    first_float..first_float + if real { cells.len() } else { 0 },
                 );
                 categories.extend_from_within(
                     first_category..first_category + if real { 0 } else { cells.len() },
@@ -184,14 +190,14 @@ impl FeatureReader {
         }
         let columns = columns.len();
         Ok(if real {
-            Features::Float { columns, values: numbers }
+            Features::Float { columns, values: floats }
         } else {
             Features::Categorical { columns, values: categories }
         })
     }
 
-    /// A graph without the key, or with no rows in it.
-    fn absent(&mut self, line: u64, rows: usize) -> Result<Features, Refused> {
+    /// Handles a graph without the key or with an empty list.
+    fn read_absent(&mut self, line: u64, rows: usize) -> Result<Features, RecordError> {
         match &self.state {
             State::Present { columns, .. } if rows == 0 => Ok(empty(columns)),
             State::Present { line: 0, .. } => {
@@ -199,7 +205,7 @@ impl FeatureReader {
                 Err(JsonlError::MissingKey { key: self.key, why }.into())
             }
             State::Present { line, .. } => {
-                Err(JsonlError::SometimesMissing { key: self.key, line: *line }.into())
+                Err(JsonlError::InconsistentKey { key: self.key, line: *line }.into())
             }
             State::Undecided if rows > 0 => {
                 self.state = State::Absent { line };
@@ -209,39 +215,41 @@ impl FeatureReader {
         }
     }
 
-    fn decide(&mut self, first: &[Value], line: u64) -> Result<(), Refused> {
+    fn infer_columns(&mut self, first: &[Value], line: u64) -> Result<(), RecordError> {
         match &self.state {
             State::Present { .. } => return Ok(()),
-            State::Absent { line: 0 } => return Err(Refused::at(self.key, JsonlError::NotUsed)),
+            State::Absent { line: 0 } => {
+                return Err(RecordError::at(self.key, JsonlError::UnexpectedFeatures));
+            }
             State::Absent { line } => {
-                return Err(Refused::at(
+                return Err(RecordError::at(
                     self.key,
-                    JsonlError::SometimesMissing { key: self.key, line: *line },
+                    JsonlError::InconsistentKey { key: self.key, line: *line },
                 ));
             }
             State::Undecided => {}
         }
         let Some(cell) = first.first() else {
-            return Err(Refused::at(
+            return Err(RecordError::at(
                 format!("{}[0]", self.key),
-                JsonlError::Ragged { found: 0, expected: 1 },
+                JsonlError::ColumnCount { found: 0, expected: 1 },
             ));
         };
-        let kind = self.stated.unwrap_or(if cell.is_string() {
+        let kind = self.declared.unwrap_or(if cell.is_string() {
             FeatureKind::Categorical
         } else {
             FeatureKind::Real
         });
         let column = match kind {
-            FeatureKind::Categorical => Column::Growing(Categories::default()),
+            FeatureKind::Categorical => Column::Open(Categories::default()),
             FeatureKind::Real => Column::Real,
         };
-        let strings_only = self.stated.is_none();
+        let strings_only = self.declared.is_none();
         self.state = State::Present { line, columns: vec![column; first.len()], strings_only };
         Ok(())
     }
 
-    /// What was read: schema, names of the categories, and the new number of each of them.
+    /// Returns the schema, the sorted category names and the new index of each category.
     pub(super) fn finish(self) -> (FeatureSchema, Vec<Vec<String>>, Vec<Vec<u32>>) {
         let State::Present { columns, .. } = self.state else {
             return (FeatureSchema::None, Vec::new(), Vec::new());
@@ -249,12 +257,12 @@ impl FeatureReader {
         if matches!(columns.first(), Some(Column::Real)) {
             return (FeatureSchema::Float(columns.len()), Vec::new(), Vec::new());
         }
-        let sorted = columns.into_iter().map(|column| match column {
-            Column::Growing(categories) | Column::Named(categories) => categories.sorted(),
-            Column::Real | Column::Numbered(_) => (Vec::new(), Vec::new()),
+        let into_sorted = columns.into_iter().map(|column| match column {
+            Column::Open(categories) | Column::Fixed(categories) => categories.into_sorted(),
+            Column::Real | Column::Indexed(_) => (Vec::new(), Vec::new()),
         });
-        let (names, renumbered): (Vec<Vec<String>>, Vec<Vec<u32>>) = sorted.unzip();
-        (FeatureSchema::Categorical(names.iter().map(Vec::len).collect()), names, renumbered)
+        let (names, new_indices): (Vec<Vec<String>>, Vec<Vec<u32>>) = into_sorted.unzip();
+        (FeatureSchema::Categorical(names.iter().map(Vec::len).collect()), names, new_indices)
     }
 }
 
@@ -265,7 +273,7 @@ fn empty(columns: &[Column]) -> Features {
     }
 }
 
-/// A row of one cell need not be a list.
+/// Returns the cells of a row; a row with one cell may be a plain value.
 fn cells(row: &Value) -> &[Value] {
     match row {
         Value::Array(cells) => cells,
@@ -273,24 +281,24 @@ fn cells(row: &Value) -> &[Value] {
     }
 }
 
-pub(super) fn real_number(cell: &Value, line: u64) -> Result<f32, JsonlError> {
+pub(super) fn parse_float(cell: &Value, line: u64) -> Result<f32, JsonlError> {
     let value = match cell {
         Value::Bool(truth) => f64::from(u8::from(*truth)),
         Value::Number(number) => number.as_f64().unwrap_or(f64::INFINITY),
         Value::String(_) => {
             return Err(JsonlError::MixedFeatures { found: "a string", expected: "numbers", line });
         }
-        other => return Err(wrong("a number", other)),
+        other => return Err(wrong_type("a number", other)),
     };
     let narrow = value as f32;
     if narrow.is_finite() { Ok(narrow) } else { Err(JsonlError::TooLarge { value }) }
 }
 
-/// The name of a category: a string, or a whole number as it is written.
+/// Returns the name of a category: a string, or an integer as written.
 pub(super) fn category_name(cell: &Value) -> Option<String> {
     match cell {
         Value::String(name) => Some(name.clone()),
-        Value::Number(number) => number.as_i64().map(|whole| whole.to_string()),
+        Value::Number(number) => number.as_i64().map(|integer| integer.to_string()),
         Value::Bool(truth) => Some(u8::from(*truth).to_string()),
         _ => None,
     }
@@ -305,17 +313,17 @@ fn category(
     if strings_only && (cell.is_number() || cell.is_boolean()) {
         return Err(JsonlError::MixedFeatures { found: "a number", expected: "strings", line });
     }
-    let name = category_name(cell).ok_or_else(|| wrong("a string or a whole number", cell))?;
+    let name = category_name(cell).ok_or_else(|| wrong_type("a string or an integer", cell))?;
     let unknown = |known: Vec<String>| JsonlError::UnknownCategory { value: name.clone(), known };
     match column {
-        Column::Growing(categories) => Ok(categories.get_or_add(&name)),
-        Column::Named(categories) => {
+        Column::Open(categories) => Ok(categories.get_or_insert(&name)),
+        Column::Fixed(categories) => {
             categories.get(&name).ok_or_else(|| unknown(categories.names.clone()))
         }
-        Column::Numbered(size) => {
-            let number = name.parse().ok().filter(|&number: &u32| (number as usize) < *size);
-            number.ok_or_else(|| unknown(vec![format!("numbers 0 to {}", size.saturating_sub(1))]))
+        Column::Indexed(size) => {
+            let index = name.parse().ok().filter(|&index: &u32| (index as usize) < *size);
+            index.ok_or_else(|| unknown(vec![format!("0..={}", size.saturating_sub(1))]))
         }
-        Column::Real => Err(wrong("a number", cell)),
+        Column::Real => Err(wrong_type("a number", cell)),
     }
 }

@@ -1,4 +1,4 @@
-//! Lines of a text file, plain or gzip, none longer than a limit.
+//! Lines of a plain or gzip text file, with a limit on their length.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -9,15 +9,15 @@ use flate2::read::MultiGzDecoder;
 use super::error::JsonlError;
 use crate::error::LocatedError;
 
-/// The longest line that is read; what it parses to may take sixteen times as much memory.
+/// Maximum length of a line in bytes. The parsed value may take sixteen times as much memory.
 pub const MAX_LINE_BYTES: usize = 64 << 20;
 
-/// Numbered lines that are not blank.
+/// Iterator over non-blank lines and their line numbers.
 pub(super) struct Lines {
     pub(super) path: PathBuf,
     reader: Box<dyn BufRead + Send>,
     compressed: bool,
-    number: u64,
+    line: u64,
     ended: bool,
     limit: usize,
 }
@@ -29,7 +29,7 @@ impl Lines {
         Self::new(path, file)
     }
 
-    /// `path` is what problems call it. Compression is seen from the first two bytes.
+    /// Creates a reader; `path` is the name used in errors. Gzip is detected by its magic bytes.
     pub(super) fn new(
         path: &Path,
         reader: impl Read + Send + 'static,
@@ -41,17 +41,17 @@ impl Lines {
             .read_to_end(&mut start)
             .map_err(|error| LocatedError::new(path, JsonlError::Read(error)))?;
         let compressed = start == [0x1f, 0x8b];
-        let whole = std::io::Cursor::new(start).chain(reader);
+        let reader = std::io::Cursor::new(start).chain(reader);
         let reader: Box<dyn BufRead + Send> = if compressed {
-            Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(BufReader::new(whole))))
+            Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(BufReader::new(reader))))
         } else {
-            Box::new(BufReader::with_capacity(1 << 16, whole))
+            Box::new(BufReader::with_capacity(1 << 16, reader))
         };
         Ok(Self {
             path: path.to_owned(),
             reader,
             compressed,
-            number: 0,
+            line: 0,
             ended: false,
             limit: MAX_LINE_BYTES,
         })
@@ -78,7 +78,7 @@ impl Lines {
         }
         let mut text = String::from_utf8(bytes)
             .map_err(|error| JsonlError::NotUtf8 { byte: error.utf8_error().valid_up_to() })?;
-        if self.number == 1 && text.starts_with('\u{feff}') {
+        if self.line == 1 && text.starts_with('\u{feff}') {
             text.drain(..'\u{feff}'.len_utf8());
         }
         Ok(Some(text))
@@ -90,12 +90,12 @@ impl Iterator for Lines {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.ended {
-            self.number += 1;
+            self.line += 1;
             match self.read_line() {
                 Ok(None) => return None,
                 Ok(Some(text)) if text.trim().is_empty() => {}
-                Ok(Some(text)) => return Some((self.number, Ok(text))),
-                Err(fault) => return Some((self.number, Err(fault))),
+                Ok(Some(text)) => return Some((self.line, Ok(text))),
+                Err(error) => return Some((self.line, Err(error))),
             }
         }
         None
@@ -115,45 +115,42 @@ mod tests {
         let mut lines =
             Lines::new(Path::new("mine.jsonl"), std::io::Cursor::new(bytes.to_vec())).unwrap();
         lines.limit = 20;
-        lines.map(|(number, line)| (number, line.map_err(|fault| fault.to_string()))).collect()
+        lines.map(|(line, text)| (line, text.map_err(|error| error.to_string()))).collect()
     }
 
-    fn zipped(text: &str) -> Vec<u8> {
+    fn gzip(text: &str) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(text.as_bytes()).unwrap();
         encoder.finish().unwrap()
     }
 
     #[test]
-    fn lines_keep_their_numbers_when_blank_ones_are_skipped() {
+    fn blank_lines_are_skipped_but_counted() {
         let expected = vec![(1, Ok("one".into())), (4, Ok("four".into()))];
         assert_eq!(lines("\u{feff}one\r\n\n  \nfour".as_bytes()), expected);
-        assert_eq!(lines(&zipped("one\n\n\nfour\n")), expected);
-        let two_members = [zipped("one\n\n\n"), zipped("four")].concat();
+        assert_eq!(lines(&gzip("one\n\n\nfour\n")), expected);
+        let two_members = [gzip("one\n\n\n"), gzip("four")].concat();
         assert_eq!(lines(&two_members), expected);
     }
 
     #[test]
-    fn a_line_that_is_no_text_does_not_hide_the_next() {
+    fn line_after_invalid_utf8_is_still_read() {
         let found = lines(b"ab\xff\nnext\n");
-        assert_eq!(found[0], (1, Err("byte 2 of the line is not UTF-8 text".into())));
+        assert_eq!(found[0], (1, Err("invalid UTF-8 at byte 2 of the line".into())));
         assert_eq!(found[1], (2, Ok("next".into())));
     }
 
     #[test]
-    fn a_line_without_end_stops_the_reading() {
-        let found = lines(&zipped(&"x".repeat(10_000)));
-        assert_eq!(found, [(1, Err("the line is longer than 20 bytes".into()))]);
+    fn reading_stops_at_a_line_over_the_limit() {
+        let found = lines(&gzip(&"x".repeat(10_000)));
+        assert_eq!(found, [(1, Err("line is longer than 20 bytes".into()))]);
         assert_eq!(lines("x".repeat(19).as_bytes()).len(), 1);
     }
 
     #[test]
-    fn a_cut_compressed_file_is_told_from_a_short_one() {
-        let whole = zipped("one\ntwo\n");
-        let found = lines(&whole[..whole.len() - 9]);
-        assert_eq!(
-            found.last().unwrap().1,
-            Err("the compressed file is damaged or ends too early".into())
-        );
+    fn truncated_gzip_is_an_error() {
+        let complete = gzip("one\ntwo\n");
+        let found = lines(&complete[..complete.len() - 9]);
+        assert_eq!(found.last().unwrap().1, Err("gzip data is corrupt or truncated".into()));
     }
 }

@@ -1,4 +1,4 @@
-//! One line: its keys, nodes and edges, and what it says of targets.
+//! Parses one line into its keys, nodes and edges.
 
 use std::fmt;
 
@@ -6,13 +6,16 @@ use serde::Deserializer;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::error::{JsonlError, Refused};
+use super::error::{JsonlError, RecordError};
 use crate::dataset::Split;
 
-/// The most nodes that a graph may claim.
+/// Maximum number of nodes of a graph.
 pub const MAX_NODES: usize = 1 << 24;
 
-/// All keys of a line.
+/// Name of the type of a line in errors.
+pub(super) const OBJECT: &str = "a JSON object";
+
+/// Supported keys of a line.
 pub(super) const KEYS: &[&str] = &[
     "nodes",
     "edges",
@@ -26,31 +29,33 @@ pub(super) const KEYS: &[&str] = &[
     "id",
 ];
 
-/// A line as an object whose keys are known and stand once.
+/// A line parsed as an object with supported, unique keys.
 #[derive(Debug, Default)]
-pub(super) struct CsvRecord {
+pub(super) struct JsonRecord {
     pub(super) values: Vec<(&'static str, Value)>,
 }
 
-/// A line is a graph, or the header.
+/// Content of a line: a graph or the header.
 #[derive(Debug)]
 pub(super) enum Parsed {
-    Graph(CsvRecord),
+    Graph(JsonRecord),
     Header(Value),
 }
 
-impl CsvRecord {
-    pub(super) fn parse(text: &str) -> Result<Parsed, Refused> {
+impl JsonRecord {
+    pub(super) fn parse(text: &str) -> Result<Parsed, RecordError> {
         let not_json = |error: serde_json::Error| {
-            let words = ["NaN", "nan", "Infinity", "inf"];
+            let names = ["NaN", "nan", "Infinity", "inf"];
             let not_a_number =
-                words.iter().any(|word| text.contains(word)) && !text.contains("\"NaN\"");
+                names.iter().any(|name| text.contains(name)) && !text.contains("\"NaN\"");
             JsonlError::NotJson { message: error.to_string(), not_a_number }
         };
         let mut reader = serde_json::Deserializer::from_str(text);
-        let pairs = match reader.deserialize_any(Pairs).map_err(not_json)? {
+        let pairs = match reader.deserialize_any(KeyValuePairs).map_err(not_json)? {
             Ok(pairs) => pairs,
-            Err(other) => return Err(wrong("an object", &other).into()),
+            Err(found) => {
+                return Err(JsonlError::WrongType { expected: OBJECT, found }.into());
+            }
         };
         reader.end().map_err(not_json)?;
         if let [(key, _)] = pairs.as_slice()
@@ -64,10 +69,10 @@ impl CsvRecord {
         for (key, value) in pairs {
             let Some(known) = KEYS.iter().find(|known| **known == key) else {
                 let nearest = nearest(&key, KEYS);
-                return Err(Refused::at(key.clone(), JsonlError::UnknownKey { key, nearest }));
+                return Err(RecordError::at(key.clone(), JsonlError::UnknownKey { key, nearest }));
             };
             if record.values.iter().any(|(other, _)| other == known) {
-                return Err(Refused::at(key, JsonlError::DuplicateKey));
+                return Err(RecordError::at(key, JsonlError::DuplicateKey));
             }
             record.values.push((known, value));
         }
@@ -78,54 +83,56 @@ impl CsvRecord {
         self.values.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
     }
 
-    pub(super) fn id(&self) -> Result<Option<String>, Refused> {
+    pub(super) fn id(&self) -> Result<Option<String>, RecordError> {
         match self.get("id") {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(name)) => Ok(Some(name.clone())),
             Some(Value::Number(number)) => Ok(Some(number.to_string())),
-            Some(other) => Err(Refused::at("id", wrong("a string", other))),
+            Some(other) => Err(RecordError::at("id", wrong_type("a string", other))),
         }
     }
 
-    pub(super) fn split(&self) -> Result<Option<Split>, Refused> {
+    pub(super) fn split(&self) -> Result<Option<Split>, RecordError> {
         match self.get("split") {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(name)) if name == "train" => Ok(Some(Split::Train)),
             Some(Value::String(name)) if name == "valid" => Ok(Some(Split::Valid)),
             Some(Value::String(name)) if name == "test" => Ok(Some(Split::Test)),
             Some(other) => {
-                Err(Refused::at("split", wrong("\"train\", \"valid\" or \"test\"", other)))
+                Err(RecordError::at("split", wrong_type("\"train\", \"valid\" or \"test\"", other)))
             }
         }
     }
 
-    pub(super) fn directed(&self, otherwise: bool) -> Result<bool, Refused> {
+    pub(super) fn directed(&self, default: bool) -> Result<bool, RecordError> {
         match self.get("directed") {
-            None => Ok(otherwise),
+            None => Ok(default),
             Some(Value::Bool(directed)) => Ok(*directed),
-            Some(other) => Err(Refused::at("directed", wrong("true or false", other))),
+            Some(other) => Err(RecordError::at("directed", wrong_type("true or false", other))),
         }
     }
 
-    /// How many nodes there are, by count or by rows of features.
-    pub(super) fn nodes(&self) -> Result<usize, Refused> {
+    /// Returns the number of nodes, from `nodes` or from the rows of `node_features`.
+    pub(super) fn nodes(&self) -> Result<usize, RecordError> {
         let rows = match self.get("node_features") {
             None => None,
             Some(Value::Array(rows)) => Some(rows.len()),
             Some(other) => {
-                return Err(Refused::at("node_features", wrong("a list of rows", other)));
+                return Err(RecordError::at("node_features", wrong_type("a list of rows", other)));
             }
         };
         let claimed = match self.get("nodes") {
             None => None,
             Some(value) => match value.as_u64() {
                 Some(count) => Some(count),
-                None => return Err(Refused::at("nodes", wrong("how many nodes there are", value))),
+                None => {
+                    return Err(RecordError::at("nodes", wrong_type("the number of nodes", value)));
+                }
             },
         };
         let nodes = match (claimed, rows) {
             (None, None) => {
-                let why = "write how many nodes there are, or give them features";
+                let why = "give the number of nodes or their features";
                 return Err(JsonlError::MissingKey { key: "nodes", why }.into());
             }
             (Some(count), None) => count,
@@ -133,9 +140,9 @@ impl CsvRecord {
             (Some(count), Some(rows)) if count == rows as u64 => count,
             (Some(count), Some(found)) => {
                 let expected = usize::try_from(count).unwrap_or(usize::MAX);
-                return Err(Refused::at(
+                return Err(RecordError::at(
                     "node_features",
-                    JsonlError::Rows { what: "nodes", found, expected },
+                    JsonlError::RowCount { what: "nodes", found, expected },
                 ));
             }
         };
@@ -143,7 +150,7 @@ impl CsvRecord {
             return Err(JsonlError::NoNodes.into());
         }
         if nodes > MAX_NODES as u64 {
-            return Err(Refused::at(
+            return Err(RecordError::at(
                 "nodes",
                 JsonlError::TooManyNodes { claimed: nodes, limit: MAX_NODES },
             ));
@@ -152,61 +159,68 @@ impl CsvRecord {
     }
 }
 
-/// A list of pairs of nodes.
-pub(super) fn pairs(value: &Value, key: &str, nodes: usize) -> Result<Vec<[u32; 2]>, Refused> {
+/// Parses a list of node index pairs.
+pub(super) fn pairs(value: &Value, key: &str, nodes: usize) -> Result<Vec<[u32; 2]>, RecordError> {
     let Value::Array(rows) = value else {
-        return Err(Refused::at(key, wrong("a list of pairs [source, target]", value)));
+        return Err(RecordError::at(key, wrong_type("a list of pairs [source, target]", value)));
     };
     let mut pairs = Vec::with_capacity(rows.len());
-    for (place, row) in rows.iter().enumerate() {
-        let refuse = |fault| Refused::at(format!("{key}[{place}]"), fault);
+    for (index, row) in rows.iter().enumerate() {
+        let locate = |error| RecordError::at(format!("{key}[{index}]"), error);
         let [Some(source), Some(target)] = (match row.as_array().map(Vec::as_slice) {
             Some([source, target]) => [source.as_i64(), target.as_i64()],
             _ => [None, None],
         }) else {
-            return Err(refuse(wrong("a pair of node numbers", row)));
+            return Err(locate(wrong_type("a pair of node indices", row)));
         };
-        let node = |number: i64| {
-            let found = u32::try_from(number).ok().filter(|&number| (number as usize) < nodes);
-            found.ok_or_else(|| refuse(JsonlError::NoSuchNode { node: number, nodes }))
+        let node = |node: i64| {
+            let index = u32::try_from(node).ok().filter(|&index| (index as usize) < nodes);
+            index.ok_or_else(|| locate(JsonlError::NodeOutOfRange { node, nodes }))
         };
         pairs.push([node(source)?, node(target)?]);
     }
     Ok(pairs)
 }
 
-/// How often each pair stands in the graph: twice where it has no direction, but a loop is its own reverse.
-pub(super) fn copies(pair: [u32; 2], directed: bool) -> usize {
+/// Returns the number of directed edges of a pair: 2 if undirected, 1 if directed or a self-loop.
+pub(super) fn edge_copies(pair: [u32; 2], directed: bool) -> usize {
     if directed || pair[0] == pair[1] { 1 } else { 2 }
 }
 
-/// Each pair, and its reverse right behind it where it has no direction.
-pub(super) fn both_ways(pairs: &[[u32; 2]], directed: bool) -> Vec<[u32; 2]> {
+/// Expands pairs to directed edges; an undirected pair is followed by its reverse.
+pub(super) fn with_reverse_edges(pairs: &[[u32; 2]], directed: bool) -> Vec<[u32; 2]> {
     let mut edges = Vec::with_capacity(pairs.len() * if directed { 1 } else { 2 });
     for &[source, target] in pairs {
         edges.push([source, target]);
-        if copies([source, target], directed) == 2 {
+        if edge_copies([source, target], directed) == 2 {
             edges.push([target, source]);
         }
     }
     edges
 }
 
-pub(super) fn wrong(expected: &'static str, found: &Value) -> JsonlError {
-    let found = match found {
+pub(super) fn wrong_type(expected: &'static str, found: &Value) -> JsonlError {
+    JsonlError::WrongType { expected, found: describe(found) }
+}
+
+fn describe(value: &Value) -> String {
+    match value {
         Value::Null => "null".into(),
         Value::Bool(truth) => truth.to_string(),
         Value::Number(number) => number.to_string(),
         Value::String(text) => format!("\"{}\"", text.chars().take(40).collect::<String>()),
-        Value::Array(items) => format!("a list of {}", items.len()),
+        Value::Array(items) => describe_array(items.len()),
         Value::Object(_) => "an object".into(),
-    };
-    JsonlError::WrongType { expected, found }
+    }
 }
 
-/// The known name that a reader may have meant.
+fn describe_array(len: usize) -> String {
+    format!("an array of {len}")
+}
+
+/// Returns the supported name most similar to `name`, if any is similar.
 pub(super) fn nearest(name: &str, known: &'static [&'static str]) -> Option<&'static str> {
-    // A comparison costs the product of the lengths, and a hostile key can be long.
+    // The edit distance costs the product of the lengths, and a malicious key can be long.
     if name.len() > 64 {
         return None;
     }
@@ -218,11 +232,12 @@ pub(super) fn nearest(name: &str, known: &'static [&'static str]) -> Option<&'st
         .map(|(_, known)| known)
 }
 
-/// Reads an object as pairs, so that a key which stands twice is seen; gives anything else back as it is.
-struct Pairs;
+/// Visitor that reads an object as pairs, so that duplicate keys are detected; describes any other
+/// value.
+struct KeyValuePairs;
 
-impl<'de> Visitor<'de> for Pairs {
-    type Value = Result<Vec<(String, Value)>, Value>;
+impl<'de> Visitor<'de> for KeyValuePairs {
+    type Value = Result<Vec<(String, Value)>, String>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("an object")
@@ -243,31 +258,34 @@ impl<'de> Visitor<'de> for Pairs {
         self,
         mut list: List,
     ) -> Result<Self::Value, List::Error> {
-        while list.next_element::<serde::de::IgnoredAny>()?.is_some() {}
-        Ok(Err(Value::Array(Vec::new())))
+        let mut len = 0;
+        while list.next_element::<serde::de::IgnoredAny>()?.is_some() {
+            len += 1;
+        }
+        Ok(Err(describe_array(len)))
     }
 
     fn visit_str<Fail: serde::de::Error>(self, text: &str) -> Result<Self::Value, Fail> {
-        Ok(Err(Value::String(text.into())))
+        Ok(Err(describe(&text.into())))
     }
 
     fn visit_bool<Fail: serde::de::Error>(self, truth: bool) -> Result<Self::Value, Fail> {
-        Ok(Err(Value::Bool(truth)))
+        Ok(Err(describe(&truth.into())))
     }
 
     fn visit_u64<Fail: serde::de::Error>(self, number: u64) -> Result<Self::Value, Fail> {
-        Ok(Err(number.into()))
+        Ok(Err(describe(&number.into())))
     }
 
     fn visit_i64<Fail: serde::de::Error>(self, number: i64) -> Result<Self::Value, Fail> {
-        Ok(Err(number.into()))
+        Ok(Err(describe(&number.into())))
     }
 
     fn visit_f64<Fail: serde::de::Error>(self, number: f64) -> Result<Self::Value, Fail> {
-        Ok(Err(number.into()))
+        Ok(Err(describe(&number.into())))
     }
 
     fn visit_unit<Fail: serde::de::Error>(self) -> Result<Self::Value, Fail> {
-        Ok(Err(Value::Null))
+        Ok(Err(describe(&Value::Null)))
     }
 }

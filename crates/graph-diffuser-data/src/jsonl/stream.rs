@@ -1,33 +1,34 @@
-//! Graphs one after another, for a model that is already trained.
+//! Streams graphs in the schema of a trained model.
 
 use std::io::Read;
 use std::path::Path;
 
 use super::Header;
-use super::error::Refused;
+use super::error::RecordError;
 use super::features::FeatureReader;
 use super::lines::Lines;
-use super::record::{CsvRecord, Parsed, both_ways, copies, pairs};
+use super::record::{JsonRecord, Parsed, edge_copies, pairs, with_reverse_edges};
 use crate::dataset::{Schema, TargetSchema};
 use crate::error::LocatedError;
 use crate::graph::Graph;
 
-/// A line and the graph on it.
+/// A line and its graph.
 #[derive(Debug)]
 pub struct StreamedGraph {
-    /// The number of the line, from one.
+    /// Line number, counted from one.
     pub line: u64,
-    /// The line itself; empty where it is not text.
+    /// Text of the line; empty if it is not UTF-8.
     pub raw: String,
-    /// The name in the line, if it has one.
+    /// `id` of the graph, if given.
     pub id: Option<String>,
-    /// The graph, with targets that say nothing, or what is wrong with it.
+    /// Graph with placeholder targets, or the error of the line.
     pub graph: Result<Graph, LocatedError>,
 }
 
-/// Reads graphs as the features of a trained model need them, holding one at a time.
+/// Iterator over the graphs of a JSON Lines file for a trained model; holds one graph at a time.
 ///
-/// A line that cannot be used is a problem of its own, and reading goes on behind it. Target keys are not read.
+/// Features are encoded as in the training data. An invalid line yields an error and reading
+/// continues with the next line. Target keys are ignored.
 pub struct GraphStream {
     lines: Lines,
     nodes: FeatureReader,
@@ -37,35 +38,35 @@ pub struct GraphStream {
 }
 
 impl GraphStream {
-    /// Opens a file, plain or gzip.
+    /// Opens a plain or gzip file.
     ///
     /// # Errors
-    /// If the file cannot be opened.
+    /// Returns an error if the file cannot be opened.
     pub fn open(path: &Path, schema: &Schema) -> Result<Self, LocatedError> {
-        Ok(Self::with(Lines::open(path)?, schema))
+        Ok(Self::from_lines(Lines::open(path)?, schema))
     }
 
-    /// Reads from anywhere, such as standard input; `name` is what problems call it.
+    /// Reads from a reader, such as stdin; `name` is the file name used in errors.
     ///
     /// # Errors
-    /// If the first bytes cannot be read.
+    /// Returns an error if the first bytes cannot be read.
     pub fn new(
         name: &Path,
         reader: impl Read + Send + 'static,
         schema: &Schema,
     ) -> Result<Self, LocatedError> {
-        Ok(Self::with(Lines::new(name, reader)?, schema))
+        Ok(Self::from_lines(Lines::new(name, reader)?, schema))
     }
 
-    fn with(lines: Lines, schema: &Schema) -> Self {
+    fn from_lines(lines: Lines, schema: &Schema) -> Self {
         Self {
             lines,
-            nodes: FeatureReader::of(
+            nodes: FeatureReader::from_schema(
                 "node_features",
                 &schema.node_features,
                 &schema.names.node_categories,
             ),
-            edges: FeatureReader::of(
+            edges: FeatureReader::from_schema(
                 "edge_features",
                 &schema.edge_features,
                 &schema.names.edge_categories,
@@ -75,11 +76,13 @@ impl GraphStream {
         }
     }
 
-    fn graph(&mut self, record: &CsvRecord, line: u64) -> Result<Graph, Refused> {
-        structure(record, line, self.directed, &mut self.nodes, &mut self.edges).map(|mut graph| {
-            graph.targets = self.targets.placeholder(graph.nodes);
-            graph
-        })
+    fn graph(&mut self, record: &JsonRecord, line: u64) -> Result<Graph, RecordError> {
+        parse_graph(record, line, self.directed, &mut self.nodes, &mut self.edges).map(
+            |mut graph| {
+                graph.targets = self.targets.placeholder(graph.nodes);
+                graph
+            },
+        )
     }
 }
 
@@ -91,10 +94,10 @@ impl Iterator for GraphStream {
             let (line, text) = self.lines.next()?;
             let (raw, text) = match text {
                 Ok(text) => (text, Ok(())),
-                Err(fault) => (String::new(), Err(Refused::from(fault))),
+                Err(error) => (String::new(), Err(RecordError::from(error))),
             };
             let parsed =
-                text.and_then(|()| CsvRecord::parse(&raw)).and_then(|parsed| match parsed {
+                text.and_then(|()| JsonRecord::parse(&raw)).and_then(|parsed| match parsed {
                     Parsed::Header(value) => Header::parse(&value).map(|header| {
                         self.directed = header.directed.unwrap_or(false);
                         None
@@ -107,31 +110,42 @@ impl Iterator for GraphStream {
             let (id, graph) = match parsed {
                 Ok(None) => continue,
                 Ok(Some((id, graph))) => (id, graph),
-                Err(refused) => (None, Err(refused)),
+                Err(record_error) => (None, Err(record_error)),
             };
-            let graph = graph.map_err(|refused| refused.problem(&self.lines.path, line));
+            let graph = graph.map_err(|record_error| record_error.locate(&self.lines.path, line));
             return Some(StreamedGraph { line, raw, id, graph });
         }
     }
 }
 
-/// Nodes, edges and features of one line; the targets say nothing yet.
-pub(super) fn structure(
-    record: &CsvRecord,
+/// Parses nodes, edges and features of a line; the targets are placeholders.
+pub(super) fn parse_graph(
+    record: &JsonRecord,
     line: u64,
     directed: bool,
     node_reader: &mut FeatureReader,
     edge_reader: &mut FeatureReader,
-) -> Result<Graph, Refused> {
+) -> Result<Graph, RecordError> {
     let nodes = record.nodes()?;
     let directed = record.directed(directed)?;
-    let written =
+    let edge_pairs =
         record.get("edges").map_or(Ok(Vec::new()), |value| pairs(value, "edges", nodes))?;
     let node_features =
         node_reader.read(record.get("node_features"), line, "nodes", nodes, |_| 1)?;
-    let times = |row: usize| copies(written[row], directed);
-    let edge_features =
-        edge_reader.read(record.get("edge_features"), line, "edges", written.len(), times)?;
+    let num_copies = |row: usize| edge_copies(edge_pairs[row], directed);
+    let edge_features = edge_reader.read(
+        record.get("edge_features"),
+        line,
+        "edges",
+        edge_pairs.len(),
+        num_copies,
+    )?;
     let targets = TargetSchema::LinkPrediction.placeholder(nodes);
-    Ok(Graph { nodes, edges: both_ways(&written, directed), node_features, edge_features, targets })
+    Ok(Graph {
+        nodes,
+        edges: with_reverse_edges(&edge_pairs, directed),
+        node_features,
+        edge_features,
+        targets,
+    })
 }

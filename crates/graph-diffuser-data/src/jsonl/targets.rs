@@ -1,27 +1,28 @@
-//! What is to be predicted, as written, and what task that makes.
+//! Parses targets and infers the task.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::error::{JsonlError, Refused};
+use super::error::{JsonlError, RecordError};
 use super::features::{Categories, category_name};
-use super::record::{CsvRecord, both_ways, pairs, wrong};
+use super::record::{JsonRecord, pairs, with_reverse_edges, wrong_type};
 use crate::dataset::TargetSchema;
 use crate::graph::Targets;
 
-/// What is predicted, before the file says of how many.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Prediction task of a JSON Lines file, without its number of outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JsonlTask {
-    /// Real numbers for the graph, from `target`.
+    /// Regression per graph, from `target`.
     Regression,
-    /// Yes-or-no labels for the graph, from `target`.
+    /// Binary labels per graph, from `target`.
     Multilabel,
-    /// One class for the graph, from `target`.
+    /// One class per graph, from `target`.
     Multiclass,
-    /// One class for every node, from `node_targets`.
+    /// One class per node, from `node_targets`.
     NodeMulticlass,
-    /// Pairs of nodes, from `links`.
+    /// Node pairs, from `links`.
     LinkPrediction,
 }
 
@@ -35,28 +36,28 @@ impl JsonlTask {
     }
 }
 
-/// The target of one line as it is written.
+/// Target of one line before the task is known.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Written {
-    /// Numbers, with `None` for null; `listed` where they stand in a list.
-    Numbers { values: Vec<Option<f64>>, listed: bool },
-    /// One class, by name.
+pub(super) enum RawTarget {
+    /// Numbers, with `None` for null; `is_list` if given as a JSON array.
+    Numbers { values: Vec<Option<f64>>, is_list: bool },
+    /// Class name.
     Class(String),
-    /// Classes by number in the reader's table.
+    /// Indices into [`TargetReader::node_classes`].
     NodeClasses(Vec<u32>),
-    /// Pairs.
+    /// Directed node pairs.
     Links(Vec<[u32; 2]>),
 }
 
-/// What is predicted, the names of the classes, and the targets of all graphs.
-pub(super) type Finished = (TargetSchema, Vec<String>, Vec<Targets>);
+/// Target schema, class names and the targets of all graphs.
+pub(super) type ParsedTargets = (TargetSchema, Vec<String>, Vec<Targets>);
 
-/// Reads the targets of all lines.
+/// Reader of the targets of all lines.
 #[derive(Debug, Default)]
 pub(super) struct TargetReader {
     pub(super) task: Option<JsonlTask>,
     node_classes: Categories,
-    /// The key that the first line has its target under, and that line.
+    /// Target key of the first line.
     key: Option<&'static str>,
 }
 
@@ -67,23 +68,25 @@ impl TargetReader {
 
     pub(super) fn read(
         &mut self,
-        record: &CsvRecord,
+        record: &JsonRecord,
         nodes: usize,
         directed: bool,
-    ) -> Result<Written, Refused> {
+    ) -> Result<RawTarget, RecordError> {
         let key = self.key_of(record)?;
         let Some(value) = record.get(key) else {
-            let why = "every graph needs a target to learn from; null stands for a value that is not known";
+            let why = "every training graph needs a target; use null for a missing value";
             return Err(JsonlError::MissingKey { key, why }.into());
         };
         match key {
-            "links" => Ok(Written::Links(both_ways(&pairs(value, key, nodes)?, directed))),
+            "links" => {
+                Ok(RawTarget::Links(with_reverse_edges(&pairs(value, key, nodes)?, directed)))
+            }
             "node_targets" => self.node_classes(value, nodes),
             _ => graph_target(value),
         }
     }
 
-    fn key_of(&mut self, record: &CsvRecord) -> Result<&'static str, Refused> {
+    fn key_of(&mut self, record: &JsonRecord) -> Result<&'static str, RecordError> {
         if let Some(task) = self.task {
             return Ok(task.key());
         }
@@ -96,7 +99,7 @@ impl TargetReader {
         });
         match (found, second) {
             (Some(first), Some(second)) => {
-                Err(Refused::at(first, JsonlError::TwoTargets { first, second }))
+                Err(RecordError::at(first, JsonlError::AmbiguousTarget { first, second }))
             }
             (found, _) => {
                 self.key = self.key.or(found);
@@ -105,40 +108,46 @@ impl TargetReader {
         }
     }
 
-    fn node_classes(&mut self, value: &Value, nodes: usize) -> Result<Written, Refused> {
+    fn node_classes(&mut self, value: &Value, nodes: usize) -> Result<RawTarget, RecordError> {
         let key = "node_targets";
         let Value::Array(items) = value else {
-            return Err(Refused::at(key, wrong("a list of classes, one a node", value)));
+            return Err(RecordError::at(
+                key,
+                wrong_type("an array with one class per node", value),
+            ));
         };
         if items.len() != nodes {
-            return Err(Refused::at(
+            return Err(RecordError::at(
                 key,
-                JsonlError::Rows { what: "nodes", found: items.len(), expected: nodes },
+                JsonlError::RowCount { what: "nodes", found: items.len(), expected: nodes },
             ));
         }
         let mut classes = Vec::with_capacity(nodes);
-        for (place, item) in items.iter().enumerate() {
+        for (index, item) in items.iter().enumerate() {
             let name = category_name(item).ok_or_else(|| {
-                Refused::at(format!("{key}[{place}]"), wrong("a string or a whole number", item))
+                RecordError::at(
+                    format!("{key}[{index}]"),
+                    wrong_type("a string or an integer", item),
+                )
             })?;
-            classes.push(self.node_classes.get_or_add(&name));
+            classes.push(self.node_classes.get_or_insert(&name));
         }
-        Ok(Written::NodeClasses(classes))
+        Ok(RawTarget::NodeClasses(classes))
     }
 
-    /// What task the targets make, and the targets; `lines` are the lines they stand on.
+    /// Infers the task and converts the targets; `lines` holds the line number of each.
     ///
-    /// Faults come with the line they were found in.
+    /// Errors are returned with their line number.
     pub(super) fn finish(
         self,
-        written: Vec<Written>,
+        raw_targets: Vec<RawTarget>,
         lines: &[u64],
-    ) -> Result<Finished, Vec<(u64, Refused)>> {
-        let task = self.task.unwrap_or_else(|| infer(&written));
-        let mut targets = Vec::with_capacity(written.len());
-        let mut faults = Vec::new();
-        let width = match written.first() {
-            Some(Written::Numbers { values, .. }) => values.len(),
+    ) -> Result<ParsedTargets, Vec<(u64, RecordError)>> {
+        let task = self.task.unwrap_or_else(|| infer_task(&raw_targets));
+        let mut targets = Vec::with_capacity(raw_targets.len());
+        let mut errors = Vec::new();
+        let width = match raw_targets.first() {
+            Some(RawTarget::Numbers { values, .. }) => values.len(),
             _ => 1,
         };
         let mut classes = if task == JsonlTask::NodeMulticlass {
@@ -146,22 +155,22 @@ impl TargetReader {
         } else {
             Categories::default()
         };
-        for (written, &line) in written.into_iter().zip(lines) {
-            match one(task, written, width, &mut classes) {
+        for (raw, &line) in raw_targets.into_iter().zip(lines) {
+            match convert(task, raw, width, &mut classes) {
                 Ok(target) => targets.push(target),
-                Err(refused) => faults.push((line, refused)),
+                Err(record_error) => errors.push((line, record_error)),
             }
         }
-        if !faults.is_empty() {
-            return Err(faults);
+        if !errors.is_empty() {
+            return Err(errors);
         }
-        let (names, renumbered) = classes.sorted();
+        let (names, new_indices) = classes.into_sorted();
         for target in &mut targets {
             match target {
-                Targets::GraphClass(class) => *class = renumbered[*class as usize],
+                Targets::GraphClass(class) => *class = new_indices[*class as usize],
                 Targets::NodeClasses(classes) => {
                     for class in classes {
-                        *class = renumbered[*class as usize];
+                        *class = new_indices[*class as usize];
                     }
                 }
                 _ => {}
@@ -178,7 +187,7 @@ impl TargetReader {
     }
 }
 
-fn graph_target(value: &Value) -> Result<Written, Refused> {
+fn graph_target(value: &Value) -> Result<RawTarget, RecordError> {
     let number = |value: &Value, key: String| match value {
         Value::Null => Ok(None),
         Value::Bool(truth) => Ok(Some(f64::from(u8::from(*truth)))),
@@ -188,97 +197,100 @@ fn graph_target(value: &Value) -> Result<Written, Refused> {
             if fits {
                 Ok(Some(value))
             } else {
-                Err(Refused::at(key, JsonlError::TooLarge { value }))
+                Err(RecordError::at(key, JsonlError::TooLarge { value }))
             }
         }
-        other => Err(Refused::at(key, wrong("a number, true, false or null", other))),
+        other => Err(RecordError::at(key, wrong_type("a number, true, false or null", other))),
     };
     match value {
-        Value::String(class) => Ok(Written::Class(class.clone())),
+        Value::String(class) => Ok(RawTarget::Class(class.clone())),
         Value::Array(items) if items.is_empty() => {
-            Err(Refused::at("target", wrong("at least one number", value)))
+            Err(RecordError::at("target", wrong_type("at least one number", value)))
         }
         Value::Array(items) => {
             let values = items
                 .iter()
                 .enumerate()
-                .map(|(place, item)| number(item, format!("target[{place}]")));
-            Ok(Written::Numbers { values: values.collect::<Result<_, _>>()?, listed: true })
+                .map(|(index, item)| number(item, format!("target[{index}]")));
+            Ok(RawTarget::Numbers { values: values.collect::<Result<_, _>>()?, is_list: true })
         }
-        Value::Object(_) => {
-            Err(Refused::at("target", wrong("a number, a list of numbers or a class", value)))
-        }
+        Value::Object(_) => Err(RecordError::at(
+            "target",
+            wrong_type("a number, an array of numbers or a class", value),
+        )),
         other => {
-            Ok(Written::Numbers { values: vec![number(other, "target".into())?], listed: false })
+            Ok(RawTarget::Numbers { values: vec![number(other, "target".into())?], is_list: false })
         }
     }
 }
 
-/// Labels where all is 0, 1 or unknown, values where it is not, classes where the first is a string.
-fn infer(written: &[Written]) -> JsonlTask {
-    let label = |value: &Option<f64>| value.is_none_or(|value| value == 0.0 || value == 1.0);
-    match written.first() {
-        Some(Written::Class(_)) => JsonlTask::Multiclass,
-        Some(Written::NodeClasses(_)) => JsonlTask::NodeMulticlass,
-        Some(Written::Links(_)) => JsonlTask::LinkPrediction,
+/// Infers the task: multi-class if the first target is a string, multi-label if all values are 0, 1
+/// or null, regression otherwise.
+fn infer_task(raw_targets: &[RawTarget]) -> JsonlTask {
+    let is_label = |value: &Option<f64>| value.is_none_or(|value| value == 0.0 || value == 1.0);
+    match raw_targets.first() {
+        Some(RawTarget::Class(_)) => JsonlTask::Multiclass,
+        Some(RawTarget::NodeClasses(_)) => JsonlTask::NodeMulticlass,
+        Some(RawTarget::Links(_)) => JsonlTask::LinkPrediction,
         _ => {
-            let all = written.iter().all(|written| match written {
-                Written::Numbers { values, .. } => values.iter().all(label),
+            let all_labels = raw_targets.iter().all(|raw| match raw {
+                RawTarget::Numbers { values, .. } => values.iter().all(is_label),
                 _ => true,
             });
-            if all { JsonlTask::Multilabel } else { JsonlTask::Regression }
+            if all_labels { JsonlTask::Multilabel } else { JsonlTask::Regression }
         }
     }
 }
 
-fn one(
+fn convert(
     task: JsonlTask,
-    written: Written,
+    raw: RawTarget,
     width: usize,
     classes: &mut Categories,
-) -> Result<Targets, Refused> {
-    let mixed =
-        |found, expected| Refused::at("target", JsonlError::MixedTargets { found, expected });
-    match (task, written) {
-        (JsonlTask::LinkPrediction, Written::Links(pairs)) => Ok(Targets::Links(pairs)),
-        (JsonlTask::NodeMulticlass, Written::NodeClasses(classes)) => {
+) -> Result<Targets, RecordError> {
+    let mixed = |found, expected| {
+        RecordError::at("target", JsonlError::InconsistentTargets { found, expected })
+    };
+    match (task, raw) {
+        (JsonlTask::LinkPrediction, RawTarget::Links(pairs)) => Ok(Targets::Links(pairs)),
+        (JsonlTask::NodeMulticlass, RawTarget::NodeClasses(classes)) => {
             Ok(Targets::NodeClasses(classes))
         }
-        (JsonlTask::Multiclass, Written::Class(name)) => {
-            Ok(Targets::GraphClass(classes.get_or_add(&name)))
+        (JsonlTask::Multiclass, RawTarget::Class(name)) => {
+            Ok(Targets::GraphClass(classes.get_or_insert(&name)))
         }
-        (JsonlTask::Multiclass, Written::Numbers { values, listed: false }) => {
+        (JsonlTask::Multiclass, RawTarget::Numbers { values, is_list: false }) => {
             match values.as_slice() {
                 [Some(value)] if value.fract() == 0.0 && value.abs() < 1e15 => {
-                    Ok(Targets::GraphClass(classes.get_or_add(&format!("{value:.0}"))))
+                    Ok(Targets::GraphClass(classes.get_or_insert(&format!("{value:.0}"))))
                 }
-                [Some(_)] => Err(mixed("a number that is not whole", "classes")),
-                _ => Err(mixed("null", "classes")),
+                [Some(_)] => Err(mixed("a fractional number", "a class")),
+                _ => Err(mixed("null", "a class")),
             }
         }
-        (JsonlTask::Multiclass, Written::Numbers { .. }) => Err(mixed("a list", "classes")),
-        (JsonlTask::Regression | JsonlTask::Multilabel, Written::Numbers { values, .. }) => {
+        (JsonlTask::Multiclass, RawTarget::Numbers { .. }) => Err(mixed("an array", "a class")),
+        (JsonlTask::Regression | JsonlTask::Multilabel, RawTarget::Numbers { values, .. }) => {
             if values.len() != width {
-                return Err(Refused::at(
+                return Err(RecordError::at(
                     "target",
-                    JsonlError::Ragged { found: values.len(), expected: width },
+                    JsonlError::ColumnCount { found: values.len(), expected: width },
                 ));
             }
             if task == JsonlTask::Multilabel
                 && values.iter().flatten().any(|&value| value != 0.0 && value != 1.0)
             {
-                return Err(mixed("a number other than 0 and 1", "labels"));
+                return Err(mixed("another number", "0, 1 or null"));
             }
             Ok(Targets::GraphValues(
                 values.iter().map(|value| value.map_or(f32::NAN, |value| value as f32)).collect(),
             ))
         }
-        (JsonlTask::Regression | JsonlTask::Multilabel, Written::Class(_)) => {
+        (JsonlTask::Regression | JsonlTask::Multilabel, RawTarget::Class(_)) => {
             Err(mixed("a string", "numbers"))
         }
         (JsonlTask::LinkPrediction | JsonlTask::NodeMulticlass, _)
-        | (_, Written::Links(_) | Written::NodeClasses(_)) => {
-            unreachable!("the key of the task was read")
+        | (_, RawTarget::Links(_) | RawTarget::NodeClasses(_)) => {
+            unreachable!("only the key of the task is read")
         }
     }
 }

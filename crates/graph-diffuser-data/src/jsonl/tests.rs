@@ -1,4 +1,4 @@
-//! Files of JSON lines, sound and not.
+//! Tests of the JSON Lines reader with valid and invalid files.
 
 use std::io::Cursor;
 
@@ -15,14 +15,14 @@ fn read_text(
     read_from(Path::new("mine.jsonl"), Cursor::new(text.into()), options)
 }
 
-fn sound(text: &str) -> JsonlFile {
-    read_text(text, &JsonlOptions::default()).expect("the text is sound")
+fn valid(text: &str) -> JsonlFile {
+    read_text(text, &JsonlOptions::default()).expect("the text is valid")
 }
 
-fn first_problem(text: &str) -> (String, String) {
-    let problem =
-        read_text(text, &JsonlOptions::default()).expect_err("the text is not sound").remove(0);
-    (problem.to_string().replace("`mine.jsonl`, ", ""), problem.hint().unwrap_or_default())
+fn first_error(text: &str) -> (String, String) {
+    let error =
+        read_text(text, &JsonlOptions::default()).expect_err("the text is invalid").remove(0);
+    (error.to_string().replace("`mine.jsonl`, ", ""), error.hint().unwrap_or_default())
 }
 
 const MOLECULES: &str = r#"{"id": "ethanol", "edges": [[0, 1], [1, 2]], "node_features": ["C", "C", "O"], "edge_features": [1.0, 2], "target": 1.5, "split": "train"}
@@ -30,8 +30,8 @@ const MOLECULES: &str = r#"{"id": "ethanol", "edges": [[0, 1], [1, 2]], "node_fe
 {"edges": [[1, 0]], "node_features": [["B"], ["C"]], "edge_features": [[0.5]], "target": -2, "split": "valid"}"#;
 
 #[test]
-fn strings_are_categories_numbers_are_real_and_edges_go_both_ways() {
-    let read = sound(MOLECULES);
+fn strings_become_categories_and_edges_get_reverses() {
+    let read = valid(MOLECULES);
     assert_eq!(read.schema.node_features, FeatureSchema::Categorical(vec![4]));
     assert_eq!(read.schema.edge_features, FeatureSchema::Float(1));
     assert_eq!(read.schema.targets, TargetSchema::Regression(1));
@@ -46,13 +46,13 @@ fn strings_are_categories_numbers_are_real_and_edges_go_both_ways() {
         Features::Float { columns: 1, values: vec![1.0, 1.0, 2.0, 2.0] }
     );
     assert_eq!(read.graphs[1].edge_features, Features::Float { columns: 1, values: vec![] });
-    let dataset = read.into_dataset(|_| unreachable!("the file states its split"));
+    let dataset = read.into_dataset(|_| unreachable!("the file has a split"));
     assert_eq!(dataset.check(), Ok(()));
 }
 
 #[test]
-fn a_directed_edge_stands_once_and_a_loop_too() {
-    let read = sound(
+fn directed_edges_and_self_loops_get_no_reverse() {
+    let read = valid(
         r#"{"nodes": 2, "directed": true, "edges": [[0, 1], [0, 1]], "target": 1}
            {"nodes": 2, "edges": [[1, 1]], "target": 0}"#,
     );
@@ -62,8 +62,8 @@ fn a_directed_edge_stands_once_and_a_loop_too() {
 }
 
 #[test]
-fn the_targets_say_what_the_task_is() {
-    let task = |text: &str| sound(text).schema;
+fn task_is_inferred_from_targets() {
+    let task = |text: &str| valid(text).schema;
     assert_eq!(
         task(r#"{"nodes": 1, "target": [true, null, 0]}"#).targets,
         TargetSchema::Multilabel(3)
@@ -73,20 +73,20 @@ fn the_targets_say_what_the_task_is() {
         task("{\"nodes\": 1, \"target\": \"toxic\"}\n{\"nodes\": 1, \"target\": \"safe\"}");
     assert_eq!(classes.targets, TargetSchema::Multiclass(2));
     assert_eq!(classes.names.classes, ["safe", "toxic"]);
-    let nodes = sound(r#"{"nodes": 3, "node_targets": [10, 9, 10]}"#);
+    let nodes = valid(r#"{"nodes": 3, "node_targets": [10, 9, 10]}"#);
     assert_eq!(nodes.schema.targets, TargetSchema::NodeMulticlass(2));
     assert_eq!(nodes.schema.names.classes, ["9", "10"]);
     assert_eq!(nodes.graphs[0].targets, Targets::NodeClasses(vec![1, 0, 1]));
-    let links = sound(r#"{"nodes": 3, "links": [[0, 2]]}"#);
+    let links = valid(r#"{"nodes": 3, "links": [[0, 2]]}"#);
     assert_eq!(links.graphs[0].targets, Targets::Links(vec![[0, 2], [2, 0]]));
 }
 
 #[test]
-fn a_header_or_an_option_states_what_numbers_mean() {
-    let text = r#"{"schema": {"node_features": "categorical", "task": "graph_classes", "directed": true}}
+fn header_sets_types_and_options_override_its_task() {
+    let text = r#"{"schema": {"node_features": "categorical", "task": "multiclass", "directed": true}}
         {"nodes": 2, "edges": [[0, 1]], "node_features": [[7, 0], [-1, 0]], "target": 2}
         {"nodes": 1, "node_features": [[7, 1]], "target": 5}"#;
-    let read = sound(text);
+    let read = valid(text);
     assert_eq!(read.schema.node_features, FeatureSchema::Categorical(vec![2, 2]));
     assert_eq!(read.schema.names.node_categories, [["-1", "7"], ["0", "1"]]);
     assert_eq!(read.schema.targets, TargetSchema::Multiclass(2));
@@ -96,76 +96,85 @@ fn a_header_or_an_option_states_what_numbers_mean() {
 }
 
 #[test]
-fn the_order_of_lines_does_not_change_the_categories() {
+fn categories_do_not_depend_on_line_order() {
     let lines: Vec<&str> = MOLECULES.lines().collect();
-    let (forward, backward) = (sound(MOLECULES), sound(&[lines[2], lines[1], lines[0]].join("\n")));
+    let (forward, backward) = (valid(MOLECULES), valid(&[lines[2], lines[1], lines[0]].join("\n")));
     assert_eq!(forward.schema, backward.schema);
     assert_eq!(forward.graphs[0], backward.graphs[2]);
 }
 
 #[test]
-fn every_mistake_is_named_with_its_place() {
+fn errors_name_line_and_key() {
     let cases = [
-        ("", "`mine.jsonl`: there is no graph in it"),
-        ("[1, 2]", "line 1: expected an object, found a list of 0"),
-        (r#"{"nodes": 2"#, "line 1: not JSON: EOF while parsing an object at line 1 column 11"),
-        (r#"{"nodes": 2, "target": NaN}"#, "line 1: not JSON: expected value at line 1 column 24"),
+        ("", "`mine.jsonl`: file contains no graphs"),
+        ("[1, 2]", "line 1: expected a JSON object, found an array of 2"),
+        (r#"{"nodes": 2"#, "line 1: invalid JSON: EOF while parsing an object at line 1 column 11"),
+        (
+            r#"{"nodes": 2, "target": NaN}"#,
+            "line 1: invalid JSON: expected value at line 1 column 24",
+        ),
         (r#"{"nodes": 2, "edge": [], "target": 1}"#, "line 1, column `edge`: unknown key `edge`"),
-        (r#"{"nodes": 2, "nodes": 3}"#, "line 1, column `nodes`: the key stands twice"),
-        (r#"{"edges": [], "target": 1}"#, "line 1: the key `nodes` is missing"),
-        (r#"{"nodes": 0, "target": 1}"#, "line 1: the graph has no nodes"),
+        (r#"{"nodes": 2, "nodes": 3}"#, "line 1, column `nodes`: duplicate key"),
+        (r#"{"edges": [], "target": 1}"#, "line 1: missing key `nodes`"),
+        (r#"{"nodes": 0, "target": 1}"#, "line 1: graph has no nodes"),
         (
             r#"{"nodes": -1, "target": 1}"#,
-            "line 1, column `nodes`: expected how many nodes there are, found -1",
+            "line 1, column `nodes`: expected the number of nodes, found -1",
         ),
         (
             r#"{"nodes": 1000000000, "target": 1}"#,
-            "line 1, column `nodes`: 1000000000 nodes are more than the 16777216 that a graph may have",
+            "line 1, column `nodes`: 1000000000 nodes exceed the limit of 16777216",
         ),
         (
             "\n{\"nodes\": 2, \"edges\": [[0, 1], [1, 2]], \"target\": 1}",
-            "line 2, column `edges[1]`: there is no node 2: the graph has 2 nodes, numbered from 0",
+            "line 2, column `edges[1]`: node index 2 is out of range for a graph with 2 nodes",
         ),
         (
             r#"{"nodes": 2, "edges": [[0, 1, 2]], "target": 1}"#,
-            "line 1, column `edges[0]`: expected a pair of node numbers, found a list of 3",
+            "line 1, column `edges[0]`: expected a pair of node indices, found an array of 3",
         ),
         (
             r#"{"nodes": 2, "node_features": [1.0], "target": 1}"#,
-            "line 1, column `node_features`: 1 rows, but there are 2 nodes",
+            "line 1, column `node_features`: found 1 rows for 2 nodes",
         ),
         (
             r#"{"node_features": [[1.0], [1.0, 2.0]], "target": 1}"#,
-            "line 1, column `node_features[1]`: 2 columns, but 1 elsewhere in the file",
+            "line 1, column `node_features[1]`: expected 1 columns as in the first row, found 2",
         ),
         (
             r#"{"node_features": [["C", 2]], "target": 1}"#,
-            "line 1, column `node_features[0][1]`: a number among strings (by line 1)",
+            "line 1, column `node_features[0][1]`: expected strings as in line 1, found a number",
         ),
         (
             r#"{"node_features": [1e300], "target": 1}"#,
-            &format!("line 1, column `node_features[0]`: {} is too large", 1e300),
+            &format!(
+                "line 1, column `node_features[0]`: {} is out of range for a 32-bit float",
+                1e300
+            ),
         ),
         (
             r#"{"node_features": [null], "target": 1}"#,
             "line 1, column `node_features[0]`: expected a number, found null",
         ),
-        (r#"{"nodes": 1}"#, "line 1: no line says what is to be predicted"),
+        (
+            r#"{"nodes": 1}"#,
+            "line 1: no target: none of `target`, `node_targets` and `links` is given",
+        ),
         (
             r#"{"nodes": 1, "target": 1, "links": []}"#,
-            "line 1, column `target`: both `target` and `links` are to be predicted",
+            "line 1, column `target`: both `target` and `links` are given, but only one kind of target is supported",
         ),
         (
             "{\"nodes\": 1, \"target\": 0.5}\n{\"nodes\": 1, \"target\": \"x\"}",
-            "line 2, column `target`: a string where the targets are numbers",
+            "line 2, column `target`: expected numbers, found a string",
         ),
         (
             "{\"nodes\": 1, \"target\": [1, 2]}\n{\"nodes\": 1, \"target\": [1]}",
-            "line 2, column `target`: 1 columns, but 2 elsewhere in the file",
+            "line 2, column `target`: expected 2 columns as in the first row, found 1",
         ),
         (
             "{\"nodes\": 1, \"target\": 1, \"split\": \"train\"}\n{\"nodes\": 1, \"target\": 1}",
-            "line 2: the key `split` is in some lines and not in others; line 1 is the first of the other kind",
+            "line 2: key `split` must be present in all lines or in none; line 1 differs from this one",
         ),
         (
             r#"{"nodes": 1, "target": 1, "split": "dev"}"#,
@@ -173,34 +182,36 @@ fn every_mistake_is_named_with_its_place() {
         ),
         (
             r#"{"nodes": 2, "node_targets": ["a"]}"#,
-            "line 1, column `node_targets`: 1 rows, but there are 2 nodes",
+            "line 1, column `node_targets`: found 1 rows for 2 nodes",
         ),
         (r#"{"schema": {"taks": 1}}"#, "line 1, column `schema.taks`: unknown key `taks`"),
     ];
     for (text, expected) in cases {
-        assert_eq!(first_problem(text).0, *expected, "{text}");
+        assert_eq!(first_error(text).0, *expected, "{text}");
     }
 }
 
 #[test]
-fn a_hint_says_what_to_write_instead() {
-    assert_eq!(first_problem(r#"{"nodes": 2, "edge": []}"#).1, "did you mean `edges`?");
-    assert!(first_problem(r#"{"nodes": 2, "target": NaN}"#).1.contains("write null"));
-    let from_one = first_problem(r#"{"nodes": 2, "edges": [[1, 2]], "target": 1}"#).1;
+fn hints_name_the_fix() {
+    assert_eq!(first_error(r#"{"nodes": 2, "edge": []}"#).1, "did you mean `edges`?");
+    assert!(first_error(r#"{"nodes": 2, "target": NaN}"#).1.contains("use null"));
+    let array = first_error("[1, 2]").1;
+    assert!(array.contains("one JSON object per line"), "{array}");
+    let from_one = first_error(r#"{"nodes": 2, "edges": [[1, 2]], "target": 1}"#).1;
     assert!(from_one.contains("subtract 1"), "{from_one}");
 }
 
 #[test]
-fn problems_of_several_lines_are_found_at_once() {
+fn errors_of_several_lines_are_collected() {
     let text = "{}\n{\"nodes\": 1, \"target\": 1}\nno\n{\"nodes\": 0}\n";
     let found: Vec<_> = read_text(text, &JsonlOptions::default())
         .unwrap_err()
         .iter()
-        .map(|problem| problem.line)
+        .map(|error| error.line)
         .collect();
     assert_eq!(found, [Some(1), Some(3), Some(4)]);
     assert_eq!(
-        read_text(text, &JsonlOptions { problems: 2, ..JsonlOptions::default() })
+        read_text(text, &JsonlOptions { max_errors: 2, ..JsonlOptions::default() })
             .unwrap_err()
             .len(),
         2
@@ -208,8 +219,8 @@ fn problems_of_several_lines_are_found_at_once() {
 }
 
 #[test]
-fn a_stream_gives_the_graphs_that_were_trained_on() {
-    let read = sound(MOLECULES);
+fn stream_equals_training_graphs() {
+    let read = valid(MOLECULES);
     let stream =
         GraphStream::new(Path::new("mine.jsonl"), Cursor::new(MOLECULES), &read.schema).unwrap();
     for (streamed, mut trained) in stream.zip(read.graphs) {
@@ -221,27 +232,27 @@ fn a_stream_gives_the_graphs_that_were_trained_on() {
 }
 
 #[test]
-fn a_stream_names_what_the_model_does_not_know_and_goes_on() {
-    let schema = sound(MOLECULES).schema;
+fn stream_reports_unknown_categories_and_continues() {
+    let schema = valid(MOLECULES).schema;
     let text = "{\"node_features\": [\"Xe\"]}\n{\"nodes\": 1}\n\n{\"node_features\": [\"C\"]}\n";
     let rows: Vec<_> =
         GraphStream::new(Path::new("new.jsonl"), Cursor::new(text), &schema).unwrap().collect();
-    let problem = rows[0].graph.as_ref().unwrap_err();
+    let error = rows[0].graph.as_ref().unwrap_err();
     assert_eq!(
-        problem.to_string(),
+        error.to_string(),
         "`new.jsonl`, line 1, column `node_features[0]`: unknown category `Xe`"
     );
-    assert_eq!(problem.hint().unwrap(), "the model was trained with `B`, `C`, `N`, `O`");
+    assert_eq!(error.hint().unwrap(), "known categories: `B`, `C`, `N`, `O`");
     assert_eq!(
         rows[1].graph.as_ref().unwrap_err().to_string(),
-        "`new.jsonl`, line 2: the key `node_features` is missing"
+        "`new.jsonl`, line 2: missing key `node_features`"
     );
     assert_eq!(rows[2].line, 4);
     assert!(rows[2].graph.as_ref().unwrap().check().is_ok());
 }
 
-/// Anything that is read as a graph must also pass the checks of the dataset.
-fn never_panics(bytes: &[u8]) {
+/// Checks that reading does not panic and that every graph read passes the dataset checks.
+fn read_or_error(bytes: &[u8]) {
     if let Ok(read) = read_text(bytes, &JsonlOptions::default()) {
         let all: Vec<usize> = (0..read.graphs.len()).collect();
         let splits = Splits { train: all.clone(), valid: all.clone(), test: all };
@@ -249,7 +260,7 @@ fn never_panics(bytes: &[u8]) {
         dataset.splits = splits;
         assert_eq!(dataset.check(), Ok(()));
     }
-    let schema = sound(MOLECULES).schema;
+    let schema = valid(MOLECULES).schema;
     for row in GraphStream::new(Path::new("x"), Cursor::new(bytes.to_vec()), &schema).unwrap() {
         if let Ok(graph) = row.graph {
             assert_eq!(graph.check(), Ok(()));
@@ -259,23 +270,23 @@ fn never_panics(bytes: &[u8]) {
 
 proptest! {
     #[test]
-    fn random_bytes_are_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        never_panics(&bytes);
+    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        read_or_error(&bytes);
     }
 
     #[test]
-    fn mutated_lines_are_refused_or_read(
+    fn mutated_lines_never_panic(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..6),
         cut in any::<prop::sample::Index>(),
     ) {
-        // Characters of the format itself reach further into the reader than random bytes do.
+        // Characters of the format reach deeper into the parser than random bytes.
         let alphabet = b"[]{}\",:0123456789-.eC null\n";
         let mut bytes = MOLECULES.as_bytes().to_vec();
-        for (place, letter) in changes {
-            let place = place.index(bytes.len());
-            bytes[place] = alphabet[letter.index(alphabet.len())];
+        for (position, letter) in changes {
+            let position = position.index(bytes.len());
+            bytes[position] = alphabet[letter.index(alphabet.len())];
         }
-        never_panics(&bytes);
-        never_panics(&bytes[..cut.index(bytes.len())]);
+        read_or_error(&bytes);
+        read_or_error(&bytes[..cut.index(bytes.len())]);
     }
 }

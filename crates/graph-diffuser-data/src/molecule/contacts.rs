@@ -1,16 +1,16 @@
-//! Contacts between atoms, written as an atom property in the extension of a SMILES.
+//! Contacts between atoms, stored as an atom property in the CXSMILES extension.
 //!
-//! The property `contact` of an atom lists contact numbers separated by `;`, and a number stands on exactly two
-//! atoms: the two that touch.
+//! The property `contact` of an atom lists contact ids separated by `;`. Every id belongs to
+//! exactly two atoms, which are in contact.
 
 use super::{Molecule, MoleculeError};
 use crate::graph::{Graph, Targets};
 
 impl Molecule {
-    /// The graph of an unsanitised molecule with its contacts as [`Targets::Links`], both directions of each.
+    /// Returns the OGB graph with the contacts as [`Targets::Links`], in both directions.
     ///
     /// # Errors
-    /// A contact number that does not stand on two atoms.
+    /// Returns an error if a contact id does not belong to exactly two atoms.
     pub fn contact_graph(&self) -> Result<Graph, MoleculeError> {
         let mut graph = self.ogb_graph();
         graph.targets = Targets::Links(
@@ -19,28 +19,28 @@ impl Molecule {
         Ok(graph)
     }
 
-    /// Pairs of touching atoms, each once, in the order in which their numbers first appear.
+    /// Returns each contact pair once, in the order of the first occurrence of its id.
     fn contacts(&self) -> Result<Vec<[u32; 2]>, MoleculeError> {
-        let mut numbers: Vec<(String, Vec<u32>)> = Vec::new();
-        let mut places = std::collections::HashMap::new();
-        for (place, atom) in self.inner.topology().atoms.iter().enumerate() {
-            let written = self
+        let mut contacts: Vec<(String, Vec<u32>)> = Vec::new();
+        let mut rows = std::collections::HashMap::new();
+        for (index, atom) in self.inner.topology().atoms.iter().enumerate() {
+            let property = self
                 .inner
                 .atom_property_string(atom.id(), "contact")
-                .map_err(|error| MoleculeError::Extension { reason: error.to_string() })?;
-            let written = written.unwrap_or_default();
-            for number in written.split(';').map(str::trim).filter(|number| !number.is_empty()) {
-                let row = *places.entry(number.to_owned()).or_insert_with(|| {
-                    numbers.push((number.to_owned(), Vec::new()));
-                    numbers.len() - 1
+                .map_err(|error| MoleculeError::CxExtension { reason: error.to_string() })?;
+            let property = property.unwrap_or_default();
+            for id in property.split(';').map(str::trim).filter(|id| !id.is_empty()) {
+                let row = *rows.entry(id.to_owned()).or_insert_with(|| {
+                    contacts.push((id.to_owned(), Vec::new()));
+                    contacts.len() - 1
                 });
-                numbers[row].1.push(place as u32);
+                contacts[row].1.push(index as u32);
             }
         }
-        let pairs = numbers.into_iter().map(|(contact, atoms)| {
+        let pairs = contacts.into_iter().map(|(contact, atoms)| {
             let count = atoms.len();
             <[u32; 2]>::try_from(atoms)
-                .map_err(|_| MoleculeError::Contact { contact, atoms: count })
+                .map_err(|_| MoleculeError::InvalidContact { contact, atoms: count })
         });
         pairs.collect()
     }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_contact_joins_the_two_atoms_that_carry_its_number() {
+    fn contact_links_the_two_atoms_with_its_id() {
         let smiles = "[H][O][C]([H])([H])[H] |atomProp:0.contact.3:2.contact.7&#59;3:5.contact.7|";
         let graph = Molecule::from_cxsmiles_unsanitized(smiles).unwrap().contact_graph().unwrap();
         assert_eq!(graph.nodes, 6);
@@ -60,10 +60,10 @@ mod tests {
     }
 
     #[test]
-    fn a_contact_of_one_atom_is_refused() {
+    fn contact_with_one_atom_is_an_error() {
         let smiles = "[H][O][H] |atomProp:0.contact.1|";
-        let fault =
+        let error =
             Molecule::from_cxsmiles_unsanitized(smiles).unwrap().contact_graph().unwrap_err();
-        assert_eq!(fault.to_string(), "contact `1` stands on 1 atoms, not on two");
+        assert_eq!(error.to_string(), "contact `1` belongs to 1 atoms, expected 2");
     }
 }

@@ -1,116 +1,117 @@
-//! Why a molecule cannot be read.
+//! Errors of SMILES parsing and featurization.
 
 use std::error::Error;
 
 use cosmolkit::{SmilesError, SmilesParseError};
 
-use super::{LONGEST_SMILES, MOST_WILDCARDS};
+use super::{MAX_SMILES_LEN, MAX_WILDCARDS};
 use crate::error::Diagnostic;
 
-/// Why a molecule cannot be read.
+/// Error in a SMILES string or in the features of its molecule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MoleculeError {
-    /// There is no text.
-    #[error("the SMILES is empty")]
+    /// The string is empty.
+    #[error("SMILES is empty")]
     Empty,
-    /// There is text, but no atom in it.
-    #[error("the SMILES has no atoms")]
+    /// The molecule has no atoms.
+    #[error("SMILES has no atoms")]
     NoAtoms,
-    /// It would take too long to read.
-    #[error("the SMILES has {length} characters, and {LONGEST_SMILES} are read at most")]
+    /// The string exceeds [`MAX_SMILES_LEN`].
+    #[error("SMILES has {length} characters, the maximum is {MAX_SMILES_LEN}")]
     TooLong {
-        /// Its length in bytes.
+        /// Length in bytes.
         length: usize,
     },
-    /// It would take too long to find its double bonds.
-    #[error("the SMILES has {count} atoms `*`, and {MOST_WILDCARDS} are read at most")]
-    Wildcards {
-        /// How many.
+    /// The molecule has more than [`MAX_WILDCARDS`] wildcard atoms.
+    #[error("SMILES has {count} wildcard atoms `*`, the maximum is {MAX_WILDCARDS}")]
+    TooManyWildcards {
+        /// Number of wildcard atoms.
         count: usize,
     },
-    /// It is not a SMILES.
-    #[error("the SMILES breaks off at character {character}: {reason}")]
+    /// The string violates the SMILES grammar.
+    #[error("SMILES syntax error at character {character}: {reason}")]
     Syntax {
-        /// Where, counted from one.
+        /// Position, counted from one.
         character: usize,
-        /// What the reader says.
+        /// Message of the parser.
         reason: String,
     },
-    /// A ring is opened and never closed.
-    #[error("ring {index} is opened and never closed")]
-    OpenRing {
-        /// Its number in the SMILES.
+    /// A ring bond is not closed.
+    #[error("unclosed ring bond {index}")]
+    UnclosedRing {
+        /// Ring bond number in the SMILES.
         index: u32,
     },
-    /// An atom has more bonds than it can, or an aromatic ring cannot be.
-    #[error("no such molecule: {reason}")]
-    Chemistry {
-        /// What the reader says; atoms are counted from zero.
+    /// Sanitization failed: a valence is exceeded or a ring cannot be kekulized.
+    #[error("invalid molecule: {reason}")]
+    Sanitization {
+        /// Message of the sanitizer; atom indices start at zero.
         reason: String,
     },
-    /// The part after the SMILES proper is not understood.
-    #[error("the extension after the SMILES is not understood: {reason}")]
-    Extension {
-        /// What the reader says.
+    /// The CXSMILES extension after the SMILES is invalid or unsupported.
+    #[error("invalid CXSMILES extension: {reason}")]
+    CxExtension {
+        /// Message of the parser.
         reason: String,
     },
-    /// An atom or bond that the ZINC vocabulary does not have.
-    #[error("atom {atom} is `{label}`, which is none of the 28 atom types of ZINC")]
-    NotInZinc {
-        /// Its number, from zero.
+    /// An atom is not in the ZINC vocabulary.
+    #[error("atom {atom} has type `{label}`, which is not one of the 28 ZINC atom types")]
+    UnknownZincAtom {
+        /// Atom index, starting at zero.
         atom: usize,
         /// Element, hydrogens and charge.
         label: String,
     },
-    /// A bond that is neither single, double nor triple.
-    #[error("bond {bond} is neither single, double nor triple, as all bonds of ZINC are")]
-    BondNotInZinc {
-        /// Its number, from zero.
+    /// A bond is not in the ZINC vocabulary.
+    #[error("bond {bond} is not a single, double or triple bond, the only ZINC bond types")]
+    UnknownZincBond {
+        /// Bond index, starting at zero.
         bond: usize,
     },
-    /// A contact number does not stand on exactly two atoms.
-    #[error("contact `{contact}` stands on {atoms} atoms, not on two")]
-    Contact {
-        /// Its number as written.
+    /// A contact id does not belong to exactly two atoms.
+    #[error("contact `{contact}` belongs to {atoms} atoms, expected 2")]
+    InvalidContact {
+        /// Contact id.
         contact: String,
-        /// On how many it stands.
+        /// Number of atoms with this id.
         atoms: usize,
     },
-    /// The reader of molecules failed in a way that it should not.
-    #[error("the reader of molecules failed on it")]
-    Broke,
+    /// The SMILES parser panicked.
+    #[error("internal error of the SMILES parser")]
+    ParserPanic,
 }
 
 impl MoleculeError {
-    /// The same in our words where they are clearer, the crate's reason where it is needed.
-    pub(super) fn from_reader(error: &SmilesError) -> Self {
+    /// Converts an error of the parser crate.
+    pub(super) fn from_smiles_error(error: &SmilesError) -> Self {
         match error {
             SmilesError::Parse(parse) => match parse {
                 SmilesParseError::Syntax { offset, message } => {
                     Self::Syntax { character: offset + 1, reason: message.clone() }
                 }
-                SmilesParseError::Atom { offset, text } => {
-                    Self::Syntax { character: offset + 1, reason: format!("`{text}` is no atom") }
-                }
+                SmilesParseError::Atom { offset, text } => Self::Syntax {
+                    character: offset + 1,
+                    reason: format!("unknown element `{text}`"),
+                },
                 SmilesParseError::Unsupported { token, offset } => Self::Syntax {
                     character: offset + 1,
-                    reason: format!("`{token}` means nothing here"),
+                    reason: format!("unexpected character `{token}`"),
                 },
-                SmilesParseError::UnclosedRing { index } => Self::OpenRing { index: *index },
-                SmilesParseError::Cx(reason) => Self::Extension { reason: reason.clone() },
+                SmilesParseError::UnclosedRing { index } => Self::UnclosedRing { index: *index },
+                SmilesParseError::Cx(reason) => Self::CxExtension { reason: reason.clone() },
                 SmilesParseError::UnsupportedCx(record) => {
-                    Self::Extension { reason: (*record).to_owned() }
+                    Self::CxExtension { reason: (*record).to_owned() }
                 }
-                other => Self::Chemistry { reason: innermost(other) },
+                other => Self::Sanitization { reason: root_cause(other) },
             },
-            other => Self::Chemistry { reason: innermost(other) },
+            other => Self::Sanitization { reason: root_cause(other) },
         }
     }
 }
 
-/// The last link of the chain of causes says what happened, without the steps of the program that led to it.
-fn innermost(error: &dyn Error) -> String {
+/// Returns the message of the root cause without the names of internal processing steps.
+fn root_cause(error: &dyn Error) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
         last = source;
@@ -127,13 +128,13 @@ fn innermost(error: &dyn Error) -> String {
             .into();
         }
     }
-    // Atom numbers come as `AtomId(3)`.
+    // The parser formats atom indices as `AtomId(3)`.
     let mut plain = String::with_capacity(reason.len());
     let mut rest = reason.as_str();
-    while let Some((before, number)) = rest.split_once("AtomId(") {
+    while let Some((before, index)) = rest.split_once("AtomId(") {
         plain.push_str(before);
-        let (number, after) = number.split_once(')').unwrap_or((number, ""));
-        plain.push_str(number);
+        let (index, after) = index.split_once(')').unwrap_or((index, ""));
+        plain.push_str(index);
         rest = after;
     }
     plain + rest
@@ -142,12 +143,12 @@ fn innermost(error: &dyn Error) -> String {
 impl Diagnostic for MoleculeError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Empty | Self::NoAtoms => Some("leave the row out".into()),
-            Self::Wildcards { .. } => Some("write the atoms that are meant".into()),
-            Self::Chemistry { .. } => {
-                Some("check charges and explicit hydrogens; RDKit refuses it as well".into())
-            }
-            Self::Extension { .. } => Some("cut the text after the first blank".into()),
+            Self::Empty | Self::NoAtoms => Some("remove the row".into()),
+            Self::TooManyWildcards { .. } => Some("replace wildcards by explicit atoms".into()),
+            Self::Sanitization { .. } => Some(
+                "check charges and explicit hydrogens; RDKit rejects this molecule, too".into(),
+            ),
+            Self::CxExtension { .. } => Some("remove the text after the first space".into()),
             _ => None,
         }
     }

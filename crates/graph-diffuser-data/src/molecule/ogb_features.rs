@@ -1,29 +1,30 @@
 //! The nine atom and three bond features of the Open Graph Benchmark.
 //!
-//! Every feature is an index into a list of values; what the list does not have takes the last index.
+//! Every feature is an index into a list of values; the last index stands for unlisted values.
 
 use cosmolkit::{BondOrder, BondStereo, ChiralTag, Hybridization};
 
 use super::Molecule;
 use crate::graph::{Features, Graph, Targets};
 
-/// Sizes of the tables of an atom: atomic number, chirality, degree, charge, hydrogens, radical electrons,
-/// hybridisation, aromatic, in a ring.
+/// Number of categories of each atom feature: atomic number, chirality, degree, formal charge,
+/// hydrogens, radical electrons, hybridization, is aromatic, is in ring.
 pub const ATOM_FEATURES: [usize; 9] = [119, 5, 12, 12, 10, 6, 6, 2, 2];
 
-/// Sizes of the tables of a bond: type, stereo, conjugated.
+/// Number of categories of each bond feature: type, stereo, is conjugated.
 pub const BOND_FEATURES: [usize; 3] = [5, 6, 2];
 
 impl Molecule {
-    /// The graph of OGB's `smiles2graph`: atoms in the order of the SMILES, each bond followed by its reverse.
+    /// Returns the graph of OGB's `smiles2graph`: atoms in the order of the SMILES, each bond
+    /// followed by its reverse.
     ///
-    /// Its targets are an empty list of values, for the caller to replace.
+    /// The targets are empty and to be set by the caller.
     pub fn ogb_graph(&self) -> Graph {
         let rings = self.rings();
         let atoms = self.inner.atoms();
         let mut nodes = Vec::with_capacity(ATOM_FEATURES.len() * atoms.len());
         for (atom, ring) in atoms.iter().zip(rings.atoms) {
-            // Unsanitised atoms outside brackets have no count yet; what is written is all there is.
+            // Unsanitized atoms have no implicit hydrogen count; only explicit hydrogens count.
             let hydrogens =
                 atom.total_hydrogens().unwrap_or_else(|_| i32::from(atom.explicit_hydrogens()));
             let degree = atom.degree() as i32 + hydrogens;
@@ -41,25 +42,28 @@ impl Molecule {
         }
         let bonds = self.inner.bonds();
         let mut edges = Vec::with_capacity(2 * bonds.len());
-        let mut kinds = Vec::with_capacity(2 * BOND_FEATURES.len() * bonds.len());
+        let mut bond_features = Vec::with_capacity(2 * BOND_FEATURES.len() * bonds.len());
         for (bond, [begin, end]) in bonds.iter().zip(self.bond_ends()) {
-            let kind =
+            let features =
                 [bond_type(bond.order()), stereo(bond.stereo()), u32::from(bond.is_conjugated())];
             edges.extend([[begin, end], [end, begin]]);
-            kinds.extend(kind);
-            kinds.extend(kind);
+            bond_features.extend(features);
+            bond_features.extend(features);
         }
         Graph {
             nodes: atoms.len(),
             edges,
             node_features: Features::Categorical { columns: ATOM_FEATURES.len(), values: nodes },
-            edge_features: Features::Categorical { columns: BOND_FEATURES.len(), values: kinds },
+            edge_features: Features::Categorical {
+                columns: BOND_FEATURES.len(),
+                values: bond_features,
+            },
             targets: Targets::GraphValues(Vec::new()),
         }
     }
 }
 
-/// The value itself, or the last index of its table if it has none of its own.
+/// Returns the value, or the last index if it is out of range.
 fn index(value: i32, size: usize) -> u32 {
     let last = size as u32 - 1;
     u32::try_from(value).map_or(last, |value| value.min(last))
@@ -112,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_example_of_the_benchmark_has_its_features() {
+    fn ogb_example_has_expected_features() {
         let graph = Molecule::from_smiles("Cl[C@H](/C=C/C)Br").unwrap().ogb_graph();
         assert_eq!(graph.check(), Ok(()));
         let (
@@ -120,7 +124,7 @@ mod tests {
             Features::Categorical { values: bonds, .. },
         ) = (&graph.node_features, &graph.edge_features)
         else {
-            panic!("both are categories")
+            panic!("features are categorical")
         };
         assert_eq!(atoms[9..18], [5, 2, 4, 5, 1, 0, 2, 0, 0]);
         assert_eq!(graph.edges[4..6], [[2, 3], [3, 2]]);

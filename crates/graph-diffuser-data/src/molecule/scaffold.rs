@@ -1,41 +1,42 @@
-//! Bemis–Murcko scaffolds: ring systems and what links them.
+//! Bemis–Murcko scaffolds: ring systems and their linkers.
 //!
-//! As `RDKit`'s `MurckoDecompose`: atoms in rings and on the ways between rings are kept, atoms that hang on these by a
-//! double bond as well; an aromatic hetero atom that lost a substituent gets a hydrogen. The key of a scaffold is its
-//! canonical SMILES without stereochemistry, empty for a molecule without rings.
+//! Equivalent to `RDKit`'s `MurckoDecompose`: ring atoms, linker atoms and atoms double-bonded to
+//! either are kept; an aromatic heteroatom that loses a substituent gets a hydrogen. The key of a
+//! scaffold is its canonical SMILES without stereochemistry, empty for an acyclic molecule.
 
 use cosmolkit::{
     AtomId, BondOrder, ChiralTag, CoordinateBlock, MoleculeProperties, SmilesWriteParams,
 };
 
-use super::{Molecule, MoleculeError, guarded};
+use super::{Molecule, MoleculeError, catch_panic};
 
 impl Molecule {
-    /// The canonical SMILES of the scaffold; empty if the molecule has no ring.
+    /// Returns the canonical SMILES of the scaffold; empty if the molecule has no ring.
     ///
     /// # Errors
-    /// The scaffold cannot be written, which is not known to happen to a sanitised molecule.
+    /// Returns an error if the scaffold cannot be written as SMILES; no sanitized molecule is known
+    /// to fail.
     pub fn scaffold(&self) -> Result<String, MoleculeError> {
         let core = self.core();
         if !core.contains(&true) {
             return Ok(String::new());
         }
-        guarded(self.atoms(), || self.write_scaffold(&core))?
-            .map_err(|reason| MoleculeError::Chemistry { reason })
+        catch_panic(self.num_atoms(), || self.write_scaffold(&core))?
+            .map_err(|reason| MoleculeError::Sanitization { reason })
     }
 
-    /// Which atoms are in rings or on the ways between them.
+    /// Marks the ring atoms and the linker atoms.
     fn core(&self) -> Vec<bool> {
         let atoms = &self.inner.topology().adjacency;
-        let mut kept = vec![true; self.atoms()];
+        let mut kept = vec![true; self.num_atoms()];
         let in_ring = self.rings().atoms;
-        // Whatever hangs on one bond and is in no ring falls off, until nothing does. In a fragment without rings
-        // the last atom has no bond left and falls as well.
+        // Removes terminal atoms outside rings until there are none. The last atom of an acyclic
+        // fragment has degree zero and is removed as well.
         let mut degree: Vec<usize> =
             (0..kept.len()).map(|atom| atoms.neighbors_of(atom).len()).collect();
-        let mut ends: Vec<usize> =
+        let mut terminal: Vec<usize> =
             (0..kept.len()).filter(|&atom| degree[atom] <= 1 && !in_ring[atom]).collect();
-        while let Some(atom) = ends.pop() {
+        while let Some(atom) = terminal.pop() {
             if !std::mem::replace(&mut kept[atom], false) {
                 continue;
             }
@@ -43,16 +44,17 @@ impl Molecule {
                 let other = neighbor.atom_index;
                 degree[other] = degree[other].saturating_sub(1);
                 if kept[other] && degree[other] <= 1 && !in_ring[other] {
-                    ends.push(other);
+                    terminal.push(other);
                 }
             }
         }
-        self.drop_ringless_fragments(&mut kept, &in_ring);
+        self.remove_acyclic_fragments(&mut kept, &in_ring);
         kept
     }
 
-    /// A cycle that only a bond to a metal closes is no ring, and does not fall off by itself.
-    fn drop_ringless_fragments(&self, kept: &mut [bool], in_ring: &[bool]) {
+    /// Removes fragments without rings that survive the pruning: a cycle closed only by a dative
+    /// bond does not count as a ring.
+    fn remove_acyclic_fragments(&self, kept: &mut [bool], in_ring: &[bool]) {
         let mut reached = in_ring.to_vec();
         let mut next: Vec<usize> = (0..kept.len()).filter(|&atom| in_ring[atom]).collect();
         while let Some(atom) = next.pop() {
@@ -69,13 +71,14 @@ impl Molecule {
         let mut topology = self.inner.topology().clone();
         let mut removed = Vec::new();
         for outside in (0..core.len()).filter(|&atom| !core[atom]) {
-            let mut hangs = false;
+            let mut double_bonded = false;
             for neighbor in self.inner.topology().adjacency.neighbors_of(outside) {
                 if !core[neighbor.atom_index] {
                     continue;
                 }
-                hangs = self.inner.bonds()[neighbor.bond.index()].order() == BondOrder::Double;
-                if hangs {
+                double_bonded =
+                    self.inner.bonds()[neighbor.bond.index()].order() == BondOrder::Double;
+                if double_bonded {
                     break;
                 }
                 let atom = &mut topology.atoms[neighbor.atom_index];
@@ -87,7 +90,7 @@ impl Molecule {
                     atom.set_chiral_tag(ChiralTag::Unspecified);
                 }
             }
-            if !hangs {
+            if !double_bonded {
                 removed.push(outside);
             }
         }
@@ -109,13 +112,13 @@ impl Molecule {
     }
 }
 
-/// The scaffold of each molecule: equal keys belong in one part of a split.
+/// Returns the scaffold of each molecule; molecules with equal scaffolds belong in the same split.
 ///
-/// A molecule whose scaffold cannot be written is a group of its own.
+/// A molecule whose scaffold cannot be written forms a separate group.
 pub fn scaffold_groups(molecules: &[Molecule]) -> Vec<String> {
-    let keys = molecules.iter().enumerate().map(|(number, molecule)| {
-        // No SMILES holds a blank, so the name cannot meet a scaffold.
-        molecule.scaffold().unwrap_or_else(|_| format!("molecule {number}"))
+    let keys = molecules.iter().enumerate().map(|(index, molecule)| {
+        // A SMILES string contains no space, so this key cannot collide with a scaffold.
+        molecule.scaffold().unwrap_or_else(|_| format!("molecule {index}"))
     });
     keys.collect()
 }
@@ -129,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_and_linkers_stay_and_the_rest_falls_off() {
+    fn scaffold_keeps_rings_and_linkers_only() {
         assert_eq!(scaffold("Cc1cc(Oc2nccc(CCC)c2)ccc1"), "c1ccc(Oc2ccccn2)cc1");
         assert_eq!(scaffold("CCCC(C)C"), "");
         assert_eq!(scaffold("CC.C"), "");
@@ -138,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scaffold_does_not_depend_on_how_it_is_written() {
+    fn scaffold_does_not_depend_on_smiles_order() {
         let written = ["OC(=O)c1ccc(cc1)-c1ccncc1", "n1ccc(cc1)-c1ccc(C)cc1", "c1(ccncc1)c1ccccc1"];
         let molecules = written.map(|smiles| Molecule::from_smiles(smiles).unwrap());
         let groups = scaffold_groups(&molecules);

@@ -1,39 +1,40 @@
-//! The atom and bond types of the ZINC benchmark.
+//! Atom and bond types of the ZINC benchmark.
 //!
-//! An atom type is the element, the hydrogens written in its bracket and the sign of its charge, after the aromatic
-//! rings were given single and double bonds.
+//! An atom type consists of the element, the explicit hydrogens and the sign of the formal charge,
+//! after kekulization.
 
 use cosmolkit::BondOrder;
 
-use super::{Molecule, MoleculeError, guarded};
+use super::{Molecule, MoleculeError, catch_panic};
 use crate::graph::{Features, Graph, Targets};
 
-/// Atom types by number.
+/// Atom types by index.
 pub const ZINC_ATOMS: [&str; 28] = [
     "C", "O", "N", "F", "C H1", "S", "Cl", "O -", "N H1 +", "Br", "N H3 +", "N H2 +", "N +", "N -",
     "S -", "I", "P", "O H1 +", "N H1 -", "O +", "S +", "P H1", "P H2", "C H2 -", "P +", "S H1 +",
     "C H1 -", "P H1 +",
 ];
 
-/// Bond types by number; the first is the absence of a bond in the benchmark's matrices and never occurs.
+/// Bond types by index. The first stands for a missing bond in the adjacency matrices of the
+/// benchmark and never occurs.
 pub const ZINC_BONDS: [&str; 4] = ["none", "single", "double", "triple"];
 
 impl Molecule {
-    /// The graph of the benchmark: one atom type a node, one bond type an edge, both directions of every bond sorted
-    /// by (source, target).
+    /// Returns the graph of the benchmark: one atom type per node and one bond type per edge, with
+    /// both directions of every bond sorted by (source, target).
     ///
-    /// Its targets are an empty list of values, for the caller to replace.
+    /// The targets are empty and to be set by the caller.
     ///
     /// # Errors
-    /// An atom or bond that the benchmark does not have.
+    /// Returns an error if an atom or bond is not in the vocabulary of the benchmark.
     pub fn zinc_graph(&self) -> Result<Graph, MoleculeError> {
-        let kekulised = guarded(self.atoms(), || self.inner.with_kekulized_bonds())?
-            .map_err(|error| MoleculeError::Chemistry { reason: error.to_string() })?;
-        let atoms = kekulised.atoms();
+        let kekulized = catch_panic(self.num_atoms(), || self.inner.with_kekulized_bonds())?
+            .map_err(|error| MoleculeError::Sanitization { reason: error.to_string() })?;
+        let atoms = kekulized.atoms();
         let mut nodes = Vec::with_capacity(atoms.len());
-        for (number, atom) in atoms.iter().enumerate() {
+        for (index, atom) in atoms.iter().enumerate() {
             let element = atom.element().symbol();
-            // A neutral aromatic [nH] is written with its hydrogen, and counts as plain N.
+            // The benchmark maps a neutral aromatic [nH] to plain N.
             let hydrogens = match (element, atom.formal_charge()) {
                 ("N", 0) => 0,
                 _ => atom.explicit_hydrogens(),
@@ -47,28 +48,30 @@ impl Molecule {
                 -1 => label += " -",
                 _ => {}
             }
-            let place = ZINC_ATOMS.iter().position(|known| *known == label);
-            nodes.push(place.ok_or(MoleculeError::NotInZinc { atom: number, label })? as u32);
+            let atom_type = ZINC_ATOMS.iter().position(|known| *known == label);
+            nodes.push(
+                atom_type.ok_or(MoleculeError::UnknownZincAtom { atom: index, label })? as u32
+            );
         }
-        let mut edges = Vec::with_capacity(2 * kekulised.num_bonds());
-        for (number, (bond, [begin, end])) in
-            kekulised.bonds().iter().zip(self.bond_ends()).enumerate()
+        let mut edges = Vec::with_capacity(2 * kekulized.num_bonds());
+        for (index, (bond, [begin, end])) in
+            kekulized.bonds().iter().zip(self.bond_ends()).enumerate()
         {
-            let kind = match bond.order() {
+            let bond_type = match bond.order() {
                 BondOrder::Single => 1,
                 BondOrder::Double => 2,
                 BondOrder::Triple => 3,
-                _ => return Err(MoleculeError::BondNotInZinc { bond: number }),
+                _ => return Err(MoleculeError::UnknownZincBond { bond: index }),
             };
-            edges.extend([([begin, end], kind), ([end, begin], kind)]);
+            edges.extend([([begin, end], bond_type), ([end, begin], bond_type)]);
         }
         edges.sort_unstable();
-        let (edges, kinds) = edges.into_iter().unzip();
+        let (edges, bond_types) = edges.into_iter().unzip();
         Ok(Graph {
             nodes: nodes.len(),
             edges,
             node_features: Features::Categorical { columns: 1, values: nodes },
-            edge_features: Features::Categorical { columns: 1, values: kinds },
+            edge_features: Features::Categorical { columns: 1, values: bond_types },
             targets: Targets::GraphValues(Vec::new()),
         })
     }
@@ -79,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aromatic_rings_get_single_and_double_bonds() {
+    fn aromatic_rings_are_kekulized() {
         let graph = Molecule::from_smiles("c1cc[nH]c1").unwrap().zinc_graph().unwrap();
         assert_eq!(
             graph.node_features,
@@ -90,18 +93,18 @@ mod tests {
             [[0, 1], [0, 4], [1, 0], [1, 2], [2, 1], [2, 3], [3, 2], [3, 4], [4, 0], [4, 3]]
         );
         let Features::Categorical { values, .. } = graph.edge_features else {
-            panic!("categories")
+            panic!("features are categorical")
         };
         assert_eq!(values, [1, 2, 1, 2, 2, 1, 1, 1, 2, 1]);
     }
 
     #[test]
-    fn what_zinc_does_not_have_is_named() {
-        let fault =
+    fn unknown_atom_type_is_an_error() {
+        let error =
             |smiles| Molecule::from_smiles(smiles).unwrap().zinc_graph().unwrap_err().to_string();
         assert_eq!(
-            fault("C[Si](C)C"),
-            "atom 1 is `Si`, which is none of the 28 atom types of ZINC"
+            error("C[Si](C)C"),
+            "atom 1 has type `Si`, which is not one of the 28 ZINC atom types"
         );
     }
 }

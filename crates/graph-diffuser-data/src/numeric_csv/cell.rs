@@ -1,44 +1,44 @@
-//! One number from the bytes of its cell.
+//! Parsing of a cell to a number.
 
 use super::NumericCsvError;
 
-/// A whole number from zero upwards.
+/// Parses a non-negative integer.
 ///
 /// # Errors
-/// What the cell holds instead.
-pub fn whole(cell: &[u8]) -> Result<u32, NumericCsvError> {
+/// Returns an error that describes the content of the cell.
+pub fn parse_u32(cell: &[u8]) -> Result<u32, NumericCsvError> {
     let mut value = 0_u64;
     for &byte in cell {
         if !byte.is_ascii_digit() {
-            return Err(not_whole(cell));
+            return Err(not_an_integer(cell));
         }
         value = value * 10 + u64::from(byte - b'0');
         if value > u64::from(u32::MAX) {
             return Err(if cell.iter().all(u8::is_ascii_digit) {
                 NumericCsvError::TooLarge { cell: shown(cell) }
             } else {
-                not_whole(cell)
+                not_an_integer(cell)
             });
         }
     }
     if cell.is_empty() { Err(NumericCsvError::MissingValue) } else { Ok(value as u32) }
 }
 
-fn not_whole(cell: &[u8]) -> NumericCsvError {
-    match real(cell) {
+fn not_an_integer(cell: &[u8]) -> NumericCsvError {
+    match parse_f32(cell) {
         Ok(value) if value < 0.0 => NumericCsvError::Negative { cell: shown(cell) },
-        Ok(_) => NumericCsvError::NotWhole { cell: shown(cell) },
-        Err(fault) => fault,
+        Ok(_) => NumericCsvError::NotAnInteger { cell: shown(cell) },
+        Err(error) => error,
     }
 }
 
-/// A finite real number.
+/// Parses a finite float.
 ///
 /// # Errors
-/// What the cell holds instead.
-pub fn real(cell: &[u8]) -> Result<f32, NumericCsvError> {
+/// Returns an error that describes the content of the cell.
+pub fn parse_f32(cell: &[u8]) -> Result<f32, NumericCsvError> {
     match short_decimal(cell).or_else(|| std::str::from_utf8(cell).ok()?.parse().ok()) {
-        // Published readers take 64 bits first; to round twice as they do keeps the same values.
+        // Parsed as `f64` and then rounded to `f32`, as in the reference loaders, for equal values.
         Some(value) if (value as f32).is_finite() => Ok(value as f32),
         Some(_) => Err(NumericCsvError::NotFinite { cell: shown(cell) }),
         None if cell.is_empty() => Err(NumericCsvError::MissingValue),
@@ -47,19 +47,19 @@ pub fn real(cell: &[u8]) -> Result<f32, NumericCsvError> {
     }
 }
 
-/// A finite real number, or NaN where the cell is empty or says so itself.
+/// Parses a finite float; an empty cell, `""` and `nan` in any case are NaN.
 ///
 /// # Errors
-/// What the cell holds instead.
+/// Returns an error that describes the content of the cell.
 pub fn parse_f32_or_nan(cell: &[u8]) -> Result<f32, NumericCsvError> {
     if cell.is_empty() || cell == b"\"\"" || cell.eq_ignore_ascii_case(b"nan") {
         Ok(f32::NAN)
     } else {
-        real(cell)
+        parse_f32(cell)
     }
 }
 
-/// Decimals of few digits, without exponent: one exact division gives the correctly rounded number.
+/// Parses decimals of up to 15 digits without exponent, with one correctly rounded division.
 fn short_decimal(cell: &[u8]) -> Option<f64> {
     let (negative, digits) = match cell.split_first()? {
         (b'-', rest) => (true, rest),
@@ -91,7 +91,7 @@ fn short_decimal(cell: &[u8]) -> Option<f64> {
 const POWERS_OF_TEN: [f64; 16] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
 
-/// A cell as it can be shown: not longer than a glance.
+/// Returns the text of a cell for messages, truncated to 24 characters.
 fn shown(cell: &[u8]) -> String {
     let text = String::from_utf8_lossy(&cell[..cell.len().min(64)]);
     let mut short: String = text.chars().take(24).collect();
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn real_numbers_are_those_of_the_standard_library() {
+    fn floats_equal_those_of_the_standard_library() {
         for text in [
             "0.001",
             "-2.5",
@@ -122,19 +122,19 @@ mod tests {
             "1e-50",
         ] {
             assert_eq!(
-                real(text.as_bytes()).unwrap(),
+                parse_f32(text.as_bytes()).unwrap(),
                 text.parse::<f64>().unwrap() as f32,
                 "{text}"
             );
         }
         for text in ["1e39", "nan", "-inf"] {
             assert!(
-                matches!(real(text.as_bytes()), Err(NumericCsvError::NotFinite { .. })),
+                matches!(parse_f32(text.as_bytes()), Err(NumericCsvError::NotFinite { .. })),
                 "{text}"
             );
         }
         for text in ["", ".", "-", "1..2", "1-2", "0x1"] {
-            assert!(real(text.as_bytes()).is_err(), "{text}");
+            assert!(parse_f32(text.as_bytes()).is_err(), "{text}");
         }
         assert!(
             parse_f32_or_nan(b"").unwrap().is_nan() && parse_f32_or_nan(b"NaN").unwrap().is_nan()
@@ -143,9 +143,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_decimal_is_rounded_correctly(mantissa in -999_999_999_999_i64..1_000_000_000_000, decimals in 0_usize..12) {
+        fn any_decimal_is_rounded_correctly(
+            mantissa in -999_999_999_999_i64..1_000_000_000_000, decimals in 0_usize..12,
+        ) {
             let text = format!("{:.decimals$}", mantissa as f64 / 1e6);
-            prop_assert_eq!(real(text.as_bytes()).unwrap(), text.parse::<f64>().unwrap() as f32);
+            prop_assert_eq!(parse_f32(text.as_bytes()).unwrap(), text.parse::<f64>().unwrap() as f32);
         }
     }
 }

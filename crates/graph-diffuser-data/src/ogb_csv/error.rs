@@ -1,123 +1,119 @@
-//! What can be wrong between the files of the layout.
+//! Errors of the OGB CSV reader.
 
-use super::{LARGEST_EDGES, LARGEST_NODES};
+use super::{MAX_GRAPH_EDGES, MAX_GRAPH_NODES};
 use crate::error::Diagnostic;
 
-/// What can be wrong with a file in view of the others, or with the directory.
+/// Inconsistency between the files of a directory in the OGB CSV layout.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OgbCsvError {
-    /// No graph is counted.
-    #[error("there are no graphs")]
+    /// There are no graphs.
+    #[error("no graphs")]
     NoGraphs,
-    /// A graph has nothing to predict from.
+    /// A graph has no nodes.
     #[error("graph {graph} has no nodes")]
     NoNodes {
-        /// Its number.
+        /// Index of the graph.
         graph: usize,
     },
-    /// More nodes are claimed than attention between all of them could ever be computed for.
-    #[error("graph {graph} has {nodes} nodes, more than {LARGEST_NODES}")]
+    /// A graph has more than [`MAX_GRAPH_NODES`] nodes.
+    #[error("graph {graph} has {nodes} nodes, the maximum is {MAX_GRAPH_NODES}")]
     TooManyNodes {
-        /// Its number.
+        /// Index of the graph.
         graph: usize,
-        /// What is claimed.
+        /// Stated number of nodes.
         nodes: u32,
     },
-    /// More edges are claimed than a graph may have.
-    #[error("graph {graph} has {edges} edges, more than {LARGEST_EDGES}")]
+    /// A graph has more than [`MAX_GRAPH_EDGES`] edges.
+    #[error("graph {graph} has {edges} edges, the maximum is {MAX_GRAPH_EDGES}")]
     TooManyEdges {
-        /// Its number.
+        /// Index of the graph.
         graph: usize,
-        /// What is claimed.
+        /// Stated number of edges.
         edges: u32,
     },
-    /// The file ends before all counted rows were there.
-    #[error("there are only {found} rows, but `{counts}` promises more")]
+    /// A file has fewer rows than another file requires.
+    #[error("found only {found} rows, fewer than `{counts}` requires")]
     TooFewRows {
-        /// How many there are.
+        /// Number of rows found.
         found: u64,
-        /// The file that counts them.
+        /// Name of the file that determines the number of rows.
         counts: &'static str,
     },
-    /// The file goes on after all counted rows.
-    #[error("there are more than the {promised} rows that `{counts}` promises")]
+    /// A file has more rows than another file requires.
+    #[error("found more rows than the {expected} that `{counts}` requires")]
     TooManyRows {
-        /// How many there should be.
-        promised: u64,
-        /// The file that counts them.
+        /// Number of rows expected.
+        expected: u64,
+        /// Name of the file that determines the number of rows.
         counts: &'static str,
     },
-    /// An end of an edge or pair is not a node.
-    #[error("node {node} does not exist: graph {graph} has {nodes} nodes, numbered from 0")]
+    /// A node index is out of range.
+    #[error("node index {node} is out of range: graph {graph} has {nodes} nodes")]
     NodeOutOfRange {
-        /// What stands there.
+        /// Node index.
         node: u32,
-        /// The number of the graph.
+        /// Index of the graph.
         graph: usize,
-        /// How many nodes there are.
+        /// Number of nodes.
         nodes: usize,
     },
-    /// Nothing says what is to be predicted.
-    #[error(
-        "there is nothing to predict: neither `graph-label`, `node-label` nor `contact` is there"
-    )]
+    /// There is no target file.
+    #[error("no targets: none of `graph-label`, `node-label` and `contact` exists")]
     NoTargets,
-    /// Words are asked for, which only one dataset has.
-    #[error("words are read by the reader of ogbg-code2 alone")]
-    Words,
-    /// A part of the split names a graph that does not exist.
-    #[error("graph {graph} does not exist: there are {graphs}, numbered from 0")]
+    /// Sub-token targets are supported for ogbg-code2 only.
+    #[error("sub-token targets are supported for ogbg-code2 only")]
+    UnsupportedSubTokens,
+    /// A split contains a graph index that is out of range.
+    #[error("graph index {graph} is out of range for {graphs} graphs")]
     SplitOutOfRange {
-        /// What stands there.
+        /// Graph index.
         graph: u32,
-        /// How many there are.
+        /// Number of graphs.
         graphs: usize,
     },
-    /// A graph stands in the split twice.
-    #[error("graph {graph} already stands in `{first}`")]
-    SplitTwice {
-        /// Which.
+    /// A graph occurs twice in the splits.
+    #[error("graph {graph} is already in `{first}`")]
+    DuplicateInSplit {
+        /// Graph index.
         graph: usize,
-        /// The part that had it first.
+        /// Split in which the graph occurs first.
         first: &'static str,
     },
-    /// There are several splits and none was chosen.
-    #[error("there are several splits: {}", kinds.join(", "))]
-    SeveralSplits {
-        /// Their names.
-        kinds: Vec<String>,
+    /// There are several splits and none is selected.
+    #[error("found several splits: {}", names.join(", "))]
+    AmbiguousSplit {
+        /// Names of the splits.
+        names: Vec<String>,
     },
-    /// The data has no split, though reading it depends on one.
-    #[error("there is no split, and the vocabulary is that of its training part")]
+    /// The dataset has no split, but its vocabulary depends on the training split.
+    #[error("no split; the vocabulary is built from the training split")]
     NoSplit,
 }
 
 impl Diagnostic for OgbCsvError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::NoGraphs => Some("write one line a graph: how many nodes it has".into()),
-            Self::NoNodes { .. } => Some("leave out graphs without nodes, in all files".into()),
-            Self::TooManyNodes { .. } | Self::TooManyEdges { .. } => Some(
-                "write one line a graph; a single number for all of them is not a count".into(),
+            Self::NoGraphs => Some("write the number of nodes of each graph, one per line".into()),
+            Self::NoNodes { .. } => Some("remove graphs without nodes from all files".into()),
+            Self::TooManyNodes { .. } | Self::TooManyEdges { .. } => {
+                Some("write one count per graph, one per line".into())
+            }
+            Self::TooFewRows { counts, .. } | Self::TooManyRows { counts, .. } => {
+                Some(format!("check that this file and `{counts}` belong to the same dataset"))
+            }
+            Self::NodeOutOfRange { .. } => Some("node indices start at 0 in every graph".into()),
+            Self::NoTargets => Some(
+                "write `raw/graph-label.csv` with one row per graph and one column per task".into(),
             ),
-            Self::TooFewRows { counts, .. } | Self::TooManyRows { counts, .. } => Some(format!(
-                "both files must be of the same data: the numbers in `{counts}` add up to the rows here"
-            )),
-            Self::NodeOutOfRange { .. } => Some("number the nodes of each graph from 0".into()),
-            Self::NoTargets => {
-                Some("write `raw/graph-label.csv`: one row a graph, one column a task".into())
-            }
-            Self::SplitOutOfRange { .. } => Some("number the graphs from 0".into()),
-            Self::SplitTwice { .. } => Some("let every graph be in one part only".into()),
-            Self::SeveralSplits { .. } => {
-                Some("keep one folder under `split`, or name the one to use".into())
-            }
+            Self::SplitOutOfRange { .. } => Some("graph indices start at 0".into()),
+            Self::DuplicateInSplit { .. } => Some("list every graph in one split only".into()),
+            Self::AmbiguousSplit { .. } => Some("keep one directory under `split`".into()),
             Self::NoSplit => Some(
-                "write `split/train.csv`, `valid.csv` and `test.csv`: one graph number a line"
+                "write `split/train.csv`, `valid.csv` and `test.csv` with one graph index per line"
                     .into(),
             ),
-            Self::Words => None,
+            Self::UnsupportedSubTokens => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which graphs are for what: `split/{train,valid,test}.csv.gz`, or the same in a folder named by the kind of split.
+//! Splits: `split/{train,valid,test}.csv.gz`, or `split/<name>/{train,valid,test}.csv.gz`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,67 +6,70 @@ use std::sync::Arc;
 use super::{OgbCsvError, csv_file};
 use crate::dataset::Splits;
 use crate::error::LocatedError;
-use crate::numeric_csv::{NumericCsvError, NumericCsvReader, whole};
+use crate::numeric_csv::{NumericCsvError, NumericCsvReader, parse_u32};
 
-/// Reads the split of so many graphs; none when the data has no split.
+/// Reads the split of a dataset with `graphs` graphs; returns `None` if there is none.
 ///
-/// Without a kind, the files stand under `split` itself or in its only folder.
+/// Without `name`, the files are expected in `split` or in its only subdirectory.
 ///
 /// # Errors
-/// When a file is wrong, names a graph that does not exist or one that another part has, or when there are several
-/// splits to choose from.
+/// Returns an error if a file is invalid, a graph index is out of range or a duplicate, or there
+/// are several splits and none is selected.
 pub fn read_splits(
     directory: &Path,
-    kind: Option<&str>,
+    name: Option<&str>,
     graphs: usize,
 ) -> Result<Option<Splits>, LocatedError> {
     let split = directory.join("split");
-    let folder = match kind {
-        Some(kind) => split.join(kind),
+    let split_directory = match name {
+        Some(name) => split.join(name),
         None if csv_file(&split, "train").is_some() || !split.is_dir() => split,
-        None => match folders(&split).as_slice() {
+        None => match subdirectories(&split).as_slice() {
             [] => split,
             [only] => split.join(only),
             several => {
                 return Err(LocatedError::new(
                     &split,
-                    OgbCsvError::SeveralSplits { kinds: several.to_vec() },
+                    OgbCsvError::AmbiguousSplit { names: several.to_vec() },
                 ));
             }
         },
     };
-    if !folder.is_dir() {
+    if !split_directory.is_dir() {
         return Ok(None);
     }
-    let mut taken: Vec<Option<&'static str>> = vec![None; graphs];
+    let mut assigned: Vec<Option<&'static str>> = vec![None; graphs];
     let mut part = |name: &'static str| {
-        let path = csv_file(&folder, name).unwrap_or_else(|| folder.join(format!("{name}.csv.gz")));
+        let path = csv_file(&split_directory, name)
+            .unwrap_or_else(|| split_directory.join(format!("{name}.csv.gz")));
         let mut rows = NumericCsvReader::open(&path, &Arc::default())?;
-        let mut numbers = vec![];
+        let mut indices = vec![];
         let mut row = vec![];
-        while let Some(found) = rows.next_row(&mut row, |_, cell| whole(cell))? {
+        while let Some(found) = rows.next_row(&mut row, |_, cell| parse_u32(cell))? {
             if found != 1 {
-                return Err(rows.problem(NumericCsvError::Columns { expected: 1, found }));
+                return Err(rows.line_error(NumericCsvError::Columns { expected: 1, found }));
             }
             let graph = row[0];
             row.clear();
-            let number = graph as usize;
-            match taken.get_mut(number) {
-                None => return Err(rows.problem(OgbCsvError::SplitOutOfRange { graph, graphs })),
+            let index = graph as usize;
+            match assigned.get_mut(index) {
+                None => return Err(rows.line_error(OgbCsvError::SplitOutOfRange { graph, graphs })),
                 Some(Some(first)) => {
-                    return Err(rows.problem(OgbCsvError::SplitTwice { graph: number, first }));
+                    return Err(
+                        rows.line_error(OgbCsvError::DuplicateInSplit { graph: index, first })
+                    );
                 }
-                Some(free) => *free = Some(name),
+                Some(unassigned) => *unassigned = Some(name),
             }
-            numbers.push(number);
+            indices.push(index);
         }
-        Ok(numbers)
+        Ok(indices)
     };
     Ok(Some(Splits { train: part("train")?, valid: part("valid")?, test: part("test")? }))
 }
 
-/// Folders in order of their names.
-fn folders(directory: &Path) -> Vec<String> {
+/// Returns the sorted names of the subdirectories.
+fn subdirectories(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
         .filter(|entry| entry.path().is_dir())

@@ -1,17 +1,20 @@
-//! What is to be predicted, from whichever file holds it.
+//! Reads the targets from `graph-label`, `node-label` or `contact`.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::Scope;
 
-use super::{ColumnReader, FeatureStream, OgbCsvError, both_directions, csv_file, needed, survey};
+use super::{
+    ColumnReader, FeatureStream, OgbCsvError, csv_file, csv_file_or_default, infer,
+    with_reverse_edges,
+};
 use crate::dataset::{FeatureSchema, TargetSchema};
 use crate::error::LocatedError;
 use crate::graph::{Features, Targets};
-use crate::numeric_csv::{NumericCsvError, NumericCsvReader, parse_f32_or_nan, whole};
+use crate::numeric_csv::{NumericCsvError, NumericCsvReader, parse_f32_or_nan, parse_u32};
 
-/// Where targets come from.
+/// Reader of the targets.
 pub(super) enum TargetStream {
     Graph { schema: TargetSchema, values: ColumnReader<f32> },
     Nodes { classes: FeatureStream },
@@ -25,12 +28,12 @@ impl TargetStream {
         schema: Option<TargetSchema>,
         read: &Arc<AtomicU64>,
     ) -> Result<Self, LocatedError> {
-        let open = |name| NumericCsvReader::open(&needed(raw, name), read);
+        let open = |name| NumericCsvReader::open(&csv_file_or_default(raw, name), read);
         let schema = match schema {
             Some(schema) => schema,
             None => match csv_file(raw, "graph-label") {
-                Some(path) => survey::graph_targets(&path, read)?,
-                // How many classes there are is seen while they are read.
+                Some(path) => infer::graph_targets(&path, read)?,
+                // The number of classes is determined while reading.
                 None if csv_file(raw, "node-label").is_some() => TargetSchema::NodeMulticlass(0),
                 None if csv_file(raw, "contact").is_some() => TargetSchema::LinkPrediction,
                 None => return Err(LocatedError::new(raw, OgbCsvError::NoTargets)),
@@ -49,7 +52,7 @@ impl TargetStream {
                 let sizes = (count > 0).then_some(sizes.as_slice());
                 let classes =
                     FeatureStream::categories(scope, open("node-label")?, "num-node-list", sizes)?;
-                let path = needed(raw, "node-label");
+                let path = csv_file_or_default(raw, "node-label");
                 return match classes {
                     FeatureStream::Categories { columns: 1, .. } => Ok(Self::Nodes { classes }),
                     FeatureStream::Categories { columns: found, .. } => Err(LocatedError::new(
@@ -69,18 +72,20 @@ impl TargetStream {
                     open("num-contact-list")?,
                     "num-node-list",
                     Some(1),
-                    |_, cell| whole(cell),
+                    |_, cell| parse_u32(cell),
                 );
                 let pairs = ColumnReader::start(
                     scope,
                     open("contact")?,
                     "num-contact-list",
                     Some(2),
-                    |_, cell| whole(cell),
+                    |_, cell| parse_u32(cell),
                 );
                 return Ok(Self::Links { counts, pairs });
             }
-            TargetSchema::SubTokens(_) => return Err(LocatedError::new(raw, OgbCsvError::Words)),
+            TargetSchema::SubTokens(_) => {
+                return Err(LocatedError::new(raw, OgbCsvError::UnsupportedSubTokens));
+            }
         };
         let cell = move |_, bytes: &[u8]| {
             let value = parse_f32_or_nan(bytes)?;
@@ -117,11 +122,11 @@ impl TargetStream {
             }
             Self::Nodes { classes } => Ok(match classes.take(nodes, false)? {
                 Features::Categorical { values, .. } => Targets::NodeClasses(values),
-                _ => unreachable!("the classes of nodes are categories"),
+                _ => unreachable!("node classes are categorical"),
             }),
             Self::Links { counts, pairs } => {
                 let rows = counts.count()? as usize;
-                Ok(Targets::Links(both_directions(&pairs.pairs(rows, graph, nodes)?)))
+                Ok(Targets::Links(with_reverse_edges(&pairs.pairs(rows, graph, nodes)?)))
             }
         }
     }
@@ -133,7 +138,7 @@ impl TargetStream {
                 classes.finish()?;
                 Ok(match classes.schema() {
                     FeatureSchema::Categorical(sizes) => TargetSchema::NodeMulticlass(sizes[0]),
-                    _ => unreachable!("the classes of nodes are categories"),
+                    _ => unreachable!("node classes are categorical"),
                 })
             }
             Self::Links { counts, pairs } => {

@@ -1,4 +1,4 @@
-//! Trees by hand, and a small directory of the layout.
+//! Tests with a small directory of four methods.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Four methods; the first is a root with two children, the second of which has a child.
+/// Writes four methods; the first is a root with two children, the second of which has a child.
 fn small() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let files = [
@@ -32,21 +32,21 @@ fn small() -> TempDir {
     directory
 }
 
-fn read(directory: &TempDir, code2: Code2) -> Result<Dataset, LocatedError> {
+fn read(directory: &TempDir, code2: Code2Options) -> Result<Dataset, LocatedError> {
     code2.read(directory.path(), &directory.path().join("cache"), &mut |_, _| {})
 }
 
 #[test]
-fn edges_are_the_tree_then_the_way_each_with_its_reverse() {
-    let dataset = read(&small(), Code2::default()).unwrap();
+fn tree_edges_precede_next_token_edges_each_followed_by_reverses() {
+    let dataset = read(&small(), Code2Options::default()).unwrap();
     let graph = dataset.graphs.get(0);
     assert_eq!(
         graph.edges,
         [[0, 1], [0, 2], [2, 3], [1, 0], [2, 0], [3, 2], [1, 2], [2, 3], [2, 1], [3, 2]]
     );
-    let kinds =
+    let edge_values =
         [[0, 0], [0, 0], [0, 0], [0, 1], [0, 1], [0, 1], [1, 0], [1, 0], [1, 1], [1, 1]].concat();
-    assert_eq!(graph.edge_features, Features::Categorical { columns: 2, values: kinds });
+    assert_eq!(graph.edge_features, Features::Categorical { columns: 2, values: edge_values });
     let nodes = vec![0, 2, 0, 1, 0, 1, 0, 2, 1, 1, 1, 20];
     assert_eq!(graph.node_features, Features::Categorical { columns: 3, values: nodes });
     assert_eq!(dataset.schema.node_features, FeatureSchema::Categorical(vec![2, 3, 21]));
@@ -55,27 +55,31 @@ fn edges_are_the_tree_then_the_way_each_with_its_reverse() {
 }
 
 #[test]
-fn the_vocabulary_is_that_of_training_and_other_words_keep_apart() {
-    // Training reads graph 1 and then graph 0: size twice, then set, get and name once each in that order.
-    let dataset = read(&small(), Code2::default()).unwrap();
-    assert_eq!(dataset.schema.names.classes, ["size", "set", "get", "name", UNKNOWN, END]);
+fn vocabulary_is_built_from_training_labels_and_other_tokens_stay_distinct() {
+    // Training graphs are 1 and 0: `size` occurs twice, then `set`, `get` and `name` once each.
+    let dataset = read(&small(), Code2Options::default()).unwrap();
+    assert_eq!(
+        dataset.schema.names.classes,
+        ["size", "set", "get", "name", UNKNOWN_TOKEN, END_TOKEN]
+    );
     assert_eq!(dataset.schema.targets, TargetSchema::SubTokens(6));
-    let words = |dataset: &Dataset, number| match &dataset.graphs.get(number).targets {
-        Targets::SubTokens(words) => words.clone(),
+    let tokens = |dataset: &Dataset, graph| match &dataset.graphs.get(graph).targets {
+        Targets::SubTokens(tokens) => tokens.clone(),
         other => panic!("{other:?}"),
     };
     assert_eq!(
-        [0, 1, 2, 3].map(|number| words(&dataset, number)),
+        [0, 1, 2, 3].map(|graph| tokens(&dataset, graph)),
         [vec![2, 3], vec![1, 0, 0], vec![2, 6], vec![2, 7, 0]]
     );
-    let short = read(&small(), Code2 { vocab_size: 2, ..Code2::default() }).unwrap();
-    assert_eq!(short.schema.names.classes, ["size", "set", UNKNOWN, END]);
-    assert_eq!(words(&short, 0), [4, 5]);
+    let short = read(&small(), Code2Options { vocab_size: 2, ..Code2Options::default() }).unwrap();
+    assert_eq!(short.schema.names.classes, ["size", "set", UNKNOWN_TOKEN, END_TOKEN]);
+    assert_eq!(tokens(&short, 0), [4, 5]);
 }
 
 #[test]
-fn a_cut_graph_keeps_the_first_nodes() {
-    let dataset = read(&small(), Code2 { max_nodes: Some(3), ..Code2::default() }).unwrap();
+fn truncated_graph_keeps_the_first_nodes() {
+    let dataset =
+        read(&small(), Code2Options { max_nodes: Some(3), ..Code2Options::default() }).unwrap();
     let graph = dataset.graphs.get(0);
     assert_eq!((graph.nodes, graph.edges.len()), (3, 6));
     assert_eq!(graph.edges[4..], [[1, 2], [2, 1]]);
@@ -83,32 +87,32 @@ fn a_cut_graph_keeps_the_first_nodes() {
 }
 
 #[test]
-fn wrong_files_are_named() {
-    let fault = |name: &str, content: &str| {
+fn errors_name_file_line_and_column() {
+    let error = |name: &str, content: &str| {
         let directory = small();
         fs::write(directory.path().join(name), content).unwrap();
-        let problem =
-            read(&directory, Code2::default()).expect_err("the change made the data unusable");
-        problem.to_string().replace(&format!("{}/", directory.path().display()), "")
+        let row_error = read(&directory, Code2Options::default())
+            .expect_err("the change makes the data invalid");
+        row_error.to_string().replace(&format!("{}/", directory.path().display()), "")
     };
     assert_eq!(
-        fault("raw/node-feat.csv", "0,2\n1,3\n0,2\n1,1\n0,2\n0,2\n0,2\n"),
-        "`raw/node-feat.csv`, line 2, column `2`: category 3 does not exist: there are 3, numbered from 0"
+        error("raw/node-feat.csv", "0,2\n1,3\n0,2\n1,1\n0,2\n0,2\n0,2\n"),
+        "`raw/node-feat.csv`, line 2, column `2`: category 3 is out of range for 3 categories"
     );
     assert_eq!(
-        fault("raw/graph-label.csv", "a\nb\nc\nd\ne\n"),
-        "`raw/graph-label.csv`, line 5: there are more than the 4 rows that `num-node-list` promises"
+        error("raw/graph-label.csv", "a\nb\nc\nd\ne\n"),
+        "`raw/graph-label.csv`, line 5: found more rows than the 4 that `num-node-list` requires"
     );
     assert_eq!(
-        fault("raw/num-node-list.csv", "4\n1\n1\n1\n1\n"),
-        "`raw/num-edge-list.csv`: there are only 4 rows, but `num-node-list` promises more"
+        error("raw/num-node-list.csv", "4\n1\n1\n1\n1\n"),
+        "`raw/num-edge-list.csv`: found only 4 rows, fewer than `num-node-list` requires"
     );
     assert_eq!(
-        fault("raw/node_is_attributed.csv", "0\n2\n1\n1\n0\n0\n0\n"),
-        "`raw/node_is_attributed.csv`, line 2, column `1`: category 2 does not exist: there are 2, numbered from 0"
+        error("raw/node_is_attributed.csv", "0\n2\n1\n1\n0\n0\n0\n"),
+        "`raw/node_is_attributed.csv`, line 2, column `1`: category 2 is out of range for 2 categories"
     );
     assert_eq!(
-        fault("mapping/typeidx2type.csv", "type idx,type\n0,Name\n7,arg\n"),
-        "`mapping/typeidx2type.csv`, line 3: row 1 should begin with its number"
+        error("mapping/typeidx2type.csv", "type idx,type\n0,Name\n7,arg\n"),
+        "`mapping/typeidx2type.csv`, line 3: expected row 1 to start with its index"
     );
 }

@@ -1,39 +1,39 @@
-//! The words of all labels, and which of them a model can say.
+//! Sub-tokens of the labels and the vocabulary of the model.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::{END, UNKNOWN};
+use super::{END_TOKEN, UNKNOWN_TOKEN};
 use crate::error::LocatedError;
 use crate::numeric_csv::NumericCsvReader;
 
-/// The words of every graph, by number in order of first appearance.
-pub(super) struct Labels {
+/// Sub-tokens of every graph, as indices in order of first occurrence.
+pub(super) struct TokenLabels {
     distinct: Vec<String>,
-    /// All labels in a row, and where each ends.
-    words: Vec<u32>,
+    /// Concatenated labels, and the end of each.
+    tokens: Vec<u32>,
     ends: Vec<usize>,
 }
 
-impl Labels {
-    /// Reads one label a line, words separated by blanks.
+impl TokenLabels {
+    /// Reads one label per line; its sub-tokens are separated by spaces.
     pub(super) fn read(path: &Path, read: &Arc<AtomicU64>) -> Result<Self, LocatedError> {
-        let mut labels = Self { distinct: vec![], words: vec![], ends: vec![] };
-        let mut numbers: HashMap<String, u32> = HashMap::new();
+        let mut labels = Self { distinct: vec![], tokens: vec![], ends: vec![] };
+        let mut indices: HashMap<String, u32> = HashMap::new();
         let mut rows = NumericCsvReader::open(path, read)?;
         while let Some(line) = rows.next_text()? {
-            for word in line.split_ascii_whitespace() {
-                let number = numbers.get(word).copied().unwrap_or_else(|| {
-                    let number = labels.distinct.len() as u32;
-                    numbers.insert(word.to_owned(), number);
-                    labels.distinct.push(word.to_owned());
-                    number
+            for token in line.split_ascii_whitespace() {
+                let index = indices.get(token).copied().unwrap_or_else(|| {
+                    let index = labels.distinct.len() as u32;
+                    indices.insert(token.to_owned(), index);
+                    labels.distinct.push(token.to_owned());
+                    index
                 });
-                labels.words.push(number);
+                labels.tokens.push(index);
             }
-            labels.ends.push(labels.words.len());
+            labels.ends.push(labels.tokens.len());
         }
         Ok(labels)
     }
@@ -42,42 +42,44 @@ impl Labels {
         self.ends.len()
     }
 
-    pub(super) fn words_of(&self, graph: usize) -> &[u32] {
+    pub(super) fn tokens_of(&self, graph: usize) -> &[u32] {
         let start = if graph == 0 { 0 } else { self.ends[graph - 1] };
-        &self.words[start..self.ends[graph]]
+        &self.tokens[start..self.ends[graph]]
     }
 }
 
-/// The words a model can say, and the number of every word there is.
+/// Vocabulary of the model, and the index of every sub-token of the labels.
 pub(super) struct Vocabulary {
-    /// The most frequent first; the last two are the unknown word and the end.
-    pub(super) words: Vec<String>,
-    /// Of each distinct word of the labels; those beyond the vocabulary are numbered on from it.
-    pub(super) numbers: Vec<u32>,
+    /// Most frequent first; the last two are [`UNKNOWN_TOKEN`] and [`END_TOKEN`].
+    pub(super) tokens: Vec<String>,
+    /// Index of each distinct sub-token of the labels; those outside the vocabulary get the
+    /// following indices.
+    pub(super) indices: Vec<u32>,
 }
 
 impl Vocabulary {
-    /// Of the most frequent words of the training labels; of equally frequent ones, those that appear first.
-    pub(super) fn of(labels: &Labels, train: &[usize], most: usize) -> Self {
+    /// Selects the `max_size` most frequent sub-tokens of the training labels; ties are broken by
+    /// first occurrence.
+    pub(super) fn build(labels: &TokenLabels, train: &[usize], max_size: usize) -> Self {
         let mut counts = vec![0_u64; labels.distinct.len()];
-        let mut appeared = vec![];
-        for &word in train.iter().flat_map(|&graph| labels.words_of(graph)) {
-            counts[word as usize] += 1;
-            if counts[word as usize] == 1 {
-                appeared.push(word);
+        let mut vocabulary = vec![];
+        for &token in train.iter().flat_map(|&graph| labels.tokens_of(graph)) {
+            counts[token as usize] += 1;
+            if counts[token as usize] == 1 {
+                vocabulary.push(token);
             }
         }
-        appeared.sort_by_key(|&word| std::cmp::Reverse(counts[word as usize]));
-        appeared.truncate(most);
-        let mut numbers = vec![u32::MAX; labels.distinct.len()];
-        let mut words: Vec<String> = Vec::with_capacity(appeared.len() + 2);
-        for &word in &appeared {
-            numbers[word as usize] = words.len() as u32;
-            words.push(labels.distinct[word as usize].clone());
+        vocabulary.sort_by_key(|&token| std::cmp::Reverse(counts[token as usize]));
+        vocabulary.truncate(max_size);
+        let mut indices = vec![u32::MAX; labels.distinct.len()];
+        let mut tokens: Vec<String> = Vec::with_capacity(vocabulary.len() + 2);
+        for &token in &vocabulary {
+            indices[token as usize] = tokens.len() as u32;
+            tokens.push(labels.distinct[token as usize].clone());
         }
-        words.extend([UNKNOWN.to_owned(), END.to_owned()]);
-        let beyond = numbers.iter_mut().filter(|number| **number == u32::MAX);
-        beyond.zip(words.len() as u32..).for_each(|(number, next)| *number = next);
-        Self { words, numbers }
+        tokens.extend([UNKNOWN_TOKEN.to_owned(), END_TOKEN.to_owned()]);
+        let unknown = indices.iter_mut().filter(|index| **index == u32::MAX);
+        unknown.zip(tokens.len() as u32..).for_each(|(index, next)| *index = next);
+        Self { tokens, indices }
     }
 }

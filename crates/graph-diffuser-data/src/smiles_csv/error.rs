@@ -1,72 +1,90 @@
-//! What can be wrong with a table of molecules.
+//! Errors of the SMILES CSV reader.
 
 use crate::error::Diagnostic;
 
-/// What can be wrong with a table of molecules.
+/// Error in a CSV file of molecules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SmilesCsvError {
-    /// No column is called `smiles` or `smi`.
-    #[error("no column is called `smiles`; there are {}", listed(names))]
+    /// There is no SMILES column.
+    #[error("no `smiles` column; found {}", list(names))]
     NoSmilesColumn {
-        /// What the columns are called.
+        /// Names of the columns.
         names: Vec<String>,
     },
-    /// The first line is a row and not names.
-    #[error("the first line holds a molecule, not the names of columns")]
+    /// The first line is a row instead of a header.
+    #[error("no header: the first line contains a molecule")]
     NoHeader,
-    /// A column that was asked for does not exist.
-    #[error("there is no such column; there are {}", listed(names))]
-    NoColumn {
-        /// What the columns are called.
+    /// A requested column does not exist.
+    #[error("column not found; available columns: {}", list(names))]
+    ColumnNotFound {
+        /// Names of the columns.
         names: Vec<String>,
     },
-    /// Two columns have one name.
-    #[error("two columns have this name")]
+    /// Two columns have the same name.
+    #[error("duplicate column name")]
     DuplicateColumn,
-    /// No column holds what could be learned.
-    #[error("no other column holds numbers or a few classes")]
-    NoTargets,
-    /// There are names of columns, and no rows.
-    #[error("there are no rows that can be used")]
+    /// There is no target column.
+    #[error("no target column{}", match candidates {
+        0 => "",
+        _ => ": no other column contains numbers or a small number of classes",
+    })]
+    NoTargets {
+        /// Number of columns that were considered.
+        candidates: usize,
+    },
+    /// Several text columns could be the classes to predict.
+    #[error("ambiguous target column: {} could be classes", list(names))]
+    AmbiguousTargets {
+        /// Names of the columns.
+        names: Vec<String>,
+    },
+    /// The numbers of a column have decimal commas.
+    #[error("`{cell}` has a decimal comma, which is not supported")]
+    DecimalComma {
+        /// The first such cell.
+        cell: String,
+    },
+    /// There are no rows after the header.
+    #[error("no usable rows")]
     NoRows,
-    /// A number was expected.
+    /// A cell is not a number.
     #[error("`{cell}` is not a number")]
     NotANumber {
-        /// What stands there.
+        /// Content of the cell.
         cell: String,
     },
-    /// An infinite number, or one too large for single precision.
-    #[error("`{cell}` is not a finite number of single precision")]
+    /// A number is infinite or exceeds the range of `f32`.
+    #[error("`{cell}` is not a finite 32-bit float")]
     NotFinite {
-        /// What stands there.
+        /// Content of the cell.
         cell: String,
     },
-    /// A label was expected.
-    #[error("`{cell}` is not a label: 0, 1 or nothing")]
+    /// A cell is not a binary label.
+    #[error("`{cell}` is not a binary label; expected 0, 1 or an empty cell")]
     NotALabel {
-        /// What stands there.
+        /// Content of the cell.
         cell: String,
     },
-    /// A row without a class.
-    #[error("the class is missing")]
-    NoClass,
-    /// Classes were asked for, out of more than one column.
-    #[error("classes come from one column, not from {columns}")]
-    OneClassColumn {
-        /// How many there are.
+    /// A row has no class.
+    #[error("missing class")]
+    MissingClass,
+    /// A multi-class task has several target columns.
+    #[error("a multi-class task needs one target column, found {columns}")]
+    MultipleClassColumns {
+        /// Number of target columns.
         columns: usize,
     },
-    /// A part of the split that is none.
-    #[error("`{cell}` is no part of a split: train, valid or test")]
+    /// A cell of the split column is not a split.
+    #[error("invalid split `{cell}`; expected train, valid or test")]
     NotASplit {
-        /// What stands there.
+        /// Content of the cell.
         cell: String,
     },
-    /// There were more problems than are listed.
-    #[error("there are {count} more problems")]
-    More {
-        /// How many are left out.
+    /// There are more errors than the limit.
+    #[error("{count} more errors not shown")]
+    Omitted {
+        /// Number of errors that are not shown.
         count: usize,
     },
 }
@@ -74,26 +92,60 @@ pub enum SmilesCsvError {
 impl Diagnostic for SmilesCsvError {
     fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::NoSmilesColumn { .. } => {
-                "name the column of SMILES with `--smiles COLUMN`, or to train with `--set data.smiles_column=COLUMN`"
+            Self::NoSmilesColumn { names } if has_other_delimiter(names) => {
+                "columns must be separated by commas, semicolons or tabs"
             }
-            Self::NoHeader => "put a line such as `smiles,target` before the first row",
-            Self::NoTargets => "name the columns to be learned",
-            Self::NotANumber { .. } => "leave a cell empty where a value is missing",
-            Self::NoClass => "leave the row out",
-            Self::OneClassColumn { .. } => "name the one column of classes",
+            Self::NoSmilesColumn { .. } => {
+                "pass `--smiles-column COLUMN`; for training, `--set data.smiles_column=COLUMN`"
+            }
+            Self::NoHeader => "add a header such as `smiles,target`",
+            Self::NoTargets { candidates: 0 } => {
+                "add a column with the values to predict, such as `smiles,target`"
+            }
+            Self::NoTargets { .. } | Self::AmbiguousTargets { .. } => {
+                "select the target columns with `--set 'data.target_columns=[\"COLUMN\"]'`"
+            }
+            Self::DecimalComma { cell } => return Some(decimal_point_hint(cell)),
+            Self::NotANumber { cell } if has_decimal_comma(cell) => {
+                return Some(decimal_point_hint(cell));
+            }
+            Self::NotANumber { .. } => "leave the cell empty if the value is missing",
+            Self::MissingClass => "fill the cell or remove the row",
+            Self::MultipleClassColumns { .. } => {
+                "select one target column with `--set 'data.target_columns=[\"COLUMN\"]'`"
+            }
             _ => return None,
         };
         Some(hint.into())
     }
 }
 
-/// A few names for a message.
-fn listed(names: &[String]) -> String {
-    const MOST: usize = 8;
-    let shown: Vec<String> = names.iter().take(MOST).map(|name| format!("`{name}`")).collect();
-    let more = if names.len() > MOST {
-        format!(" and {} more", names.len() - MOST)
+/// Returns `true` for a number with a decimal comma, such as `-1,5`.
+pub(super) fn has_decimal_comma(cell: &str) -> bool {
+    cell.split_once(',').is_some_and(|(integer, fraction)| {
+        fraction.starts_with(|first: char| first.is_ascii_digit())
+            && format!("{integer}.{fraction}").parse::<f64>().is_ok()
+    })
+}
+
+fn decimal_point_hint(cell: &str) -> String {
+    format!("use a decimal point: `{}`", cell.replace(',', "."))
+}
+
+/// Returns `true` if a header of one column contains `smiles` next to an unsupported delimiter.
+fn has_other_delimiter(names: &[String]) -> bool {
+    let [name] = names else { return false };
+    let mut parts = name.split(['|', ':', ' ']);
+    name.contains(['|', ':', ' '])
+        && parts.any(|part| ["smiles", "smi"].iter().any(|known| known.eq_ignore_ascii_case(part)))
+}
+
+/// Joins at most eight quoted names.
+fn list(names: &[String]) -> String {
+    const MAX_NAMES: usize = 8;
+    let shown: Vec<String> = names.iter().take(MAX_NAMES).map(|name| format!("`{name}`")).collect();
+    let more = if names.len() > MAX_NAMES {
+        format!(" and {} more", names.len() - MAX_NAMES)
     } else {
         String::new()
     };

@@ -1,4 +1,4 @@
-//! A user's table of molecules: a column of SMILES, columns to be learned, perhaps a split.
+//! CSV files of molecules: a SMILES column, target columns and an optional split column.
 //!
 //! ```text
 //! smiles,solubility,split
@@ -6,7 +6,9 @@
 //! c1ccccc1,-1.64,test
 //! ```
 //!
-//! Comma, semicolon or tab, gzip or not, quotes as usual. Every problem is reported with its line and column.
+//! The delimiter is a comma, semicolon or tab; fields may be quoted; the file may be
+//! gzip-compressed. The task is inferred from the target columns. Every error is reported with its
+//! line and column.
 
 use std::path::Path;
 
@@ -18,6 +20,7 @@ mod targets;
 pub use error::SmilesCsvError;
 pub use rows::{SmilesRow, SmilesRows};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::csv_records::{CsvRecord, CsvRecords};
@@ -28,46 +31,47 @@ use crate::molecule::Molecule;
 use crate::molecule::ogb_features::{ATOM_FEATURES, BOND_FEATURES};
 use crate::par_chunks::par_chunks;
 use columns::Columns;
-use targets::{Column, Learned};
+use targets::{Column, InferredTargets};
 
-/// What the columns are learned as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Prediction task of a CSV file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SmilesTask {
-    /// Real numbers.
+    /// Regression of real-valued targets.
     Regression,
-    /// Yes or no, many at once, some missing.
+    /// Binary classification with one or more labels, of which some may be missing.
     Multilabel,
-    /// One of several classes.
+    /// Multi-class classification.
     Multiclass,
 }
 
-/// What happens to a row whose SMILES is no molecule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// Handling of a row with an invalid SMILES string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnInvalid {
-    /// The table is refused.
+    /// Return an error.
     #[default]
     Fail,
-    /// The row is left out and named.
+    /// Skip the row and report it in [`SmilesCsv::skipped`].
     Skip,
 }
 
-/// How a table is read.
+/// Options of [`read`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SmilesCsvOptions {
-    /// The column of SMILES; `smiles` or `smi` in any case if not given.
+    /// Name of the SMILES column; `smiles` or `smi`, ignoring case, if not set.
     pub smiles_column: Option<String>,
-    /// The columns to be learned; all others of numbers if not given, or the one with a few classes.
+    /// Names of the target columns. If not set: all other numeric columns, or else the only column
+    /// with few classes.
     pub target_columns: Option<Vec<String>>,
-    /// The column that says train, valid or test; `split` if there is one and none is given.
+    /// Name of the column with `train`, `valid` or `test`; if not set, `split` if there is one.
     pub split_column: Option<String>,
-    /// What they are learned as; inferred if not given.
+    /// Task; inferred from the targets if not set.
     pub task: Option<SmilesTask>,
-    /// What happens to a row whose SMILES is no molecule.
+    /// Handling of a row with an invalid SMILES string.
     pub on_invalid: OnInvalid,
-    /// How many problems are collected before the rest is only counted.
-    pub most_problems: usize,
+    /// Number of errors that are collected; further errors are only counted.
+    pub max_errors: usize,
 }
 
 impl Default for SmilesCsvOptions {
@@ -78,177 +82,198 @@ impl Default for SmilesCsvOptions {
             split_column: None,
             task: None,
             on_invalid: OnInvalid::Fail,
-            most_problems: 100,
+            max_errors: 100,
         }
     }
 }
 
-/// A table that was read: everything of a dataset but, perhaps, its split.
+/// Contents of a CSV file: a dataset except for, possibly, its split.
 #[derive(Debug)]
 pub struct SmilesCsv {
-    /// One for every row that was kept.
+    /// One graph per valid row.
     pub graphs: Vec<Graph>,
-    /// What their numbers mean.
+    /// Schema of the graphs.
     pub schema: Schema,
-    /// The split of the table, if it has one.
-    pub given_split: Option<Splits>,
-    /// The SMILES of each graph.
+    /// Split of the file, if it has a split column.
+    pub splits: Option<Splits>,
+    /// SMILES of each graph.
     pub smiles: Vec<String>,
-    /// The line of each graph in the file, counted from one.
+    /// Line number of each graph, counted from one.
     pub lines: Vec<u64>,
-    /// Rows that were left out, and why.
+    /// Errors of the skipped rows.
     pub skipped: Vec<LocatedError>,
 }
 
-/// Problems up to a limit; past it they are counted.
-struct Collected {
-    problems: Vec<LocatedError>,
-    most: usize,
-    more: usize,
+/// Collects errors up to a limit and counts the rest.
+struct ErrorCollector {
+    located: Vec<LocatedError>,
+    limit: usize,
+    omitted: usize,
 }
 
-impl Collected {
-    fn push(&mut self, problem: LocatedError) {
-        if self.problems.len() < self.most.max(1) {
-            self.problems.push(problem);
+impl ErrorCollector {
+    fn push(&mut self, error: LocatedError) {
+        if self.located.len() < self.limit.max(1) {
+            self.located.push(error);
         } else {
-            self.more += 1;
+            self.omitted += 1;
         }
     }
 
     fn finish(mut self, path: &Path) -> Vec<LocatedError> {
-        if self.more > 0 {
-            self.problems.push(LocatedError::new(path, SmilesCsvError::More { count: self.more }));
+        if self.omitted > 0 {
+            self.located
+                .push(LocatedError::new(path, SmilesCsvError::Omitted { count: self.omitted }));
         }
-        self.problems
+        self.located
     }
 }
 
-/// Reads a whole table.
+/// Reads a CSV file of molecules into graphs with OGB features.
 ///
 /// # Errors
-/// Every problem found, up to [`SmilesCsvOptions::most_problems`]: of the file, its header, its rows and its cells.
+/// Returns all errors of the file, its header, rows and cells, up to
+/// [`SmilesCsvOptions::max_errors`].
+///
+/// # Examples
+/// ```
+/// use graph_diffuser_data::TargetSchema;
+/// use graph_diffuser_data::smiles_csv::{self, SmilesCsvOptions};
+///
+/// let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("solubility.csv");
+/// std::fs::write(&path, "smiles,solubility\nCCO,1.1\nc1ccccc1,-1.64\n")?;
+/// let csv = smiles_csv::read(&path, &SmilesCsvOptions::default()).expect("the file is valid");
+/// assert_eq!(csv.graphs[0].nodes, 3);
+/// assert_eq!(csv.schema.targets, TargetSchema::Regression(1));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<LocatedError>> {
-    let records = CsvRecords::open(path).map_err(|problem| vec![problem])?;
-    let columns = columns::find(path, records.header(), options)?;
-    let mut collected = Collected { problems: Vec::new(), most: options.most_problems, more: 0 };
-    let mut table = SmilesCsv {
+    let records = CsvRecords::open(path).map_err(|error| vec![error])?;
+    let columns = columns::find_columns(path, records.header(), options)?;
+    let mut errors = ErrorCollector { located: Vec::new(), limit: options.max_errors, omitted: 0 };
+    let mut csv = SmilesCsv {
         graphs: Vec::new(),
         schema: schema_without_targets(),
-        given_split: columns.split.map(|_| Splits { train: vec![], valid: vec![], test: vec![] }),
+        splits: columns.split.map(|_| Splits { train: vec![], valid: vec![], test: vec![] }),
         smiles: Vec::new(),
         lines: Vec::new(),
         skipped: Vec::new(),
     };
-    let mut cells: Vec<Column> =
+    let mut target_columns: Vec<Column> =
         columns.targets.iter().map(|&column| Column::new(columns.names[column].clone())).collect();
 
-    let featurised = par_chunks(records, |record| {
+    let featurized = par_chunks(records, |record| {
         record.map(|record| {
-            let graph = molecule_of(path, &record, columns.smiles, &columns.names)
+            let graph = parse_molecule(path, &record, columns.smiles, &columns.names)
                 .map(|molecule| molecule.ogb_graph());
             (record, graph)
         })
     });
-    for row in featurised {
+    for row in featurized {
         let (record, graph) = match row {
             Ok(row) => row,
-            Err(problem) => {
-                collected.push(problem);
+            Err(error) => {
+                errors.push(error);
                 continue;
             }
         };
         let kept = match graph {
             Ok(graph) => Some(graph),
-            Err(problem) if options.on_invalid == OnInvalid::Skip => {
-                table.skipped.push(problem);
+            Err(error) if options.on_invalid == OnInvalid::Skip => {
+                csv.skipped.push(error);
                 continue;
             }
-            Err(problem) => {
-                collected.push(problem);
+            Err(error) => {
+                errors.push(error);
                 None
             }
         };
-        // A row with a bad molecule still has cells that can be wrong.
-        for (column, &place) in cells.iter_mut().zip(&columns.targets) {
-            column.push(&record.fields[place], columns.targets_named);
+        // The target cells of a row with an invalid SMILES are checked as well.
+        for (column, &index) in target_columns.iter_mut().zip(&columns.targets) {
+            column.push(&record.fields[index], columns.targets_requested);
         }
-        take_row(path, &columns, record, kept, &mut table, &mut collected);
+        push_row(path, &columns, record, kept, &mut csv, &mut errors);
     }
-    if table.lines.is_empty() && collected.problems.is_empty() {
-        collected.push(LocatedError::new(path, SmilesCsvError::NoRows));
-        return Err(collected.finish(path));
+    if csv.lines.is_empty() && errors.located.is_empty() {
+        errors.push(LocatedError::new(path, SmilesCsvError::NoRows));
+        return Err(errors.finish(path));
     }
-    match targets::learn(cells, columns.targets_named, options.task, table.lines.len()) {
-        Ok(learned) if collected.problems.is_empty() => {
-            take_targets(&mut table, learned);
-            Ok(table)
+    match targets::infer_targets(
+        target_columns,
+        columns.targets_requested,
+        options.task,
+        csv.lines.len(),
+    ) {
+        Ok(inferred) if errors.located.is_empty() => {
+            set_targets(&mut csv, inferred);
+            Ok(csv)
         }
-        Ok(_) => Err(collected.finish(path)),
-        Err(faults) => {
-            for (row, column, fault) in faults {
-                let mut problem = LocatedError::new(path, fault);
-                problem.line = row.map(|row| table.lines[row]);
-                problem.column = (!column.is_empty()).then_some(column);
-                collected.push(problem);
+        Ok(_) => Err(errors.finish(path)),
+        Err(cell_errors) => {
+            for (row, column, error) in cell_errors {
+                let mut error = LocatedError::new(path, error);
+                error.line = row.map(|row| csv.lines[row]);
+                error.column = (!column.is_empty()).then_some(column);
+                errors.push(error);
             }
-            collected.problems.sort_by_key(|problem| problem.line);
-            Err(collected.finish(path))
+            errors.located.sort_by_key(|error| error.line);
+            Err(errors.finish(path))
         }
     }
 }
 
-/// The molecule of a record, or what is wrong with it and where.
-pub(crate) fn molecule_of(
+/// Parses the SMILES of a record; errors name the line and column.
+pub(crate) fn parse_molecule(
     path: &Path,
     record: &CsvRecord,
     column: usize,
     names: &[String],
 ) -> Result<Molecule, LocatedError> {
-    Molecule::from_smiles(record.fields[column].trim()).map_err(|fault| {
-        LocatedError::new(path, fault).at_line(record.line).in_column(names[column].clone())
+    Molecule::from_smiles(record.fields[column].trim()).map_err(|error| {
+        LocatedError::new(path, error).at_line(record.line).in_column(names[column].clone())
     })
 }
 
-fn take_row(
+fn push_row(
     path: &Path,
     columns: &Columns,
     mut record: CsvRecord,
     graph: Option<Graph>,
-    table: &mut SmilesCsv,
-    collected: &mut Collected,
+    csv: &mut SmilesCsv,
+    errors: &mut ErrorCollector,
 ) {
-    if let (Some(column), Some(splits)) = (columns.split, &mut table.given_split) {
+    if let (Some(column), Some(splits)) = (columns.split, &mut csv.splits) {
         let cell = record.fields[column].trim();
-        let number = table.lines.len();
+        let graph = csv.lines.len();
         match cell.to_ascii_lowercase().as_str() {
-            "train" => splits.train.push(number),
-            "valid" | "val" | "validation" => splits.valid.push(number),
-            "test" => splits.test.push(number),
-            _ => collected.push(
+            "train" => splits.train.push(graph),
+            "valid" | "val" | "validation" => splits.valid.push(graph),
+            "test" => splits.test.push(graph),
+            _ => errors.push(
                 LocatedError::new(path, SmilesCsvError::NotASplit { cell: cell.to_owned() })
                     .at_line(record.line)
                     .in_column(columns.names[column].clone()),
             ),
         }
     }
-    table.lines.push(record.line);
+    csv.lines.push(record.line);
     if let Some(graph) = graph {
-        table.smiles.push(std::mem::take(&mut record.fields[columns.smiles]));
-        table.graphs.push(graph);
+        csv.smiles.push(std::mem::take(&mut record.fields[columns.smiles]));
+        csv.graphs.push(graph);
     }
 }
 
-fn take_targets(table: &mut SmilesCsv, learned: Learned) {
-    table.schema.targets = learned.schema;
-    table.schema.names.targets = learned.target_names;
-    table.schema.names.classes = learned.class_names;
-    for (graph, targets) in table.graphs.iter_mut().zip(learned.targets) {
+fn set_targets(csv: &mut SmilesCsv, inferred: InferredTargets) {
+    csv.schema.targets = inferred.schema;
+    csv.schema.names.targets = inferred.target_names;
+    csv.schema.names.classes = inferred.class_names;
+    for (graph, targets) in csv.graphs.iter_mut().zip(inferred.targets) {
         graph.targets = targets;
     }
 }
 
-/// What the features of a molecule mean; what is predicted is not known yet.
+/// Returns the schema with OGB features and no targets.
 fn schema_without_targets() -> Schema {
     Schema {
         node_features: FeatureSchema::Categorical(ATOM_FEATURES.to_vec()),

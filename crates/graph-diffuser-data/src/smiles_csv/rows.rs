@@ -1,24 +1,24 @@
-//! The rows of a table one after another, for files larger than memory.
+//! Streams the rows of a CSV file of molecules, for files larger than memory.
 
 use std::path::{Path, PathBuf};
 
 use super::columns::smiles_column;
-use super::molecule_of;
+use super::parse_molecule;
 use crate::csv_records::{CsvRecord, CsvRecords};
 use crate::error::LocatedError;
 use crate::molecule::Molecule;
 use crate::par_chunks::par_chunks;
 
-/// One row: what stands in the file, and the molecule in it.
+/// A row and its molecule.
 #[derive(Debug)]
 pub struct SmilesRow {
-    /// Its line, bytes and fields.
+    /// Line number, bytes and fields.
     pub record: CsvRecord,
-    /// Its molecule, or what is wrong with it.
+    /// Molecule, or the error in its SMILES.
     pub molecule: Result<Molecule, LocatedError>,
 }
 
-/// A table that is read row by row; only the column of SMILES has to be there.
+/// Reader of a CSV file row by row; only the SMILES column is required.
 #[derive(Debug)]
 pub struct SmilesRows {
     records: CsvRecords,
@@ -26,35 +26,36 @@ pub struct SmilesRows {
 }
 
 impl SmilesRows {
-    /// Opens a table; the column of SMILES is `smiles` or `smi` in any case unless it is named.
+    /// Opens a CSV file; the SMILES column is `smiles` or `smi`, ignoring case, unless `smiles`
+    /// names another one.
     ///
     /// # Errors
-    /// The file cannot be read, or has no such column.
+    /// Returns an error if the file cannot be read or has no SMILES column.
     pub fn open(path: &Path, smiles: Option<&str>) -> Result<Self, LocatedError> {
         let records = CsvRecords::open(path)?;
         let smiles = smiles_column(path, records.header(), smiles)?;
         Ok(Self { records, smiles })
     }
 
-    /// The names of the columns as they stand in the file.
+    /// Returns the header.
     pub fn header(&self) -> &CsvRecord {
         self.records.header()
     }
 
-    /// What stands between fields.
+    /// Returns the field delimiter.
     pub fn delimiter(&self) -> u8 {
         self.records.delimiter()
     }
 
-    /// The rows in order; their molecules are read by all threads, a chunk at a time. An `Err` is a record that
-    /// cannot be read at all.
+    /// Iterates over the rows in file order; the SMILES of a chunk are parsed in parallel. An `Err`
+    /// is a record that cannot be parsed.
     pub fn read(self) -> impl Iterator<Item = Result<SmilesRow, LocatedError>> {
         let path: PathBuf = self.records.path().to_owned();
         let names = self.records.header().fields.clone();
         let smiles = self.smiles;
         par_chunks(self.records, move |record| {
             record.map(|record| {
-                let molecule = molecule_of(&path, &record, smiles, &names);
+                let molecule = parse_molecule(&path, &record, smiles, &names);
                 SmilesRow { record, molecule }
             })
         })

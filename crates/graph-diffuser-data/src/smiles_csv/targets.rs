@@ -1,47 +1,49 @@
-//! What the columns of a table have to be learned as.
+//! Infers the task from the target columns and converts their cells to targets.
 
+use super::error::has_decimal_comma;
 use super::{SmilesCsvError, SmilesTask};
 use crate::dataset::TargetSchema;
 use crate::graph::Targets;
 
-/// The longest cell that is kept for a column that nobody asked for: longer text is no target.
-const LONGEST_CELL: usize = 200;
+/// Maximum cell length of a target column that was not requested by name; longer text is not a
+/// target.
+const MAX_CELL_LEN: usize = 200;
 
-/// More classes than this are taken for numbers or free text unless classes are asked for.
-const MOST_CLASSES: usize = 50;
+/// Maximum number of classes of an inferred multi-class task.
+const MAX_CLASSES: usize = 50;
 
-/// Whole numbers up to this may be classes.
-const LARGEST_CLASS: f64 = 99.0;
+/// Maximum absolute value of an integer that is inferred to be a class.
+const MAX_CLASS_VALUE: f64 = 99.0;
 
-/// The cells of one column, row after row.
+/// Cells of a target column.
 #[derive(Debug)]
 pub(super) struct Column {
     pub(super) name: String,
     cells: Vec<String>,
-    /// Free text that was not asked for, and is no longer kept.
+    /// `true` if the column was found to be free text and its cells were dropped.
     dropped: bool,
 }
 
-/// What the columns turned out to be.
+/// Task, names and values of the target columns.
 #[derive(Debug)]
-pub(super) struct Learned {
+pub(super) struct InferredTargets {
     pub(super) schema: TargetSchema,
     pub(super) target_names: Vec<String>,
     pub(super) class_names: Vec<String>,
-    /// One for each row.
+    /// One per row.
     pub(super) targets: Vec<Targets>,
 }
 
-/// A fault of the cell of this row and column.
-pub(super) type CellFault = (Option<usize>, String, SmilesCsvError);
+/// Error with the row index and the column name of its cell.
+pub(super) type CellError = (Option<usize>, String, SmilesCsvError);
 
 impl Column {
     pub(super) fn new(name: String) -> Self {
         Self { name, cells: Vec::new(), dropped: false }
     }
 
-    pub(super) fn push(&mut self, cell: &str, wanted: bool) {
-        if !wanted && cell.len() > LONGEST_CELL {
+    pub(super) fn push(&mut self, cell: &str, requested: bool) {
+        if !requested && cell.len() > MAX_CELL_LEN {
             self.dropped = true;
             self.cells = Vec::new();
         }
@@ -50,28 +52,36 @@ impl Column {
         }
     }
 
-    fn filled(&self) -> impl Iterator<Item = &String> {
+    fn non_missing(&self) -> impl Iterator<Item = &String> {
         self.cells.iter().filter(|cell| !is_missing(cell))
     }
 
-    /// Most of what stands in it are numbers: the rest are slips and not free text.
+    /// Returns `true` if most cells are numbers; the others are then errors rather than free text.
     fn is_numeric(&self) -> bool {
-        let (mut numbers, mut all) = (0_usize, 0_usize);
-        for cell in self.filled() {
-            all += 1;
-            numbers += usize::from(cell.parse::<f64>().is_ok());
+        let (mut numeric, mut total) = (0_usize, 0_usize);
+        for cell in self.non_missing() {
+            total += 1;
+            numeric += usize::from(cell.parse::<f64>().is_ok());
         }
-        numbers > 0 && 2 * numbers > all
+        numeric > 0 && 2 * numeric > total
     }
 
-    /// The classes in order, if there are few and they repeat: numbers by value, words by name.
-    fn few_classes(&self) -> Option<Vec<String>> {
+    /// Returns the first cell if most cells are numbers with a decimal comma.
+    fn decimal_comma(&self) -> Option<&String> {
+        let matching = self.non_missing().filter(|cell| has_decimal_comma(cell)).count();
+        (2 * matching > self.non_missing().count())
+            .then(|| self.non_missing().find(|cell| has_decimal_comma(cell)))?
+    }
+
+    /// Returns the sorted classes if there are few and they repeat.
+    fn repeated_classes(&self) -> Option<Vec<String>> {
         let classes = self.classes();
-        let repeat = 2 * classes.len() <= self.cells.len().max(3);
-        (!self.dropped && classes.len() > 1 && classes.len() <= MOST_CLASSES && repeat)
+        let repeats = 2 * classes.len() <= self.cells.len().max(3);
+        (!self.dropped && classes.len() > 1 && classes.len() <= MAX_CLASSES && repeats)
             .then_some(classes)
     }
 
+    /// Returns the distinct cells: numbers by value, then strings.
     fn classes(&self) -> Vec<String> {
         let mut classes: Vec<String> =
             self.cells.iter().filter(|cell| !cell.is_empty()).cloned().collect();
@@ -85,118 +95,143 @@ impl Column {
         classes
     }
 
-    /// Whether every cell is a small whole number; nothing may be missing.
-    fn is_small_integers(&self) -> bool {
+    /// Returns `true` if every cell is a small integer and none is missing.
+    fn all_small_integers(&self) -> bool {
         self.cells.iter().all(|cell| {
             cell.parse::<f64>()
-                .is_ok_and(|number| number.fract() == 0.0 && number.abs() <= LARGEST_CLASS)
+                .is_ok_and(|number| number.fract() == 0.0 && number.abs() <= MAX_CLASS_VALUE)
         })
     }
 }
 
-/// Decides what is learned and turns the cells into targets.
+/// Infers the task unless `task` is given, and converts the cells to targets.
 ///
-/// Labels if every number is 0, 1 or missing; classes if one column holds a few words or small whole numbers; values
-/// otherwise. `task` decides instead where it is given.
-pub(super) fn learn(
+/// The task is multi-label if every cell is 0, 1 or missing, multi-class if there is one column
+/// with few strings or small integers, and regression otherwise.
+pub(super) fn infer_targets(
     columns: Vec<Column>,
-    named: bool,
+    requested: bool,
     task: Option<SmilesTask>,
     rows: usize,
-) -> Result<Learned, Vec<CellFault>> {
-    let columns = if named { columns } else { guess(columns, task) };
+) -> Result<InferredTargets, Vec<CellError>> {
+    let columns = if requested { columns } else { select_columns(columns, task)? };
     if columns.is_empty() {
-        return Err(vec![(None, String::new(), SmilesCsvError::NoTargets)]);
+        return Err(vec![(None, String::new(), SmilesCsvError::NoTargets { candidates: 0 })]);
     }
-    let task = task.unwrap_or_else(|| infer(&columns));
+    let task = task.unwrap_or_else(|| infer_task(&columns));
     match task {
         SmilesTask::Multiclass => match &columns[..] {
-            [column] => classes(column),
+            [column] => class_targets(column),
             _ => Err(vec![(
                 None,
                 String::new(),
-                SmilesCsvError::OneClassColumn { columns: columns.len() },
+                SmilesCsvError::MultipleClassColumns { columns: columns.len() },
             )]),
         },
-        SmilesTask::Multilabel | SmilesTask::Regression => numbers(&columns, task, rows),
+        SmilesTask::Multilabel | SmilesTask::Regression => numeric_targets(&columns, task, rows),
     }
 }
 
-/// All columns of numbers, or else the one column with a few classes.
-fn guess(columns: Vec<Column>, task: Option<SmilesTask>) -> Vec<Column> {
+/// Selects all numeric columns, or else the only column with few classes.
+fn select_columns(
+    columns: Vec<Column>,
+    task: Option<SmilesTask>,
+) -> Result<Vec<Column>, Vec<CellError>> {
+    let candidates = columns.len();
     let (numeric, text): (Vec<Column>, Vec<Column>) =
         columns.into_iter().partition(Column::is_numeric);
     if !numeric.is_empty() && task != Some(SmilesTask::Multiclass) {
-        return numeric;
+        return Ok(numeric);
     }
-    let mut few: Vec<Column> =
-        text.into_iter().filter(|column| column.few_classes().is_some()).collect();
-    match (numeric.len(), few.len()) {
-        (_, 1) => few,
-        (1, 0) => numeric,
-        // More than one could be meant.
+    let (mut classes, other): (Vec<Column>, Vec<Column>) =
+        text.into_iter().partition(|column| column.repeated_classes().is_some());
+    match (numeric.len(), classes.len()) {
+        (_, 1) => Ok(classes),
+        (1, 0) => Ok(numeric),
+        (0, 0) => Err(vec![no_targets(&other, candidates)]),
+        _ if task == Some(SmilesTask::Multiclass) => {
+            classes.extend(numeric);
+            Ok(classes)
+        }
         _ => {
-            few.extend(numeric);
-            if task == Some(SmilesTask::Multiclass) { few } else { Vec::new() }
+            let names = classes.into_iter().map(|column| column.name).collect();
+            Err(vec![(None, String::new(), SmilesCsvError::AmbiguousTargets { names })])
         }
     }
 }
 
-fn infer(columns: &[Column]) -> SmilesTask {
+/// Explains why none of the columns is a target.
+fn no_targets(columns: &[Column], candidates: usize) -> CellError {
+    for column in columns {
+        if let Some(cell) = column.decimal_comma() {
+            let error = SmilesCsvError::DecimalComma { cell: cell.clone() };
+            return (None, column.name.clone(), error);
+        }
+    }
+    (None, String::new(), SmilesCsvError::NoTargets { candidates })
+}
+
+fn infer_task(columns: &[Column]) -> SmilesTask {
     let is_label =
         |cell: &String| matches!(cell.parse::<f64>(), Ok(number) if number == 0.0 || number == 1.0);
-    if columns.iter().all(|column| column.filled().all(is_label)) {
+    if columns.iter().all(|column| column.non_missing().all(is_label)) {
         return SmilesTask::Multilabel;
     }
     match columns {
         [column] if !column.is_numeric() => SmilesTask::Multiclass,
-        [column] if column.is_small_integers() && column.few_classes().is_some() => {
+        [column] if column.all_small_integers() && column.repeated_classes().is_some() => {
             SmilesTask::Multiclass
         }
         _ => SmilesTask::Regression,
     }
 }
 
-fn classes(column: &Column) -> Result<Learned, Vec<CellFault>> {
+fn class_targets(column: &Column) -> Result<InferredTargets, Vec<CellError>> {
     let class_names = column.classes();
-    let mut faults = Vec::new();
+    let mut cell_errors = Vec::new();
     let mut targets = Vec::with_capacity(column.cells.len());
-    let places: std::collections::HashMap<&str, u32> =
-        class_names.iter().enumerate().map(|(place, name)| (name.as_str(), place as u32)).collect();
+    let indices: std::collections::HashMap<&str, u32> =
+        class_names.iter().enumerate().map(|(index, name)| (name.as_str(), index as u32)).collect();
     for (row, cell) in column.cells.iter().enumerate() {
-        match places.get(cell.as_str()) {
-            Some(&place) => targets.push(Targets::GraphClass(place)),
-            None => faults.push((Some(row), column.name.clone(), SmilesCsvError::NoClass)),
-        }
-    }
-    if !faults.is_empty() {
-        return Err(faults);
-    }
-    let schema = TargetSchema::Multiclass(class_names.len());
-    Ok(Learned { schema, target_names: vec![column.name.clone()], class_names, targets })
-}
-
-fn numbers(columns: &[Column], task: SmilesTask, rows: usize) -> Result<Learned, Vec<CellFault>> {
-    let mut faults = Vec::new();
-    let mut values = vec![Vec::with_capacity(columns.len()); rows];
-    for column in columns {
-        for (row, cell) in column.cells.iter().enumerate() {
-            match number(cell, task) {
-                Ok(number) => values[row].push(number),
-                Err(fault) => faults.push((Some(row), column.name.clone(), fault)),
+        match indices.get(cell.as_str()) {
+            Some(&index) => targets.push(Targets::GraphClass(index)),
+            None => {
+                cell_errors.push((Some(row), column.name.clone(), SmilesCsvError::MissingClass))
             }
         }
     }
-    if !faults.is_empty() {
-        // In the order of the file: row by row.
-        faults.sort_by_key(|(row, ..)| *row);
-        return Err(faults);
+    if !cell_errors.is_empty() {
+        return Err(cell_errors);
+    }
+    let schema = TargetSchema::Multiclass(class_names.len());
+    Ok(InferredTargets { schema, target_names: vec![column.name.clone()], class_names, targets })
+}
+
+fn numeric_targets(
+    columns: &[Column],
+    task: SmilesTask,
+    rows: usize,
+) -> Result<InferredTargets, Vec<CellError>> {
+    let mut cell_errors = Vec::new();
+    let mut values = vec![Vec::with_capacity(columns.len()); rows];
+    for column in columns {
+        for (row, cell) in column.cells.iter().enumerate() {
+            match parse_target(cell, task) {
+                Ok(value) => values[row].push(value),
+                Err(error) => cell_errors.push((Some(row), column.name.clone(), error)),
+            }
+        }
+    }
+    if !cell_errors.is_empty() {
+        // Report errors in file order.
+        cell_errors.sort_by_key(|(row, ..)| *row);
+        return Err(cell_errors);
     }
     let schema = match task {
         SmilesTask::Multilabel => TargetSchema::Multilabel(columns.len()),
         _ => TargetSchema::Regression(columns.len()),
     };
-    Ok(Learned {
+    Ok(InferredTargets {
         schema,
         target_names: columns.iter().map(|column| column.name.clone()).collect(),
         class_names: Vec::new(),
@@ -204,22 +239,22 @@ fn numbers(columns: &[Column], task: SmilesTask, rows: usize) -> Result<Learned,
     })
 }
 
-fn number(cell: &str, task: SmilesTask) -> Result<f32, SmilesCsvError> {
+fn parse_target(cell: &str, task: SmilesTask) -> Result<f32, SmilesCsvError> {
     if is_missing(cell) {
         return Ok(f32::NAN);
     }
     let owned = || cell.to_owned();
-    let number = cell.parse::<f32>().map_err(|_| SmilesCsvError::NotANumber { cell: owned() })?;
+    let value = cell.parse::<f32>().map_err(|_| SmilesCsvError::NotANumber { cell: owned() })?;
     match task {
-        SmilesTask::Multilabel if number != 0.0 && number != 1.0 => {
+        SmilesTask::Multilabel if value != 0.0 && value != 1.0 => {
             Err(SmilesCsvError::NotALabel { cell: owned() })
         }
-        _ if !number.is_finite() => Err(SmilesCsvError::NotFinite { cell: owned() }),
-        _ => Ok(number),
+        _ if !value.is_finite() => Err(SmilesCsvError::NotFinite { cell: owned() }),
+        _ => Ok(value),
     }
 }
 
-/// Nothing, or one of the usual words for it.
+/// Returns `true` for an empty cell or a common marker of a missing value.
 pub(super) fn is_missing(cell: &str) -> bool {
     cell.is_empty()
         || ["nan", "na", "n/a", "null", "none"].iter().any(|word| word.eq_ignore_ascii_case(cell))

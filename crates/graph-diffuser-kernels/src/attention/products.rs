@@ -1,20 +1,21 @@
-//! Products of blocks of rows, and the copies that make their operands dense.
+//! Matrix products of row blocks, and the packing of their operands.
 
 use std::cell::RefCell;
 
 use crate::simd::Simd;
 
-/// Query rows worked on together: with two vectors of keys they fill 16 of the 32 registers of
-/// AVX-512, with one they fill 8 of the 16 of AVX2, and either hides the latency of a multiply-add.
+/// Query rows per block: with two vectors of keys they fill 16 of the 32 registers of AVX-512, with
+/// one they fill 8 of the 16 registers of AVX2; both hide the latency of a multiply-add.
 pub(super) const ROWS: usize = 8;
 
-/// `product[row][column] = Σ_k left[row, k] · right[k, column]` for [`ROWS`] rows and `columns`
-/// columns, a multiple of the lanes.
+/// Computes `product[row][column] = Σ_k left[row, k] · right[k, column]` for [`ROWS`] rows and
+/// `columns` columns, a multiple of the lanes.
 ///
-/// An entry of `left` is `row · row_step + k · depth_step` from its start; the other two are dense.
+/// The entry `(row, k)` of `left` has offset `row · row_step + k · depth_step`; the other two
+/// matrices are dense.
 ///
 /// # Safety
-/// All these entries are in memory.
+/// All these entries are valid memory.
 #[inline(always)]
 pub(super) unsafe fn multiply<S: Simd>(
     simd: S,
@@ -29,8 +30,8 @@ pub(super) unsafe fn multiply<S: Simd>(
     // SAFETY: all calls stay within the columns.
     unsafe {
         let mut column = 0;
-        // With 32 registers there is room for 16 sums, which hide the latency of a multiply-add with
-        // ease: two vectors a row, or two sums of one.
+        // With 32 registers, 16 accumulators hide the latency of a multiply-add: two vectors per
+        // row, or two partial sums of one vector.
         if S::LANES == 16 {
             while column + 2 * S::LANES <= columns {
                 let (right, product) = (right.add(column), product.add(column));
@@ -57,7 +58,7 @@ pub(super) unsafe fn multiply<S: Simd>(
     }
 }
 
-/// [`ROWS`] rows of `VECTORS` vectors, each the total of `SUMS` sums.
+/// Computes [`ROWS`] rows of `VECTORS` vectors, each the total of `SUMS` partial sums.
 ///
 /// # Safety
 /// As for [`multiply`].
@@ -73,7 +74,7 @@ unsafe fn multiply_block<S: Simd, const VECTORS: usize, const SUMS: usize>(
     product: *mut f32,
 ) {
     let mut sums = [[[simd.zero(); VECTORS]; ROWS]; SUMS];
-    // SAFETY: the caller says that these entries exist.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let (mut left, mut right) = (left, right);
         let mut k = 0;
@@ -100,10 +101,10 @@ unsafe fn multiply_block<S: Simd, const VECTORS: usize, const SUMS: usize>(
     }
 }
 
-/// Adds the products of one column of `left` and one row of `right`.
+/// Adds the outer product of one column of `left` and one row of `right`.
 ///
 /// # Safety
-/// `left` has [`ROWS`] numbers, `row_step` apart, and `right` has `VECTORS` vectors.
+/// `left` has [`ROWS`] values, `row_step` apart, and `right` has `VECTORS` vectors.
 #[inline(always)]
 unsafe fn add_products<S: Simd, const VECTORS: usize>(
     simd: S,
@@ -112,7 +113,7 @@ unsafe fn add_products<S: Simd, const VECTORS: usize>(
     right: *const f32,
     sums: &mut [[S::V; VECTORS]; ROWS],
 ) {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mut vectors = [simd.zero(); VECTORS];
         for (v, vector) in vectors.iter_mut().enumerate() {
@@ -127,11 +128,11 @@ unsafe fn add_products<S: Simd, const VECTORS: usize>(
     }
 }
 
-/// `product[row][c] = Σ_k left[row][k] · right[k][c]` for [`ROWS`] rows, with `right` as [`pack_along`] has
-/// left it.
+/// Computes `product[row][c] = Σ_k left[row][k] · right[k][c]` for [`ROWS`] rows, with `right` as
+/// packed by [`pack_rows`].
 ///
 /// # Safety
-/// `left` is `[ROWS, left_step]`, with zeros from `depth` to the next even number; there is room for
+/// `left` is `[ROWS, left_step]`, with zeros from `depth` to the next even number; `product` is
 /// `[ROWS, d_padded]`.
 #[inline(always)]
 pub(super) unsafe fn gather<S: Simd>(
@@ -143,9 +144,9 @@ pub(super) unsafe fn gather<S: Simd>(
     d: usize,
     product: *mut f32,
 ) {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     unsafe {
-        if in_pairs(simd, d) {
+        if packs_two_rows(simd, d) {
             let mut sums = [simd.zero(); ROWS];
             let mut k = 0;
             while k < depth {
@@ -164,16 +165,17 @@ pub(super) unsafe fn gather<S: Simd>(
     }
 }
 
-/// Whether a vector has room for two rows of `d`.
+/// Returns whether a vector holds two rows of `d` values.
 #[inline(always)]
-fn in_pairs<S: Simd>(_: S, d: usize) -> bool {
+fn packs_two_rows<S: Simd>(_: S, d: usize) -> bool {
     2 * d <= S::LANES
 }
 
-/// `sums[d][j] += Σ_row left[d][row] · right[row][j]` for `d_head` by `columns` sums and [`ROWS`] rows.
+/// Computes `sums[d][j] += Σ_row left[d][row] · right[row][j]` for `d_head` by `columns` sums and
+/// [`ROWS`] rows.
 ///
 /// # Safety
-/// All these entries are in memory; `columns` is a multiple of the lanes.
+/// All these entries are valid memory; `columns` is a multiple of the lanes.
 #[inline(always)]
 pub(super) unsafe fn accumulate<S: Simd>(
     simd: S,
@@ -216,6 +218,8 @@ pub(super) unsafe fn accumulate<S: Simd>(
     }
 }
 
+/// Adds `VECTORS` vectors of columns.
+///
 /// # Safety
 /// As for [`accumulate`].
 #[inline(always)]
@@ -228,7 +232,7 @@ unsafe fn accumulate_block<S: Simd, const VECTORS: usize>(
     columns: usize,
     sums: *mut f32,
 ) {
-    // SAFETY: the caller says that these entries exist.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mut rows = [[simd.zero(); VECTORS]; ROWS];
         for (row, vectors) in rows.iter_mut().enumerate() {
@@ -255,44 +259,44 @@ unsafe fn accumulate_block<S: Simd, const VECTORS: usize>(
     }
 }
 
-/// `a · b`.
+/// Returns the dot product of `a` and `b`.
 ///
 /// # Safety
-/// Both have `d` numbers.
+/// Both have `d` values.
 #[inline(always)]
 pub(super) unsafe fn dot<S: Simd>(simd: S, d: usize, a: *const f32, b: *const f32) -> f32 {
     let mut total = simd.zero();
     for start in (0..d).step_by(S::LANES) {
-        // SAFETY: the caller says that they are there.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let a = simd.load_up_to(a.add(start), d - start);
             total = simd.mul_add(a, simd.load_up_to(b.add(start), d - start), total);
         }
     }
-    simd.sum(total)
+    simd.reduce_sum(total)
 }
 
-/// Multiplies `count` numbers, a multiple of the lanes.
+/// Multiplies `count` values, a multiple of the lanes, by `factor`.
 ///
 /// # Safety
-/// They are there.
+/// `values` has `count` values.
 #[inline(always)]
-pub(super) unsafe fn scale<S: Simd>(simd: S, count: usize, factor: f32, numbers: *mut f32) {
+pub(super) unsafe fn scale<S: Simd>(simd: S, count: usize, factor: f32, values: *mut f32) {
     for start in (0..count).step_by(S::LANES) {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             simd.store(
-                numbers.add(start),
-                simd.mul(simd.load(numbers.add(start)), simd.splat(factor)),
-            )
+                values.add(start),
+                simd.mul(simd.load(values.add(start)), simd.splat(factor)),
+            );
         };
     }
 }
 
-/// Copies `d` numbers, scaled.
+/// Copies `d` values, multiplied by `scale`.
 ///
 /// # Safety
-/// They are there in full vectors, and there is room for `d`.
+/// `from` is readable up to a full vector, and `to` has `d` values.
 #[inline(always)]
 pub(super) unsafe fn copy_scaled<S: Simd>(
     simd: S,
@@ -302,24 +306,24 @@ pub(super) unsafe fn copy_scaled<S: Simd>(
     to: *mut f32,
 ) {
     for start in (0..d).step_by(S::LANES) {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             simd.store_up_to(
                 to.add(start),
                 simd.mul(simd.load(from.add(start)), simd.splat(scale)),
                 d - start,
-            )
+            );
         };
     }
 }
 
-/// Copies `n` rows of `d`, `step` apart, to rows of `d_padded`; what is behind `d` is zero. Narrow rows are
-/// put two in one, their numbers in turns.
+/// Copies `n` rows of `d` values, `step` apart, to rows of `d_padded` values, padded with zeros.
+/// Narrow rows are packed in pairs, with their values interleaved.
 ///
 /// # Safety
-/// The rows are there, and there is room for `[n, d_padded]`.
+/// `from` has `n` rows, and `to` is `[n, d_padded]`.
 #[inline(always)]
-pub(super) unsafe fn pack_along<S: Simd>(
+pub(super) unsafe fn pack_rows<S: Simd>(
     simd: S,
     n: usize,
     d: usize,
@@ -328,9 +332,9 @@ pub(super) unsafe fn pack_along<S: Simd>(
     to: *mut f32,
     d_padded: usize,
 ) {
-    if in_pairs(simd, d) {
+    if packs_two_rows(simd, d) {
         for row in (0..n).step_by(2) {
-            // SAFETY: the caller says so.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let first = simd.load_partial(from.add(row * step), d);
                 let second = if row + 1 < n {
@@ -345,7 +349,7 @@ pub(super) unsafe fn pack_along<S: Simd>(
     }
     for row in 0..n {
         for start in (0..d).step_by(S::LANES) {
-            // SAFETY: the caller says so.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let values = simd.load_up_to(from.add(row * step + start), d - start);
                 simd.store(to.add(row * d_padded + start), values);
@@ -354,13 +358,13 @@ pub(super) unsafe fn pack_along<S: Simd>(
     }
 }
 
-/// Copies `n` rows of `d`, `step` apart, to columns of `[d, n_padded]`; the other columns are zero. Returns
+/// Transposes `n` rows of `d` values, `step` apart, to `[d, n_padded]`, padded with zeros. Returns
 /// the largest sum of squares of a row.
 ///
 /// # Safety
-/// The rows are there, and there is room for `[d, n_padded]`.
+/// `from` has `n` rows, and `to` is `[d, n_padded]`.
 #[inline(always)]
-pub(super) unsafe fn pack_across<S: Simd>(
+pub(super) unsafe fn pack_transposed<S: Simd>(
     simd: S,
     n: usize,
     d: usize,
@@ -369,12 +373,12 @@ pub(super) unsafe fn pack_across<S: Simd>(
     to: *mut f32,
     n_padded: usize,
 ) -> f32 {
-    let mut longest = simd.zero();
+    let mut max_squares = simd.zero();
     for row in (0..n).step_by(S::LANES) {
         let mut squares = simd.zero();
         for start in (0..d).step_by(S::LANES) {
             let block = [S::LANES.min(n - row), S::LANES.min(d - start)];
-            // SAFETY: the caller says so.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let to = to.add(start * n_padded + row);
                 simd.transpose(from.add(row * step + start), step, block, to, n_padded, S::LANES);
@@ -384,17 +388,17 @@ pub(super) unsafe fn pack_across<S: Simd>(
                 }
             }
         }
-        longest = simd.max(longest, squares);
+        max_squares = simd.max(max_squares, squares);
     }
-    simd.largest(longest)
+    simd.reduce_max(max_squares)
 }
 
-/// Copies the first `n` columns of `[d, n_padded]` to rows of `d`, `step` apart.
+/// Transposes the first `n` columns of `[d, n_padded]` to rows of `d` values, `step` apart.
 ///
 /// # Safety
-/// The columns are there, and there is room for the rows.
+/// `from` is `[d, n_padded]`, and `to` has `n` rows.
 #[inline(always)]
-pub(super) unsafe fn unpack_across<S: Simd>(
+pub(super) unsafe fn unpack_transposed<S: Simd>(
     simd: S,
     n: usize,
     d: usize,
@@ -406,7 +410,7 @@ pub(super) unsafe fn unpack_across<S: Simd>(
     for row in (0..n).step_by(S::LANES) {
         for start in (0..d).step_by(S::LANES) {
             let block = [S::LANES.min(d - start), S::LANES.min(n - row)];
-            // SAFETY: the caller says so.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let from = from.add(start * n_padded + row);
                 simd.transpose(from, n_padded, block, to.add(row * step + start), step, block[0]);
@@ -415,28 +419,30 @@ pub(super) unsafe fn unpack_across<S: Simd>(
     }
 }
 
-/// Memory of one thread, used again by each of its units.
+/// Scratch memory of one thread, reused by all of its work items.
 #[derive(Default)]
-pub(super) struct Scratch(Vec<Line>);
+pub(super) struct Scratch(Vec<CacheLine>);
 
-/// A cache line: vectors that straddle two take twice as long to load.
+/// Cache line; vectors that straddle two take twice as long to load.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Line([f32; 16]);
+struct CacheLine([f32; 16]);
 
 impl Scratch {
-    /// Kept from call to call: clearing it for every task took a fiftieth of the time.
+    /// Calls `work` with the scratch memory of this thread, which is kept between calls: clearing
+    /// it for every task took 2 % of the time.
     pub(super) fn with(work: impl FnOnce(&mut Self)) {
-        thread_local!(static OF_THREAD: RefCell<Scratch> = RefCell::default());
-        OF_THREAD.with_borrow_mut(work);
+        thread_local!(static SCRATCH: RefCell<Scratch> = RefCell::default());
+        SCRATCH.with_borrow_mut(work);
     }
 
-    /// Areas of these lengths, each at the start of a line; what is in them is left from before.
+    /// Returns areas of these lengths, each aligned to a cache line. Their contents are
+    /// unspecified.
     pub(super) fn areas<const N: usize>(&mut self, lengths: [usize; N]) -> [*mut f32; N] {
         let lines = lengths.map(|length| length.div_ceil(16));
         let total = lines.iter().sum();
         if self.0.len() < total {
-            self.0.resize(total, Line([0.0; 16]));
+            self.0.resize(total, CacheLine([0.0; 16]));
         }
         let start = self.0.as_mut_ptr();
         let mut next = 0;

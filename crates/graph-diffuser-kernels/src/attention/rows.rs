@@ -1,45 +1,46 @@
-//! Rows of one head: from scores to weights (Eq. 8), and back to the gradients of the scores.
+//! Softmax of the rows of one head (Eq. 8), forward and backward.
 
 use std::f32::consts::{LN_2, LOG2_E};
 
-use super::Combine;
+use super::CombineMode;
 use super::products::ROWS;
 use crate::simd::{Dropout, Simd};
 
-/// Gates are computed from position scores within `±LARGEST_POSITION`, so that they are normal numbers.
-const LARGEST_POSITION: f32 = 80.0;
+/// Bound of position scores in gates, so that gates are normal numbers.
+const MAX_POSITION: f32 = 80.0;
 
-/// A row whose gated sum is smaller is done in logarithms. In the others a gate that should have been
-/// smaller than `e^-80`, times `e^20` at most, has less than `1e-10` of the weight, which rounds to nothing.
-const SMALLEST_SUM: f32 = 1e-15;
+/// Minimum sum of a gated row; a row below it is recomputed with logarithms. In other rows, a gate
+/// that should have been smaller than `e^-80`, times at most `e^20`, has less than `1e-10` of the
+/// weight, which is lost in rounding.
+const MIN_SUM: f32 = 1e-15;
 
-/// A row of one head: where its scores and weights are. Memory behind `content` and `weights` goes on to a
-/// full vector, that behind the others ends with the row.
+/// Row of one head: its scores and weights. Memory at `content` and `weights` extends to a full
+/// vector, the other arrays end with the row.
 #[derive(Clone, Copy)]
 pub(super) struct Row {
     pub(super) n: usize,
-    /// Its first pairs have scores of their own, so many; the others have that of the CLS node.
+    /// Number of leading pairs with individual scores; the others have the CLS score.
     pub(super) scored: usize,
     pub(super) cls: f32,
-    /// Its first pair in `[h, p]`.
+    /// Index of its first pair in `[h, p]`.
     pub(super) first_pair: usize,
     pub(super) clamp: Option<f32>,
     pub(super) dropout: Option<Dropout>,
     pub(super) content: Option<*mut f32>,
     pub(super) position: Option<*const f32>,
     pub(super) d_position: Option<*mut f32>,
-    /// Whether gradients are added to what is behind `d_position`.
-    pub(super) adds: bool,
+    /// If true, gradients are added to the values at `d_position` instead of overwriting them.
+    pub(super) accumulate_scores: bool,
     pub(super) weights: *mut f32,
 }
 
-/// The score that was subtracted in the exponents of a row, and one over its sum, negative where the
-/// row was done in logarithms.
-type Statistics = [f32; 2];
+/// Score subtracted in the exponents of a row, and the reciprocal of its sum, negated if the row
+/// was computed with logarithms.
+type RowStatistics = [f32; 2];
 
-/// How the exponent of a weight is formed.
+/// Form of an unnormalized attention weight.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum PackageFormat {
+enum ExponentForm {
     /// `exp(content)`.
     Content,
     /// `exp(content) · σ(position)`.
@@ -50,59 +51,60 @@ enum PackageFormat {
     Add,
 }
 
-impl PackageFormat {
-    /// That of a row in the first attempt.
+impl ExponentForm {
+    /// Returns the form of the first attempt for a row.
     #[inline(always)]
-    fn of(combine: Combine, row: &Row) -> Self {
+    fn of(combine: CombineMode, row: &Row) -> Self {
         match (row.position, combine) {
             (None, _) => Self::Content,
-            (Some(_), Combine::Gate) => Self::Gate,
-            (Some(_), Combine::Add) => Self::Add,
+            (Some(_), CombineMode::Gate) => Self::Gate,
+            (Some(_), CombineMode::Add) => Self::Add,
         }
     }
 }
 
 impl Row {
-    /// Content scores from pair `j` on (Eq. 7), not clamped; zeros where there are none.
+    /// Loads content scores from pair `j` on (Eq. 7), not clamped; zeros without content.
     ///
     /// # Safety
-    /// The row has a pair `j`, with which a vector begins.
+    /// `j` is a pair of the row and a multiple of the lanes.
     #[inline(always)]
     unsafe fn content<S: Simd>(&self, simd: S, j: usize) -> S::V {
         match self.content {
-            // SAFETY: the row goes on to a full vector.
+            // SAFETY: the row extends to a full vector.
             Some(content) => unsafe { simd.load(content.add(j)) },
             None => simd.zero(),
         }
     }
 
-    /// Of the vector that begins at pair `j`, how many pairs have scores of their own. Where it is `whole`
-    /// all have, which is then known at compile time.
+    /// Returns the number of pairs with individual scores in the vector at pair `j`. If `whole`,
+    /// these are all lanes, which is then known at compile time.
     #[inline(always)]
-    fn own<S: Simd>(&self, _: S, j: usize, whole: bool) -> usize {
+    fn num_scored<S: Simd>(&self, _: S, j: usize, whole: bool) -> usize {
         if whole { S::LANES } else { self.scored.saturating_sub(j).min(S::LANES) }
     }
 
-    /// Position scores from pair `j` on (Eq. 6), not clamped; zeros where there are none.
+    /// Loads position scores from pair `j` on (Eq. 6), not clamped; zeros without position scores.
     ///
     /// # Safety
-    /// The row has a pair `j`, with which a vector begins, and a full vector of scores where it is `whole`.
+    /// `j` is a pair of the row and a multiple of the lanes; if `whole`, a full vector of scores
+    /// follows.
     #[inline(always)]
     unsafe fn position<S: Simd>(&self, simd: S, j: usize, whole: bool) -> S::V {
-        let own = self.own(simd, j, whole);
+        let scored = self.num_scored(simd, j, whole);
         match self.position {
-            // SAFETY: so many scores are there.
+            // SAFETY: `scored` scores are readable from pair `j`.
             Some(position) => simd.keep_first(
-                unsafe { simd.load_up_to(position.wrapping_add(j), own) },
-                own,
+                unsafe { simd.load_up_to(position.wrapping_add(j), scored) },
+                scored,
                 self.cls,
             ),
             None => simd.zero(),
         }
     }
 
-    /// Fetches the scores that will be read, and the place of gradients that will be written, when the next
-    /// rows have come to `j`.
+    /// Prefetches the scores to be read, and the gradients to be written, at pair `j` of the next
+    /// rows.
     #[inline(always)]
     fn prefetch_position<S: Simd>(&self, simd: S, j: usize) {
         let ahead = j + ROWS * self.scored;
@@ -114,14 +116,14 @@ impl Row {
         }
     }
 
-    /// Position scores as gates are computed from them.
+    /// Clamps position scores to the range in which gates are computed.
     #[inline(always)]
-    fn bounded<S: Simd>(&self, simd: S, position: S::V) -> S::V {
-        let bound = self.clamp.unwrap_or(LARGEST_POSITION).min(LARGEST_POSITION);
+    fn clamp_for_gate<S: Simd>(&self, simd: S, position: S::V) -> S::V {
+        let bound = self.clamp.unwrap_or(MAX_POSITION).min(MAX_POSITION);
         simd.max(simd.min(position, simd.splat(bound)), simd.splat(-bound))
     }
 
-    /// `scores` within `±clamp`.
+    /// Clamps `scores` to `±clamp`.
     #[inline(always)]
     fn clamp<S: Simd>(&self, simd: S, scores: S::V) -> S::V {
         match self.clamp {
@@ -130,7 +132,7 @@ impl Row {
         }
     }
 
-    /// The gradient of `scores` before [`Row::clamp`], from that behind it.
+    /// Returns the gradient with respect to the input of [`Row::clamp`], from that of its output.
     #[inline(always)]
     fn clamp_gradient<S: Simd>(&self, simd: S, scores: S::V, gradient: S::V) -> S::V {
         match self.clamp {
@@ -142,54 +144,57 @@ impl Row {
         }
     }
 
-    /// What stands in the exponent for these scores, before the largest is subtracted.
+    /// Returns the exponent for these scores, before the maximum is subtracted.
     #[inline(always)]
     fn exponent<S: Simd>(
         &self,
         simd: S,
-        form: PackageFormat,
+        form: ExponentForm,
         content: S::V,
         position: S::V,
     ) -> S::V {
         let content = self.clamp(simd, content);
         match form {
-            PackageFormat::Content | PackageFormat::Gate => content,
-            PackageFormat::LogGate => {
+            ExponentForm::Content | ExponentForm::Gate => content,
+            ExponentForm::LogGate => {
                 simd.add(content, log_sigmoid(simd, self.clamp(simd, position)))
             }
-            PackageFormat::Add => simd.add(content, self.clamp(simd, position)),
+            ExponentForm::Add => simd.add(content, self.clamp(simd, position)),
         }
     }
 }
 
-/// Turns two rows of content scores into weights that are yet to be divided by their sums.
+/// Computes the unnormalized weights of two rows.
 ///
-/// Behind the weights of a row are zeros up to a full vector.
+/// The weights of a row are padded with zeros to a full vector.
 ///
 /// # Safety
-/// The rows are in memory. They may be the same.
+/// The rows are valid memory. They may be the same row.
 #[inline(always)]
-pub(super) unsafe fn weigh<S: Simd>(
+pub(super) unsafe fn softmax_forward<S: Simd>(
     simd: S,
-    combine: Combine,
-    calm: bool,
+    combine: CombineMode,
+    exp_safe: bool,
     rows: [Row; 2],
-) -> [Statistics; 2] {
-    // SAFETY: passed on. Each call has a constant form, so that none is asked for in its loops.
+) -> [RowStatistics; 2] {
+    // SAFETY: guaranteed by the caller. Each call has a constant form, so its loops are free of
+    // branches on it.
     unsafe {
-        match PackageFormat::of(combine, &rows[0]) {
-            PackageFormat::Content => weigh_as(simd, PackageFormat::Content, calm, rows),
-            PackageFormat::Add => weigh_as(simd, PackageFormat::Add, calm, rows),
-            PackageFormat::Gate | PackageFormat::LogGate => {
-                let mut statistics = if calm {
-                    weigh_as(simd, PackageFormat::Gate, true, rows)
+        match ExponentForm::of(combine, &rows[0]) {
+            ExponentForm::Content => {
+                softmax_forward_as(simd, ExponentForm::Content, exp_safe, rows)
+            }
+            ExponentForm::Add => softmax_forward_as(simd, ExponentForm::Add, exp_safe, rows),
+            ExponentForm::Gate | ExponentForm::LogGate => {
+                let mut statistics = if exp_safe {
+                    softmax_forward_as(simd, ExponentForm::Gate, true, rows)
                 } else {
-                    weigh_as(simd, PackageFormat::Gate, false, rows)
+                    softmax_forward_as(simd, ExponentForm::Gate, false, rows)
                 };
                 for (row, statistics) in rows.into_iter().zip(&mut statistics) {
-                    if statistics[1] > 1.0 / SMALLEST_SUM {
+                    if statistics[1] > 1.0 / MIN_SUM {
                         let [[largest, inverse_sum], _] =
-                            weigh_as(simd, PackageFormat::LogGate, false, [row; 2]);
+                            softmax_forward_as(simd, ExponentForm::LogGate, false, [row; 2]);
                         *statistics = [largest, -inverse_sum];
                     }
                 }
@@ -199,48 +204,53 @@ pub(super) unsafe fn weigh<S: Simd>(
     }
 }
 
-/// Pairs of these rows, and how many of them fill whole vectors with scores of their own.
+/// Returns the number of pairs of these rows, and of those that fill whole vectors with individual
+/// scores.
 #[inline(always)]
 fn extent<S: Simd>(_: S, rows: &[Row; 2]) -> (usize, usize) {
     let scored = rows[0].scored.min(rows[1].scored);
     (rows[0].n, scored - scored % S::LANES)
 }
 
+/// Computes [`softmax_forward`] with weights of one form.
+///
 /// # Safety
-/// As for [`weigh`].
+/// As for [`softmax_forward`].
 #[inline(always)]
-unsafe fn weigh_as<S: Simd>(
+unsafe fn softmax_forward_as<S: Simd>(
     simd: S,
-    form: PackageFormat,
-    calm: bool,
+    form: ExponentForm,
+    exp_safe: bool,
     rows: [Row; 2],
-) -> [Statistics; 2] {
+) -> [RowStatistics; 2] {
     let (n, whole) = extent(simd, &rows);
     let mut sums = [simd.zero(); 2];
-    // SAFETY: vectors begin at each `j`, and the last may be shorter. What is done to the whole ones
-    // knows at compile time that it needs no mask.
+    // SAFETY: `j` is a multiple of the lanes, and the last vector may be partial. The loop over
+    // whole vectors needs no mask, which is known at compile time.
     unsafe {
-        let largest = if calm { [0.0; 2] } else { largest_exponents(simd, form, &rows) };
+        let largest = if exp_safe { [0.0; 2] } else { largest_exponents(simd, form, &rows) };
         let mut j = 0;
         while j < whole {
-            sums = weights_from(simd, form, calm, &rows, j, true, largest, sums);
+            sums = weights_from(simd, form, exp_safe, &rows, j, true, largest, sums);
             j += S::LANES;
         }
         while j < n {
-            sums = weights_from(simd, form, calm, &rows, j, false, largest, sums);
+            sums = weights_from(simd, form, exp_safe, &rows, j, false, largest, sums);
             j += S::LANES;
         }
-        [[largest[0], 1.0 / simd.sum(sums[0])], [largest[1], 1.0 / simd.sum(sums[1])]]
+        [[largest[0], 1.0 / simd.reduce_sum(sums[0])], [largest[1], 1.0 / simd.reduce_sum(sums[1])]]
     }
 }
 
+/// Returns the largest exponent of each row.
+///
 /// # Safety
-/// As for [`weigh`].
+/// As for [`softmax_forward`].
 #[inline(always)]
-unsafe fn largest_exponents<S: Simd>(simd: S, form: PackageFormat, rows: &[Row; 2]) -> [f32; 2] {
+unsafe fn largest_exponents<S: Simd>(simd: S, form: ExponentForm, rows: &[Row; 2]) -> [f32; 2] {
     let (n, whole) = extent(simd, rows);
     let mut largest = [simd.splat(f32::NEG_INFINITY); 2];
-    // SAFETY: as in `weigh_as`.
+    // SAFETY: as in `softmax_forward_as`.
     unsafe {
         let mut j = 0;
         while j < whole {
@@ -252,18 +262,18 @@ unsafe fn largest_exponents<S: Simd>(simd: S, form: PackageFormat, rows: &[Row; 
             j += S::LANES;
         }
     }
-    [simd.largest(largest[0]), simd.largest(largest[1])]
+    [simd.reduce_max(largest[0]), simd.reduce_max(largest[1])]
 }
 
-/// One vector of exponents of two rows. Returns the largest so far.
+/// Computes one vector of exponents of two rows and returns the running maxima.
 ///
 /// # Safety
-/// The rows have a pair `j`, with which a vector begins, and scores of their own from there on where it is
-/// `whole`.
+/// `j` is a pair of the rows and a multiple of the lanes; if `whole`, a full vector of individual
+/// scores follows.
 #[inline(always)]
 unsafe fn exponents_from<S: Simd>(
     simd: S,
-    form: PackageFormat,
+    form: ExponentForm,
     rows: &[Row; 2],
     j: usize,
     whole: bool,
@@ -271,13 +281,10 @@ unsafe fn exponents_from<S: Simd>(
 ) -> [S::V; 2] {
     let count = if whole { S::LANES } else { rows[0].n - j };
     for (row, largest) in rows.iter().zip(&mut largest) {
-        // SAFETY: passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe {
-            let position = if form == PackageFormat::Gate {
-                simd.zero()
-            } else {
-                row.position(simd, j, whole)
-            };
+            let position =
+                if form == ExponentForm::Gate { simd.zero() } else { row.position(simd, j, whole) };
             let exponent = row.exponent(simd, form, row.content(simd, j), position);
             *largest = simd.max(*largest, simd.keep_first(exponent, count, f32::NEG_INFINITY));
         }
@@ -285,15 +292,15 @@ unsafe fn exponents_from<S: Simd>(
     largest
 }
 
-/// One vector of weights of two rows. Returns the sums so far.
+/// Computes one vector of weights of two rows and returns the running sums.
 ///
 /// # Safety
 /// As for [`exponents_from`].
 #[inline(always)]
 unsafe fn weights_from<S: Simd>(
     simd: S,
-    form: PackageFormat,
-    calm: bool,
+    form: ExponentForm,
+    exp_safe: bool,
     rows: &[Row; 2],
     j: usize,
     whole: bool,
@@ -301,31 +308,31 @@ unsafe fn weights_from<S: Simd>(
     mut sums: [S::V; 2],
 ) -> [S::V; 2] {
     let count = if whole { S::LANES } else { rows[0].n - j };
-    // SAFETY: passed on. Both rows are read before one is written.
+    // SAFETY: guaranteed by the caller. Both rows are read before either is written.
     unsafe {
         let (mut exponents, mut positions) = ([simd.zero(); 2], [simd.zero(); 2]);
         for (i, row) in rows.iter().enumerate() {
-            if form != PackageFormat::Content {
+            if form != ExponentForm::Content {
                 positions[i] = row.position(simd, j, whole);
                 row.prefetch_position(simd, j);
             }
             let exponent = row.exponent(simd, form, row.content(simd, j), positions[i]);
-            // Behind the row may be anything, also what has no exponential.
+            // The padding may hold any value, also one whose exponential overflows.
             exponents[i] = simd.keep_first(exponent, count, largest[i]);
-            if !calm {
+            if !exp_safe {
                 exponents[i] =
                     simd.max(simd.sub(exponents[i], simd.splat(largest[i])), simd.splat(-87.0));
             }
         }
-        let weights = if form == PackageFormat::Gate {
-            let [p, q] = [rows[0].bounded(simd, positions[0]), rows[1].bounded(simd, positions[1])];
+        let weights = if form == ExponentForm::Gate {
+            let [p, q] = [
+                rows[0].clamp_for_gate(simd, positions[0]),
+                rows[1].clamp_for_gate(simd, positions[1]),
+            ];
             let [a, b, c, d] =
                 exp(simd, [exponents[0], exponents[1], p, q], [false, false, true, true]);
             let one = simd.splat(1.0);
-            [
-                simd.mul(a, simd.inverse(simd.add(one, c))),
-                simd.mul(b, simd.inverse(simd.add(one, d))),
-            ]
+            [simd.mul(a, simd.recip(simd.add(one, c))), simd.mul(b, simd.recip(simd.add(one, d)))]
         } else {
             exp(simd, exponents, [false; 2])
         };
@@ -344,88 +351,93 @@ unsafe fn weights_from<S: Simd>(
     }
 }
 
-/// The backward of [`weigh`] and the division by the sums; `shared` is `Σ_j weight · d_weight`.
+/// Computes the gradients of [`softmax_forward`] and of the division by the sums; `row_dots` is
+/// `Σ_j weight · d_weight`.
 ///
-/// Where content scores were are then their gradients, and where gradients of the weights were (after
-/// dropout) are then the weights (after dropout). Returns what is to be summed to the gradient of the CLS
-/// score.
+/// Content scores are replaced by their gradients, and gradients of the weights (after dropout) by
+/// the weights (after dropout). Returns lanes whose sum is the gradient of the CLS score.
 ///
 /// # Safety
-/// The rows are in memory. They may be the same.
+/// The rows are valid memory. They may be the same row.
 #[inline(always)]
-pub(super) unsafe fn unweigh<S: Simd>(
+pub(super) unsafe fn softmax_backward<S: Simd>(
     simd: S,
-    combine: Combine,
+    combine: CombineMode,
     rows: [Row; 2],
-    statistics: [Statistics; 2],
-    shared: [f32; 2],
+    statistics: [RowStatistics; 2],
+    row_dots: [f32; 2],
 ) -> S::V {
-    // SAFETY: passed on. Each call has a constant form, so that none is asked for in its loop.
+    // SAFETY: guaranteed by the caller. Each call has a constant form, so its loop is free of
+    // branches on it.
     unsafe {
-        match PackageFormat::of(combine, &rows[0]) {
-            PackageFormat::Content => {
-                unweigh_as(simd, PackageFormat::Content, rows, statistics, shared)
+        match ExponentForm::of(combine, &rows[0]) {
+            ExponentForm::Content => {
+                softmax_backward_as(simd, ExponentForm::Content, rows, statistics, row_dots)
             }
-            PackageFormat::Add => unweigh_as(simd, PackageFormat::Add, rows, statistics, shared),
-            PackageFormat::Gate | PackageFormat::LogGate => {
+            ExponentForm::Add => {
+                softmax_backward_as(simd, ExponentForm::Add, rows, statistics, row_dots)
+            }
+            ExponentForm::Gate | ExponentForm::LogGate => {
                 if statistics[0][1] > 0.0 && statistics[1][1] > 0.0 {
-                    unweigh_as(simd, PackageFormat::Gate, rows, statistics, shared)
+                    softmax_backward_as(simd, ExponentForm::Gate, rows, statistics, row_dots)
                 } else {
-                    // Logarithms are as right for a row that had no need of them.
-                    unweigh_as(simd, PackageFormat::LogGate, rows, statistics, shared)
+                    // The logarithmic form is also correct for a row that did not need it.
+                    softmax_backward_as(simd, ExponentForm::LogGate, rows, statistics, row_dots)
                 }
             }
         }
     }
 }
 
+/// Computes [`softmax_backward`] with weights of one form.
+///
 /// # Safety
-/// As for [`unweigh`].
+/// As for [`softmax_backward`].
 #[inline(always)]
-unsafe fn unweigh_as<S: Simd>(
+unsafe fn softmax_backward_as<S: Simd>(
     simd: S,
-    form: PackageFormat,
+    form: ExponentForm,
     rows: [Row; 2],
-    statistics: [Statistics; 2],
-    shared: [f32; 2],
+    statistics: [RowStatistics; 2],
+    row_dots: [f32; 2],
 ) -> S::V {
     let (n, whole) = extent(simd, &rows);
     let mut d_cls = simd.zero();
     let statistics =
         [[statistics[0][0], statistics[0][1].abs()], [statistics[1][0], statistics[1][1].abs()]];
-    // SAFETY: vectors begin at each `j`, and the last may be shorter.
+    // SAFETY: `j` is a multiple of the lanes, and the last vector may be partial.
     unsafe {
         let mut j = 0;
         while j < whole {
-            gradients_from(simd, form, &rows, j, true, statistics, shared);
+            gradients_from(simd, form, &rows, j, true, statistics, row_dots);
             j += S::LANES;
         }
         while j < n {
             d_cls =
-                simd.add(d_cls, gradients_from(simd, form, &rows, j, false, statistics, shared));
+                simd.add(d_cls, gradients_from(simd, form, &rows, j, false, statistics, row_dots));
             j += S::LANES;
         }
     }
     d_cls
 }
 
-/// One vector of the gradients of two rows. Returns those of the CLS score.
+/// Computes one vector of the gradients of two rows and returns those of the CLS score.
 ///
 /// # Safety
 /// As for [`exponents_from`].
 #[inline(always)]
 unsafe fn gradients_from<S: Simd>(
     simd: S,
-    form: PackageFormat,
+    form: ExponentForm,
     rows: &[Row; 2],
     j: usize,
     whole: bool,
-    statistics: [Statistics; 2],
-    shared: [f32; 2],
+    statistics: [RowStatistics; 2],
+    row_dots: [f32; 2],
 ) -> S::V {
     let count = if whole { S::LANES } else { rows[0].n - j };
     let mut d_cls = simd.zero();
-    // SAFETY: passed on. Both rows are read before one is written.
+    // SAFETY: guaranteed by the caller. Both rows are read before either is written.
     unsafe {
         let one = simd.splat(1.0);
         let (mut contents, mut positions) = ([simd.zero(); 2], [simd.zero(); 2]);
@@ -434,20 +446,23 @@ unsafe fn gradients_from<S: Simd>(
         for (i, row) in rows.iter().enumerate() {
             contents[i] = row.content(simd, j);
             d_weights[i] = simd.load(row.weights.add(j));
-            if form != PackageFormat::Content {
+            if form != ExponentForm::Content {
                 positions[i] = row.position(simd, j, whole);
                 row.prefetch_position(simd, j);
             }
             let exponent = row.exponent(simd, form, contents[i], positions[i]);
-            // As in the forward pass, and rounded otherwise if that was on another instruction set.
+            // Clamped because rounding may differ from a forward pass on another instruction set.
             let exponent = simd.sub(exponent, simd.splat(statistics[i][0]));
             exponents[i] = simd.max(simd.min(exponent, simd.splat(87.0)), simd.splat(-87.0));
         }
-        let weights = if form == PackageFormat::Gate || form == PackageFormat::LogGate {
-            let [p, q] = [rows[0].bounded(simd, positions[0]), rows[1].bounded(simd, positions[1])];
+        let weights = if form == ExponentForm::Gate || form == ExponentForm::LogGate {
+            let [p, q] = [
+                rows[0].clamp_for_gate(simd, positions[0]),
+                rows[1].clamp_for_gate(simd, positions[1]),
+            ];
             let [a, b, c, d] =
                 exp(simd, [exponents[0], exponents[1], p, q], [false, false, true, true]);
-            gates = [simd.inverse(simd.add(one, c)), simd.inverse(simd.add(one, d))];
+            gates = [simd.recip(simd.add(one, c)), simd.recip(simd.add(one, d))];
             [a, b]
         } else {
             exp(simd, exponents, [false; 2])
@@ -455,7 +470,7 @@ unsafe fn gradients_from<S: Simd>(
         for (i, row) in rows.iter().enumerate() {
             let weight = simd.mul(weights[i], simd.splat(statistics[i][1]));
             let weight =
-                if form == PackageFormat::Gate { simd.mul(weight, gates[i]) } else { weight };
+                if form == ExponentForm::Gate { simd.mul(weight, gates[i]) } else { weight };
             let weight = simd.keep_first(weight, count, 0.0);
             let (d_weight, dropped) = match row.dropout {
                 Some(dropout) => {
@@ -465,56 +480,61 @@ unsafe fn gradients_from<S: Simd>(
                 None => (d_weights[i], weight),
             };
             simd.store(row.weights.add(j), dropped);
-            let d_score = simd.mul(weight, simd.sub(d_weight, simd.splat(shared[i])));
+            let d_score = simd.mul(weight, simd.sub(d_weight, simd.splat(row_dots[i])));
             if let Some(content) = row.content {
                 simd.store(content.add(j), row.clamp_gradient(simd, contents[i], d_score));
             }
             if let Some(d_position) = row.d_position {
-                // The slope of log σ is 1 - σ.
+                // The derivative of log σ is 1 - σ.
                 let gradient = match form {
-                    PackageFormat::Gate | PackageFormat::LogGate => {
+                    ExponentForm::Gate | ExponentForm::LogGate => {
                         simd.mul(d_score, simd.sub(one, gates[i]))
                     }
-                    PackageFormat::Content | PackageFormat::Add => d_score,
+                    ExponentForm::Content | ExponentForm::Add => d_score,
                 };
                 let gradient = row.clamp_gradient(simd, positions[i], gradient);
-                let (own, d_position) = (row.own(simd, j, whole), d_position.wrapping_add(j));
-                let own_gradient = simd.keep_first(gradient, own, 0.0);
-                d_cls = simd.add(d_cls, simd.sub(gradient, own_gradient));
-                let before = if row.adds { simd.load_up_to(d_position, own) } else { simd.zero() };
-                simd.store_up_to(d_position, simd.add(before, own_gradient), own);
+                let (scored, d_position) =
+                    (row.num_scored(simd, j, whole), d_position.wrapping_add(j));
+                let scored_gradient = simd.keep_first(gradient, scored, 0.0);
+                d_cls = simd.add(d_cls, simd.sub(gradient, scored_gradient));
+                let before = if row.accumulate_scores {
+                    simd.load_up_to(d_position, scored)
+                } else {
+                    simd.zero()
+                };
+                simd.store_up_to(d_position, simd.add(before, scored_gradient), scored);
             }
         }
     }
     d_cls
 }
 
-/// `log σ(a) = min(a, 0) - log(1 + e^-|a|)`.
+/// Returns `log σ(a) = min(a, 0) - log(1 + e^-|a|)`.
 #[inline(always)]
 fn log_sigmoid<S: Simd>(simd: S, a: S::V) -> S::V {
-    let minus_size = simd.min(a, simd.sub(simd.zero(), a));
-    let rest = simd.ln(simd.add(simd.splat(1.0), simd.exp(minus_size)));
+    let neg_abs = simd.min(a, simd.sub(simd.zero(), a));
+    let rest = simd.ln(simd.add(simd.splat(1.0), simd.exp(neg_abs)));
     simd.sub(simd.min(a, simd.zero()), rest)
 }
 
-/// The exponentials of several vectors of numbers within `±87`, or of their negatives where `negative`, to
-/// about `1e-7 + 2e-8·|a|` of themselves.
+/// Returns the exponentials of several vectors with values within `±87`, or of their negatives
+/// where `negative`, with a relative error of about `1e-7 + 2e-8·|a|`.
 ///
-/// Most of the time of a row goes into them. One exponential is a chain of a dozen steps that each wait
-/// for the last; here every step is taken for all vectors before the next, and the polynomial is summed
-/// in pairs, so that the processor finds independent work nearby. Against [`Simd::exp`] it leaves out
-/// the bounds, the second part of `ln 2` and the instruction that rounds.
+/// Exponentials dominate the time of a row. One exponential is a chain of a dozen dependent steps;
+/// here each step is done for all vectors before the next, and the polynomial is evaluated in
+/// pairs, which exposes instruction-level parallelism. Compared with [`Simd::exp`], it omits the
+/// clamping, the second part of `ln 2` and the rounding instruction.
 #[inline(always)]
 fn exp<S: Simd, const N: usize>(simd: S, a: [S::V; N], negative: [bool; N]) -> [S::V; N] {
-    // A number so large that adding it rounds to a whole one.
-    let rounder = simd.splat(12_582_912.0);
+    // 1.5 · 2²³: adding it rounds to an integer.
+    let round_magic = simd.splat(12_582_912.0);
     let (mut rest, mut whole, mut low, mut middle, mut high) = (a, a, a, a, a);
     for k in 0..N {
         let log2_e = simd.splat(if negative[k] { -LOG2_E } else { LOG2_E });
-        whole[k] = simd.sub(simd.mul_add(a[k], log2_e, rounder), rounder);
+        whole[k] = simd.sub(simd.mul_add(a[k], log2_e, round_magic), round_magic);
         rest[k] = simd.mul_sub(a[k], log2_e, whole[k]);
     }
-    // 2ˣ for x within ±1/2: 1 + x · (a polynomial through 2ˣ at the zeros of a Chebyshev polynomial).
+    // 2ˣ for x within ±1/2 as 1 + x · p(x), where p interpolates at Chebyshev nodes.
     for k in 0..N {
         low[k] = simd.mul_add(rest[k], simd.splat(0.240_226_5), simd.splat(LN_2));
         middle[k] = simd.mul_add(rest[k], simd.splat(9.618_082e-3), simd.splat(5.550_357e-2));
@@ -532,7 +552,7 @@ fn exp<S: Simd, const N: usize>(simd: S, a: [S::V; N], negative: [bool; N]) -> [
         rest[k] = simd.mul_add(low[k], rest[k], simd.splat(1.0));
     }
     for k in 0..N {
-        rest[k] = simd.times_two_to_the(rest[k], whole[k]);
+        rest[k] = simd.ldexp(rest[k], whole[k]);
     }
     rest
 }

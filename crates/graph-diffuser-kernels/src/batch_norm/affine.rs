@@ -1,52 +1,55 @@
-//! What normalising is once the statistics are known: `(x - centre) · scale + constant`, channel by channel.
+//! Affine form of the normalization for given statistics: `(x - center) · scale + constant` per
+//! channel.
 
-use super::{Block, EPSILON, Statistics};
+use super::{BatchStatistics, Block, EPSILON};
 use crate::simd::Simd;
 
-/// `(x - centre) · scale + constant`.
+/// Coefficients of `(x - center) · scale + constant`, per channel.
 pub(super) struct Affine {
-    pub(super) centre: Vec<f32>,
+    pub(super) center: Vec<f32>,
     pub(super) scale: Vec<f32>,
     pub(super) constant: Vec<f32>,
 }
 
 impl Affine {
-    pub(super) fn new(statistics: &Statistics, gamma: &[f32], beta: &[f32]) -> Self {
-        let Statistics { mean, variance } = statistics;
+    pub(super) fn new(statistics: &BatchStatistics, gamma: &[f32], beta: &[f32]) -> Self {
+        let BatchStatistics { mean, variance } = statistics;
         let channels = mean.len();
         assert_eq!(
             [variance.len(), gamma.len(), beta.len()],
             [channels; 3],
-            "one of each a channel"
+            "statistics, gamma and beta must have the same number of channels"
         );
-        let centre: Vec<f32> = mean.iter().map(|mean| *mean as f32).collect();
+        let center: Vec<f32> = mean.iter().map(|mean| *mean as f32).collect();
         let (scale, constant) = (0..channels)
             .map(|channel| {
                 let scale = f64::from(gamma[channel]) / (variance[channel] + EPSILON).sqrt();
-                let missed = mean[channel] - f64::from(centre[channel]);
-                (scale as f32, (f64::from(beta[channel]) - missed * scale) as f32)
+                let residual = mean[channel] - f64::from(center[channel]);
+                (scale as f32, (f64::from(beta[channel]) - residual * scale) as f32)
             })
             .unzip();
-        Self { centre, scale, constant }
+        Self { center, scale, constant }
     }
 }
 
-/// [`Affine`] of a block of channels.
+/// Vectors of [`Affine`] for a block of channels.
 pub(super) struct Channels<S: Simd, const W: usize> {
-    centre: [S::V; W],
+    center: [S::V; W],
     scale: [S::V; W],
     constant: [S::V; W],
 }
 
 impl<S: Simd, const W: usize> Channels<S, W> {
+    /// Loads the coefficients of a block.
+    ///
     /// # Safety
     /// `affine` has the channels of the block.
     #[inline(always)]
     pub(super) unsafe fn load(simd: S, affine: &Affine, block: Block) -> Self {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             Self {
-                centre: block.load_all(simd, affine.centre.as_ptr()),
+                center: block.load_all(simd, affine.center.as_ptr()),
                 scale: block.load_all(simd, affine.scale.as_ptr()),
                 constant: block.load_all(simd, affine.constant.as_ptr()),
             }
@@ -54,27 +57,27 @@ impl<S: Simd, const W: usize> Channels<S, W> {
     }
 
     #[inline(always)]
-    pub(super) fn centre(&self, simd: S, x: S::V, v: usize) -> S::V {
-        simd.sub(x, self.centre[v])
+    pub(super) fn center(&self, simd: S, x: S::V, v: usize) -> S::V {
+        simd.sub(x, self.center[v])
     }
 
     #[inline(always)]
-    pub(super) fn apply(&self, simd: S, centred: S::V, v: usize) -> S::V {
-        simd.mul_add(centred, self.scale[v], self.constant[v])
+    pub(super) fn apply(&self, simd: S, centered: S::V, v: usize) -> S::V {
+        simd.mul_add(centered, self.scale[v], self.constant[v])
     }
 
-    /// The derivative before the `ReLU`.
+    /// Returns the gradient before the `ReLU`, if there is one.
     #[inline(always)]
-    pub(super) fn before_relu(
+    pub(super) fn relu_backward(
         &self,
         simd: S,
-        centred: S::V,
+        centered: S::V,
         d_y: S::V,
         relu: bool,
         v: usize,
     ) -> S::V {
         if relu {
-            simd.select_positive(self.apply(simd, centred, v), d_y, simd.zero())
+            simd.select_positive(self.apply(simd, centered, v), d_y, simd.zero())
         } else {
             d_y
         }

@@ -1,23 +1,26 @@
-//! Rows of channels in blocks of a few vectors, each taken down all rows.
+//! Iteration over blocks of channels, each over all rows.
 
 use crate::simd::Simd;
 
-/// Work on rows of channels that goes down all rows with a few vectors of channels at a time.
+/// Computation that processes all rows for one block of channels at a time.
 pub(crate) trait Blockwise {
+    /// Processes one block.
+    ///
     /// # Safety
-    /// The block lies within the rows, and `W` is the number of vectors it needs.
+    /// The block is within the rows, and `W` is the number of vectors it needs.
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block);
 }
 
-/// Does the work for all channels: `channels` is the width of its rows.
+/// Runs `work` for all blocks of rows with `channels` channels.
 #[inline(always)]
 pub(crate) fn by_blocks<S: Simd>(simd: S, channels: usize, mut work: impl Blockwise) {
-    // At most four vectors, which leave registers for what a channel needs, and blocks about equal.
+    // At most four vectors, which leave registers for the coefficients, and blocks of nearly equal
+    // size.
     let vectors = channels.div_ceil(S::LANES);
     let width = vectors.div_ceil(vectors.div_ceil(4).max(1)).max(1) * S::LANES;
     for first in (0..channels).step_by(width) {
         let block = Block { first, channels, count: (channels - first).min(width) };
-        // SAFETY: the block ends with the row, and has as many vectors as it needs.
+        // SAFETY: the block ends with the row, and `W` is the number of vectors it needs.
         unsafe {
             match block.count.div_ceil(S::LANES) {
                 1 => work.block::<S, 1>(simd, block),
@@ -29,7 +32,7 @@ pub(crate) fn by_blocks<S: Simd>(simd: S, channels: usize, mut work: impl Blockw
     }
 }
 
-/// `count` channels from `first`, which need `W` vectors.
+/// Block of `count` channels from `first`, which need `W` vectors.
 #[derive(Clone, Copy)]
 pub(crate) struct Block {
     first: usize,
@@ -38,7 +41,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Vector `v` of the block's part of a row.
+    /// Loads vector `v` of the block from a row.
     ///
     /// # Safety
     /// `row` has all channels, and `v` is below `W`.
@@ -49,7 +52,7 @@ impl Block {
         row: *const f32,
         v: usize,
     ) -> S::V {
-        // SAFETY: the vectors before the last are whole, the last ends with the block.
+        // SAFETY: all vectors but the last are whole, and the last ends with the block.
         unsafe {
             let from = row.add(self.first + v * S::LANES);
             if v + 1 < W {
@@ -60,7 +63,7 @@ impl Block {
         }
     }
 
-    /// All of the block's part of a row.
+    /// Loads all vectors of the block from a row.
     ///
     /// # Safety
     /// `row` has all channels.
@@ -72,18 +75,20 @@ impl Block {
     ) -> [S::V; W] {
         let mut values = [simd.zero(); W];
         for (v, value) in values.iter_mut().enumerate() {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             *value = unsafe { self.load::<S, W>(simd, row, v) };
         }
         values
     }
 
-    /// Where vector `v` of the block is, in the row that starts at `row`.
+    /// Returns the index of vector `v` of the block in the row that starts at index `row`.
     #[inline(always)]
     pub(super) fn index<S: Simd>(self, row: usize, v: usize) -> u64 {
         (row + self.first + v * S::LANES) as u64
     }
 
+    /// Stores vector `v` of the block to a row.
+    ///
     /// # Safety
     /// As for [`Self::load`].
     #[inline(always)]

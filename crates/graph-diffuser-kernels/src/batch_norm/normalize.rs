@@ -1,34 +1,34 @@
-//! The forward: by the statistics of the batch, or by those of other batches.
+//! Forward pass, with the statistics of the batch or with given ones.
 
 use std::mem::MaybeUninit;
 
 use super::affine::{Affine, Channels};
-use super::statistics::measure;
-use super::{Block, Blockwise, CHUNK, Statistics, by_blocks, rows, run_all};
-use crate::fresh::Fresh;
+use super::statistics::batch_statistics;
+use super::{BatchStatistics, Block, Blockwise, CHUNK, by_blocks, rows, run_all};
 use crate::simd::{Dropout, Isa, Kernel, Simd};
+use crate::uninit::UninitBuffer;
 
-/// What is added to the rows before they are normalised: a residual branch.
+/// Residual branch that is added to the rows before they are normalized.
 #[derive(Debug, Clone, Copy)]
 pub struct Branch<'a> {
     /// `[rows, channels]`
     pub values: &'a [f32],
-    /// What drops some of them first.
+    /// Dropout mask of the branch.
     pub dropout: Option<Dropout>,
 }
 
-/// What [`forward`] makes.
+/// Output of [`forward`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Normalized {
     /// `[rows, channels]`
     pub y: Vec<f32>,
-    /// The rows with their branch, where there was one: these are then the `x` of [`backward`](super::backward).
+    /// Sum of the rows and the branch, if there is one: the `x` of [`backward`](super::backward).
     pub sum: Option<Vec<f32>>,
-    /// Those of the batch.
-    pub statistics: Statistics,
+    /// Statistics of the batch.
+    pub statistics: BatchStatistics,
 }
 
-/// Normalises by the statistics of the batch, which are zeros if it has no rows.
+/// Normalizes by the statistics of the batch, which are zero for an empty batch.
 ///
 /// # Shapes
 /// - `x`: `[rows, channels]`
@@ -43,12 +43,12 @@ pub fn forward(
 ) -> Normalized {
     let channels = gamma.len();
     let (sum, statistics) = match branch {
-        None => (None, measure(isa, x, channels, None)),
+        None => (None, batch_statistics(isa, x, channels, None)),
         Some(branch) => {
-            let mut sum = Fresh::new(x.len());
-            let statistics = measure(isa, x, channels, Some((branch, sum.room())));
-            // SAFETY: `measure` writes the sum of every row.
-            (Some(unsafe { sum.written() }), statistics)
+            let mut sum = UninitBuffer::new(x.len());
+            let statistics = batch_statistics(isa, x, channels, Some((branch, sum.as_uninit())));
+            // SAFETY: `batch_statistics` writes the sum of every row.
+            (Some(unsafe { sum.assume_init() }), statistics)
         }
     };
     let affine = Affine::new(&statistics, gamma, beta);
@@ -56,16 +56,17 @@ pub fn forward(
     Normalized { y, sum, statistics }
 }
 
-/// Normalises by statistics of other batches; nothing is dropped.
+/// Normalizes by the given statistics, without dropout.
 ///
 /// # Shapes
-/// - `x`, `branch`, the result: `[rows, channels]`
+/// - `x`, `branch`: `[rows, channels]`
 /// - `gamma`, `beta`: `[channels]`
+/// - returns `[rows, channels]`
 pub fn evaluate(
     isa: Isa,
     x: &[f32],
     branch: Option<&[f32]>,
-    statistics: &Statistics,
+    statistics: &BatchStatistics,
     gamma: &[f32],
     beta: &[f32],
     relu: bool,
@@ -84,18 +85,18 @@ fn normalize(
     rows(x, channels);
     assert!(
         branch.is_none_or(|branch| branch.len() == x.len()),
-        "one number of the branch for each"
+        "the branch must have the shape of x"
     );
-    assert_eq!(affine.scale.len(), channels, "one scale a channel");
+    assert_eq!(affine.scale.len(), channels, "gamma must be [channels]");
     let chunk = CHUNK * channels;
-    let mut y = Fresh::new(x.len());
-    let tasks = x.chunks(chunk).zip(y.room().chunks_mut(chunk)).enumerate().collect();
+    let mut y = UninitBuffer::new(x.len());
+    let tasks = x.chunks(chunk).zip(y.as_uninit().chunks_mut(chunk)).enumerate().collect();
     run_all(x.len(), tasks, |(at, (x, y))| {
         let branch = branch.map(|branch| &branch[at * chunk..at * chunk + x.len()]);
         isa.run(Normalize { x, branch, affine, relu, y });
     });
     // SAFETY: `Normalize` writes every row.
-    unsafe { y.written() }
+    unsafe { y.assume_init() }
 }
 
 struct Normalize<'a> {
@@ -119,7 +120,7 @@ impl Blockwise for Normalize<'_> {
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let floor = simd.splat(if self.relu { 0.0 } else { f32::NEG_INFINITY });
-        // SAFETY: `x` and `y` are equally long, whole rows of the channels.
+        // SAFETY: `x` and `y` have equal lengths, whole rows of the channels.
         unsafe {
             let affine = Channels::<S, W>::load(simd, self.affine, block);
             for at in (0..self.x.len()).step_by(block.channels) {
@@ -128,9 +129,9 @@ impl Blockwise for Normalize<'_> {
                     if let Some(branch) = self.branch {
                         x = simd.add(x, block.load::<S, W>(simd, branch.as_ptr().add(at), v));
                     }
-                    let centred = affine.centre(simd, x, v);
-                    // The value comes second: it is what `max` returns if it is not a number.
-                    let value = simd.max(floor, affine.apply(simd, centred, v));
+                    let centered = affine.center(simd, x, v);
+                    // The value is the second operand, which `max` returns for NaN.
+                    let value = simd.max(floor, affine.apply(simd, centered, v));
                     block.store::<S, W>(simd, self.y.as_mut_ptr().cast::<f32>().add(at), v, value);
                 }
             }

@@ -1,72 +1,73 @@
-//! Mean and variance of each channel, in one pass that also adds a residual branch.
+//! Mean and variance per channel, computed in the pass that adds the residual branch.
 
 use std::mem::MaybeUninit;
 
 use super::{Block, Blockwise, Branch, CHUNK, by_blocks, rows, run_all};
 use crate::simd::{Dropout, Isa, Kernel, Simd};
 
-/// What a batch looks like, channel by channel.
+/// Mean and variance of a batch, per channel.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Statistics {
-    /// Average, in double precision: the backward needs what single precision would miss.
+pub struct BatchStatistics {
+    /// Mean, in double precision: the backward pass needs the part that single precision would
+    /// lose.
     pub mean: Vec<f64>,
-    /// Average squared distance from the mean (biased: divided by the number of rows).
+    /// Biased variance.
     pub variance: Vec<f64>,
 }
 
-/// Statistics of `x`, or of the sum with a branch that is written on the way.
-pub(super) fn measure(
+/// Computes the statistics of `x`, or of its sum with a branch, which is written in the same pass.
+pub(super) fn batch_statistics(
     isa: Isa,
     x: &[f32],
     channels: usize,
     branch: Option<(Branch<'_>, &mut [MaybeUninit<f32>])>,
-) -> Statistics {
+) -> BatchStatistics {
     let rows = rows(x, channels);
     let chunk = CHUNK * channels;
     let mut sums = vec![0.0; rows.div_ceil(CHUNK) * 2 * channels];
-    let each_sums = sums.chunks_mut(2 * channels);
-    let firsts: Vec<&[f32]> = if let Some((Branch { values, dropout }, sum)) = branch {
-        assert_eq!(x.len(), values.len(), "one number of the branch for each");
-        assert_eq!(x.len(), sum.len(), "one sum a number");
+    let chunk_sums = sums.chunks_mut(2 * channels);
+    let first_rows: Vec<&[f32]> = if let Some((Branch { values, dropout }, sum)) = branch {
+        assert_eq!(x.len(), values.len(), "the branch must have the shape of x");
+        assert_eq!(x.len(), sum.len(), "the sum must have the shape of x");
         let added = values.chunks(chunk).zip(sum.chunks_mut(chunk));
-        let tasks = x.chunks(chunk).zip(added).zip(each_sums).enumerate().collect();
+        let tasks = x.chunks(chunk).zip(added).zip(chunk_sums).enumerate().collect();
         run_all(x.len(), tasks, |(at, ((x, (values, sum)), sums))| {
-            let added = Some(Added { values, dropout, first: (at * chunk) as u64, sum });
-            isa.run(Moments { x, added, channels, sums });
+            let added = Some(BranchChunk { values, dropout, first: (at * chunk) as u64, sum });
+            isa.run(ChunkSums { x, added, channels, sums });
         });
-        // SAFETY: every row of it is written.
+        // SAFETY: every row has been written.
         sum.chunks(chunk).map(|sum| unsafe { sum[..channels].assume_init_ref() }).collect()
     } else {
-        let tasks = x.chunks(chunk).zip(each_sums).collect();
-        run_all(x.len(), tasks, |(x, sums)| isa.run(Moments { x, added: None, channels, sums }));
+        let tasks = x.chunks(chunk).zip(chunk_sums).collect();
+        run_all(x.len(), tasks, |(x, sums)| isa.run(ChunkSums { x, added: None, channels, sums }));
         x.chunks(chunk).map(|x| &x[..channels]).collect()
     };
-    isa.run(Together { rows, firsts: &firsts, sums: &sums, channels })
+    isa.run(MergeChunks { rows, first_rows: &first_rows, sums: &sums, channels })
 }
 
 /// Sums of the differences to the first row of a chunk, and of their squares.
-struct Moments<'a> {
+struct ChunkSums<'a> {
     x: &'a [f32],
-    added: Option<Added<'a>>,
+    added: Option<BranchChunk<'a>>,
     channels: usize,
     /// `[2, channels]`
     sums: &'a mut [f32],
 }
 
-/// A branch, and where the sum with it goes.
-struct Added<'a> {
+/// Chunk of a residual branch, and the output for the sum with it.
+struct BranchChunk<'a> {
     values: &'a [f32],
     dropout: Option<Dropout>,
-    /// Where its first number is among all, which dropout counts by.
+    /// Index of its first value in the whole branch, for dropout.
     first: u64,
     sum: &'a mut [MaybeUninit<f32>],
 }
 
-impl Added<'_> {
-    /// Vector `v` of a row of the branch.
+impl BranchChunk<'_> {
+    /// Loads vector `v` of the row at offset `at`, after dropout.
     ///
     /// # Safety
-    /// There is a row of all channels at `at`, and `v` is below `W`.
+    /// `at` is the offset of a whole row, and `v` is below `W`.
     #[inline(always)]
     unsafe fn load<S: Simd, const W: usize>(
         &self,
@@ -75,7 +76,7 @@ impl Added<'_> {
         at: usize,
         v: usize,
     ) -> S::V {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let value = unsafe { block.load::<S, W>(simd, self.values.as_ptr().add(at), v) };
         match self.dropout {
             Some(dropout) => {
@@ -86,7 +87,7 @@ impl Added<'_> {
     }
 }
 
-impl Kernel for Moments<'_> {
+impl Kernel for ChunkSums<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -95,13 +96,13 @@ impl Kernel for Moments<'_> {
     }
 }
 
-impl Blockwise for Moments<'_> {
+impl Blockwise for ChunkSums<'_> {
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let channels = block.channels;
         let x = self.x.as_ptr();
         let (mut plain, mut squares) = ([simd.zero(); W], [simd.zero(); W]);
-        // SAFETY: the slices are equally long, at least one whole row of the channels.
+        // SAFETY: the slices have equal lengths, at least one whole row.
         unsafe {
             let mut first = block.load_all::<S, W>(simd, x);
             if let Some(added) = &mut self.added {
@@ -141,25 +142,25 @@ impl Blockwise for Moments<'_> {
     }
 }
 
-/// The statistics of all chunks.
-struct Together<'a> {
+/// Merges the sums of all chunks into statistics.
+struct MergeChunks<'a> {
     rows: usize,
-    /// The first row of each chunk, which its sums are relative to.
-    firsts: &'a [&'a [f32]],
+    /// First row of each chunk, which its sums are relative to.
+    first_rows: &'a [&'a [f32]],
     sums: &'a [f32],
     channels: usize,
 }
 
-impl Kernel for Together<'_> {
-    type Output = Statistics;
+impl Kernel for MergeChunks<'_> {
+    type Output = BatchStatistics;
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) -> Statistics {
+    fn run<S: Simd>(self, _: S) -> BatchStatistics {
         let channels = self.channels;
         let rows = self.rows.max(1) as f64;
         let (mut mean, mut variance) = (vec![0.0; channels], vec![0.0; channels]);
         let chunks = || {
-            let chunks = self.firsts.iter().zip(self.sums.chunks(2 * channels)).enumerate();
+            let chunks = self.first_rows.iter().zip(self.sums.chunks(2 * channels)).enumerate();
             chunks.map(|(chunk, (first, sums))| {
                 ((self.rows - chunk * CHUNK).min(CHUNK) as f64, *first, sums)
             })
@@ -173,21 +174,21 @@ impl Kernel for Together<'_> {
             *mean /= rows;
         }
         for (count, first, sums) in chunks() {
-            let each = 1.0 / count;
+            let inverse_count = 1.0 / count;
             let (plain, squares) = sums.split_at(channels);
             for ((((variance, mean), first), plain), squares) in
                 variance.iter_mut().zip(&mean).zip(first).zip(plain).zip(squares)
             {
                 let plain = f64::from(*plain);
-                let distance = f64::from(*first) + plain * each - mean;
-                *variance +=
-                    f64::from(*squares) - plain * plain * each + distance * distance * count;
+                let distance = f64::from(*first) + plain * inverse_count - mean;
+                *variance += f64::from(*squares) - plain * plain * inverse_count
+                    + distance * distance * count;
             }
         }
-        // Rounding may leave less than nothing of a constant channel.
+        // Rounding may make the variance of a constant channel negative.
         for variance in &mut variance {
             *variance = (*variance / rows).max(0.0);
         }
-        Statistics { mean, variance }
+        BatchStatistics { mean, variance }
     }
 }

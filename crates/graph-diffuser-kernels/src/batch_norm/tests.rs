@@ -1,18 +1,18 @@
-//! Batch norm by hand, and against straight loops in double precision.
+//! Tests of batch norm against hand-computed examples and a reference in double precision.
 
 use super::*;
 use crate::hash32;
 use crate::simd::{Dropout, Isa};
 
-fn numbers(count: usize, seed: u32) -> Vec<f32> {
+fn random_values(count: usize, seed: u32) -> Vec<f32> {
     (0..count as u32)
         .map(|at| hash32(hash32(at) ^ (seed << 20)) as f32 / u32::MAX as f32 - 0.5)
         .collect()
 }
 
-/// As [`numbers`], each channel with a mean and a size of its own.
-fn rows_of(rows: usize, channels: usize) -> Vec<f32> {
-    let mut x = numbers(rows * channels, 1);
+/// Returns random rows whose channels differ in mean and scale.
+fn random_rows(rows: usize, channels: usize) -> Vec<f32> {
+    let mut x = random_values(rows * channels, 1);
     for row in x.chunks_mut(channels) {
         for (channel, value) in row.iter_mut().enumerate() {
             *value = *value * (channel % 5 + 1) as f32 + channel as f32 - 3.0;
@@ -30,7 +30,7 @@ struct Exact {
     d_beta: Vec<f64>,
 }
 
-/// In double precision, channel after channel; the derivative goes through mean and variance one by one.
+/// Reference in double precision; the gradient is propagated through mean and variance separately.
 fn exact(
     x: &[f32],
     channels: usize,
@@ -79,7 +79,7 @@ fn exact(
     exact
 }
 
-/// `size` is that of the terms a number is made of, which may cancel.
+/// Compares arrays; `size` is the magnitude of the terms of a value, which may cancel.
 fn assert_close<T: Copy + Into<f64>>(
     ours: &[T],
     exact: &[f64],
@@ -92,14 +92,15 @@ fn assert_close<T: Copy + Into<f64>>(
         let ours: f64 = (*ours).into();
         assert!(
             (ours - exact).abs() <= tolerance * size(at),
-            "{what} at {at}: {ours} is not {exact}"
+            "{what} at {at}: {ours} differs from {exact}"
         );
     }
 }
 
-/// Forward and backward beside the exact ones.
+/// Compares forward and backward pass with the reference.
 fn compare(isa: Isa, x: &[f32], channels: usize, relu: bool, tolerance: f64) {
-    let (gamma, beta, d_y) = (numbers(channels, 3), numbers(channels, 4), numbers(x.len(), 2));
+    let (gamma, beta, d_y) =
+        (random_values(channels, 3), random_values(channels, 4), random_values(x.len(), 2));
     let exact = exact(x, channels, &gamma, &beta, relu, &d_y);
     let what = format!("{isa:?} [{}, {channels}] {relu}", x.len() / channels);
     let Normalized { y, statistics, .. } = forward(isa, x, None, &gamma, &beta, relu);
@@ -114,29 +115,35 @@ fn compare(isa: Isa, x: &[f32], channels: usize, relu: bool, tolerance: f64) {
         &format!("{what} variance"),
     );
     assert_close(&y, &exact.y, |at| 1.0 + exact.y[at].abs(), tolerance, &format!("{what} y"));
-    let made = backward(isa, x, None, &gamma, &beta, &statistics, relu, &d_y);
-    // Where rounding decides whether a number passes the `ReLU`, its derivative is either.
+    let gradients = backward(isa, x, None, &gamma, &beta, &statistics, relu, &d_y);
+    // The gradient is ambiguous if rounding decides the sign before the `ReLU`.
     if (0..y.len()).any(|at| (y[at] > 0.0) != (exact.y[at] > 0.0)) && relu {
         return;
     }
     let scale = |at: usize| {
         f64::from(gamma[at % channels].abs()) / (exact.variance[at % channels] + EPSILON).sqrt()
     };
-    assert_close(&made.x, &exact.d_x, scale, tolerance, &format!("{what} d_x"));
+    assert_close(&gradients.x, &exact.d_x, scale, tolerance, &format!("{what} d_x"));
     let length = ((x.len() / channels) as f64).sqrt();
-    assert_close(&made.gamma, &exact.d_gamma, |_| length, tolerance, &format!("{what} d_gamma"));
-    assert_close(&made.beta, &exact.d_beta, |_| length, tolerance, &format!("{what} d_beta"));
+    assert_close(
+        &gradients.gamma,
+        &exact.d_gamma,
+        |_| length,
+        tolerance,
+        &format!("{what} d_gamma"),
+    );
+    assert_close(&gradients.beta, &exact.d_beta, |_| length, tolerance, &format!("{what} d_beta"));
 }
 
 #[test]
-fn four_rows_by_hand() {
+fn four_row_example_matches_hand_computation() {
     // Channel 0: mean 2, biased variance 1. Channel 1: constant.
     let x = [1.0, 5.0, 3.0, 5.0, 1.0, 5.0, 3.0, 5.0];
     let one = (1.0 / (1.0 + EPSILON).sqrt()) as f32;
     for isa in Isa::available() {
         let Normalized { y, statistics, .. } =
             forward(isa, &x, None, &[1.0, 1.0], &[0.0, 2.0], false);
-        assert_eq!(statistics, Statistics { mean: vec![2.0, 5.0], variance: vec![1.0, 0.0] });
+        assert_eq!(statistics, BatchStatistics { mean: vec![2.0, 5.0], variance: vec![1.0, 0.0] });
         assert_eq!(y, [-one, 2.0, one, 2.0, -one, 2.0, one, 2.0]);
         let y = forward(isa, &x, None, &[1.0, 1.0], &[0.0, -2.0], true).y;
         assert_eq!(y, [0.0, 0.0, one, 0.0, 0.0, 0.0, one, 0.0]);
@@ -144,12 +151,12 @@ fn four_rows_by_hand() {
 }
 
 #[test]
-fn values_and_derivatives_are_those_of_double_precision() {
+fn values_and_gradients_match_double_precision() {
     for isa in Isa::available() {
         for channels in (1..=20).chain([31, 32, 33, 63, 64, 65, 100]) {
             for rows in [0, 1, 2, 15, 16, 17, 63, 64, 65, 130, 300] {
                 for relu in [false, true] {
-                    compare(isa, &rows_of(rows, channels), channels, relu, 4e-6);
+                    compare(isa, &random_rows(rows, channels), channels, relu, 4e-6);
                 }
             }
         }
@@ -157,17 +164,18 @@ fn values_and_derivatives_are_those_of_double_precision() {
 }
 
 #[test]
-fn large_batches_in_parallel_are_no_less_exact() {
+fn large_parallel_batches_match_double_precision() {
     for isa in Isa::available() {
-        compare(isa, &rows_of(5000, 60), 60, false, 4e-6);
+        compare(isa, &random_rows(5000, 60), 60, false, 4e-6);
     }
 }
 
 #[test]
-fn badly_scaled_channels_lose_nothing() {
-    // Mean -13 and deviation 1e-3; the same with an outlier in front; a huge mean; a constant.
+fn badly_scaled_channels_keep_precision() {
+    // Mean -13 and standard deviation 1e-3; the same with an outlier in the first row; a huge mean;
+    // a constant.
     let rows = 1000;
-    let noise = numbers(rows * 4, 7);
+    let noise = random_values(rows * 4, 7);
     let x: Vec<f32> = (0..rows)
         .flat_map(|row| {
             let noise = &noise[row * 4..];
@@ -180,16 +188,19 @@ fn badly_scaled_channels_lose_nothing() {
     }
 }
 
-const DROPOUT: Dropout = Dropout { key: [5, 6], threshold: 1 << 30, kept: 4.0 / 3.0 };
+const DROPOUT: Dropout = Dropout { key: [5, 6], threshold: 1 << 30, scale: 4.0 / 3.0 };
 
 #[test]
-fn a_branch_is_dropped_and_added_before() {
+fn residual_branch_is_dropped_out_and_added_before_normalization() {
     for isa in Isa::available() {
         for (rows, channels) in [(1, 3), (70, 33), (130, 64), (5000, 60)] {
             for dropout in [None, Some(DROPOUT)] {
-                let (x, values) = (rows_of(rows, channels), numbers(rows * channels, 5));
-                let (gamma, beta, d_y) =
-                    (numbers(channels, 3), numbers(channels, 4), numbers(rows * channels, 2));
+                let (x, values) = (random_rows(rows, channels), random_values(rows * channels, 5));
+                let (gamma, beta, d_y) = (
+                    random_values(channels, 3),
+                    random_values(channels, 4),
+                    random_values(rows * channels, 2),
+                );
                 let factor = |at: usize| dropout.map_or(1.0, |dropout| dropout.factor(at as u64));
                 let sum: Vec<f32> =
                     (0..x.len()).map(|at| x[at] + values[at] * factor(at)).collect();
@@ -204,26 +215,29 @@ fn a_branch_is_dropped_and_added_before() {
                 let plain = forward(isa, &sum, None, &gamma, &beta, true);
                 assert_eq!(ours.sum.as_ref(), Some(&sum));
                 assert_eq!((ours.y, &ours.statistics), (plain.y, &plain.statistics));
-                let made =
+                let gradients =
                     backward(isa, &sum, dropout, &gamma, &beta, &plain.statistics, true, &d_y);
                 let expected =
                     backward(isa, &sum, None, &gamma, &beta, &plain.statistics, true, &d_y);
                 assert_eq!(expected.branch, None);
                 let branch: Vec<f32> = (0..x.len()).map(|at| expected.x[at] * factor(at)).collect();
-                assert_eq!(made, Gradients { branch: dropout.map(|_| branch), ..expected });
+                assert_eq!(
+                    gradients,
+                    BatchNormGradients { branch: dropout.map(|_| branch), ..expected }
+                );
             }
         }
     }
 }
 
 #[test]
-fn a_dot_with_the_rows_is_that_of_rows_that_were_written() {
+fn fused_dot_matches_dot_with_stored_rows() {
     for (rows, channels) in [(1, 3), (2, 1), (63, 17), (64, 64), (200, 224), (700, 33)] {
-        let x = rows_of(rows, channels);
+        let x = random_rows(rows, channels);
         let [gamma, beta] = [5, 6].map(|seed| {
-            numbers(channels, seed).iter().map(|value| value + 0.6).collect::<Vec<_>>()
+            random_values(channels, seed).iter().map(|value| value + 0.6).collect::<Vec<_>>()
         });
-        let (mut weight, d) = (numbers(channels, 7), numbers(rows, 8));
+        let (mut weight, d) = (random_values(channels, 7), random_values(rows, 8));
         weight[0] = 0.0;
         for isa in Isa::available() {
             let (dots, statistics) = forward_dot(isa, &x, &gamma, &beta, &weight);
@@ -239,15 +253,16 @@ fn a_dot_with_the_rows_is_that_of_rows_that_were_written() {
             let d_y: Vec<f32> =
                 d.iter().flat_map(|d| weight.iter().map(move |weight| d * weight)).collect();
             let expected = exact(&x, channels, &gamma, &beta, true, &d_y);
-            let (made, d_weight) = backward_dot(isa, &x, &gamma, &beta, &weight, &statistics, &d);
+            let (gradients, d_weight) =
+                backward_dot(isa, &x, &gamma, &beta, &weight, &statistics, &d);
             let size = |at: usize| {
                 f64::from(gamma[at % channels])
                     / (expected.variance[at % channels] + EPSILON).sqrt()
             };
-            assert_close(&made.x, &expected.d_x, size, 1e-6, "x");
+            assert_close(&gradients.x, &expected.d_x, size, 1e-6, "x");
             let of_channels = |_| (rows as f64).sqrt();
-            assert_close(&made.gamma, &expected.d_gamma, of_channels, 1e-5, "gamma");
-            assert_close(&made.beta, &expected.d_beta, of_channels, 1e-5, "beta");
+            assert_close(&gradients.gamma, &expected.d_gamma, of_channels, 1e-5, "gamma");
+            assert_close(&gradients.beta, &expected.d_beta, of_channels, 1e-5, "beta");
             let sum = |channel: usize| -> f64 {
                 let column = written.y.iter().skip(channel).step_by(channels);
                 column.zip(&d).map(|(y, d)| f64::from(*y) * f64::from(*d)).sum()
@@ -259,9 +274,9 @@ fn a_dot_with_the_rows_is_that_of_rows_that_were_written() {
 }
 
 #[test]
-fn evaluation_uses_the_statistics_it_is_given() {
+fn evaluation_uses_given_statistics() {
     for isa in Isa::available() {
-        let statistics = Statistics { mean: vec![1.0, -2.0], variance: vec![4.0, 1.0] };
+        let statistics = BatchStatistics { mean: vec![1.0, -2.0], variance: vec![4.0, 1.0] };
         let (x, branch) = ([2.0, -2.0, 1.0, 0.5], [1.0, 0.0, 0.0, -0.5]);
         let y = evaluate(isa, &x, Some(&branch), &statistics, &[2.0, 1.0], &[0.5, -1.0], true);
         assert_eq!(
@@ -292,7 +307,7 @@ fn evaluation_uses_the_statistics_it_is_given() {
 }
 
 #[test]
-fn what_is_not_a_number_stays_visible() {
+fn nan_propagates() {
     for isa in Isa::available() {
         for relu in [false, true] {
             let y = forward(isa, &[f32::NAN, 1.0], None, &[1.0], &[0.0], relu).y;
@@ -302,23 +317,27 @@ fn what_is_not_a_number_stays_visible() {
 }
 
 #[test]
-fn results_do_not_depend_on_the_number_of_threads() {
+fn results_are_independent_of_thread_count() {
     for (rows, channels) in [(200, 33), (5000, 60)] {
-        let (x, residual, d_y) =
-            (rows_of(rows, channels), numbers(rows * channels, 5), numbers(rows * channels, 2));
-        let (gamma, beta) = (numbers(channels, 3), numbers(channels, 4));
+        let (x, residual, d_y) = (
+            random_rows(rows, channels),
+            random_values(rows * channels, 5),
+            random_values(rows * channels, 2),
+        );
+        let (gamma, beta) = (random_values(channels, 3), random_values(channels, 4));
         for isa in Isa::available() {
             let results = [1, 2, 5].map(|threads| {
-                let pool = crate::Threads::new(threads);
+                let pool = crate::ThreadPool::new(threads);
                 pool.install(|| {
                     let branch = Branch { values: &residual, dropout: Some(DROPOUT) };
                     let Normalized { y, sum, statistics } =
                         forward(isa, &x, Some(branch), &gamma, &beta, true);
-                    let sum = sum.expect("the sum with the branch");
-                    let made =
+                    let sum = sum.expect("forward returns the sum if there is a branch");
+                    let gradients =
                         backward(isa, &sum, Some(DROPOUT), &gamma, &beta, &statistics, true, &d_y);
-                    let d_branch = made.branch.expect("another one");
-                    let bits = [y, made.x, d_branch, made.gamma, made.beta]
+                    let d_branch =
+                        gradients.branch.expect("dropout yields a separate branch gradient");
+                    let bits = [y, gradients.x, d_branch, gradients.gamma, gradients.beta]
                         .concat()
                         .into_iter()
                         .map(f32::to_bits);

@@ -1,36 +1,38 @@
-//! Columns in blocks, blocks in tasks.
+//! Partition of columns into blocks, and of blocks into tasks.
 
 use std::ops::Range;
 
 use super::Csr;
-use crate::{Graphs, parallel};
+use crate::{GraphOffsets, parallel};
 
-/// Columns that are taken through all steps together: eight vectors of sixteen, which in the backward
-/// are half of the registers of AVX-512, a quarter for a power and a quarter for sums. A batch of
-/// grids of 100 to 130 nodes would move it.
-const BLOCK: usize = 128;
+/// Columns that are taken through all steps together: eight vectors of sixteen lanes, which in the
+/// backward pass occupy half of the registers of AVX-512, a quarter for a power and a quarter for
+/// sums. Tuned on a batch of grids of 100 to 130 nodes.
+const BLOCK_COLUMNS: usize = 128;
 
-/// Multiplications of one step that are worth a task of their own, some ten thousand pairs of a
-/// grid: long beside the start of a task, short beside a batch.
-const TASK: usize = 1 << 16;
+/// Minimum number of multiplications per step of a task, about ten thousand pairs of a grid: long
+/// compared with the start of a task, short compared with a batch.
+const MULTIPLICATIONS_PER_TASK: usize = 1 << 16;
 
-/// Some columns of one graph.
+/// Block of columns of one graph.
 #[derive(Debug, Clone)]
 pub(super) struct Block {
     pub(super) graph: usize,
     pub(super) columns: Range<usize>,
-    /// Entries of the graph in the CSR.
+    /// Entries of the graph in the CSR matrix.
     pub(super) entries: Range<usize>,
 }
 
-/// All columns of all graphs, in blocks of at most [`BLOCK`] and about equal within a graph.
-pub(super) fn blocks(graphs: Graphs<'_>, csr: Csr<'_>) -> Vec<Block> {
+/// Splits the columns of all graphs into blocks of at most [`BLOCK_COLUMNS`], of nearly equal size
+/// within a graph.
+pub(super) fn blocks(graphs: GraphOffsets<'_>, csr: Csr<'_>) -> Vec<Block> {
     let mut blocks = Vec::new();
     for (graph, &n) in graphs.sizes.iter().enumerate() {
         let nodes = graphs.node_starts[graph]..graphs.node_starts[graph + 1];
         let entries = csr.row_starts[nodes.start]..csr.row_starts[nodes.end];
-        // Whole vectors of sixteen, so that only the last block of a graph has a broken one.
-        let width = n.div_ceil(n.div_ceil(BLOCK).max(1)).next_multiple_of(16);
+        // Whole vectors of sixteen lanes, so that only the last block of a graph has a partial
+        // vector.
+        let width = n.div_ceil(n.div_ceil(BLOCK_COLUMNS).max(1)).next_multiple_of(16);
         let starts = (0..n).step_by(width.max(1));
         blocks.extend(starts.map(|start| Block {
             graph,
@@ -41,13 +43,13 @@ pub(super) fn blocks(graphs: Graphs<'_>, csr: Csr<'_>) -> Vec<Block> {
     blocks
 }
 
-/// Runs of blocks with about [`TASK`] multiplications each.
+/// Groups consecutive blocks into tasks of about [`MULTIPLICATIONS_PER_TASK`] multiplications.
 pub(super) fn tasks(blocks: &[Block]) -> Vec<Range<usize>> {
     let mut tasks = Vec::new();
     let (mut start, mut work) = (0, 0);
     for (at, block) in blocks.iter().enumerate() {
         work += block.columns.len() * (block.entries.len() + block.columns.end);
-        if work >= TASK || at + 1 == blocks.len() {
+        if work >= MULTIPLICATIONS_PER_TASK || at + 1 == blocks.len() {
             tasks.push(start..at + 1);
             (start, work) = (at + 1, 0);
         }
@@ -55,7 +57,7 @@ pub(super) fn tasks(blocks: &[Block]) -> Vec<Range<usize>> {
     tasks
 }
 
-/// In parallel where there is more than one.
+/// Runs the tasks, in parallel if there is more than one.
 pub(super) fn run_all<T: Send>(mut tasks: Vec<T>, run: impl Fn(T) + Sync) {
     if tasks.len() > 1 {
         parallel::for_each(tasks, run);

@@ -1,39 +1,39 @@
-//! The forward: all powers of a block of columns, one after another.
+//! Forward pass: all powers of a block of columns.
 
 use std::ops::Range;
 
+use super::adjacency::AdjacencyList;
 use super::blocks::{Block, blocks, run_all, tasks};
-use super::links::Links;
-use super::vectors::{VECTORS, grow, with_vectors};
+use super::vectors::{VECTORS, aligned_scratch, with_vectors};
 use super::{Csr, Shared, check};
-use crate::Graphs;
-use crate::fresh::Fresh;
+use crate::GraphOffsets;
 use crate::simd::{Isa, Kernel, Simd};
+use crate::uninit::UninitBuffer;
 
-/// Channel s of each graph, `Aˢ`, for s from 0 to `steps`.
+/// Computes `Aˢ` of each graph for s from 0 to `steps`.
 ///
 /// # Shapes
-/// - `weights`: `[m]` entries of A in the order of the edges; duplicates add up
+/// - `weights`: `[m]` entries of A in edge order; duplicate edges are summed
 /// - returns `[steps + 1, p]`
 pub fn forward(
     isa: Isa,
-    graphs: Graphs<'_>,
+    graphs: GraphOffsets<'_>,
     csr: Csr<'_>,
     weights: &[f32],
     steps: usize,
 ) -> Vec<f32> {
     check(graphs, csr, weights);
     let blocks = blocks(graphs, csr);
-    let mut stack = Fresh::new((steps + 1) * graphs.pairs());
-    let to = Shared::fresh(stack.room());
+    let mut stack = UninitBuffer::new((steps + 1) * graphs.num_pairs());
+    let to = Shared::from_uninit(stack.as_uninit());
     let tasks = tasks(&blocks).into_iter().map(|task| &blocks[task]).collect();
     run_all(tasks, |blocks| isa.run(Forward { graphs, csr, weights, steps, stack: to, blocks }));
-    // SAFETY: the blocks are all columns of all graphs, and `Forward` writes all rows of each.
-    unsafe { stack.written() }
+    // SAFETY: the blocks cover all columns of all graphs, and `Forward` writes all rows of each.
+    unsafe { stack.assume_init() }
 }
 
 struct Forward<'a> {
-    graphs: Graphs<'a>,
+    graphs: GraphOffsets<'a>,
     csr: Csr<'a>,
     weights: &'a [f32],
     steps: usize,
@@ -47,30 +47,33 @@ impl Kernel for Forward<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { graphs, csr, weights, steps, stack, blocks } = self;
-        let (mut links, mut last, mut next) = (Links::default(), Vec::new(), Vec::new());
+        let (mut adjacency, mut last, mut next) =
+            (AdjacencyList::default(), Vec::new(), Vec::new());
         let mut graph = usize::MAX;
         for block in blocks {
             let nodes = graphs.node_starts[block.graph]..graphs.node_starts[block.graph + 1];
             if graph != block.graph {
                 graph = block.graph;
-                links.leave(csr, nodes.clone(), weights);
+                adjacency.fill_outgoing(csr, nodes.clone(), weights);
             }
             for start in block.columns.clone().step_by(VECTORS * S::LANES) {
                 let columns = start..(start + VECTORS * S::LANES).min(block.columns.end);
                 let space = nodes.len() * VECTORS * S::LANES;
-                // SAFETY: `check` has found the pairs of the graph inside each channel, `leave` all
-                // links inside the graph; the copies have `space`, and the columns are this task's.
+                // SAFETY: `check` has verified that the pairs of the graph are within each channel,
+                // `fill_outgoing` that all edges are within the graph; the copies have `space`
+                // values, and no other task writes these columns.
                 unsafe {
                     let to = stack.pointer().add(graphs.pair_starts[graph]);
-                    let copies = [grow(&mut last, space), grow(&mut next, space)];
+                    let copies =
+                        [aligned_scratch(&mut last, space), aligned_scratch(&mut next, space)];
                     with_vectors!(
                         S::LANES,
                         columns,
                         forward_block,
                         simd,
-                        &links,
+                        &adjacency,
                         columns,
-                        graphs.pairs(),
+                        graphs.num_pairs(),
                         steps,
                         to,
                         copies
@@ -81,26 +84,27 @@ impl Kernel for Forward<'_> {
     }
 }
 
-/// All powers of some columns of a graph.
+/// Computes all powers of some columns of a graph.
 ///
 /// # Safety
-/// `to` begins the pairs of the graph in the first of `steps + 1` channels of `pairs` each; `links`
-/// are those of the graph; `copies` have room for `W` vectors a node; `columns` need `W` vectors,
-/// are within the graph and nobody else's.
+/// `to` points to the pairs of the graph in the first of `steps + 1` channels of `pairs` values
+/// each; `adjacency` has the outgoing edges of the graph; `copies` have `W` vectors per node;
+/// `columns` need `W` vectors, are within the graph, and are not written by any other thread.
 #[inline(always)]
 unsafe fn forward_block<S: Simd, const W: usize>(
     simd: S,
-    links: &Links,
+    adjacency: &AdjacencyList,
     columns: Range<usize>,
     pairs: usize,
     steps: usize,
     to: *mut f32,
     [mut last, mut next]: [*mut f32; 2],
 ) {
-    let n = links.starts.len() - 1;
+    let n = adjacency.starts.len() - 1;
     let stride = W * S::LANES;
-    let broken = columns.len() - (W - 1) * S::LANES;
-    // SAFETY: rows of the copies are `stride` apart, those of a channel `n`; the caller has the rest.
+    let tail = columns.len() - (W - 1) * S::LANES;
+    // SAFETY: rows of the copies are `stride` apart, those of a channel `n`; the rest is guaranteed
+    // by the caller.
     unsafe {
         for row in 0..n {
             let to = to.add(row * n + columns.start);
@@ -112,13 +116,13 @@ unsafe fn forward_block<S: Simd, const W: usize>(
         if steps == 0 {
             return;
         }
-        // A·I without the multiplications.
+        // First power: A·I without multiplications.
         last.write_bytes(0, n * stride);
         for row in 0..n {
             let copy = last.add(row * stride);
-            for link in &links.links[links.of(row)] {
-                if columns.contains(&(link.node as usize)) {
-                    *copy.add(link.node as usize - columns.start) += link.weight;
+            for neighbor in &adjacency.neighbors[adjacency.range(row)] {
+                if columns.contains(&(neighbor.node as usize)) {
+                    *copy.add(neighbor.node as usize - columns.start) += neighbor.weight;
                 }
             }
             to.add(pairs + row * n + columns.start).copy_from_nonoverlapping(copy, columns.len());
@@ -127,10 +131,10 @@ unsafe fn forward_block<S: Simd, const W: usize>(
             let to = to.add(step * pairs + columns.start);
             for row in 0..n {
                 let mut sums = [simd.zero(); W];
-                for at in links.of(row) {
-                    let link = links.links.get_unchecked(at);
-                    let weight = simd.splat(link.weight);
-                    let from = last.add(link.node as usize * stride);
+                for at in adjacency.range(row) {
+                    let neighbor = adjacency.neighbors.get_unchecked(at);
+                    let weight = simd.splat(neighbor.weight);
+                    let from = last.add(neighbor.node as usize * stride);
                     for (v, sum) in sums.iter_mut().enumerate() {
                         *sum = simd.mul_add(weight, simd.load(from.add(v * S::LANES)), *sum);
                     }
@@ -141,7 +145,7 @@ unsafe fn forward_block<S: Simd, const W: usize>(
                     if v + 1 < W {
                         simd.store(to.add(v * S::LANES), sum);
                     } else {
-                        simd.store_up_to(to.add(v * S::LANES), sum, broken);
+                        simd.store_up_to(to.add(v * S::LANES), sum, tail);
                     }
                 }
             }

@@ -1,11 +1,12 @@
-//! The stack by hand, and against powers of dense matrices in double precision.
+//! Tests of the stack against hand-computed examples and powers of dense matrices in double
+//! precision.
 
 use super::blocks::{blocks, tasks};
 use super::*;
 use crate::hash32;
 use crate::simd::Isa;
 
-/// Graphs with their edges in any order, and the CSR that follows.
+/// Graphs with edges in any order, and the resulting CSR matrix.
 struct Batch {
     sizes: Vec<usize>,
     node_starts: Vec<usize>,
@@ -40,14 +41,15 @@ impl Batch {
         }
     }
 
-    /// Sizes around a vector and a block; isolated nodes, loops, one-way and double edges; every
-    /// fourth graph without any edge.
+    /// Sizes around those of a vector and a block; isolated nodes, self-loops, one-way and
+    /// duplicate edges; every fourth graph without edges.
     fn ragged() -> Self {
         let sizes = [2, 300, 0, 1, 15, 16, 17, 1, 130, 0, 2];
         let mut edges = Vec::new();
         for (graph, &n) in sizes.iter().enumerate().filter(|(graph, n)| graph % 4 != 3 && **n > 0) {
             for edge in 0..3 * n {
-                let draw = |stream: usize| number(edge * 4 + stream + graph * 100_000) as usize % n;
+                let draw =
+                    |stream: usize| random_u32(edge * 4 + stream + graph * 100_000) as usize % n;
                 let (source, target) = (draw(0), draw(1));
                 if source % 7 != 3 {
                     edges.extend(vec![[graph, source, target]; 1 + usize::from(draw(2) % 5 == 0)]);
@@ -59,8 +61,8 @@ impl Batch {
         Self::new(&sizes, &edges)
     }
 
-    fn graphs(&self) -> Graphs<'_> {
-        Graphs {
+    fn graphs(&self) -> GraphOffsets<'_> {
+        GraphOffsets {
             sizes: &self.sizes,
             node_starts: &self.node_starts,
             pair_starts: &self.pair_starts,
@@ -75,7 +77,7 @@ impl Batch {
         forward(isa, self.graphs(), self.csr(), weights, steps)
     }
 
-    fn derivative(
+    fn gradient(
         &self,
         isa: Isa,
         weights: &[f32],
@@ -100,15 +102,15 @@ impl Batch {
     }
 }
 
-fn number(index: usize) -> u32 {
+fn random_u32(index: usize) -> u32 {
     hash32(hash32(index as u32) ^ 0x9e37_79b9)
 }
 
-fn numbers(count: usize, seed: usize) -> Vec<f32> {
-    (0..count).map(|at| number(at + (seed << 24)) as f32 / u32::MAX as f32 - 0.5).collect()
+fn random_values(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|at| random_u32(at + (seed << 24)) as f32 / u32::MAX as f32 - 0.5).collect()
 }
 
-/// `a · b`, added to `sum`; `transposed` says which of them is.
+/// Adds `a · b` to `sum`; `transposed` marks operands to transpose.
 fn multiply(n: usize, a: &[f64], b: &[f64], transposed: [bool; 2], sum: &mut [f64]) {
     for i in 0..n {
         for k in 0..n {
@@ -128,13 +130,13 @@ fn assert_close(ours: &[f32], exact: &[f64], tolerance: f64, what: &str) {
     let size = exact.iter().fold(1e-30_f64, |size, value| size.max(value.abs()));
     for (at, (ours, exact)) in ours.iter().zip(exact).enumerate() {
         let error = (f64::from(*ours) - exact).abs() / size;
-        assert!(error < tolerance, "{what} at {at}: {ours} is not {exact}");
+        assert!(error < tolerance, "{what} at {at}: {ours} differs from {exact}");
     }
 }
 
 #[test]
-fn a_path_of_three_by_hand() {
-    // 0 - 1 - 2, where the middle goes left with 1/4 and right with 3/4.
+fn three_node_path_matches_hand_computation() {
+    // Path 0 - 1 - 2; the middle node moves left with probability 1/4 and right with 3/4.
     let batch = Batch::new(&[3], &[[0, 2, 1], [0, 1, 0], [0, 0, 1], [0, 1, 2]]);
     let weights = [1.0, 0.25, 1.0, 0.75];
     #[rustfmt::skip]
@@ -143,14 +145,14 @@ fn a_path_of_three_by_hand() {
         0.0, 1.0, 0.0,   0.25, 0.0, 0.75, 0.0, 1.0, 0.0,
         0.25, 0.0, 0.75, 0.0, 1.0, 0.0,   0.25, 0.0, 0.75,
     ];
-    // Of A²[0, 2] = w01 w12 only; the derivative by w01 is 3/4, by w12 is 1.
+    // Only A²[0, 2] = w01 w12 has a gradient: 3/4 for w01 and 1 for w12.
     let mut d_stack = [0.0; 27];
     d_stack[18 + 2] = 1.0;
     for isa in Isa::available() {
         let stack = batch.stack(isa, &weights, 2);
         assert_eq!(stack, expected, "{isa:?}");
         assert_eq!(
-            batch.derivative(isa, &weights, 2, &stack, &d_stack),
+            batch.gradient(isa, &weights, 2, &stack, &d_stack),
             [0.0, 0.0, 0.75, 1.0],
             "{isa:?}"
         );
@@ -158,25 +160,26 @@ fn a_path_of_three_by_hand() {
 }
 
 #[test]
-fn without_steps_or_edges_there_is_the_identity_and_nothing_to_learn() {
+fn no_steps_or_edges_yield_identity_and_zero_gradient() {
     let batch = Batch::new(&[2, 0, 1], &[]);
     for isa in Isa::available() {
         assert_eq!(batch.stack(isa, &[], 0), [1.0, 0.0, 0.0, 1.0, 1.0]);
         assert_eq!(batch.stack(isa, &[], 1), [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-        assert_eq!(batch.derivative(isa, &[], 1, &[0.0; 10], &[1.0; 10]), []);
+        assert_eq!(batch.gradient(isa, &[], 1, &[0.0; 10], &[1.0; 10]), []);
         assert_eq!(Batch::new(&[], &[]).stack(isa, &[], 3), []);
         let edge = Batch::new(&[2], &[[0, 0, 1]]);
-        assert_eq!(edge.derivative(isa, &[2.0], 0, &[1.0, 0.0, 0.0, 1.0], &[1.0; 4]), [0.0]);
+        assert_eq!(edge.gradient(isa, &[2.0], 0, &[1.0, 0.0, 0.0, 1.0], &[1.0; 4]), [0.0]);
     }
 }
 
 #[test]
-fn powers_and_derivatives_are_those_of_dense_matrices() {
+fn powers_and_gradients_match_dense_matrices() {
     let batch = Batch::ragged();
     let steps = 4;
-    let pairs = batch.graphs().pairs();
-    let weights: Vec<f32> = numbers(batch.edges.len(), 1).iter().map(|value| value + 0.2).collect();
-    let d_stack = numbers((steps + 1) * pairs, 2);
+    let pairs = batch.graphs().num_pairs();
+    let weights: Vec<f32> =
+        random_values(batch.edges.len(), 1).iter().map(|value| value + 0.2).collect();
+    let d_stack = random_values((steps + 1) * pairs, 2);
     let mut exact = vec![0.0; (steps + 1) * pairs];
     let mut d_exact = vec![0.0; weights.len()];
     for (graph, &n) in batch.sizes.iter().enumerate() {
@@ -195,19 +198,19 @@ fn powers_and_derivatives_are_those_of_dense_matrices() {
         for (channel, power) in powers.iter().enumerate() {
             exact[part(channel)].copy_from_slice(power);
         }
-        let derivative_of =
+        let channel_gradient =
             |channel: usize| d_stack[part(channel)].iter().map(|value| f64::from(*value));
-        let mut above: Vec<f64> = derivative_of(steps).collect();
+        let mut above: Vec<f64> = channel_gradient(steps).collect();
         let mut d_a = vec![0.0; n * n];
         for step in (0..steps).rev() {
             multiply(n, &above, &powers[step], [false, true], &mut d_a);
-            let mut below: Vec<f64> = derivative_of(step).collect();
+            let mut below: Vec<f64> = channel_gradient(step).collect();
             multiply(n, &a, &above, [true, false], &mut below);
             above = below;
         }
-        for ([own, source, target], derivative) in batch.edges.iter().zip(&mut d_exact) {
+        for ([own, source, target], gradient) in batch.edges.iter().zip(&mut d_exact) {
             if *own == graph {
-                *derivative = d_a[source * n + target];
+                *gradient = d_a[source * n + target];
             }
         }
     }
@@ -221,16 +224,16 @@ fn powers_and_derivatives_are_those_of_dense_matrices() {
                 &format!("{isa:?} channel {channel}"),
             );
         }
-        let derivative = batch.derivative(isa, &weights, steps, &stack, &d_stack);
-        assert_close(&derivative, &d_exact, 1e-6, &format!("{isa:?} derivative"));
+        let gradient = batch.gradient(isa, &weights, steps, &stack, &d_stack);
+        assert_close(&gradient, &d_exact, 1e-6, &format!("{isa:?} derivative"));
     }
 }
 
 #[test]
-fn a_graph_is_the_same_alone_or_in_a_batch() {
+fn output_is_invariant_to_batch_composition() {
     let (batch, steps) = (Batch::ragged(), 3);
-    let weights = numbers(batch.edges.len(), 1);
-    let pairs = batch.graphs().pairs();
+    let weights = random_values(batch.edges.len(), 1);
+    let pairs = batch.graphs().num_pairs();
     for graph in 0..batch.sizes.len() {
         let own: Vec<usize> =
             (0..weights.len()).filter(|edge| batch.edges[*edge][0] == graph).collect();
@@ -239,11 +242,11 @@ fn a_graph_is_the_same_alone_or_in_a_batch() {
         let alone = Batch::new(&batch.sizes[graph..=graph], &edges);
         let own_weights: Vec<f32> = own.iter().map(|edge| weights[*edge]).collect();
         for isa in Isa::available() {
-            let together = batch.stack(isa, &weights, steps);
+            let in_batch = batch.stack(isa, &weights, steps);
             let alone = alone.stack(isa, &own_weights, steps);
             let n = batch.sizes[graph];
             for channel in 0..=steps {
-                let part = &together[channel * pairs + batch.pair_starts[graph]..][..n * n];
+                let part = &in_batch[channel * pairs + batch.pair_starts[graph]..][..n * n];
                 assert_eq!(
                     &alone[channel * n * n..(channel + 1) * n * n],
                     part,
@@ -255,18 +258,21 @@ fn a_graph_is_the_same_alone_or_in_a_batch() {
 }
 
 #[test]
-fn results_do_not_depend_on_the_number_of_threads() {
+fn results_are_independent_of_thread_count() {
     let (batch, steps) = (Batch::ragged(), 5);
-    let weights = numbers(batch.edges.len(), 1);
-    let d_stack = numbers((steps + 1) * batch.graphs().pairs(), 2);
-    assert!(tasks(&blocks(batch.graphs(), batch.csr())).len() > 3, "nothing to run in parallel");
+    let weights = random_values(batch.edges.len(), 1);
+    let d_stack = random_values((steps + 1) * batch.graphs().num_pairs(), 2);
+    assert!(
+        tasks(&blocks(batch.graphs(), batch.csr())).len() > 3,
+        "too few tasks to test parallel runs"
+    );
     for isa in Isa::available() {
         let results = [1, 2, 5].map(|threads| {
-            let pool = crate::Threads::new(threads);
+            let pool = crate::ThreadPool::new(threads);
             pool.install(|| {
                 let stack = batch.stack(isa, &weights, steps);
-                let derivative = batch.derivative(isa, &weights, steps, &stack, &d_stack);
-                [stack, derivative].concat().into_iter().map(f32::to_bits).collect::<Vec<_>>()
+                let gradient = batch.gradient(isa, &weights, steps, &stack, &d_stack);
+                [stack, gradient].concat().into_iter().map(f32::to_bits).collect::<Vec<_>>()
             })
         });
         assert!(results[0] == results[1] && results[0] == results[2], "{isa:?}");
@@ -274,8 +280,8 @@ fn results_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-#[should_panic(expected = "an edge to node 2 of 2")]
-fn an_edge_that_leaves_its_graph_is_refused() {
+#[should_panic(expected = "edge target 2 is out of range for 2 nodes")]
+fn edge_target_outside_graph_panics() {
     let batch = Batch::new(&[2, 2], &[[0, 1, 2]]);
     batch.stack(Isa::best(), &[1.0], 2);
 }

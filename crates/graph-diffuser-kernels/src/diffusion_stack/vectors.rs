@@ -1,22 +1,23 @@
-//! The vectors of a block: aligned room for copies of its rows, and code for any number of them.
+//! Vectors of a block: aligned scratch memory for its rows, and dispatch on the number of vectors.
 
-/// Sixteen numbers on one cache line: rows of the copies are made of them and begin on them.
+/// Cache line of sixteen values; rows of the scratch copies are aligned to it.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-pub(super) struct Line([f32; 16]);
+pub(super) struct CacheLine([f32; 16]);
 
-/// At least `count` numbers, aligned.
-pub(super) fn grow(lines: &mut Vec<Line>, count: usize) -> *mut f32 {
+/// Returns aligned scratch memory of at least `count` values.
+pub(super) fn aligned_scratch(lines: &mut Vec<CacheLine>, count: usize) -> *mut f32 {
     if lines.len() * 16 < count {
-        lines.resize(count.div_ceil(16), Line([0.0; 16]));
+        lines.resize(count.div_ceil(16), CacheLine([0.0; 16]));
     }
     lines.as_mut_ptr().cast()
 }
 
-/// Vectors of a block; a block of 128 columns is cut further where vectors have eight lanes.
+/// Maximum number of vectors of a block; blocks of 128 columns are split further for vectors of
+/// eight lanes.
 pub(super) const VECTORS: usize = 8;
 
-/// Calls `$function` with as many vectors as `$columns` need.
+/// Calls `$function` with the number of vectors that `$columns` needs as a constant.
 macro_rules! with_vectors {
     ($lanes:expr, $columns:expr, $function:ident, $($argument:expr),*) => {
         match $columns.len().div_ceil($lanes) {

@@ -1,18 +1,20 @@
-//! What follows from sums over pairs without looking at them again, in double precision.
+//! Quantities derived from sums over pairs, in double precision.
 
 use crate::tile::Matrix;
 
-use super::{LayerGradients, Weights};
+use super::{EdgeFfnLayerGradients, EdgeFfnParams};
 
+/// Rounds to single precision.
 pub(super) fn single(values: &[f64]) -> Vec<f32> {
     values.iter().map(|&value| value as f32).collect()
 }
 
+/// Converts to double precision.
 pub(super) fn double(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&value| f64::from(value)).collect()
 }
 
-/// Adds up the sums of all chunks, in their order.
+/// Adds the sums of all chunks, in chunk order.
 pub(super) fn total<const N: usize>(parts: Vec<[Vec<f64>; N]>) -> [Vec<f64>; N] {
     let add = |mut total: [Vec<f64>; N], part: [Vec<f64>; N]| {
         total
@@ -22,7 +24,7 @@ pub(super) fn total<const N: usize>(parts: Vec<[Vec<f64>; N]>) -> [Vec<f64>; N] 
             .for_each(|(total, part)| *total += part);
         total
     };
-    parts.into_iter().reduce(add).expect("there is always a chunk")
+    parts.into_iter().reduce(add).expect("there is at least one chunk")
 }
 
 /// Mean and covariance over `count` pairs.
@@ -35,7 +37,7 @@ pub(super) struct Moments {
 }
 
 impl Moments {
-    /// Those of all chunks together, from their upper triangles.
+    /// Merges the moments of all chunks, of which only the upper triangles are read.
     pub(super) fn of_chunks(channels: usize, parts: Vec<Self>) -> Self {
         let c = channels;
         let mut all = Self { count: 0.0, mean: vec![0.0; c], covariance: vec![0.0; c * c] };
@@ -63,43 +65,46 @@ impl Moments {
         all
     }
 
+    /// Returns the diagonal of the covariance.
     pub(super) fn variances(&self) -> Vec<f64> {
         let c = self.mean.len();
         (0..c).map(|i| self.covariance[i * c + i].max(0.0)).collect()
     }
 
-    /// What is left after a batch norm without γ and β.
-    pub(super) fn normalised(&self, normal: &Normal) -> Self {
+    /// Returns the moments after a batch norm without γ and β.
+    pub(super) fn normalized(&self, normalization: &Normalization) -> Self {
         let c = self.mean.len();
-        let scaled =
-            |at: usize| self.covariance[at] * normal.inverse[at / c] * normal.inverse[at % c];
+        let scaled = |at: usize| {
+            self.covariance[at] * normalization.inverse[at / c] * normalization.inverse[at % c]
+        };
         Self { count: self.count, mean: vec![0.0; c], covariance: (0..c * c).map(scaled).collect() }
     }
 }
 
-/// Mean and inverse deviation that a batch norm applies.
-pub(super) struct Normal {
+/// Mean and inverse standard deviation applied by a batch norm.
+pub(super) struct Normalization {
     pub(super) mean: Vec<f64>,
     pub(super) inverse: Vec<f64>,
 }
 
-/// How the input of a layer is kept: `x = scale ⊙ t + offset`, where `t` is in the tiles.
-pub(super) struct Level {
+/// Scaled representation of the input of a layer: `x = scale ⊙ t + offset`, where `t` is stored in
+/// the tiles.
+pub(super) struct Scaling {
     pub(super) scale: Vec<f64>,
     pub(super) offset: Vec<f64>,
 }
 
-impl Level {
-    /// Before the first layer γ and β are left out of `t`, between layers something near the mean is,
-    /// and after the last nothing.
-    pub(super) fn new(weights: &Weights<'_>, index: usize, shifts: &[Vec<f64>]) -> Self {
-        let c = weights.channels;
+impl Scaling {
+    /// Returns the representation at layer `index`. Before the first layer `t` excludes γ and β,
+    /// between layers it is shifted by about the mean, and after the last layer it equals `x`.
+    pub(super) fn new(params: &EdgeFfnParams<'_>, index: usize, shifts: &[Vec<f64>]) -> Self {
+        let c = params.channels;
         if index == 0 {
             assert!(
-                weights.norm.gamma.len() == c && weights.norm.beta.len() == c,
-                "the stack's norm has c channels"
+                params.norm.gamma.len() == c && params.norm.beta.len() == c,
+                "the norm of the stack must have c channels"
             );
-            return Self { scale: double(weights.norm.gamma), offset: double(weights.norm.beta) };
+            return Self { scale: double(params.norm.gamma), offset: double(params.norm.beta) };
         }
         Self {
             scale: vec![1.0; c],
@@ -108,96 +113,100 @@ impl Level {
     }
 }
 
-/// The first linear map of a layer and its norm, in double precision: `h = weight · t + bias`.
-pub(super) struct First {
+/// First linear map of a layer and its norm, in double precision: `h = weight · t + bias`.
+pub(super) struct FirstLinear {
     pub(super) channels: usize,
     pub(super) hidden: usize,
-    pub(super) level: Level,
+    pub(super) scaling: Scaling,
     pub(super) gamma: Vec<f64>,
     pub(super) beta: Vec<f64>,
-    /// `[hidden, c]`, as given: applies to `x`.
+    /// `[hidden, c]`, as given; applies to `x`.
     pub(super) plain: Vec<f64>,
     /// `[hidden, c]`, applies to `t`.
     pub(super) weight: Vec<f64>,
     pub(super) bias: Vec<f64>,
 }
 
-impl First {
-    pub(super) fn new(weights: &Weights<'_>, index: usize, shifts: &[Vec<f64>]) -> Self {
-        let (channels, hidden, layer) = (weights.channels, weights.hidden, &weights.layers[index]);
-        let level = Level::new(weights, index, shifts);
+impl FirstLinear {
+    pub(super) fn new(params: &EdgeFfnParams<'_>, index: usize, shifts: &[Vec<f64>]) -> Self {
+        let (channels, hidden, layer) = (params.channels, params.hidden, &params.layers[index]);
+        let scaling = Scaling::new(params, index, shifts);
         let plain = double(layer.first_weight);
         assert!(
             plain.len() == hidden * channels && layer.first_bias.len() == hidden,
-            "the first map is [hidden, c]"
+            "first_weight must be [hidden, c] and first_bias [hidden]"
         );
         assert!(
             layer.norm.gamma.len() == hidden && layer.norm.beta.len() == hidden,
-            "a norm of hidden units"
+            "the norm of a layer must have one channel per hidden unit"
         );
         let weight = plain
             .iter()
             .enumerate()
-            .map(|(at, weight)| weight * level.scale[at % channels])
+            .map(|(at, weight)| weight * scaling.scale[at % channels])
             .collect();
         let row = |i: usize| {
-            plain[i * channels..][..channels].iter().zip(&level.offset).map(|(w, o)| w * o)
+            plain[i * channels..][..channels].iter().zip(&scaling.offset).map(|(w, o)| w * o)
         };
         let bias =
             (0..hidden).map(|i| row(i).sum::<f64>() + f64::from(layer.first_bias[i])).collect();
         let (gamma, beta) = (double(layer.norm.gamma), double(layer.norm.beta));
-        Self { channels, hidden, level, gamma, beta, plain, weight, bias }
+        Self { channels, hidden, scaling, gamma, beta, plain, weight, bias }
     }
 
+    /// Returns row `i` of `weight`.
     pub(super) fn row(&self, i: usize) -> &[f64] {
         &self.weight[i * self.channels..][..self.channels]
     }
 
-    /// `weight[i] · covariance`, `[c]`.
+    /// Returns `weight[i] · covariance`, `[c]`.
     pub(super) fn covary(&self, i: usize, moments: &Moments) -> Vec<f64> {
         let c = self.channels;
         (0..c).map(|j| dot(self.row(i), &moments.covariance[j * c..][..c])).collect()
     }
 
-    /// Mean and variance of `h`, from those of `t`.
+    /// Returns mean and variance of `h`, from the moments of `t`.
     pub(super) fn statistics(&self, moments: &Moments) -> (Vec<f64>, Vec<f64>) {
         let mean = |i| dot(self.row(i), &moments.mean) + self.bias[i];
         let variance = |i| dot(&self.covary(i, moments), self.row(i)).max(0.0);
         ((0..self.hidden).map(mean).collect(), (0..self.hidden).map(variance).collect())
     }
 
-    /// Entry of `[hidden, c + 1]`: what applies to `t` and the row of ones, the batch norm included.
-    pub(super) fn forward_entry(&self, normal: &Normal, i: usize, j: usize) -> f64 {
-        let scale = self.gamma[i] * normal.inverse[i];
+    /// Returns an entry of the `[hidden, c + 1]` matrix that applies to `t` and the row of ones,
+    /// including the batch norm.
+    pub(super) fn forward_entry(&self, normalization: &Normalization, i: usize, j: usize) -> f64 {
+        let scale = self.gamma[i] * normalization.inverse[i];
         if j < self.channels {
             scale * self.weight[i * self.channels + j]
         } else {
-            scale * (self.bias[i] - normal.mean[i]) + self.beta[i]
+            scale * (self.bias[i] - normalization.mean[i]) + self.beta[i]
         }
     }
 
-    /// Gradients from `sums = Σ g ⊗ [t, 1]`, where `g` is the gradient of the batch norm's output.
+    /// Computes the gradients from `sums = Σ g ⊗ [t, 1]`, where `g` is the gradient of the output
+    /// of the batch norm.
     ///
-    /// `ĥ = (h - mean)/deviation` is affine in `t`, so `Σ g ĥ` and `Σ ĥ ⊗ t` are sums that are known.
-    /// `∂h = γ/deviation (g - m₁ - m₂ ĥ)` with the means `m₁` of `g` and `m₂` of `g ĥ`; with given
-    /// statistics both terms are missing. What they add to the gradient of `x` is the [`Correction`].
+    /// `ĥ = (h - mean)/deviation` is affine in `t`, so `Σ g ĥ` and `Σ ĥ ⊗ t` follow from known
+    /// sums. `∂h = γ/deviation (g - m₁ - m₂ ĥ)` with the means `m₁` of `g` and `m₂` of `g ĥ`; with
+    /// running statistics both terms vanish. Their contribution to the gradient of `x` is the
+    /// [`Correction`].
     pub(super) fn backward(
         &self,
-        normal: &Normal,
+        normalization: &Normalization,
         moments: Option<&Moments>,
         pairs: f64,
         sums: &[f64],
-    ) -> (LayerGradients, Correction) {
+    ) -> (EdgeFfnLayerGradients, Correction) {
         let (c, hidden) = (self.channels, self.hidden);
         let mut correction = Correction::none(c);
         let mut weight = vec![0.0; hidden * c];
         let (mut bias, mut gamma, mut beta) =
             (vec![0.0; hidden], vec![0.0; hidden], vec![0.0; hidden]);
         for i in 0..hidden {
-            let inverse = normal.inverse[i];
+            let inverse = normalization.inverse[i];
             let scale = self.gamma[i] * inverse;
             let (by_channel, sum) = (&sums[i * (c + 1)..][..c], sums[i * (c + 1) + c]);
-            let at_zero = (self.bias[i] - normal.mean[i]) * inverse;
+            let at_zero = (self.bias[i] - normalization.mean[i]) * inverse;
             beta[i] = sum;
             gamma[i] = inverse * dot(self.row(i), by_channel) + at_zero * sum;
             let mut d_row: Vec<f64> = by_channel.iter().map(|value| scale * value).collect();
@@ -216,26 +225,28 @@ impl First {
                 bias[i] = scale * sum;
             }
             for j in 0..c {
-                weight[i * c + j] = d_row[j] * self.level.scale[j] + bias[i] * self.level.offset[j];
+                weight[i * c + j] =
+                    d_row[j] * self.scaling.scale[j] + bias[i] * self.scaling.offset[j];
             }
         }
-        let gradients = LayerGradients {
+        let gradients = EdgeFfnLayerGradients {
             first_weight: single(&weight),
             first_bias: single(&bias),
             gamma: single(&gamma),
             beta: single(&beta),
-            ..LayerGradients::default()
+            ..EdgeFfnLayerGradients::default()
         };
         (gradients, correction)
     }
 }
 
+/// Returns the dot product.
 pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// What is still to be taken off a gradient of `x`, once sums over all pairs are known: `matrix · t + constant`,
-/// as often as the pair counts.
+/// Term to be subtracted from a gradient of `x` once the sums over all pairs are known:
+/// `matrix · t + constant`, times the multiplicity of the pair.
 pub(super) struct Correction {
     /// `[c, c]`
     pub(super) matrix: Vec<f64>,
@@ -243,18 +254,20 @@ pub(super) struct Correction {
 }
 
 impl Correction {
+    /// Returns a correction of zero.
     pub(super) fn none(channels: usize) -> Self {
         Self { matrix: vec![0.0; channels * channels], constant: vec![0.0; channels] }
     }
 
-    /// Its negative, which applies to `t` and the row of ones.
+    /// Returns the negated matrix that applies to `t` and the row of ones.
     pub(super) fn negated(&self) -> Matrix {
         let c = self.constant.len();
         Matrix::new(c, c + 1, |i, j| -if j < c { self.matrix[i * c + j] } else { self.constant[i] })
     }
 
-    /// Its negative, which applies to what `t` was made from, `scale ⊙ t' + weight · [r, 1]`: to `t'`, the row of
-    /// ones and `r`. `weight` is `[c, hidden + 1]`.
+    /// Returns the negated matrix that applies to the operands of
+    /// `t = scale ⊙ t' + weight · [r, 1]`: to `t'`, the row of ones and `r`. `weight` is
+    /// `[c, hidden + 1]`.
     pub(super) fn negated_before(&self, scale: &[f64], weight: &[f64]) -> Matrix {
         let c = self.constant.len();
         let hidden = weight.len() / c - 1;

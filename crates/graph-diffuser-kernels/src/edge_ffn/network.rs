@@ -1,55 +1,60 @@
-//! The network, ready to run, and its passes over all pairs.
+//! Network with packed matrices, and its passes over all pairs.
 
-use crate::fresh::Fresh;
 use crate::simd::Isa;
 use crate::tile::{
-    self, Affine, Ahead, Buffer, Finish, Matrix, RowSums, Slopes, Start, Sums, Tiles, WIDTH,
-    product,
+    self, Affine, Buffer, Epilogue, Initial, Matrix, Prefetch, RowSums, Sums, Tiles,
+    TransformBackward, WIDTH, product,
 };
+use crate::uninit::UninitBuffer;
 
-use super::algebra::{Correction, First, Level, Moments, Normal, dot, double, single, total};
-use super::upper::{OwnTiles, Upper};
-use super::walk::{GROUP, Gather, Group, Place, Stack, own_of, row_means};
-use super::{Position, Weights};
+use super::algebra::{
+    Correction, FirstLinear, Moments, Normalization, Scaling, dot, double, single, total,
+};
+use super::output_gradients::{DiagonalTiles, OutputGradients};
+use super::tiling::{
+    GROUP, MomentAccumulator, Stack, TileGroup, TileSpan, diagonal_range, row_means,
+};
+use super::{EdgeFfnParams, PositionProjection};
 
-/// Numbers of the largest gradient that a cache may still hold when it is read.
-const MOST_CACHED: usize = 1 << 20;
+/// Maximum number of values of a gradient that may still be cached when it is read.
+const MAX_CACHED_VALUES: usize = 1 << 20;
 
-/// The matrices of a layer.
-pub(super) struct Prepared {
-    /// `[hidden, c + 1]`, from `t` and ones to what the rectifier sees.
+/// Packed matrices of a layer.
+pub(super) struct PackedLayer {
+    /// `[hidden, c + 1]`, maps `t` and ones to the input of the `ReLU`.
     pub(super) first: Matrix,
-    /// `[c, hidden + 1]`, from the rectifier's output and ones to what is added to `scale ⊙ t`.
+    /// `[c, hidden + 1]`, maps the output of the `ReLU` and ones to the term added to `scale ⊙ t`.
     pub(super) second: Matrix,
     /// `[c, hidden]`
     pub(super) first_transposed: Matrix,
     /// `[hidden, c]`
     pub(super) second_transposed: Matrix,
-    /// The transpose of `first_transposed`, `[hidden, c]`, in double precision.
+    /// Transpose of `first_transposed`, `[hidden, c]`, in double precision.
     pub(super) scaled: Vec<f64>,
-    /// What is in `second`, `[c, hidden + 1]`, in double precision.
+    /// Entries of `second`, `[c, hidden + 1]`, in double precision.
     pub(super) weight: Vec<f64>,
 }
 
-/// The network, ready to run.
+/// Network with packed matrices.
 pub(super) struct Network {
     pub(super) channels: usize,
     pub(super) hidden: usize,
-    /// From the stack to the normalised stack.
+    /// Map from the stack to the normalized stack.
     pub(super) input: Affine,
-    /// γ times inverse deviation of the stack's norm.
+    /// γ times the inverse standard deviation of the norm of the stack.
     pub(super) input_scale: Vec<f32>,
-    pub(super) levels: Vec<Level>,
-    /// The scales of `levels`, rounded.
+    pub(super) scalings: Vec<Scaling>,
+    /// Scales of `scalings`, rounded.
     pub(super) scales: Vec<Vec<f32>>,
-    pub(super) layers: Vec<Prepared>,
-    /// `[groups · heads, c + 1]`, from the output of the last layer and ones to scores.
+    pub(super) layers: Vec<PackedLayer>,
+    /// `[groups · heads, c + 1]`, maps the output of the last layer and ones to scores.
     pub(super) position: Matrix,
+    /// Number of rows of `position`.
     pub(super) scores: usize,
 }
 
-/// Sums over pairs that a pass of the backward collects.
-pub(super) struct Part {
+/// Sums over pairs collected by a pass of the backward pass.
+pub(super) struct BackwardSums {
     /// `Σ ∂scores ⊗ [t, 1]` with the output `t` of the last layer.
     pub(super) position: Vec<f64>,
     /// `Σ ∂x ⊗ r`, `[c, hidden]`.
@@ -61,36 +66,42 @@ pub(super) struct Part {
 }
 
 impl Network {
-    /// Layers whose batch norm is not known yet are left out.
-    pub(super) fn new(weights: &Weights<'_>, normals: &[Normal], shifts: &[Vec<f64>]) -> Self {
-        let (c, hidden) = (weights.channels, weights.hidden);
-        let centre = single(&normals[0].mean);
-        let offset = |i: usize| (f64::from(centre[i]) - normals[0].mean[i]) * normals[0].inverse[i];
+    /// Packs the matrices of all layers whose batch norm is known.
+    pub(super) fn new(
+        params: &EdgeFfnParams<'_>,
+        normalizations: &[Normalization],
+        shifts: &[Vec<f64>],
+    ) -> Self {
+        let (c, hidden) = (params.channels, params.hidden);
+        let center = single(&normalizations[0].mean);
+        let offset = |i: usize| {
+            (f64::from(center[i]) - normalizations[0].mean[i]) * normalizations[0].inverse[i]
+        };
         let input = Affine {
-            scale: single(&normals[0].inverse),
+            scale: single(&normalizations[0].inverse),
             offset: (0..c).map(|i| offset(i) as f32).collect(),
-            centre,
+            center,
         };
         let input_scale = (0..c)
-            .map(|i| (f64::from(weights.norm.gamma[i]) * normals[0].inverse[i]) as f32)
+            .map(|i| (f64::from(params.norm.gamma[i]) * normalizations[0].inverse[i]) as f32)
             .collect();
-        let levels: Vec<Level> =
-            (0..=weights.layers.len()).map(|index| Level::new(weights, index, shifts)).collect();
-        let prepare = |(index, normal): (usize, &Normal)| {
-            let first = First::new(weights, index, shifts);
-            let layer = &weights.layers[index];
+        let scalings: Vec<Scaling> =
+            (0..=params.layers.len()).map(|index| Scaling::new(params, index, shifts)).collect();
+        let prepare = |(index, normalization): (usize, &Normalization)| {
+            let first = FirstLinear::new(params, index, shifts);
+            let layer = &params.layers[index];
             let second = |i: usize, j: usize| f64::from(layer.second_weight[i * hidden + j]);
-            let offset = |i: usize| levels[index].offset[i] - levels[index + 1].offset[i];
+            let offset = |i: usize| scalings[index].offset[i] - scalings[index + 1].offset[i];
             let constant = |i: usize| f64::from(layer.second_bias[i]) + offset(i);
             let weight: Vec<f64> = (0..c * (hidden + 1))
                 .map(|at| (at / (hidden + 1), at % (hidden + 1)))
                 .map(|(i, j)| if j < hidden { second(i, j) } else { constant(i) })
                 .collect();
             let scaled: Vec<f64> = (0..hidden * c)
-                .map(|at| first.gamma[at / c] * normal.inverse[at / c] * first.plain[at])
+                .map(|at| first.gamma[at / c] * normalization.inverse[at / c] * first.plain[at])
                 .collect();
-            Prepared {
-                first: Matrix::new(hidden, c + 1, |i, j| first.forward_entry(normal, i, j)),
+            PackedLayer {
+                first: Matrix::new(hidden, c + 1, |i, j| first.forward_entry(normalization, i, j)),
                 second: Matrix::new(c, hidden + 1, |i, j| weight[i * (hidden + 1) + j]),
                 first_transposed: Matrix::new(c, hidden, |j, i| scaled[i * c + j]),
                 second_transposed: Matrix::new(hidden, c, |j, i| second(i, j)),
@@ -98,11 +109,11 @@ impl Network {
                 weight,
             }
         };
-        let layers = normals[1..].iter().enumerate().map(prepare).collect();
-        let (heads, scores) = (weights.heads, weights.heads * weights.position.len());
-        let last = &levels[weights.layers.len()];
+        let layers = normalizations[1..].iter().enumerate().map(prepare).collect();
+        let (heads, scores) = (params.heads, params.heads * params.position.len());
+        let last = &scalings[params.layers.len()];
         let position = Matrix::new(scores, c + 1, |i, j| {
-            let Position { weight, bias } = &weights.position[i / heads];
+            let PositionProjection { weight, bias } = &params.position[i / heads];
             let row = &weight[i % heads * c..][..c];
             if j < c {
                 f64::from(row[j]) * last.scale[j]
@@ -110,57 +121,58 @@ impl Network {
                 f64::from(bias[i % heads]) + dot(&double(row), &last.offset)
             }
         });
-        let scales = levels.iter().map(|level| single(&level.scale)).collect();
-        Self { channels: c, hidden, input, input_scale, levels, scales, layers, position, scores }
+        let scales = scalings.iter().map(|scaling| single(&scaling.scale)).collect();
+        Self { channels: c, hidden, input, input_scale, scalings, scales, layers, position, scores }
     }
 
-    /// Tile of the input of layer `index`, loaded into `scratch` or where it is kept.
+    /// Returns a tile of the input of layer `index`, loaded into `scratch` unless it is stored.
     pub(super) fn tile<'a>(
         &self,
         stack: &Stack<'_>,
         inputs: &'a [Buffer],
         index: usize,
-        place: Place,
+        span: TileSpan,
         scratch: &'a mut [f32],
     ) -> &'a [f32] {
         if index == 0 {
-            stack.load(&self.input, place, scratch);
+            stack.load(&self.input, span, scratch);
             scratch
         } else {
             let size = (self.channels + 1) * WIDTH;
-            &inputs[index - 1][place.tile * size..][..size]
+            &inputs[index - 1][span.tile * size..][..size]
         }
     }
 
-    /// Says that the tiles of a chunk of the input of layer `index` will be needed.
-    pub(super) fn announce(
+    /// Registers the input of layer `index` in a chunk for prefetching.
+    pub(super) fn prefetch_input(
         &self,
         stack: &Stack<'_>,
         inputs: &[Buffer],
         index: usize,
         chunk: usize,
-        ahead: &mut Ahead,
+        prefetch: &mut Prefetch,
     ) {
         if index == 0 {
-            ahead.add_rows(
+            prefetch.add_rows(
                 stack.rows.iter().map(|row| row.as_ptr()),
                 stack.plan.pairs(chunk).start,
                 GROUP * WIDTH,
             );
         } else {
             let size = (self.channels + 1) * WIDTH;
-            ahead.add_groups(
+            prefetch.add_groups(
                 &inputs[index - 1][stack.plan.tiles(chunk).start * size..],
                 GROUP * size,
             );
         }
     }
 
-    /// Layer `index` on one tile; `relu` is scratch for hidden units, with its row of ones.
-    pub(super) fn step(
+    /// Computes layer `index` on one tile; `relu` is scratch memory for the hidden units and the
+    /// row of ones.
+    pub(super) fn forward_tile(
         &self,
         isa: Isa,
-        ahead: &mut Ahead,
+        prefetch: &mut Prefetch,
         index: usize,
         t: &[f32],
         len: usize,
@@ -168,29 +180,29 @@ impl Network {
         out: &mut [f32],
     ) {
         let layer = &self.layers[index];
-        product(isa, ahead, &layer.first, t, Start::Zero, Finish::Relu, relu);
+        product(isa, prefetch, &layer.first, t, Initial::Zero, Epilogue::Relu, relu);
         tile::fill_ones(&mut relu[self.hidden * WIDTH..], len);
-        self.add_second(isa, ahead, index, t, len, relu, out);
+        self.add_second(isa, prefetch, index, t, len, relu, out);
     }
 
-    /// What is behind the rectifier: `x + W₂ r + b₂`.
+    /// Computes the part after the `ReLU`: `x + W₂ r + b₂`.
     pub(super) fn add_second(
         &self,
         isa: Isa,
-        ahead: &mut Ahead,
+        prefetch: &mut Prefetch,
         index: usize,
         t: &[f32],
         len: usize,
         relu: &[f32],
         out: &mut [f32],
     ) {
-        let start = Start::Scaled(t, &self.scales[index]);
-        product(isa, ahead, &self.layers[index].second, relu, start, Finish::Nothing, out);
+        let start = Initial::Scaled(t, &self.scales[index]);
+        product(isa, prefetch, &self.layers[index].second, relu, start, Epilogue::None, out);
         tile::fill_ones(&mut out[self.channels * WIDTH..], len);
     }
 
-    /// Mean of the output of layer `index` over the first tile. Sums about it are small, so they keep
-    /// variances much smaller than the mean.
+    /// Returns the mean of the output of layer `index` over the first tile. Sums relative to it are
+    /// small and preserve variances much smaller than the mean.
     pub(super) fn sample_mean(
         &self,
         stack: &Stack<'_>,
@@ -200,13 +212,13 @@ impl Network {
         let c = self.channels;
         let (mut scratch, mut relu, mut out) =
             (Buffer::tile(c + 1), Buffer::tile(self.hidden + 1), Buffer::tile(c + 1));
-        let Some(place) = stack.plan.places(0).next() else { return vec![0.0; c] };
-        let t = self.tile(stack, inputs, index, place, &mut scratch);
-        self.step(stack.isa, &mut Ahead::new(), index, t, place.len, &mut relu, &mut out);
-        double(&row_means(&out, c, place.len))
+        let Some(span) = stack.plan.spans(0).next() else { return vec![0.0; c] };
+        let t = self.tile(stack, inputs, index, span, &mut scratch);
+        self.forward_tile(stack.isa, &mut Prefetch::new(), index, t, span.len, &mut relu, &mut out);
+        double(&row_means(&out, c, span.len))
     }
 
-    /// Output of layer `index` for all pairs, tile after tile, and its moments.
+    /// Computes the output of layer `index` for all pairs, tile after tile, and its moments.
     pub(super) fn apply_layer(
         &self,
         stack: &Stack<'_>,
@@ -217,96 +229,99 @@ impl Network {
         let size = (c + 1) * WIDTH;
         let mut output = Buffer::reused(plan.tiles * size);
         let pieces = plan.cut_tiles(&mut output, size);
-        let weighed = if stack.counts.is_some() { c + 1 } else { 0 };
+        let weighted = if stack.counts.is_some() { c + 1 } else { 0 };
         let scratch = || {
             (
                 Buffer::tile(c + 1),
                 Buffer::tile(self.hidden + 1),
-                Group::new(weighed),
-                Gather::new(c),
+                TileGroup::new(weighted),
+                MomentAccumulator::new(c),
             )
         };
-        let parts = plan.run(pieces, scratch, |(scratch, relu, weighed, gather), chunk, piece| {
-            let ahead = &mut Ahead::new();
-            self.announce(stack, inputs, index, chunk, ahead);
-            ahead.add_groups(piece, GROUP * size);
-            for group in plan.groups(chunk) {
-                ahead.turn();
-                for (slot, &place) in group.iter().enumerate() {
-                    let out = &mut piece[place.offset / WIDTH * size..][..size];
-                    let t = self.tile(stack, inputs, index, place, scratch);
-                    self.step(isa, ahead, index, t, place.len, relu, out);
-                    if stack.counts.is_some() {
-                        weighed.tile_mut(slot).copy_from_slice(out);
-                        stack.weigh_by_root(place, weighed.tile_mut(slot));
+        let parts =
+            plan.run(pieces, scratch, |(scratch, relu, weighted, accumulator), chunk, piece| {
+                let prefetch = &mut Prefetch::new();
+                self.prefetch_input(stack, inputs, index, chunk, prefetch);
+                prefetch.add_groups(piece, GROUP * size);
+                for group in plan.groups(chunk) {
+                    prefetch.advance();
+                    for (slot, &span) in group.iter().enumerate() {
+                        let out = &mut piece[span.offset / WIDTH * size..][..size];
+                        let t = self.tile(stack, inputs, index, span, scratch);
+                        self.forward_tile(isa, prefetch, index, t, span.len, relu, out);
+                        if stack.counts.is_some() {
+                            weighted.tile_mut(slot).copy_from_slice(out);
+                            stack.weight_by_sqrt_counts(span, weighted.tile_mut(slot));
+                        }
                     }
+                    let kept =
+                        Tiles { rows: c + 1, values: &piece[group[0].offset / WIDTH * size..] };
+                    let summed = if stack.counts.is_some() { weighted.tiles() } else { kept };
+                    accumulator.sums.add(isa, prefetch, group.len(), summed, summed);
                 }
-                let kept = Tiles { rows: c + 1, values: &piece[group[0].offset / WIDTH * size..] };
-                let made = if stack.counts.is_some() { weighed.tiles() } else { kept };
-                gather.sums.add(isa, ahead, group.len(), made, made);
-            }
-            gather.finish(isa)
-        });
+                accumulator.finish(isa)
+            });
         (output, Moments::of_chunks(c, parts))
     }
 
-    /// The layers whose inputs are not kept, and the scores.
-    pub(super) fn read_scores(
+    /// Computes the remaining layers, whose outputs are not stored, and the scores.
+    pub(super) fn position_scores(
         &self,
         stack: &Stack<'_>,
         inputs: &[Buffer],
         positions: usize,
         self_pairs: &[usize],
-        own: Option<&mut [f32]>,
+        diagonal: Option<&mut [f32]>,
     ) -> Vec<Vec<f32>> {
         let (c, isa, plan) = (self.channels, stack.isa, stack.plan);
-        let last = &self.levels[self.layers.len()];
-        let mut own_rest = own;
-        if let Some(own) = &own_rest {
+        let last = &self.scalings[self.layers.len()];
+        let mut diagonal_rest = diagonal;
+        if let Some(diagonal) = &diagonal_rest {
             assert_eq!(
-                own.len(),
+                diagonal.len(),
                 self_pairs.len() * c,
-                "one row for each pair of a node with itself"
+                "the diagonal must be [self_pairs, c]"
             );
         }
         let size = self.scores * plan.pairs / positions.max(1);
-        let mut fresh: Vec<Fresh> = (0..positions).map(|_| Fresh::new(size)).collect();
+        let mut buffers: Vec<UninitBuffer> =
+            (0..positions).map(|_| UninitBuffer::new(size)).collect();
         let mut pieces = Vec::new();
         for (chunk, rows) in
-            plan.cut_rows(fresh.iter_mut().map(Fresh::room)).into_iter().enumerate()
+            plan.cut_rows(buffers.iter_mut().map(UninitBuffer::as_uninit)).into_iter().enumerate()
         {
-            let own = own_rest.take().map(|own| {
+            let diagonal = diagonal_rest.take().map(|diagonal| {
                 let (part, rest) =
-                    own.split_at_mut(own_of(self_pairs, plan.pairs(chunk)).len() * c);
-                own_rest = Some(rest);
+                    diagonal.split_at_mut(diagonal_range(self_pairs, plan.pairs(chunk)).len() * c);
+                diagonal_rest = Some(rest);
                 part
             });
-            pieces.push((rows, own));
+            pieces.push((rows, diagonal));
         }
         let [scores, hidden] = [self.scores, self.hidden + 1];
         let scratch = || [c + 1, c + 1, hidden, scores].map(Buffer::tile);
-        plan.run(pieces, scratch, |[x, next, relu, out], chunk, (mut rows, mut own)| {
-            let (first_own, ahead) =
-                (own_of(self_pairs, plan.pairs(chunk)).start, &mut Ahead::new());
-            self.announce(stack, inputs, inputs.len(), chunk, ahead);
-            ahead.add_rows(rows.iter().map(|row| row.as_ptr().cast()), 0, GROUP * WIDTH);
-            for place in plan.places(chunk) {
-                if place.offset.is_multiple_of(GROUP * WIDTH) {
-                    ahead.turn();
+        plan.run(pieces, scratch, |[x, next, relu, out], chunk, (mut rows, mut diagonal)| {
+            let (first_diagonal, prefetch) =
+                (diagonal_range(self_pairs, plan.pairs(chunk)).start, &mut Prefetch::new());
+            self.prefetch_input(stack, inputs, inputs.len(), chunk, prefetch);
+            prefetch.add_rows(rows.iter().map(|row| row.as_ptr().cast()), 0, GROUP * WIDTH);
+            for span in plan.spans(chunk) {
+                if span.offset.is_multiple_of(GROUP * WIDTH) {
+                    prefetch.advance();
                 }
-                let mut t = self.tile(stack, inputs, inputs.len(), place, x);
+                let mut t = self.tile(stack, inputs, inputs.len(), span, x);
                 for index in inputs.len()..self.layers.len() {
-                    self.step(isa, ahead, index, t, place.len, relu, next);
+                    self.forward_tile(isa, prefetch, index, t, span.len, relu, next);
                     std::mem::swap(x, next);
                     t = x;
                 }
-                product(isa, ahead, &self.position, t, Start::Zero, Finish::Nothing, out); // Eq. 6
-                tile::store(isa, out, &mut rows, place.offset, place.len);
-                if let Some(own) = &mut own {
-                    for number in own_of(self_pairs, place.start..place.start + place.len) {
-                        let column = self_pairs[number] - place.start;
+                product(isa, prefetch, &self.position, t, Initial::Zero, Epilogue::None, out); // Eq. 6
+                tile::store(isa, out, &mut rows, span.offset, span.len);
+                if let Some(diagonal) = &mut diagonal {
+                    for index in diagonal_range(self_pairs, span.start..span.start + span.len) {
+                        let column = self_pairs[index] - span.start;
                         for (i, value) in
-                            own[(number - first_own) * c..][..c].iter_mut().enumerate()
+                            diagonal[(index - first_diagonal) * c..][..c].iter_mut().enumerate()
                         {
                             let t = f64::from(t[i * WIDTH + column]);
                             *value = (last.scale[i] * t + last.offset[i]) as f32;
@@ -316,37 +331,40 @@ impl Network {
             }
         });
         // SAFETY: every tile of every row has been stored.
-        fresh.into_iter().map(|fresh| unsafe { fresh.written() }).collect()
+        buffers.into_iter().map(|buffers| unsafe { buffers.assume_init() }).collect()
     }
 
-    /// One pass down, through layer `index`: from the gradient of its output to sums over pairs, and to the
-    /// gradient of its input, which `d` then holds but for the [`Correction`] that follows from those sums.
+    /// Computes the backward pass of layer `index`: from the gradient of its output to sums over
+    /// pairs and to the gradient of its input, which is written to `d` without the [`Correction`]
+    /// that follows from those sums.
     ///
-    /// The last layer has the gradient of its output from `upper`; its input, where it is not the stack, is in
-    /// `d` and gives way. Any other layer has that gradient from `d` and the correction of the layer behind.
+    /// For the last layer, the gradient of the output comes from `d_output`; its input, unless it
+    /// is the stack, is read from `d` and overwritten. For any other layer, the gradient of the
+    /// output is given by `d` and the correction of the layer after it.
     ///
     /// # Shapes
     /// - `d`: `[tile][c + 1][WIDTH]`
-    pub(super) fn descend(
+    pub(super) fn backward_layer(
         &self,
         stack: &Stack<'_>,
         inputs: &[Buffer],
         index: usize,
-        upper: Option<&Upper<'_>>,
+        d_output: Option<&OutputGradients<'_>>,
         correction: &Correction,
         d: &mut [f32],
-    ) -> Part {
+    ) -> BackwardSums {
         let (c, hidden, isa, plan) = (self.channels, self.hidden, stack.isa, stack.plan);
         let (size, layer) = ((c + 1) * WIDTH, self.layers.get(index));
-        let correction = layer.filter(|_| upper.is_none()).map(|layer| {
-            let scale = &self.levels[index].scale;
+        let correction = layer.filter(|_| d_output.is_none()).map(|layer| {
+            let scale = &self.scalings[index].scale;
             correction.negated_before(scale, &layer.weight)
         });
-        let scores = upper.map_or(0, |upper| upper.rows.len());
-        // With few scores, sums of their products with the rectifier's output give ∂W_p and ∂W₂ at once; with
-        // more than two for each channel it is less work to form the layer's output and its gradient.
-        let multiplied_out = upper.is_some() && layer.is_some() && scores < 2 * c;
-        let forms_output = upper.is_some() && layer.is_some() && !multiplied_out;
+        let scores = d_output.map_or(0, |d_output| d_output.rows.len());
+        // With few scores, sums of their products with the output of the `ReLU` give ∂W_p and ∂W₂
+        // at once; with more than two scores per channel, it is less work to form the output of the
+        // layer and its gradient.
+        let multiplied_out = d_output.is_some() && layer.is_some() && scores < 2 * c;
+        let forms_output = d_output.is_some() && layer.is_some() && !multiplied_out;
         let joint = c + 1 + hidden + 1;
         let other = if forms_output {
             c + 1
@@ -355,8 +373,8 @@ impl Network {
         } else {
             0
         };
-        let scratch = || Descent {
-            groups: [joint, other, c, hidden, scores].map(Group::new),
+        let scratch = || BackwardScratch {
+            groups: [joint, other, c, hidden, scores].map(TileGroup::new),
             position: Sums::new(scores, c + 1),
             by_relu: Sums::new(if multiplied_out { scores } else { 0 }, hidden),
             second: Sums::new(c, hidden),
@@ -364,7 +382,7 @@ impl Network {
             dots: RowSums::new(c),
         };
         let parts = plan.run(plan.cut_tiles(d, size), scratch, |scratch, chunk, piece| {
-            let Descent {
+            let BackwardScratch {
                 groups: [joint, other, d_x, g, d_scores],
                 position,
                 by_relu,
@@ -372,79 +390,88 @@ impl Network {
                 first,
                 dots,
             } = scratch;
-            let mut own = OwnTiles { d: Buffer::tile(c), relu: Buffer::tile(hidden), len: 0 };
-            let ahead = &mut Ahead::new();
-            ahead.add_groups(piece, GROUP * size);
-            if index == 0 || upper.is_none() {
-                self.announce(stack, inputs, index, chunk, ahead);
+            let mut diagonal =
+                DiagonalTiles { d: Buffer::tile(c), relu: Buffer::tile(hidden), len: 0 };
+            let prefetch = &mut Prefetch::new();
+            prefetch.add_groups(piece, GROUP * size);
+            if index == 0 || d_output.is_none() {
+                self.prefetch_input(stack, inputs, index, chunk, prefetch);
             }
-            if let Some(upper) = upper {
-                ahead.add_rows(
-                    upper.rows.iter().map(|row| row.as_ptr()),
+            if let Some(d_output) = d_output {
+                prefetch.add_rows(
+                    d_output.rows.iter().map(|row| row.as_ptr()),
                     plan.pairs(chunk).start,
                     GROUP * WIDTH,
                 );
             }
             for group in plan.groups(chunk) {
-                ahead.turn();
-                for (slot, &place) in group.iter().enumerate() {
-                    let kept = &mut piece[place.offset / WIDTH * size..][..size];
+                prefetch.advance();
+                for (slot, &span) in group.iter().enumerate() {
+                    let kept = &mut piece[span.offset / WIDTH * size..][..size];
                     let (t, relu) = joint.tile_mut(slot).split_at_mut(size);
                     match index {
-                        0 => stack.load(&self.input, place, t),
-                        _ if upper.is_some() => t.copy_from_slice(kept),
-                        _ => t.copy_from_slice(&inputs[index - 1][place.tile * size..][..size]),
+                        0 => stack.load(&self.input, span, t),
+                        _ if d_output.is_some() => t.copy_from_slice(kept),
+                        _ => t.copy_from_slice(&inputs[index - 1][span.tile * size..][..size]),
                     }
                     if let Some(layer) = layer {
-                        product(isa, ahead, &layer.first, t, Start::Zero, Finish::Relu, relu);
-                        tile::fill_ones(&mut relu[hidden * WIDTH..], place.len);
+                        product(
+                            isa,
+                            prefetch,
+                            &layer.first,
+                            t,
+                            Initial::Zero,
+                            Epilogue::Relu,
+                            relu,
+                        );
+                        tile::fill_ones(&mut relu[hidden * WIDTH..], span.len);
                     }
                     let d_x = d_x.tile_mut(slot);
-                    if let Some(upper) = upper {
+                    if let Some(d_output) = d_output {
                         let d_scores = d_scores.tile_mut(slot);
-                        tile::load(isa, &upper.rows, place.start, place.len, d_scores);
+                        tile::load(isa, &d_output.rows, span.start, span.len, d_scores);
                         if forms_output {
                             self.add_second(
                                 isa,
-                                ahead,
+                                prefetch,
                                 index,
                                 t,
-                                place.len,
+                                span.len,
                                 relu,
                                 other.tile_mut(slot),
                             );
                         }
                         product(
                             isa,
-                            ahead,
-                            &upper.transposed,
+                            prefetch,
+                            &d_output.transposed,
                             d_scores,
-                            Start::Zero,
-                            Finish::Nothing,
+                            Initial::Zero,
+                            Epilogue::None,
                             d_x,
                         );
-                        upper.add_own(place, d_x);
+                        d_output.add_diagonal(span, d_x);
                         if multiplied_out {
-                            own.gather(upper, place, relu, |d, relu| {
-                                second.add(isa, ahead, 1, d, relu)
+                            diagonal.gather(d_output, span, relu, |d, relu| {
+                                second.add(isa, prefetch, 1, d, relu);
                             });
                         }
                     }
                     if let Some(correction) = &correction {
                         let mut made_from = joint.tile(slot);
                         if stack.counts.is_some() {
-                            let weighed = other.tile_mut(slot);
-                            weighed.copy_from_slice(made_from);
-                            stack.weigh(place, weighed);
-                            made_from = weighed;
+                            let weighted = other.tile_mut(slot);
+                            weighted.copy_from_slice(made_from);
+                            stack.weight_by_counts(span, weighted);
+                            made_from = weighted;
                         }
                         product(
                             isa,
-                            ahead,
+                            prefetch,
                             correction,
                             made_from,
-                            Start::Tile(kept),
-                            Finish::Nothing,
+                            Initial::Tile(kept),
+                            Epilogue::None,
                             d_x,
                         );
                     }
@@ -453,15 +480,23 @@ impl Network {
                         dots.add(isa, d_x, t);
                     }
                     if let Some(layer) = layer {
-                        let (g, finish) = (g.tile_mut(slot), Finish::WherePositive(relu));
-                        product(isa, ahead, &layer.second_transposed, d_x, Start::Zero, finish, g);
+                        let (g, finish) = (g.tile_mut(slot), Epilogue::MaskPositive(relu));
                         product(
                             isa,
-                            ahead,
+                            prefetch,
+                            &layer.second_transposed,
+                            d_x,
+                            Initial::Zero,
+                            finish,
+                            g,
+                        );
+                        product(
+                            isa,
+                            prefetch,
                             &layer.first_transposed,
                             g,
-                            Start::Tile(d_x),
-                            Finish::Nothing,
+                            Initial::Tile(d_x),
+                            Epilogue::None,
                             kept,
                         );
                     } else {
@@ -471,17 +506,17 @@ impl Network {
                 let (count, t) = (group.len(), joint.tiles());
                 let relu = Tiles { values: &joint.values[size..], ..t };
                 let output = if forms_output { other.tiles() } else { t };
-                position.add(isa, ahead, count, d_scores.tiles(), output);
+                position.add(isa, prefetch, count, d_scores.tiles(), output);
                 if multiplied_out {
-                    by_relu.add(isa, ahead, count, d_scores.tiles(), relu);
+                    by_relu.add(isa, prefetch, count, d_scores.tiles(), relu);
                 } else if layer.is_some() {
-                    second.add(isa, ahead, count, d_x.tiles(), relu);
+                    second.add(isa, prefetch, count, d_x.tiles(), relu);
                 }
                 if layer.is_some() {
-                    first.add(isa, ahead, count, g.tiles(), t);
+                    first.add(isa, prefetch, count, g.tiles(), t);
                 }
             }
-            own.finish(|d, relu| second.add(isa, ahead, 1, d, relu));
+            diagonal.finish(|d, relu| second.add(isa, prefetch, 1, d, relu));
             [
                 position.finish(isa),
                 by_relu.finish(isa),
@@ -492,87 +527,100 @@ impl Network {
         });
         let [mut position, by_relu, mut second, first, mut dots] = total(parts);
         if let Some(layer) = layer {
-            // Σ ∂x ⊙ t of the layer's input: what `g` adds follows from its sums.
+            // Σ ∂x ⊙ t for the input of the layer: the contribution of `g` follows from its sums.
             for (j, dot) in dots.iter_mut().enumerate() {
                 *dot += (0..hidden)
                     .map(|i| layer.scaled[i * c + j] * first[i * (c + 1) + j])
                     .sum::<f64>();
             }
         }
-        if let Some(upper) = upper.filter(|_| multiplied_out) {
-            self.multiply_out(index, upper, &by_relu, &mut position, &mut second);
+        if let Some(d_output) = d_output.filter(|_| multiplied_out) {
+            self.multiply_out(index, d_output, &by_relu, &mut position, &mut second);
         }
-        Part { position, second, first, dots }
+        BackwardSums { position, second, first, dots }
     }
 
-    /// From sums with the last layer's input and rectifier to sums with its output and its output's gradient.
+    /// Converts sums with the input and the `ReLU` of the last layer to sums with its output and
+    /// the gradient of its output.
     pub(super) fn multiply_out(
         &self,
         index: usize,
-        upper: &Upper<'_>,
+        d_output: &OutputGradients<'_>,
         by_relu: &[f64],
         position: &mut [f64],
         second: &mut [f64],
     ) {
-        let (c, hidden, level, weight) =
-            (self.channels, self.hidden, &self.levels[index], &self.layers[index].weight);
+        let (c, hidden, scaling, weight) =
+            (self.channels, self.hidden, &self.scalings[index], &self.layers[index].weight);
         for (r, by_relu) in by_relu.chunks_exact(hidden).enumerate() {
             let position = &mut position[r * (c + 1)..][..=c];
             for i in 0..c {
                 let row = &weight[i * (hidden + 1)..][..=hidden];
                 position[i] =
-                    position[i] * level.scale[i] + position[c] * row[hidden] + dot(row, by_relu);
+                    position[i] * scaling.scale[i] + position[c] * row[hidden] + dot(row, by_relu);
                 for (second, by_relu) in second[i * hidden..][..hidden].iter_mut().zip(by_relu) {
-                    *second += upper.weight[r * c + i] * by_relu;
+                    *second += d_output.weight[r * c + i] * by_relu;
                 }
             }
         }
     }
 
-    /// From the gradient of the normalised stack, in tiles, to that of the stack, `[c, p]`.
-    pub(super) fn finish(&self, stack: &Stack<'_>, correction: &Correction, d: &[f32]) -> Vec<f32> {
+    /// Computes the gradient of the stack, `[c, p]`, from that of the normalized stack in tiles.
+    pub(super) fn stack_gradient(
+        &self,
+        stack: &Stack<'_>,
+        correction: &Correction,
+        d: &[f32],
+    ) -> Vec<f32> {
         let (c, isa, plan) = (self.channels, stack.isa, stack.plan);
         let size = (c + 1) * WIDTH;
         let correction = correction.negated();
-        let past_caches = c * plan.pairs > MOST_CACHED;
-        let mut fresh = Fresh::new(c * plan.pairs);
+        let nontemporal = c * plan.pairs > MAX_CACHED_VALUES;
+        let mut buffers = UninitBuffer::new(c * plan.pairs);
         let scratch = || [c + 1, c].map(Buffer::tile);
-        plan.run(plan.cut_rows([fresh.room()]), scratch, |[t, d_x], chunk, mut rows| {
-            let ahead = &mut Ahead::new();
-            self.announce(stack, &[], 0, chunk, ahead);
-            ahead.add_groups(&d[plan.tiles(chunk).start * size..], GROUP * size);
-            if !past_caches {
-                ahead.add_rows(rows.iter().map(|row| row.as_ptr().cast()), 0, GROUP * WIDTH);
+        plan.run(plan.cut_rows([buffers.as_uninit()]), scratch, |[t, d_x], chunk, mut rows| {
+            let prefetch = &mut Prefetch::new();
+            self.prefetch_input(stack, &[], 0, chunk, prefetch);
+            prefetch.add_groups(&d[plan.tiles(chunk).start * size..], GROUP * size);
+            if !nontemporal {
+                prefetch.add_rows(rows.iter().map(|row| row.as_ptr().cast()), 0, GROUP * WIDTH);
             }
-            for place in plan.places(chunk) {
-                if place.offset.is_multiple_of(GROUP * WIDTH) {
-                    ahead.turn();
+            for span in plan.spans(chunk) {
+                if span.offset.is_multiple_of(GROUP * WIDTH) {
+                    prefetch.advance();
                 }
-                stack.load(&self.input, place, t);
-                stack.weigh(place, t);
-                let start = Start::Tile(&d[place.tile * size..][..size]);
-                product(isa, ahead, &correction, t, start, Finish::Nothing, d_x);
-                let slopes = Slopes {
+                stack.load(&self.input, span, t);
+                stack.weight_by_counts(span, t);
+                let start = Initial::Tile(&d[span.tile * size..][..size]);
+                product(isa, prefetch, &correction, t, start, Epilogue::None, d_x);
+                let backward = TransformBackward {
                     transform: stack.transform,
                     scales: &self.input_scale,
                     values: &stack.rows,
-                    start: place.start,
-                    past_caches,
+                    start: span.start,
+                    nontemporal,
                 };
-                tile::store_sloped(isa, d_x, &slopes, &mut rows, place.offset, place.len);
+                tile::store_transform_gradient(
+                    isa,
+                    d_x,
+                    &backward,
+                    &mut rows,
+                    span.offset,
+                    span.len,
+                );
             }
-            tile::settle(isa);
+            tile::fence(isa);
         });
         // SAFETY: every tile of every row has been stored.
-        unsafe { fresh.written() }
+        unsafe { buffers.assume_init() }
     }
 }
 
-/// What a thread needs for its part of [`Network::descend`].
-pub(super) struct Descent {
-    /// Input of the layer and its rectifier, one below the other; its output, or both counted as often as their
-    /// pairs do; gradients of the output, of the rectifier and of the scores.
-    pub(super) groups: [Group; 5],
+/// Per-thread state of [`Network::backward_layer`].
+pub(super) struct BackwardScratch {
+    /// Input of the layer and output of its `ReLU`, concatenated; output of the layer, or the first
+    /// group scaled by multiplicities; gradients of the output, of the `ReLU` and of the scores.
+    pub(super) groups: [TileGroup; 5],
     pub(super) position: Sums,
     /// `Σ ∂scores ⊗ r`
     pub(super) by_relu: Sums,

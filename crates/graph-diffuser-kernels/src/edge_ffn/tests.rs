@@ -1,10 +1,10 @@
-//! Against straight loops in double precision, over every instruction set.
+//! Tests against loops in double precision, on every instruction set.
 
 use super::algebra::dot;
 use super::*;
 use crate::hash32;
 
-/// Numbers of no pattern in [-1, 1).
+/// Pseudo-random values in `[-1, 1)`.
 struct Noise(u32);
 
 impl Noise {
@@ -20,38 +20,38 @@ impl Noise {
 #[derive(Debug, Clone, Copy)]
 struct Case {
     c: usize,
-    multiplier: usize,
+    expansion: usize,
     layers: usize,
     heads: usize,
     groups: usize,
     pairs: usize,
     transform: PairTransform,
-    with_own: bool,
+    with_diagonal: bool,
     missing: Option<usize>,
     running: bool,
     entries: Entries,
     counted: bool,
 }
 
-/// What the stack is like.
+/// Distribution of the entries of the stack.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Entries {
     Ordinary,
-    /// One channel far from zero and one that is constant.
+    /// One channel far from zero and one constant channel.
     BadlyScaled,
-    /// So small that their logarithm is about -13.
+    /// Entries whose logarithm is about -13.
     Tiny,
 }
 
 const PLAIN: Case = Case {
     c: 5,
-    multiplier: 1,
+    expansion: 1,
     layers: 2,
     heads: 4,
     groups: 3,
     pairs: 129,
     transform: PairTransform::None,
-    with_own: true,
+    with_diagonal: true,
     missing: None,
     running: false,
     entries: Entries::Ordinary,
@@ -62,18 +62,18 @@ const PLAIN: Case = Case {
 struct Data {
     case: Case,
     parameters: Vec<Vec<f32>>,
-    running: Vec<Statistics>,
+    running: Vec<EdgeFfnStatistics>,
     stack: Vec<f32>,
     self_pairs: Vec<usize>,
     counts: Vec<f32>,
     d_scores: Vec<Option<Vec<f32>>>,
-    d_own: Option<Vec<f32>>,
+    d_diagonal: Option<Vec<f32>>,
 }
 
 impl Data {
     fn new(case: Case, seed: u32) -> Self {
         let Case { c, heads, groups, pairs, .. } = case;
-        let hidden = c * case.multiplier;
+        let hidden = c * case.expansion;
         let mut noise = Noise(hash32(seed ^ 0x51ab));
         let mut parameters = vec![noise.many(c, 0.5, 1.0), noise.many(c, 0.5, 0.0)];
         for _ in 0..case.layers {
@@ -88,17 +88,19 @@ impl Data {
             parameters.push(noise.many(heads * c, 1.0 / (c as f32).sqrt(), 0.0));
             parameters.push(noise.many(heads, 0.3, 0.0));
         }
-        let mut running =
-            vec![Statistics { mean: noise.many(c, 0.3, 0.2), variance: noise.many(c, 0.1, 0.2) }];
+        let mut running = vec![EdgeFfnStatistics {
+            mean: noise.many(c, 0.3, 0.2),
+            variance: noise.many(c, 0.1, 0.2),
+        }];
         for _ in 0..case.layers {
-            running.push(Statistics {
+            running.push(EdgeFfnStatistics {
                 mean: noise.many(hidden, 0.3, 0.0),
                 variance: noise.many(hidden, 0.5, 1.0),
             });
         }
-        // Few different columns, so that a seed without a hidden unit at its kink is soon found.
-        let kinds = pairs.min(24);
-        let kind: Vec<Vec<f32>> = (0..kinds)
+        // Few distinct columns, so that a seed without hidden units near a kink is found quickly.
+        let num_distinct = pairs.min(24);
+        let distinct: Vec<Vec<f32>> = (0..num_distinct)
             .map(|_| {
                 let mut column = noise.many(c, 0.4, 0.1);
                 if matches!(case.transform, PairTransform::Log { .. }) {
@@ -119,8 +121,11 @@ impl Data {
             .collect();
         let mut stack = vec![0.0; c * pairs];
         for pair in 0..pairs {
-            let column = &kind
-                [if pair < kinds { pair } else { hash32(pair as u32 ^ seed) as usize % kinds }];
+            let column = &distinct[if pair < num_distinct {
+                pair
+            } else {
+                hash32(pair as u32 ^ seed) as usize % num_distinct
+            }];
             for i in 0..c {
                 stack[i * pairs + pair] = column[i];
             }
@@ -130,12 +135,12 @@ impl Data {
         let d_scores = (0..groups)
             .map(|group| (case.missing != Some(group)).then(|| noise.many(heads * pairs, 1.0, 0.1)))
             .collect();
-        let d_own = case.with_own.then(|| noise.many(self_pairs.len() * c, 1.0, 0.2));
+        let d_diagonal = case.with_diagonal.then(|| noise.many(self_pairs.len() * c, 1.0, 0.2));
         let counts = (0..pairs).map(|pair| (1 + hash32(pair as u32 ^ 0x1234) % 7) as f32).collect();
-        Self { case, parameters, running, stack, self_pairs, counts, d_scores, d_own }
+        Self { case, parameters, running, stack, self_pairs, counts, d_scores, d_diagonal }
     }
 
-    /// The first data of the case of which no hidden unit is nearly at its kink.
+    /// Returns the first data of the case without hidden units near a kink.
     fn away_from_kinks(case: Case) -> (Self, Exact) {
         for seed in 0..200 {
             let data = Self::new(case, seed);
@@ -147,53 +152,60 @@ impl Data {
         panic!("no data away from kinks: {case:?}");
     }
 
-    fn pairs(&self) -> Pairs<'_> {
+    fn pairs(&self) -> PairInputs<'_> {
         let counts = self.case.counted.then_some(&self.counts[..]);
-        Pairs { stack: &self.stack, self_pairs: &self.self_pairs, counts }
+        PairInputs { stack: &self.stack, self_pairs: &self.self_pairs, counts }
     }
 
-    fn weights(&self) -> Weights<'_> {
+    fn params(&self) -> EdgeFfnParams<'_> {
         let Case { c, heads, .. } = self.case;
         let (norm, rest) = self.parameters.split_at(2);
         let (layers, position) = rest.split_at(6 * self.case.layers);
-        Weights {
+        EdgeFfnParams {
             channels: c,
-            hidden: c * self.case.multiplier,
-            norm: Norm { gamma: &norm[0], beta: &norm[1] },
+            hidden: c * self.case.expansion,
+            norm: NormParams { gamma: &norm[0], beta: &norm[1] },
             layers: layers
                 .chunks(6)
-                .map(|layer| Layer {
+                .map(|layer| EdgeFfnLayerParams {
                     first_weight: &layer[0],
                     first_bias: &layer[1],
-                    norm: Norm { gamma: &layer[2], beta: &layer[3] },
+                    norm: NormParams { gamma: &layer[2], beta: &layer[3] },
                     second_weight: &layer[4],
                     second_bias: &layer[5],
                 })
                 .collect(),
             heads,
-            position: position.chunks(2).map(|p| Position { weight: &p[0], bias: &p[1] }).collect(),
+            position: position
+                .chunks(2)
+                .map(|p| PositionProjection { weight: &p[0], bias: &p[1] })
+                .collect(),
         }
     }
 }
 
-/// What is compared: flat arrays with their names and how many rows are scaled by themselves.
-type Named = Vec<(String, usize, Vec<f64>)>;
+/// Flat arrays with their names and the number of rows that are compared relative to their own
+/// scale.
+type NamedArrays = Vec<(String, usize, Vec<f64>)>;
 
-fn ours(data: &Data, isa: Isa) -> Named {
+fn run_kernel(data: &Data, isa: Isa) -> NamedArrays {
     let Case { c, transform, .. } = data.case;
-    let weights = data.weights();
-    let normalize =
-        if data.case.running { Normalize::Running(&data.running) } else { Normalize::Batch };
-    let EdgeFfnForward { scores, own, saved } =
-        forward(isa, &weights, transform, normalize, data.pairs(), true);
+    let params = data.params();
+    let normalize = if data.case.running {
+        BatchNormMode::Running(&data.running)
+    } else {
+        BatchNormMode::Batch
+    };
+    let EdgeFfnForward { scores, diagonal, saved } =
+        forward(isa, &params, transform, normalize, data.pairs(), true);
     let d_scores: Vec<Option<&[f32]>> = data.d_scores.iter().map(Option::as_deref).collect();
-    let d_own = data.d_own.as_deref();
-    let gradients = backward(isa, &weights, transform, &saved, data.pairs(), d_scores, d_own);
+    let d_diagonal = data.d_diagonal.as_deref();
+    let gradients = backward(isa, &params, transform, &saved, data.pairs(), d_scores, d_diagonal);
     let mut all: Vec<(String, usize, Vec<f32>)> = Vec::new();
     for (group, scores) in scores.into_iter().enumerate() {
         all.push((format!("scores {group}"), 1, scores));
     }
-    all.push(("own".into(), 1, own.expect("it was asked for")));
+    all.push(("diagonal".into(), 1, diagonal.expect("the diagonal was requested")));
     for (index, statistics) in saved.statistics.iter().cloned().enumerate() {
         let channels = statistics.mean.len();
         all.push((format!("mean {index}"), channels, statistics.mean));
@@ -217,13 +229,13 @@ fn ours(data: &Data, isa: Isa) -> Named {
     all.into_iter().map(|(name, rows, values)| (name, rows, double(&values))).collect()
 }
 
-/// The same in double precision, in straight loops.
+/// Reference in double precision.
 struct Exact {
     nearest_kink: f64,
-    values: Named,
+    values: NamedArrays,
 }
 
-/// `[rows, p]` and what it came from.
+/// Normalized rows `[rows, p]` and their statistics.
 struct Normed {
     hat: Vec<f64>,
     inverse: Vec<f64>,
@@ -231,7 +243,12 @@ struct Normed {
     variance: Vec<f64>,
 }
 
-fn normalize(values: &[f64], rows: usize, given: Option<&Statistics>, counts: &[f64]) -> Normed {
+fn normalize(
+    values: &[f64],
+    rows: usize,
+    given: Option<&EdgeFfnStatistics>,
+    counts: &[f64],
+) -> Normed {
     let (p, total) = (counts.len(), counts.iter().sum::<f64>());
     let mut normed = Normed { hat: vec![], inverse: vec![], mean: vec![], variance: vec![] };
     for i in 0..rows {
@@ -251,8 +268,8 @@ fn normalize(values: &[f64], rows: usize, given: Option<&Statistics>, counts: &[
     normed
 }
 
-/// Gradients of input, γ and β.
-fn denormalise(
+/// Returns the gradients of the input, γ and β.
+fn normalize_backward(
     normed: &Normed,
     gamma: &[f64],
     d: &[f64],
@@ -274,7 +291,7 @@ fn denormalise(
     (d_in, d_gamma, d_beta)
 }
 
-/// `weight · x + bias`
+/// Returns `weight · x + bias`.
 fn linear(weight: &[f64], bias: &[f64], x: &[f64], inner: usize) -> Vec<f64> {
     let (rows, p) = (bias.len(), x.len() / inner);
     let mut out = vec![0.0; rows * p];
@@ -287,8 +304,14 @@ fn linear(weight: &[f64], bias: &[f64], x: &[f64], inner: usize) -> Vec<f64> {
     out
 }
 
-/// Gradients of weight, bias and input.
-fn unlinear(weight: &[f64], x: &[f64], d: &[f64], rows: usize, inner: usize) -> [Vec<f64>; 3] {
+/// Returns the gradients of the weight, the bias and the input.
+fn linear_backward(
+    weight: &[f64],
+    x: &[f64],
+    d: &[f64],
+    rows: usize,
+    inner: usize,
+) -> [Vec<f64>; 3] {
     let p = x.len() / inner;
     let (mut d_weight, mut d_x) = (vec![0.0; rows * inner], vec![0.0; inner * p]);
     for i in 0..rows {
@@ -305,7 +328,7 @@ fn unlinear(weight: &[f64], x: &[f64], d: &[f64], rows: usize, inner: usize) -> 
 impl Exact {
     fn new(data: &Data) -> Self {
         let Case { c, heads, groups, layers, pairs: p, transform, running, .. } = data.case;
-        let hidden = c * data.case.multiplier;
+        let hidden = c * data.case.expansion;
         let parameters: Vec<Vec<f64>> =
             data.parameters.iter().map(|values| double(values)).collect();
         let layer = |index: usize| &parameters[2 + 6 * index..][..6];
@@ -342,7 +365,7 @@ impl Exact {
             relus.push(relu);
         }
         let last = &xs[layers];
-        let mut values: Named = Vec::new();
+        let mut values: NamedArrays = Vec::new();
         for group in 0..groups {
             values.push((
                 String::new(),
@@ -350,12 +373,12 @@ impl Exact {
                 linear(&position(group)[0], &position(group)[1], last, c),
             ));
         }
-        let own = data
+        let diagonal = data
             .self_pairs
             .iter()
             .flat_map(|pair| (0..c).map(move |i| last[i * p + pair]))
             .collect();
-        values.push((String::new(), 1, own));
+        values.push((String::new(), 1, diagonal));
         for norm in &norms {
             values.push((String::new(), 1, norm.mean.clone()));
             values.push((String::new(), 1, norm.variance.clone()));
@@ -365,29 +388,30 @@ impl Exact {
         for group in 0..groups {
             let d_scores =
                 data.d_scores[group].as_ref().map_or(vec![0.0; heads * p], |d| double(d));
-            let [weight, bias, d_x] = unlinear(&position(group)[0], last, &d_scores, heads, c);
+            let [weight, bias, d_x] =
+                linear_backward(&position(group)[0], last, &d_scores, heads, c);
             d.iter_mut().zip(d_x).for_each(|(d, more)| *d += more);
             d_position.extend([weight, bias]);
         }
-        if let Some(d_own) = &data.d_own {
+        if let Some(d_diagonal) = &data.d_diagonal {
             for (row, pair) in data.self_pairs.iter().enumerate() {
-                (0..c).for_each(|i| d[i * p + pair] += f64::from(d_own[row * c + i]));
+                (0..c).for_each(|i| d[i * p + pair] += f64::from(d_diagonal[row * c + i]));
             }
         }
         let mut d_layers = vec![];
         for index in (0..layers).rev() {
             let [w1, _, gamma, _, w2, _] = layer(index) else { unreachable!() };
             let relu = &relus[index];
-            let [d_w2, d_b2, mut g] = unlinear(w2, relu, &d, c, hidden);
+            let [d_w2, d_b2, mut g] = linear_backward(w2, relu, &d, c, hidden);
             g.iter_mut().zip(relu).for_each(|(g, relu)| *g *= f64::from(u8::from(*relu > 0.0)));
             let (d_h, d_gamma, d_beta) =
-                denormalise(&norms[index + 1], gamma, &g, !running, &counts);
-            let [d_w1, d_b1, d_x] = unlinear(w1, &xs[index], &d_h, hidden, c);
+                normalize_backward(&norms[index + 1], gamma, &g, !running, &counts);
+            let [d_w1, d_b1, d_x] = linear_backward(w1, &xs[index], &d_h, hidden, c);
             d.iter_mut().zip(d_x).for_each(|(d, more)| *d += more);
             d_layers.push([d_w1, d_b1, d_gamma, d_beta, d_w2, d_b2]);
         }
         let (mut d_e, d_gamma, d_beta) =
-            denormalise(&norms[0], &parameters[0], &d, !running, &counts);
+            normalize_backward(&norms[0], &parameters[0], &d, !running, &counts);
         d_e.iter_mut().zip(&e).for_each(|(d, e)| match transform {
             PairTransform::None => {}
             PairTransform::Log { eps } => *d /= e + f64::from(eps),
@@ -404,11 +428,11 @@ impl Exact {
     }
 }
 
-/// Largest error of any array, relative to the largest entry of its row.
+/// Compares all arrays with the reference, relative to the largest entry of each row.
 fn check(case: Case, tolerance: f64) {
     let (data, exact) = Data::away_from_kinks(case);
     for isa in Isa::available() {
-        let ours = ours(&data, isa);
+        let ours = run_kernel(&data, isa);
         assert_eq!(ours.len(), exact.values.len());
         for ((name, rows, ours), (_, _, exact)) in ours.iter().zip(&exact.values) {
             assert_eq!(ours.len(), exact.len(), "{name}");
@@ -420,7 +444,7 @@ fn check(case: Case, tolerance: f64) {
                     let error = (ours - exact).abs() / largest;
                     assert!(
                         error < tolerance,
-                        "{name}: {ours} is not {exact} ({error:.1e}), {isa:?}, {case:?}"
+                        "{name}: {ours} differs from {exact} ({error:.1e}), {isa:?}, {case:?}"
                     );
                 }
             }
@@ -429,10 +453,11 @@ fn check(case: Case, tolerance: f64) {
 }
 
 #[test]
-fn it_equals_straight_loops_for_one_pair_and_from_five_on() {
-    // Two are left out because it does not: see `backward`.
+fn one_pair_and_five_or_more_pairs_match_reference() {
+    // Two pairs are excluded: see the accuracy note of `backward`.
     for pairs in [1, 5, 16, 127, 128, 129, 1000, 5000] {
-        // One pair has no gradients: what is left is rounding, scaled up by an inverse deviation of 316.
+        // The gradients of a single pair are zero up to rounding errors, which an inverse standard
+        // deviation of 316 amplifies.
         let tolerance = match pairs {
             1 => 1e-3,
             2..16 => 1e-4,
@@ -444,22 +469,23 @@ fn it_equals_straight_loops_for_one_pair_and_from_five_on() {
 }
 
 #[test]
-fn it_equals_straight_loops_for_any_width_and_depth() {
-    for (c, multiplier) in
+fn any_width_and_depth_matches_reference() {
+    for (c, expansion) in
         [(2, 1), (3, 3), (7, 2), (13, 2), (17, 1), (18, 3), (33, 1), (33, 2), (65, 1)]
     {
         for layers in 0..4 {
-            check(Case { c, multiplier, layers, pairs: 400, ..PLAIN }, 2e-5); // a mean near zero is off by 1.1e-5
+            check(Case { c, expansion, layers, pairs: 400, ..PLAIN }, 2e-5); // the error of a mean near zero is 1.1e-5
         }
     }
 }
 
 #[test]
-fn it_equals_straight_loops_for_any_heads_and_missing_gradients() {
+fn any_heads_and_missing_gradients_match_reference() {
     for (groups, heads) in [(1, 1), (2, 3), (10, 4), (12, 16), (3, 8)] {
         for missing in [None, Some(0)] {
-            for with_own in [false, true] {
-                let case = Case { groups, heads, missing, with_own, c: 9, pairs: 300, ..PLAIN };
+            for with_diagonal in [false, true] {
+                let case =
+                    Case { groups, heads, missing, with_diagonal, c: 9, pairs: 300, ..PLAIN };
                 check(case, 1e-5);
                 check(Case { layers: 0, ..case }, 1e-5);
             }
@@ -468,7 +494,7 @@ fn it_equals_straight_loops_for_any_heads_and_missing_gradients() {
 }
 
 #[test]
-fn it_equals_straight_loops_after_any_transform() {
+fn any_transform_matches_reference() {
     for transform in [PairTransform::Log { eps: 1e-3 }, PairTransform::SignedSquareRoot] {
         for (layers, pairs) in [(0, 40), (1, 333), (2, 1000), (3, 129)] {
             check(Case { transform, layers, pairs, c: 17, ..PLAIN }, 1e-4);
@@ -477,25 +503,25 @@ fn it_equals_straight_loops_after_any_transform() {
 }
 
 #[test]
-fn it_equals_straight_loops_with_given_statistics() {
+fn running_statistics_match_reference() {
     for layers in 0..4 {
         for pairs in [1, 300, 2500] {
-            check(Case { running: true, layers, pairs, multiplier: 2, ..PLAIN }, 1e-4);
+            check(Case { running: true, layers, pairs, expansion: 2, ..PLAIN }, 1e-4);
         }
     }
 }
 
 #[test]
-fn badly_scaled_and_constant_channels_keep_their_statistics() {
-    // A mean of -13 has steps of 1e-6, a thousandth of the deviation: what remains is exact.
+fn badly_scaled_and_constant_channels_match_reference() {
+    // Values near -13 have a spacing of 1e-6, a thousandth of the deviation.
     for pairs in [300, 5000] {
         check(Case { entries: Entries::BadlyScaled, c: 17, pairs, ..PLAIN }, 1e-4);
     }
 }
 
 #[test]
-fn logarithms_of_tiny_entries_keep_values_and_gradients() {
-    // Deviations about a mean of -13 that is exact to 1e-6.
+fn log_of_tiny_entries_matches_reference() {
+    // Deviations from a mean of -13, which is exact to 1e-6.
     let transform = PairTransform::Log { eps: 1e-6 };
     for (layers, pairs) in [(0, 300), (1, 5000), (2, 300), (2, 5000)] {
         check(Case { entries: Entries::Tiny, transform, layers, pairs, c: 17, ..PLAIN }, 1e-4);
@@ -503,7 +529,7 @@ fn logarithms_of_tiny_entries_keep_values_and_gradients() {
 }
 
 #[test]
-fn it_equals_straight_loops_where_pairs_count_several_times() {
+fn pair_counts_match_reference() {
     for layers in 0..4 {
         for (pairs, running) in [(16, false), (300, false), (5000, false), (300, true)] {
             check(Case { counted: true, layers, pairs, running, c: 9, ..PLAIN }, 2e-5);
@@ -522,35 +548,45 @@ fn it_equals_straight_loops_where_pairs_count_several_times() {
 }
 
 #[test]
-fn to_count_a_pair_several_times_is_to_repeat_it() {
-    let once =
-        Data::away_from_kinks(Case { counted: true, pairs: 200, c: 7, with_own: false, ..PLAIN }).0;
-    let copies: Vec<usize> =
-        (0..200).flat_map(|pair| std::iter::repeat_n(pair, once.counts[pair] as usize)).collect();
-    let case = Case { counted: false, pairs: copies.len(), ..once.case };
-    let mut often = Data::new(case, 0);
+fn pair_count_is_equivalent_to_repetition() {
+    let weighted = Data::away_from_kinks(Case {
+        counted: true,
+        pairs: 200,
+        c: 7,
+        with_diagonal: false,
+        ..PLAIN
+    })
+    .0;
+    let copies: Vec<usize> = (0..200)
+        .flat_map(|pair| std::iter::repeat_n(pair, weighted.counts[pair] as usize))
+        .collect();
+    let case = Case { counted: false, pairs: copies.len(), ..weighted.case };
+    let mut repeated = Data::new(case, 0);
     let repeat = |rows: &[f32]| -> Vec<f32> {
         rows.chunks(200)
             .flat_map(|row| copies.iter().map(|&pair| row[pair]).collect::<Vec<_>>())
             .collect()
     };
-    often.parameters.clone_from(&once.parameters);
-    (often.stack, often.self_pairs) = (repeat(&once.stack), vec![]);
-    // What a pair gets is what its copies get together.
-    often.d_scores = once.d_scores.iter().flatten().map(|d| Some(repeat(d))).collect();
-    let mut once = once;
-    once.self_pairs.clear();
-    for d in once.d_scores.iter_mut().flatten() {
-        d.chunks_mut(200)
-            .for_each(|row| row.iter_mut().zip(&once.counts).for_each(|(d, count)| *d *= count));
+    repeated.parameters.clone_from(&weighted.parameters);
+    (repeated.stack, repeated.self_pairs) = (repeat(&weighted.stack), vec![]);
+    // The gradient of a pair is the sum of those of its copies.
+    repeated.d_scores = weighted.d_scores.iter().flatten().map(|d| Some(repeat(d))).collect();
+    let mut weighted = weighted;
+    weighted.self_pairs.clear();
+    for d in weighted.d_scores.iter_mut().flatten() {
+        d.chunks_mut(200).for_each(|row| {
+            row.iter_mut().zip(&weighted.counts).for_each(|(d, count)| *d *= count);
+        });
     }
     let isa = Isa::best();
-    for ((name, _, once), (_, _, often)) in ours(&once, isa).iter().zip(&ours(&often, isa)) {
+    for ((name, _, weighted), (_, _, repeated)) in
+        run_kernel(&weighted, isa).iter().zip(&run_kernel(&repeated, isa))
+    {
         let many = copies.len();
         let expected: Vec<f64> = match &name[..] {
             scores if scores.starts_with("scores") => {
                 let first = |pair: usize| copies.partition_point(|&copy| copy < pair);
-                often
+                repeated
                     .chunks(many)
                     .flat_map(|row| (0..200).map(|pair| row[first(pair)]).collect::<Vec<_>>())
                     .collect()
@@ -561,24 +597,27 @@ fn to_count_a_pair_several_times_is_to_repeat_it() {
                     copies.iter().zip(row).for_each(|(&pair, d)| sums[pair] += d);
                     sums
                 };
-                often.chunks(many).flat_map(sum).collect()
+                repeated.chunks(many).flat_map(sum).collect()
             }
-            _ => often.clone(),
+            _ => repeated.clone(),
         };
         let largest = expected.iter().fold(1e-2_f64, |largest, value| largest.max(value.abs()));
-        for (once, often) in once.iter().zip(&expected) {
-            assert!((once - often).abs() < 1e-5 * largest, "{name}: {once} is not {often}");
+        for (weighted, repeated) in weighted.iter().zip(&expected) {
+            assert!(
+                (weighted - repeated).abs() < 1e-5 * largest,
+                "{name}: {weighted} differs from {repeated}"
+            );
         }
     }
 }
 
 #[test]
-fn results_do_not_depend_on_threads() {
+fn results_are_independent_of_thread_count() {
     let data = Data::new(Case { c: 17, pairs: 9000, ..PLAIN }, 3);
     for isa in Isa::available() {
         let run = |threads| {
-            let pool = crate::Threads::new(threads);
-            pool.install(|| ours(&data, isa))
+            let pool = crate::ThreadPool::new(threads);
+            pool.install(|| run_kernel(&data, isa))
         };
         let one = run(1);
         for threads in [2, 5] {
@@ -588,39 +627,40 @@ fn results_do_not_depend_on_threads() {
 }
 
 #[test]
-fn a_second_backward_makes_again_what_the_first_took() {
+fn second_backward_recomputes_consumed_inputs() {
     for layers in [1, 2, 3] {
         let data = Data::new(Case { layers, ..PLAIN }, 0);
-        let (isa, weights) = (Isa::best(), data.weights());
+        let (isa, params) = (Isa::best(), data.params());
         let saved =
-            forward(isa, &weights, PairTransform::None, Normalize::Batch, data.pairs(), true).saved;
-        let made = [(); 2].map(|()| {
+            forward(isa, &params, PairTransform::None, BatchNormMode::Batch, data.pairs(), true)
+                .saved;
+        let gradients = [(); 2].map(|()| {
             let d_scores = data.d_scores.iter().map(Option::as_deref).collect();
             backward::<&[f32]>(
                 isa,
-                &weights,
+                &params,
                 PairTransform::None,
                 &saved,
                 data.pairs(),
                 d_scores,
-                data.d_own.as_deref(),
+                data.d_diagonal.as_deref(),
             )
             .stack
         });
-        assert_eq!(made[0], made[1]);
+        assert_eq!(gradients[0], gradients[1]);
     }
 }
 
 #[test]
-fn no_pairs_are_no_accident() {
+fn empty_input_yields_zero_gradients() {
     let data = Data::new(Case { pairs: 1, ..PLAIN }, 0);
-    let weights = data.weights();
+    let params = data.params();
     let isa = Isa::best();
-    let pairs = Pairs { stack: &[], self_pairs: &[], counts: None };
-    let saved = forward(isa, &weights, PairTransform::None, Normalize::Batch, pairs, true).saved;
+    let pairs = PairInputs { stack: &[], self_pairs: &[], counts: None };
+    let saved = forward(isa, &params, PairTransform::None, BatchNormMode::Batch, pairs, true).saved;
     let d_scores: [Option<&[f32]>; 3] = [Some(&[]); 3];
     let gradients =
-        backward(isa, &weights, PairTransform::None, &saved, pairs, d_scores.to_vec(), Some(&[]));
+        backward(isa, &params, PairTransform::None, &saved, pairs, d_scores.to_vec(), Some(&[]));
     assert!(
         gradients.gamma.iter().chain(&gradients.layers[0].first_weight).all(|value| *value == 0.0)
     );

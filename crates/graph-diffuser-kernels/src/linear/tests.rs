@@ -1,9 +1,9 @@
-//! Linear maps against straight loops in double precision.
+//! Tests of linear layers against loops in double precision.
 
 use super::*;
 
-/// Numbers about zero that no pattern of the sizes can hide in.
-fn numbers(count: usize, seed: u32) -> Vec<f32> {
+/// Returns pseudo-random values in `[-1, 1)`.
+fn random_values(count: usize, seed: u32) -> Vec<f32> {
     (0..count as u32)
         .map(|at| crate::hash32(at ^ seed << 20) as f32 / 2_f32.powi(31) - 1.0)
         .collect()
@@ -14,28 +14,28 @@ struct Case {
     inputs: usize,
     outputs: usize,
     bias: bool,
-    then: LinearActivation,
+    activation: LinearActivation,
 }
 
-/// By straight loops in double precision: `y`, `d_x`, `d_weight`, `d_bias`.
-fn straight(
+/// Reference in double precision: `y`, `d_x`, `d_weight`, `d_bias`.
+fn reference(
     case: &Case,
     x: &[f32],
     weight: &[f32],
     bias: Option<&[f32]>,
     d_y: &[f32],
 ) -> [Vec<f64>; 4] {
-    let &Case { rows, inputs, outputs, then, .. } = case;
-    let mut made =
+    let &Case { rows, inputs, outputs, activation, .. } = case;
+    let mut gradients =
         [rows * outputs, rows * inputs, outputs * inputs, outputs].map(|count| vec![0.0; count]);
-    let [y, d_x, d_weight, d_bias] = &mut made;
+    let [y, d_x, d_weight, d_bias] = &mut gradients;
     for (row, output) in (0..rows).flat_map(|row| (0..outputs).map(move |output| (row, output))) {
         let at = row * outputs + output;
         let mut z = bias.map_or(0.0, |bias| f64::from(bias[output]));
         for input in 0..inputs {
             z += f64::from(x[row * inputs + input]) * f64::from(weight[output * inputs + input]);
         }
-        let slope = match then {
+        let slope = match activation {
             LinearActivation::None => 1.0,
             LinearActivation::Relu(_) if z <= 0.0 => 0.0,
             LinearActivation::Relu(dropout) => {
@@ -50,106 +50,112 @@ fn straight(
             d_weight[output * inputs + input] += d_z * f64::from(x[row * inputs + input]);
         }
     }
-    made
+    gradients
 }
 
 fn check(case: &Case) {
-    let &Case { rows, inputs, outputs, then, .. } = case;
-    let (x, weight) = (numbers(rows * inputs, 1), numbers(outputs * inputs, 2));
-    let bias = case.bias.then(|| numbers(outputs, 3));
-    let d_y = numbers(rows * outputs, 4);
-    let expected = straight(case, &x, &weight, bias.as_deref(), &d_y);
+    let &Case { rows, inputs, outputs, activation, .. } = case;
+    let (x, weight) = (random_values(rows * inputs, 1), random_values(outputs * inputs, 2));
+    let bias = case.bias.then(|| random_values(outputs, 3));
+    let d_y = random_values(rows * outputs, 4);
+    let expected = reference(case, &x, &weight, bias.as_deref(), &d_y);
     for isa in Isa::available() {
-        let map = Linear { inputs, outputs, weight: &weight, bias: bias.as_deref(), then };
-        let y = forward(isa, &map, &x);
-        let made = backward(isa, &map, &x, &y, &d_y);
-        for (ours, expected) in [&y, &made.x, &made.weight, &made.bias].into_iter().zip(&expected) {
+        let params =
+            LinearParams { inputs, outputs, weight: &weight, bias: bias.as_deref(), activation };
+        let y = forward(isa, &params, &x);
+        let gradients = backward(isa, &params, &x, &y, &d_y);
+        for (ours, expected) in
+            [&y, &gradients.x, &gradients.weight, &gradients.bias].into_iter().zip(&expected)
+        {
             assert_eq!(ours.len(), expected.len());
             let largest = expected.iter().fold(1.0_f64, |largest, value| largest.max(value.abs()));
             for (ours, expected) in ours.iter().zip(expected) {
                 let distance = (f64::from(*ours) - expected).abs();
                 assert!(
                     distance < 2e-6 * largest,
-                    "{isa:?} {rows}x{inputs}->{outputs}: {ours} is not {expected}"
+                    "{isa:?} {rows}x{inputs}->{outputs}: {ours} differs from {expected}"
                 );
             }
         }
     }
 }
 
-const DROPOUT: Dropout = Dropout { key: [5, 6], threshold: 1 << 30, kept: 4.0 / 3.0 };
+const DROPOUT: Dropout = Dropout { key: [5, 6], threshold: 1 << 30, scale: 4.0 / 3.0 };
 
 #[test]
-fn it_equals_straight_loops_for_ragged_sizes() {
+fn ragged_sizes_match_reference() {
     for rows in [0, 1, 2, 5, 6, 7, 47, 48, 49, 127, 129, 300] {
         for (inputs, outputs) in [(1, 1), (3, 10), (15, 17), (16, 16), (32, 33), (64, 65)] {
-            check(&Case { rows, inputs, outputs, bias: true, then: LinearActivation::None });
+            check(&Case { rows, inputs, outputs, bias: true, activation: LinearActivation::None });
         }
     }
 }
 
 #[test]
-fn it_equals_straight_loops_for_every_width_up_to_a_few_panels() {
+fn every_width_up_to_a_few_panels_matches_reference() {
     for outputs in 1..150 {
         check(&Case {
             rows: 13,
             inputs: 150 - outputs,
             outputs,
             bias: outputs % 2 == 0,
-            then: LinearActivation::None,
+            activation: LinearActivation::None,
         });
     }
 }
 
 #[test]
-fn it_equals_straight_loops_with_what_follows() {
-    for then in [LinearActivation::Relu(None), LinearActivation::Relu(Some(DROPOUT))] {
+fn activations_and_dropout_match_reference() {
+    for activation in [LinearActivation::Relu(None), LinearActivation::Relu(Some(DROPOUT))] {
         for (rows, inputs, outputs) in
             [(1, 4, 3), (50, 7, 20), (100, 64, 128), (131, 33, 112), (50, 300, 130)]
         {
-            check(&Case { rows, inputs, outputs, bias: true, then });
+            check(&Case { rows, inputs, outputs, bias: true, activation });
         }
     }
 }
 
 #[test]
-fn what_is_not_a_number_stays_so() {
-    let map = Linear {
+fn nan_propagates_through_relu() {
+    let params = LinearParams {
         inputs: 1,
         outputs: 1,
         weight: &[1.0],
         bias: None,
-        then: LinearActivation::Relu(None),
+        activation: LinearActivation::Relu(None),
     };
     for isa in Isa::available() {
-        assert!(forward(isa, &map, &[f32::NAN])[0].is_nan());
+        assert!(forward(isa, &params, &[f32::NAN])[0].is_nan());
     }
 }
 
 #[test]
-fn results_do_not_depend_on_threads() {
+fn results_are_independent_of_thread_count() {
     let (rows, inputs, outputs) = (500, 48, 96);
-    let (x, weight, d_y) =
-        (numbers(rows * inputs, 1), numbers(outputs * inputs, 2), numbers(rows * outputs, 3));
-    let map = Linear {
+    let (x, weight, d_y) = (
+        random_values(rows * inputs, 1),
+        random_values(outputs * inputs, 2),
+        random_values(rows * outputs, 3),
+    );
+    let params = LinearParams {
         inputs,
         outputs,
         weight: &weight,
         bias: None,
-        then: LinearActivation::Relu(Some(DROPOUT)),
+        activation: LinearActivation::Relu(Some(DROPOUT)),
     };
-    assert!(rows * inputs * outputs > PARALLEL, "large enough to be shared out");
+    assert!(rows * inputs * outputs > PARALLEL, "the case must be large enough to run in parallel");
     for isa in Isa::available() {
-        let with = |threads: usize| {
-            let pool = crate::Threads::new(threads);
+        let run = |threads: usize| {
+            let pool = crate::ThreadPool::new(threads);
             pool.install(|| {
-                let y = forward(isa, &map, &x);
-                let made = backward(isa, &map, &x, &y, &d_y);
-                (y, made)
+                let y = forward(isa, &params, &x);
+                let gradients = backward(isa, &params, &x, &y, &d_y);
+                (y, gradients)
             })
         };
-        let one = with(1);
-        assert_eq!(one, with(2));
-        assert_eq!(one, with(5));
+        let one = run(1);
+        assert_eq!(one, run(2));
+        assert_eq!(one, run(5));
     }
 }

@@ -1,6 +1,6 @@
-//! The edges of a batch, and those at each node.
+//! Edges of a batch, indexed by node and by type.
 
-/// The edges at each node, in their order.
+/// Edges of each node in compressed sparse row (CSR) format, in edge order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CsrIndex {
     starts: Vec<usize>,
@@ -8,69 +8,72 @@ pub struct CsrIndex {
 }
 
 impl CsrIndex {
-    /// By the node that each edge has at one end.
-    pub fn new(nodes: usize, ends: &[u32]) -> Self {
+    /// Groups edges by one of their endpoints.
+    pub fn new(nodes: usize, endpoints: &[u32]) -> Self {
         let mut starts = vec![0; nodes + 1];
-        for end in ends {
-            assert!((*end as usize) < nodes, "an edge at node {end} of {nodes}");
-            starts[*end as usize + 1] += 1;
+        for endpoint in endpoints {
+            assert!(
+                (*endpoint as usize) < nodes,
+                "edge endpoint {endpoint} is out of range for {nodes} nodes"
+            );
+            starts[*endpoint as usize + 1] += 1;
         }
         for node in 0..nodes {
             starts[node + 1] += starts[node];
         }
-        let mut edges = vec![0; ends.len()];
-        for (edge, end) in ends.iter().enumerate() {
-            edges[starts[*end as usize]] = edge as u32;
-            starts[*end as usize] += 1;
+        let mut edges = vec![0; endpoints.len()];
+        for (edge, endpoint) in endpoints.iter().enumerate() {
+            edges[starts[*endpoint as usize]] = edge as u32;
+            starts[*endpoint as usize] += 1;
         }
-        // Every start has moved to where the next began.
+        // Each start has been advanced to the start of the next node.
         starts.rotate_right(1);
         starts[0] = 0;
         Self { starts, edges }
     }
 
-    /// Number of nodes.
-    pub fn nodes(&self) -> usize {
+    /// Returns the number of nodes.
+    pub fn num_nodes(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// Number of edges.
-    pub fn edges(&self) -> usize {
+    /// Returns the number of edges.
+    pub fn num_edges(&self) -> usize {
         self.edges.len()
     }
 
-    /// The edges at a node.
+    /// Returns the edges of a node.
     #[inline(always)]
     pub(super) fn at(&self, node: usize) -> &[u32] {
         &self.edges[self.starts[node]..self.starts[node + 1]]
     }
 }
 
-/// Edges that are alike share a row: whose it is.
+/// Edge types: edges of one type share a row of features.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EdgeTypes {
-    pub(super) of_edge: Vec<u32>,
+    pub(super) type_of_edge: Vec<u32>,
     edges: CsrIndex,
 }
 
 impl EdgeTypes {
-    /// By the kind of each edge.
-    pub fn new(kinds: usize, of_edge: &[u32]) -> Self {
-        Self { of_edge: of_edge.to_vec(), edges: CsrIndex::new(kinds, of_edge) }
+    /// Groups edges by their type.
+    pub fn new(num_types: usize, type_of_edge: &[u32]) -> Self {
+        Self { type_of_edge: type_of_edge.to_vec(), edges: CsrIndex::new(num_types, type_of_edge) }
     }
 
-    /// Number of kinds.
-    pub fn count(&self) -> usize {
-        self.edges.nodes()
+    /// Returns the number of types.
+    pub fn num_types(&self) -> usize {
+        self.edges.num_nodes()
     }
 
-    /// The edges of each kind.
+    /// Returns the edges of each type.
     pub fn edges(&self) -> &CsrIndex {
         &self.edges
     }
 }
 
-/// The edges of a batch by both ends.
+/// Edges of a batch, indexed by both endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edges {
     pub(super) sources: Vec<u32>,
@@ -80,9 +83,9 @@ pub struct Edges {
 }
 
 impl Edges {
-    /// Edge after edge; messages go from source to target.
+    /// Creates the index; messages go from source to target.
     pub fn new(nodes: usize, sources: &[u32], targets: &[u32]) -> Self {
-        assert_eq!(sources.len(), targets.len(), "an edge has two ends");
+        assert_eq!(sources.len(), targets.len(), "every edge must have a source and a target");
         Self {
             sources: sources.to_vec(),
             targets: targets.to_vec(),
@@ -91,40 +94,40 @@ impl Edges {
         }
     }
 
-    /// Number of nodes.
-    pub fn nodes(&self) -> usize {
-        self.incoming.nodes()
+    /// Returns the number of nodes.
+    pub fn num_nodes(&self) -> usize {
+        self.incoming.num_nodes()
     }
 
-    /// Number of edges.
-    pub fn count(&self) -> usize {
+    /// Returns the number of edges.
+    pub fn num_edges(&self) -> usize {
         self.sources.len()
     }
 
-    /// The edges that leave each node.
+    /// Returns the outgoing edges of each node.
     pub fn outgoing(&self) -> &CsrIndex {
         &self.outgoing
     }
 
-    /// The edges that enter each node.
+    /// Returns the incoming edges of each node.
     pub fn incoming(&self) -> &CsrIndex {
         &self.incoming
     }
 
-    /// Numbers that go over all edges and nodes.
-    pub(super) fn numbers(&self, width: usize) -> usize {
-        (self.count() + self.nodes()) * width
+    /// Returns the number of values of `width` channels over all edges and nodes.
+    pub(super) fn num_values(&self, width: usize) -> usize {
+        (self.num_edges() + self.num_nodes()) * width
     }
 
     #[track_caller]
     pub(super) fn check_nodes(&self, width: usize, buffers: &[&[f32]]) {
-        assert!(width > 0, "rows without numbers");
+        assert!(width > 0, "the width must not be zero");
         for buffer in buffers {
             assert_eq!(
                 buffer.len(),
-                self.nodes() * width,
-                "{} nodes of width {width}",
-                self.nodes()
+                self.num_nodes() * width,
+                "node features must be [{}, {width}]",
+                self.num_nodes()
             );
         }
     }
@@ -134,9 +137,9 @@ impl Edges {
         for buffer in buffers {
             assert_eq!(
                 buffer.len(),
-                self.count() * width,
-                "{} edges of width {width}",
-                self.count()
+                self.num_edges() * width,
+                "edge features must be [{}, {width}]",
+                self.num_edges()
             );
         }
     }

@@ -1,78 +1,79 @@
-//! Messages of GatedGCN: what neighbours say, averaged by the gates of the edges.
+//! Messages of GatedGCN: average of the neighbor messages, weighted by edge gates.
 
 use super::{Edges, ROWS};
 use crate::batch_norm::{Block, Blockwise, by_blocks, run_all};
 use crate::diffusion_stack::Shared;
 use crate::simd::{Isa, Kernel, Simd};
 
-/// Keeps a node without messages from dividing by zero.
+/// Term added to the sum of the gates, so that nodes without incoming edges do not divide by zero.
 pub(super) const EPSILON: f32 = 1e-6;
 
-/// A number of a gate costs about as much as so many that are only added: an exponential and a division.
-const GATE: usize = 4;
+/// Cost of a gate value relative to an addition: one exponential and one division.
+const GATE_COST: usize = 4;
 
-/// What goes into gated messages; each is a linear map of nodes or edges.
+/// Inputs of gated messages; each is a linear map of node or edge features.
 #[derive(Debug, Clone, Copy)]
-pub struct Gated<'a> {
-    /// `[r, width]`, `D x`: what a target says to the gates of its edges.
+pub struct GatedInputs<'a> {
+    /// `[r, width]`, `D x`: gate contribution of the target.
     pub gate_target: &'a [f32],
-    /// `[r, width]`, `E x`: what a source says.
+    /// `[r, width]`, `E x`: gate contribution of the source.
     pub gate_source: &'a [f32],
-    /// `[m, width]`, `C e`: what an edge says itself.
+    /// `[m, width]`, `C e`: gate contribution of the edge.
     pub gate_edge: &'a [f32],
-    /// `[r, width]`, `B x`: the message of a source.
+    /// `[r, width]`, `B x`: message of the source.
     pub neighbor: &'a [f32],
 }
 
-/// Derivatives of [`Gated`], in the same shapes.
+/// Gradients of [`GatedInputs`], in the same shapes.
 #[derive(Debug)]
 pub struct GatedGradients<'a> {
-    /// Of `D x`.
+    /// Gradient of `D x`.
     pub gate_target: &'a mut [f32],
-    /// Of `E x`.
+    /// Gradient of `E x`.
     pub gate_source: &'a mut [f32],
-    /// Of `C e`.
+    /// Gradient of `C e`.
     pub gate_edge: &'a mut [f32],
-    /// Of `B x`.
+    /// Gradient of `B x`.
     pub neighbor: &'a mut [f32],
 }
 
-/// Gates `g_ij = D x_i + E x_j + C e_ij` of the edges j → i, and what each node hears through them:
+/// Computes the gates `g_ij = D x_i + E x_j + C e_ij` of the edges j → i and the gated average
 /// `out_i = Σ σ(g_ij) B x_j / (Σ σ(g_ij) + 1e-6)`.
 ///
 /// # Shapes
-/// - `gates`: `[m, width]`
-/// - `total`: `[r, width]`, the denominator, kept for the backward
-/// - `out`: `[r, width]`
+/// - `gates`: `[m, width]`, written
+/// - `total`: `[r, width]`, the denominator, written for the backward pass
+/// - `out`: `[r, width]`, written
 pub fn gated_forward(
     isa: Isa,
     edges: &Edges,
-    inputs: Gated<'_>,
+    inputs: GatedInputs<'_>,
     width: usize,
     gates: &mut [f32],
     total: &mut [f32],
     out: &mut [f32],
 ) {
-    let Gated { gate_target, gate_source, gate_edge, neighbor } = inputs;
+    let GatedInputs { gate_target, gate_source, gate_edge, neighbor } = inputs;
     edges.check_nodes(width, &[gate_target, gate_source, neighbor, total, out]);
     edges.check_edges(width, &[gate_edge, gates]);
     let gates = Shared::new(gates);
     let tasks =
         total.chunks_mut(ROWS * width).zip(out.chunks_mut(ROWS * width)).enumerate().collect();
-    run_all(edges.numbers(width) * GATE, tasks, |(task, (total, out))| {
+    run_all(edges.num_values(width) * GATE_COST, tasks, |(task, (total, out))| {
         isa.run(GatedForward { edges, inputs, width, start: task * ROWS, gates, total, out });
     });
 }
 
-/// Writes the derivatives of what [`gated_forward`] took.
+/// Writes the gradients of [`gated_forward`] to `gradients`.
 ///
-/// With `p_i = d_out_i / total_i`: the derivative of `σ(g_ij)` is `p_i (B x_j - out_i)`, that of `B x_j`
-/// gets `σ(g_ij) p_i`.
+/// With `p_i = d_out_i / total_i`, the gradient of `σ(g_ij)` is `p_i (B x_j - out_i)`, and the edge
+/// adds `σ(g_ij) p_i` to the gradient of `B x_j`.
 ///
 /// # Shapes
-/// - `neighbor`: `[r, width]`, as the forward took it
-/// - `gates`: `[m, width]`, `total`, `out`: `[r, width]`, as the forward wrote them
-/// - `d_out`: `[r, width]`; `d_gates`: `[m, width]`, where the gates are used for themselves
+/// - `neighbor`: `[r, width]`, as passed to the forward pass
+/// - `gates`: `[m, width]`, `total`, `out`: `[r, width]`, as computed by the forward pass
+/// - `d_out`: `[r, width]`
+/// - `d_gates`: `[m, width]`, gradient of the gates if they have other uses
 pub fn gated_backward(
     isa: Isa,
     edges: &Edges,
@@ -83,18 +84,19 @@ pub fn gated_backward(
     out: &[f32],
     d_out: &[f32],
     d_gates: Option<&[f32]>,
-    derivatives: GatedGradients<'_>,
+    gradients: GatedGradients<'_>,
 ) {
-    let GatedGradients { gate_target, gate_source, gate_edge, neighbor: d_neighbour } = derivatives;
-    edges.check_nodes(width, &[neighbor, total, out, d_out, gate_target, gate_source, d_neighbour]);
+    let GatedGradients { gate_target, gate_source, gate_edge, neighbor: d_neighbor } = gradients;
+    edges.check_nodes(width, &[neighbor, total, out, d_out, gate_target, gate_source, d_neighbor]);
     edges.check_edges(width, &[gates, gate_edge]);
     edges.check_edges(width, d_gates.as_slice());
-    let (chunk, numbers) = (ROWS * width, edges.numbers(width) * GATE);
+    let (chunk, num_values) = (ROWS * width, edges.num_values(width) * GATE_COST);
 
-    let mut shares = vec![0.0; d_out.len()]; // [r, width], the `p` above
+    let mut scaled_d_out = vec![0.0; d_out.len()]; // [r, width], the `p` above
     let d_edge = Shared::new(gate_edge);
-    let tasks = shares.chunks_mut(chunk).zip(gate_target.chunks_mut(chunk)).enumerate().collect();
-    run_all(numbers, tasks, |(task, (shares, d_target))| {
+    let tasks =
+        scaled_d_out.chunks_mut(chunk).zip(gate_target.chunks_mut(chunk)).enumerate().collect();
+    run_all(num_values, tasks, |(task, (scaled_d_out, d_target))| {
         let start = task * ROWS;
         isa.run(GatedAtTarget {
             edges,
@@ -106,37 +108,37 @@ pub fn gated_backward(
             d_out,
             d_gates,
             start,
-            shares,
+            scaled_d_out,
             d_target,
             d_edge,
         });
     });
 
-    let (shares, d_edge) = (&shares, &*gate_edge);
+    let (scaled_d_out, d_edge) = (&scaled_d_out, &*gate_edge);
     let tasks =
-        gate_source.chunks_mut(chunk).zip(d_neighbour.chunks_mut(chunk)).enumerate().collect();
-    run_all(numbers, tasks, |(task, (d_source, d_neighbour))| {
+        gate_source.chunks_mut(chunk).zip(d_neighbor.chunks_mut(chunk)).enumerate().collect();
+    run_all(num_values, tasks, |(task, (d_source, d_neighbor))| {
         isa.run(GatedAtSource {
             edges,
             width,
             gates,
-            shares,
+            scaled_d_out,
             d_edge,
             start: task * ROWS,
             d_source,
-            d_neighbour,
+            d_neighbor,
         });
     });
 }
 
-// SAFETY in all blocks below: the public functions have checked that every buffer has `width` numbers a
-// node or an edge; `Edges` names only nodes and edges that are there; a task's own buffers are the rows of
-// its nodes from `start`; and of shared ones it writes only the rows of edges that end at its nodes, each
-// of which ends at one.
+// SAFETY of all blocks below: the public functions have checked that every buffer has `width`
+// values per node or edge; `Edges` contains valid indices only; the buffers of a task have the rows
+// of its nodes from `start`; and in shared buffers a task writes only the rows of the incoming
+// edges of its nodes, each of which has one target.
 
 struct GatedForward<'a> {
     edges: &'a Edges,
-    inputs: Gated<'a>,
+    inputs: GatedInputs<'a>,
     width: usize,
     start: usize,
     gates: Shared,
@@ -157,7 +159,7 @@ impl Blockwise for GatedForward<'_> {
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
-        let Gated { gate_target, gate_source, gate_edge, neighbor } = self.inputs;
+        let GatedInputs { gate_target, gate_source, gate_edge, neighbor } = self.inputs;
         let rows = self.total.chunks_exact_mut(width).zip(self.out.chunks_exact_mut(width));
         for (node, (total, out)) in (self.start..).zip(rows) {
             // SAFETY: see above.
@@ -174,10 +176,10 @@ impl Blockwise for GatedForward<'_> {
                         let at_edge = block.load::<S, W>(simd, gate_edge.as_ptr().add(edge), v);
                         let gate = simd.add(simd.add(at_target[v], at_source), at_edge);
                         block.store::<S, W>(simd, self.gates.pointer().add(edge), v, gate);
-                        let open = simd.sigmoid(gate);
-                        totals[v] = simd.add(totals[v], open);
-                        let said = block.load::<S, W>(simd, neighbor.as_ptr().add(source), v);
-                        sums[v] = simd.mul_add(open, said, sums[v]);
+                        let sigma = simd.sigmoid(gate);
+                        totals[v] = simd.add(totals[v], sigma);
+                        let message = block.load::<S, W>(simd, neighbor.as_ptr().add(source), v);
+                        sums[v] = simd.mul_add(sigma, message, sums[v]);
                     }
                 }
                 for v in 0..W {
@@ -189,7 +191,7 @@ impl Blockwise for GatedForward<'_> {
     }
 }
 
-/// The derivatives of gates, and their sums at targets.
+/// Computes the gradients of the gates, and their sums by target.
 struct GatedAtTarget<'a> {
     edges: &'a Edges,
     neighbor: &'a [f32],
@@ -200,7 +202,7 @@ struct GatedAtTarget<'a> {
     d_out: &'a [f32],
     d_gates: Option<&'a [f32]>,
     start: usize,
-    shares: &'a mut [f32],
+    scaled_d_out: &'a mut [f32],
     d_target: &'a mut [f32],
     d_edge: Shared,
 }
@@ -218,39 +220,41 @@ impl Blockwise for GatedAtTarget<'_> {
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
-        let rows = self.shares.chunks_exact_mut(width).zip(self.d_target.chunks_exact_mut(width));
-        for (node, (shares, d_target)) in (self.start..).zip(rows) {
+        let rows =
+            self.scaled_d_out.chunks_exact_mut(width).zip(self.d_target.chunks_exact_mut(width));
+        for (node, (scaled_d_out, d_target)) in (self.start..).zip(rows) {
             // SAFETY: see above.
             unsafe {
                 let row = node * width;
                 let out = block.load_all::<S, W>(simd, self.out.as_ptr().add(row));
-                let mut share = block.load_all::<S, W>(simd, self.d_out.as_ptr().add(row));
+                let mut scaled = block.load_all::<S, W>(simd, self.d_out.as_ptr().add(row));
                 let mut sums = [simd.zero(); W];
-                for (v, share) in share.iter_mut().enumerate() {
-                    // Behind the last channel a total is zero, and what comes of it is never stored.
-                    *share =
-                        simd.div(*share, block.load::<S, W>(simd, self.total.as_ptr().add(row), v));
-                    block.store::<S, W>(simd, shares.as_mut_ptr(), v, *share);
+                for (v, scaled) in scaled.iter_mut().enumerate() {
+                    // Padding lanes divide by zero; their results are never stored.
+                    *scaled = simd
+                        .div(*scaled, block.load::<S, W>(simd, self.total.as_ptr().add(row), v));
+                    block.store::<S, W>(simd, scaled_d_out.as_mut_ptr(), v, *scaled);
                 }
                 for edge in self.edges.incoming.at(node) {
                     let source = *self.edges.sources.get_unchecked(*edge as usize) as usize * width;
                     let edge = *edge as usize * width;
                     for v in 0..W {
-                        let open = simd.sigmoid(block.load::<S, W>(
+                        let sigma = simd.sigmoid(block.load::<S, W>(
                             simd,
                             self.gates.as_ptr().add(edge),
                             v,
                         ));
-                        let said = block.load::<S, W>(simd, self.neighbor.as_ptr().add(source), v);
-                        let d_open = simd.mul(share[v], simd.sub(said, out[v]));
-                        let slope = simd.mul(open, simd.sub(simd.splat(1.0), open));
+                        let message =
+                            block.load::<S, W>(simd, self.neighbor.as_ptr().add(source), v);
+                        let d_sigma = simd.mul(scaled[v], simd.sub(message, out[v]));
+                        let slope = simd.mul(sigma, simd.sub(simd.splat(1.0), sigma));
                         let direct = match self.d_gates {
                             Some(d_gates) => {
                                 block.load::<S, W>(simd, d_gates.as_ptr().add(edge), v)
                             }
                             None => simd.zero(),
                         };
-                        let d_gate = simd.mul_add(d_open, slope, direct);
+                        let d_gate = simd.mul_add(d_sigma, slope, direct);
                         block.store::<S, W>(simd, self.d_edge.pointer().add(edge), v, d_gate);
                         sums[v] = simd.add(sums[v], d_gate);
                     }
@@ -263,16 +267,16 @@ impl Blockwise for GatedAtTarget<'_> {
     }
 }
 
-/// The sums at sources.
+/// Computes the sums by source.
 struct GatedAtSource<'a> {
     edges: &'a Edges,
     width: usize,
     gates: &'a [f32],
-    shares: &'a [f32],
+    scaled_d_out: &'a [f32],
     d_edge: &'a [f32],
     start: usize,
     d_source: &'a mut [f32],
-    d_neighbour: &'a mut [f32],
+    d_neighbor: &'a mut [f32],
 }
 
 impl Kernel for GatedAtSource<'_> {
@@ -289,8 +293,8 @@ impl Blockwise for GatedAtSource<'_> {
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
         let rows =
-            self.d_source.chunks_exact_mut(width).zip(self.d_neighbour.chunks_exact_mut(width));
-        for (node, (d_source, d_neighbour)) in (self.start..).zip(rows) {
+            self.d_source.chunks_exact_mut(width).zip(self.d_neighbor.chunks_exact_mut(width));
+        for (node, (d_source, d_neighbor)) in (self.start..).zip(rows) {
             let (mut gate_sums, mut sums) = ([simd.zero(); W], [simd.zero(); W]);
             // SAFETY: see above.
             unsafe {
@@ -300,18 +304,19 @@ impl Blockwise for GatedAtSource<'_> {
                     for v in 0..W {
                         let d_gate = block.load::<S, W>(simd, self.d_edge.as_ptr().add(edge), v);
                         gate_sums[v] = simd.add(gate_sums[v], d_gate);
-                        let open = simd.sigmoid(block.load::<S, W>(
+                        let sigma = simd.sigmoid(block.load::<S, W>(
                             simd,
                             self.gates.as_ptr().add(edge),
                             v,
                         ));
-                        let share = block.load::<S, W>(simd, self.shares.as_ptr().add(target), v);
-                        sums[v] = simd.mul_add(open, share, sums[v]);
+                        let scaled =
+                            block.load::<S, W>(simd, self.scaled_d_out.as_ptr().add(target), v);
+                        sums[v] = simd.mul_add(sigma, scaled, sums[v]);
                     }
                 }
                 for v in 0..W {
                     block.store::<S, W>(simd, d_source.as_mut_ptr(), v, gate_sums[v]);
-                    block.store::<S, W>(simd, d_neighbour.as_mut_ptr(), v, sums[v]);
+                    block.store::<S, W>(simd, d_neighbor.as_mut_ptr(), v, sums[v]);
                 }
             }
         }

@@ -1,18 +1,18 @@
-//! Messages of GINE: what a neighbour and the edge say, rectified and summed.
+//! Messages of GINE: sum of the rectified neighbor and edge features.
 
 use std::mem::MaybeUninit;
 
 use super::{Edges, ROWS};
 use crate::batch_norm::{Block, Blockwise, by_blocks, run_all};
 use crate::diffusion_stack::Shared;
-use crate::fresh::Fresh;
 use crate::simd::{Isa, Kernel, Simd};
+use crate::uninit::UninitBuffer;
 
-/// What each node hears: `x_i + Σ ReLU(x_j + e_ji)` over the edges j → i.
+/// Computes `x_i + Σ ReLU(x_j + e_ji)` over the edges j → i.
 ///
 /// # Shapes
 /// - `x`: `[r, width]`
-/// - `e`: `[m, width]`, or nothing where edges have no features
+/// - `e`: `[m, width]`, or `None` without edge features
 /// - returns `[r, width]`
 pub fn gine_forward(
     isa: Isa,
@@ -23,16 +23,16 @@ pub fn gine_forward(
 ) -> Vec<f32> {
     edges.check_nodes(width, &[x]);
     edges.check_edges(width, e.as_slice());
-    let mut out = Fresh::new(x.len());
-    let tasks = out.room().chunks_mut(ROWS * width).enumerate().collect();
-    run_all(edges.numbers(width), tasks, |(task, out)| {
+    let mut out = UninitBuffer::new(x.len());
+    let tasks = out.as_uninit().chunks_mut(ROWS * width).enumerate().collect();
+    run_all(edges.num_values(width), tasks, |(task, out)| {
         isa.run(GineForward { edges, x, e, width, start: task * ROWS, out });
     });
     // SAFETY: `GineForward` writes the rows of all its nodes.
-    unsafe { out.written() }
+    unsafe { out.assume_init() }
 }
 
-/// Derivatives of what [`gine_forward`] took: of `x`, and of `e` where there was one.
+/// Computes the gradients of [`gine_forward`]: of `x`, and of `e` if given.
 ///
 /// # Shapes
 /// - `x`, `d_out`: `[r, width]`
@@ -47,20 +47,20 @@ pub fn gine_backward(
 ) -> (Vec<f32>, Option<Vec<f32>>) {
     edges.check_nodes(width, &[x, d_out]);
     edges.check_edges(width, e.as_slice());
-    let (mut d_x, mut d_e) = (Fresh::new(x.len()), e.map(|e| Fresh::new(e.len())));
-    let to_edges = d_e.as_mut().map(|d_e| Shared::fresh(d_e.room()));
-    let tasks = d_x.room().chunks_mut(ROWS * width).enumerate().collect();
-    run_all(edges.numbers(width), tasks, |(task, d_x)| {
+    let (mut d_x, mut d_e) = (UninitBuffer::new(x.len()), e.map(|e| UninitBuffer::new(e.len())));
+    let to_edges = d_e.as_mut().map(|d_e| Shared::from_uninit(d_e.as_uninit()));
+    let tasks = d_x.as_uninit().chunks_mut(ROWS * width).enumerate().collect();
+    run_all(edges.num_values(width), tasks, |(task, d_x)| {
         isa.run(GineBackward { edges, x, e, d_out, d_e: to_edges, width, start: task * ROWS, d_x });
     });
-    // SAFETY: `GineBackward` writes the rows of all its nodes, and those of the edges that leave them.
-    unsafe { (d_x.written(), d_e.map(|d_e| d_e.written())) }
+    // SAFETY: `GineBackward` writes the rows of all its nodes and of their outgoing edges.
+    unsafe { (d_x.assume_init(), d_e.map(|d_e| d_e.assume_init())) }
 }
 
-// SAFETY in all blocks below: the public functions have checked that every buffer has `width` numbers a
-// node or an edge; `Edges` names only nodes and edges that are there; a task's own buffers are the rows of
-// its nodes from `start`; and of shared ones it writes only the rows of edges that end at its nodes, each
-// of which ends at one.
+// SAFETY of all blocks below: the public functions have checked that every buffer has `width`
+// values per node or edge; `Edges` contains valid indices only; the buffers of a task have the rows
+// of its nodes from `start`; and in shared buffers a task writes only the rows of the outgoing
+// edges of its nodes, each of which has one source.
 
 struct GineForward<'a> {
     edges: &'a Edges,
@@ -91,16 +91,16 @@ impl Blockwise for GineForward<'_> {
                 let mut sums = block.load_all::<S, W>(simd, x.add(node * width));
                 for edge in self.edges.incoming.at(node) {
                     let edge = *edge as usize;
-                    let said = x.add(*self.edges.sources.get_unchecked(edge) as usize * width);
+                    let message = x.add(*self.edges.sources.get_unchecked(edge) as usize * width);
                     for (v, sum) in sums.iter_mut().enumerate() {
-                        let mut value = block.load::<S, W>(simd, said, v);
+                        let mut value = block.load::<S, W>(simd, message, v);
                         if let Some(e) = self.e {
                             value = simd.add(
                                 value,
                                 block.load::<S, W>(simd, e.as_ptr().add(edge * width), v),
                             );
                         }
-                        // The value comes second: it is what `max` returns if it is not a number.
+                        // The value is the second operand, which `max` returns for NaN.
                         *sum = simd.add(*sum, simd.max(simd.zero(), value));
                     }
                 }
@@ -144,7 +144,7 @@ impl Blockwise for GineBackward<'_> {
                 let mut sums = block.load_all::<S, W>(simd, d_out.add(node * width));
                 for edge in self.edges.outgoing.at(node) {
                     let edge = *edge as usize;
-                    let d_heard =
+                    let d_message =
                         d_out.add(*self.edges.targets.get_unchecked(edge) as usize * width);
                     for v in 0..W {
                         let mut value = x[v];
@@ -156,7 +156,7 @@ impl Blockwise for GineBackward<'_> {
                         }
                         let d_value = simd.select_positive(
                             value,
-                            block.load::<S, W>(simd, d_heard, v),
+                            block.load::<S, W>(simd, d_message, v),
                             simd.zero(),
                         );
                         sums[v] = simd.add(sums[v], d_value);

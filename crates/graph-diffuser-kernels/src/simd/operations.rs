@@ -1,99 +1,102 @@
-//! The operations that a kernel is written in, and those that follow from others.
+//! Vector operations used by kernels.
 
 use super::Dropout;
 
-/// The operations of one instruction set. A value of such a type proves that the processor has it.
+/// Vector operations of one instruction set. A value of an implementing type proves that the
+/// processor supports it.
 ///
-/// Memory is reached by pointers: callers hold slices and know that `LANES` numbers are there.
+/// Loads and stores take raw pointers: callers hold slices and check their lengths once per kernel.
 pub(crate) trait Simd: Copy + Send + Sync {
-    /// Numbers in a vector.
+    /// Number of `f32` lanes.
     const LANES: usize;
-    /// A vector of numbers.
+    /// Vector of `LANES` values.
     type V: Copy;
 
     fn splat(self, value: f32) -> Self::V;
     /// # Safety
-    /// `LANES` numbers can be read from `from`.
+    /// `LANES` values are readable at `from`.
     unsafe fn load(self, from: *const f32) -> Self::V;
     /// # Safety
-    /// `LANES` numbers can be written to `to`.
+    /// `LANES` values are writable at `to`.
     unsafe fn store(self, to: *mut f32, value: Self::V);
-    /// Past the caches where there is a way to, for what is not read soon. [`settle`](Self::settle) must follow
-    /// before another thread may read it.
+    /// Stores with a non-temporal hint that bypasses the caches, for data that is not read again
+    /// soon. [`fence`](Self::fence) must be called before another thread reads it.
     ///
     /// # Safety
-    /// `LANES` numbers can be written to `to`, which is a multiple of their size.
-    unsafe fn stream(self, to: *mut f32, value: Self::V);
-    /// What was streamed before is written before all that follows.
-    fn settle(self);
-    /// The first `count < LANES` numbers, zeros behind them.
+    /// `LANES` values are writable at `to`, which is aligned to the size of a vector.
+    unsafe fn store_nontemporal(self, to: *mut f32, value: Self::V);
+    /// Orders preceding non-temporal stores before all subsequent stores.
+    fn fence(self);
+    /// Loads the first `count < LANES` values and sets the other lanes to zero.
     ///
     /// # Safety
-    /// `count` numbers can be read from `from`.
+    /// `count` values are readable at `from`.
     unsafe fn load_partial(self, from: *const f32, count: usize) -> Self::V;
+    /// Stores the first `count < LANES` lanes.
+    ///
     /// # Safety
-    /// `count < LANES` numbers can be written to `to`.
+    /// `count` values are writable at `to`.
     unsafe fn store_partial(self, to: *mut f32, value: Self::V, count: usize);
 
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     fn sub(self, a: Self::V, b: Self::V) -> Self::V;
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `a · b + c`, rounded once.
+    /// Returns `a · b + c`, rounded once where the processor has FMA.
     fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// `a · b - c`, rounded once.
+    /// Returns `a · b - c`, rounded once where the processor has FMA.
     fn mul_sub(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     fn sqrt(self, a: Self::V) -> Self::V;
-    /// `then` where `condition > 0`, `otherwise` elsewhere.
+    /// Selects `then` in lanes where `condition > 0`, `otherwise` in the others (also for NaN).
     fn select_positive(self, condition: Self::V, then: Self::V, otherwise: Self::V) -> Self::V;
-    /// `value` in the first `count` lanes, `filler` in the others.
+    /// Keeps the first `count` lanes of `value` and sets the others to `filler`.
     fn keep_first(self, value: Self::V, count: usize, filler: f32) -> Self::V;
-    /// The nearest whole number.
+    /// Rounds to the nearest integer, ties to even.
     fn round(self, a: Self::V) -> Self::V;
-    /// `2ⁿ` for whole `n` from -126 to 127.
-    fn two_to_the(self, n: Self::V) -> Self::V;
-    /// The two numbers at `from` over and over.
+    /// Returns `2ⁿ` for integers `n` from -126 to 127.
+    fn exp2_int(self, n: Self::V) -> Self::V;
+    /// Repeats the two values at `from` over all lanes.
     ///
     /// # Safety
-    /// They can be read.
+    /// Two values are readable at `from`.
     unsafe fn splat_pair(self, from: *const f32) -> Self::V;
-    /// The first halves of both in turns: `a₀ b₀ a₁ b₁ …`.
+    /// Interleaves the lower halves: `a₀ b₀ a₁ b₁ …`.
     fn interleave(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `a₀ + a₁`, `a₂ + a₃`, …; what is in the second half is not said.
+    /// Adds adjacent lanes: `a₀ + a₁`, `a₂ + a₃`, …; the upper half of the result is unspecified.
     fn add_pairs(self, a: Self::V) -> Self::V;
-    /// `(m, e)` with `a = m · 2ᵉ` and `m` in `[1, 2)`, for positive normal numbers.
+    /// Returns `(m, e)` with `a = m · 2ᵉ` and `m` in `[1, 2)`, for positive normal values.
     fn mantissa_exponent(self, a: Self::V) -> (Self::V, Self::V);
-    fn sum(self, a: Self::V) -> f32;
-    fn largest(self, a: Self::V) -> f32;
-    /// `kept` where the entry at `index`, `index + 1`, … of a dropout mask is kept, zero elsewhere.
+    fn reduce_sum(self, a: Self::V) -> f32;
+    fn reduce_max(self, a: Self::V) -> f32;
+    /// Returns the dropout factors of the entries `index`, `index + 1`, …; see [`Dropout::factor`].
     fn dropout_mask(self, dropout: Dropout, index: u64) -> Self::V;
 
-    /// `a · 2ⁿ` for whole `n` from -126 to 127.
+    /// Returns `a · 2ⁿ` for integers `n` from -126 to 127.
     #[inline(always)]
-    fn times_two_to_the(self, a: Self::V, n: Self::V) -> Self::V {
-        self.mul(a, self.two_to_the(n))
+    fn ldexp(self, a: Self::V, n: Self::V) -> Self::V {
+        self.mul(a, self.exp2_int(n))
     }
 
-    /// `1 / a`, rounded within two units of the last place, for numbers from `2^-100` to `2^126`.
+    /// Returns `1 / a` to within two units in the last place, for values from `2^-100` to `2^126`.
     #[inline(always)]
-    fn inverse(self, a: Self::V) -> Self::V {
+    fn recip(self, a: Self::V) -> Self::V {
         self.div(self.splat(1.0), a)
     }
 
-    /// Says that what is at `from` will be read soon. It need not be memory of ours.
+    /// Prefetches the cache line at `from`, which may be any address.
     #[inline(always)]
     fn prefetch(self, from: *const f32) {
         let _ = from;
     }
 
-    /// Puts columns of `from` into rows of `to`: `rows` by `columns` numbers, at most `LANES` of either, with
-    /// zeros behind the `rows` numbers of a new row up to `filled`, which is `rows` or `LANES`.
+    /// Transposes a block of `rows` by `columns` values, at most `LANES` each. Each row of the
+    /// result has `rows` values, padded with zeros up to `filled`, which is `rows` or `LANES`.
     ///
     /// # Safety
-    /// `columns` numbers can be read from each of `rows` places that are `from_step` apart, and `filled`
-    /// numbers can be written to each of `columns` places that are `to_step` apart.
+    /// `columns` values are readable in each of `rows` rows that are `from_step` apart, and
+    /// `filled` values are writable in each of `columns` rows that are `to_step` apart.
     #[inline(always)]
     unsafe fn transpose(
         self,
@@ -106,7 +109,7 @@ pub(crate) trait Simd: Copy + Send + Sync {
     ) {
         for column in 0..columns {
             for row in 0..filled {
-                // SAFETY: the caller says so.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     let value = if row < rows { *from.add(row * from_step + column) } else { 0.0 };
                     *to.add(column * to_step + row) = value;
@@ -120,25 +123,25 @@ pub(crate) trait Simd: Copy + Send + Sync {
         self.splat(0.0)
     }
 
-    /// Loads `count` numbers, at most `LANES`; zeros behind them.
+    /// Loads `count` values, at most `LANES`, and sets the other lanes to zero.
     ///
     /// # Safety
-    /// `count` numbers can be read from `from`.
+    /// `count` values are readable at `from`.
     #[inline(always)]
     unsafe fn load_up_to(self, from: *const f32, count: usize) -> Self::V {
-        // SAFETY: passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if count >= Self::LANES { self.load(from) } else { self.load_partial(from, count) }
         }
     }
 
-    /// Stores the first `count` numbers, at most `LANES`.
+    /// Stores the first `count` lanes, at most `LANES`.
     ///
     /// # Safety
-    /// `count` numbers can be written to `to`.
+    /// `count` values are writable at `to`.
     #[inline(always)]
     unsafe fn store_up_to(self, to: *mut f32, value: Self::V, count: usize) {
-        // SAFETY: passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if count >= Self::LANES {
                 self.store(to, value);
@@ -148,12 +151,12 @@ pub(crate) trait Simd: Copy + Send + Sync {
         }
     }
 
-    /// `eᵃ` to about 1e-7; below -87 it is `e^-87`, above 88 `e^88`.
+    /// Returns `eᵃ` with a relative error of about 1e-7; `a` is clamped to `[-87, 88]`.
     #[inline(always)]
     fn exp(self, a: Self::V) -> Self::V {
         let a = self.min(self.max(a, self.splat(-87.0)), self.splat(88.0));
         let n = self.round(self.mul(a, self.splat(std::f32::consts::LOG2_E)));
-        // ln 2 in two parts, so that `a - n ln 2` keeps its last bits.
+        // Split ln 2 into two parts so that `a - n ln 2` keeps its low bits.
         let rest = self.mul_add(n, self.splat(-0.693_359_4), a);
         let rest = self.mul_add(n, self.splat(2.121_944_4e-4), rest);
         let mut sum = self.splat(1.987_569_1e-4);
@@ -161,14 +164,14 @@ pub(crate) trait Simd: Copy + Send + Sync {
             sum = self.mul_add(sum, rest, self.splat(coefficient));
         }
         let sum = self.mul_add(sum, self.mul(rest, rest), self.add(rest, self.splat(1.0)));
-        self.mul(sum, self.two_to_the(n))
+        self.mul(sum, self.exp2_int(n))
     }
 
-    /// Natural logarithm of positive normal numbers to about 1e-7.
+    /// Returns the natural logarithm of positive normal values with an error of about 1e-7.
     #[inline(always)]
     fn ln(self, a: Self::V) -> Self::V {
         let (m, e) = self.mantissa_exponent(a);
-        // Bring m from [1, 2) to [0.707, 1.414).
+        // Reduce m from [1, 2) to [0.707, 1.414).
         let high = self.sub(m, self.splat(std::f32::consts::SQRT_2));
         let m = self.select_positive(high, self.mul(m, self.splat(0.5)), m);
         let e = self.select_positive(high, self.add(e, self.splat(1.0)), e);
@@ -193,7 +196,7 @@ pub(crate) trait Simd: Copy + Send + Sync {
         self.mul_add(e, self.splat(0.693_359_4), self.add(x, sum))
     }
 
-    /// `1 / (1 + e^-a)`.
+    /// Returns the logistic function `1 / (1 + e^-a)`.
     #[inline(always)]
     fn sigmoid(self, a: Self::V) -> Self::V {
         let one = self.splat(1.0);

@@ -1,8 +1,8 @@
-//! Plain Rust, for any processor.
+//! Fallback in scalar Rust, for any processor.
 
 use super::{Dropout, Simd};
 
-/// Plain Rust, eight lanes at a time.
+/// Scalar Rust on arrays of eight lanes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Portable;
 
@@ -23,30 +23,31 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> Self::V {
-        // SAFETY: the caller says that eight numbers are there; arrays of f32 need no more alignment.
+        // SAFETY: the caller guarantees eight readable values; the read is unaligned.
         unsafe { from.cast::<[f32; 8]>().read_unaligned() }
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, value: Self::V) {
-        // SAFETY: the caller says that there is room for eight numbers.
+        // SAFETY: the caller guarantees eight writable values; the write is unaligned.
         unsafe { to.cast::<[f32; 8]>().write_unaligned(value) }
     }
     #[inline(always)]
-    unsafe fn stream(self, to: *mut f32, value: Self::V) {
-        // SAFETY: passed on.
+    unsafe fn store_nontemporal(self, to: *mut f32, value: Self::V) {
+        // SAFETY: guaranteed by the caller.
         unsafe { self.store(to, value) }
     }
     #[inline(always)]
-    fn settle(self) {}
+    fn fence(self) {}
     #[inline(always)]
     unsafe fn load_partial(self, from: *const f32, count: usize) -> Self::V {
-        // SAFETY: only the first `count` lanes are read, which the caller says are there.
+        // SAFETY: only the first `count` values are read, which the caller guarantees to be
+        // readable.
         std::array::from_fn(|lane| if lane < count { unsafe { *from.add(lane) } } else { 0.0 })
     }
     #[inline(always)]
     unsafe fn store_partial(self, to: *mut f32, value: Self::V, count: usize) {
         for (lane, value) in value.into_iter().enumerate().take(count) {
-            // SAFETY: the caller says that there is room for `count` numbers.
+            // SAFETY: the caller guarantees `count` writable values.
             unsafe { *to.add(lane) = value };
         }
     }
@@ -68,7 +69,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
-        // Not `f32::mul_add`, which is a library call where the processor has no such instruction.
+        // Not `f32::mul_add`, which is a library call on processors without FMA.
         std::array::from_fn(|lane| a[lane] * b[lane] + c[lane])
     }
     #[inline(always)]
@@ -100,12 +101,12 @@ impl Simd for Portable {
         a.map(f32::round_ties_even)
     }
     #[inline(always)]
-    fn two_to_the(self, n: Self::V) -> Self::V {
+    fn exp2_int(self, n: Self::V) -> Self::V {
         n.map(|n| f32::from_bits(((n as i32 + 127) as u32) << 23))
     }
     #[inline(always)]
     unsafe fn splat_pair(self, from: *const f32) -> Self::V {
-        // SAFETY: the caller says that both are there.
+        // SAFETY: the caller guarantees two readable values.
         std::array::from_fn(|lane| unsafe { *from.add(lane % 2) })
     }
     #[inline(always)]
@@ -124,11 +125,11 @@ impl Simd for Portable {
         )
     }
     #[inline(always)]
-    fn sum(self, a: Self::V) -> f32 {
+    fn reduce_sum(self, a: Self::V) -> f32 {
         ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]))
     }
     #[inline(always)]
-    fn largest(self, a: Self::V) -> f32 {
+    fn reduce_max(self, a: Self::V) -> f32 {
         a.into_iter().fold(f32::NEG_INFINITY, f32::max)
     }
     #[inline(always)]

@@ -1,10 +1,11 @@
-//! The two instruction sets of x86-64.
+//! Implementations for x86-64.
 
-// SAFETY of every block in the files below: a value of the type exists only inside the function that was
-// compiled for, and called on, a processor with these instructions; pointers are the caller's.
+// SAFETY of every block in the submodules: values of the implementing types exist only inside
+// functions that are compiled with the target features and called only if the processor has them;
+// the validity of pointers is guaranteed by the caller.
 macro_rules! with {
     ($($body:tt)*) => {
-        // SAFETY: see above the macro.
+        // SAFETY: see the comment above the macro.
         unsafe { $($body)* }
     };
 }

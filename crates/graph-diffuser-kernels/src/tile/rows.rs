@@ -1,4 +1,4 @@
-//! Between tiles and the long rows of `[c, p]`, with pointwise work on the way.
+//! Transfer between tiles and the long rows of `[c, p]`, with pointwise operations.
 
 use std::mem::MaybeUninit;
 
@@ -6,21 +6,22 @@ use crate::simd::{Isa, Kernel, Simd};
 
 use super::WIDTH;
 
-/// What is done to every entry on its way in.
+/// Pointwise transform of the entries of the diffusion stack.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PairTransform {
-    /// Nothing: the paper.
+    /// Identity, as in the paper.
     None,
     /// `ln(E + eps)`, for entries above `-eps`.
     Log {
-        /// Keeps the logarithm finite where no walk arrives.
+        /// Offset that keeps the logarithm finite for unreachable pairs.
         eps: f32,
     },
-    /// `sign(E) √|E|`, with slope zero at zero.
+    /// `sign(E) √|E|`, with derivative zero at zero.
     SignedSquareRoot,
 }
 
 impl PairTransform {
+    /// Applies the transform to `value`.
     #[inline(always)]
     fn apply<S: Simd>(self, simd: S, value: S::V) -> S::V {
         match self {
@@ -34,9 +35,9 @@ impl PairTransform {
         }
     }
 
-    /// `gradient` times the slope at `value`.
+    /// Returns `gradient` times the derivative of the transform at `value`.
     #[inline(always)]
-    fn times_slope<S: Simd>(self, simd: S, gradient: S::V, value: S::V) -> S::V {
+    fn apply_backward<S: Simd>(self, simd: S, gradient: S::V, value: S::V) -> S::V {
         match self {
             Self::None => gradient,
             Self::Log { eps } => simd.div(gradient, simd.add(value, simd.splat(eps))),
@@ -49,10 +50,10 @@ impl PairTransform {
     }
 }
 
-/// One affine map a row: `(value - centre) · scale + offset`. The centre is taken off first, and
-/// exactly, or a channel far from zero would lose its small deviations.
+/// Affine map per row: `(value - center) · scale + offset`. The center is subtracted first, and
+/// exactly, so that a channel far from zero keeps small deviations.
 pub(crate) struct Affine {
-    pub(crate) centre: Vec<f32>,
+    pub(crate) center: Vec<f32>,
     pub(crate) scale: Vec<f32>,
     pub(crate) offset: Vec<f32>,
 }
@@ -65,7 +66,10 @@ pub(crate) fn load<R: AsRef<[f32]>>(
     len: usize,
     out: &mut [f32],
 ) {
-    assert!(len <= WIDTH && out.len() >= rows.len() * WIDTH, "the tile is smaller than the rows");
+    assert!(
+        len <= WIDTH && out.len() >= rows.len() * WIDTH,
+        "the tile has too few rows or columns"
+    );
     isa.run(Load { rows, start, len, out });
 }
 
@@ -82,25 +86,26 @@ impl<R: AsRef<[f32]>> Kernel for Load<'_, R> {
     fn run<S: Simd>(self, simd: S) {
         for (row, out) in self.rows.iter().zip(self.out.chunks_exact_mut(WIDTH)) {
             let from = row.as_ref()[self.start..self.start + self.len].as_ptr();
-            // SAFETY: at most `len` numbers are read, and a row of the tile has `WIDTH`.
+            // SAFETY: at most `len` values are read, and a row of the tile has `WIDTH` values.
             unsafe {
                 if self.len == WIDTH {
-                    for place in (0..WIDTH).step_by(S::LANES) {
-                        simd.store(out.as_mut_ptr().add(place), simd.load(from.add(place)));
+                    for column in (0..WIDTH).step_by(S::LANES) {
+                        simd.store(out.as_mut_ptr().add(column), simd.load(from.add(column)));
                     }
                     continue;
                 }
-                for place in (0..WIDTH).step_by(S::LANES) {
+                for column in (0..WIDTH).step_by(S::LANES) {
                     let value =
-                        simd.load_up_to(from.wrapping_add(place), self.len.saturating_sub(place));
-                    simd.store(out.as_mut_ptr().add(place), value);
+                        simd.load_up_to(from.wrapping_add(column), self.len.saturating_sub(column));
+                    simd.store(out.as_mut_ptr().add(column), value);
                 }
             }
         }
     }
 }
 
-/// Copies `len` pairs of every row from `start` on into a tile, transformed and then mapped.
+/// Copies `len` pairs of every row from `start` on into a tile, after applying the transform and
+/// the affine map.
 pub(crate) fn load_mapped(
     isa: Isa,
     rows: &[&[f32]],
@@ -110,7 +115,10 @@ pub(crate) fn load_mapped(
     len: usize,
     out: &mut [f32],
 ) {
-    assert!(len <= WIDTH && out.len() >= rows.len() * WIDTH, "the tile is smaller than the rows");
+    assert!(
+        len <= WIDTH && out.len() >= rows.len() * WIDTH,
+        "the tile has too few rows or columns"
+    );
     isa.run(LoadMapped { rows, transform, affine, start, len, out });
 }
 
@@ -131,50 +139,50 @@ impl Kernel for LoadMapped<'_> {
             self.rows.iter().zip(self.out.chunks_exact_mut(WIDTH)).enumerate()
         {
             let from = row[self.start..self.start + self.len].as_ptr();
-            let centre = simd.splat(self.affine.centre[index]);
+            let center = simd.splat(self.affine.center[index]);
             let scale = simd.splat(self.affine.scale[index]);
             let offset = simd.splat(self.affine.offset[index]);
-            for place in (0..WIDTH).step_by(S::LANES) {
-                let count = self.len.saturating_sub(place).min(S::LANES);
-                // SAFETY: at most `len` numbers are read, and a row of the tile has `WIDTH`.
+            for column in (0..WIDTH).step_by(S::LANES) {
+                let count = self.len.saturating_sub(column).min(S::LANES);
+                // SAFETY: at most `len` values are read, and a row of the tile has `WIDTH` values.
                 unsafe {
                     let value = self
                         .transform
-                        .apply(simd, simd.load_up_to(from.wrapping_add(place), count));
-                    let value = simd.mul_add(simd.sub(value, centre), scale, offset);
+                        .apply(simd, simd.load_up_to(from.wrapping_add(column), count));
+                    let value = simd.mul_add(simd.sub(value, center), scale, offset);
                     let value =
                         if count < S::LANES { simd.keep_first(value, count, 0.0) } else { value };
-                    simd.store(out.as_mut_ptr().add(place), value);
+                    simd.store(out.as_mut_ptr().add(column), value);
                 }
             }
         }
     }
 }
 
-/// Multiplies every row of a tile by a factor a pair.
-pub(crate) fn weigh(isa: Isa, tile: &mut [f32], factors: &[f32]) {
+/// Multiplies every row of a tile by `factors`, one per pair.
+pub(crate) fn scale_pairs(isa: Isa, tile: &mut [f32], factors: &[f32]) {
     let mut all = [0.0; WIDTH];
     all[..factors.len()].copy_from_slice(factors);
-    isa.run(Weigh { tile, factors: &all });
+    isa.run(ScalePairs { tile, factors: &all });
 }
 
-struct Weigh<'a> {
+struct ScalePairs<'a> {
     tile: &'a mut [f32],
     factors: &'a [f32; WIDTH],
 }
 
-impl Kernel for Weigh<'_> {
+impl Kernel for ScalePairs<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         for row in self.tile.chunks_exact_mut(WIDTH) {
-            for place in (0..WIDTH).step_by(S::LANES) {
-                // SAFETY: both have `WIDTH` numbers.
+            for column in (0..WIDTH).step_by(S::LANES) {
+                // SAFETY: both rows have `WIDTH` values.
                 unsafe {
-                    let to = row.as_mut_ptr().add(place);
+                    let to = row.as_mut_ptr().add(column);
                     simd.store(
                         to,
-                        simd.mul(simd.load(to), simd.load(self.factors.as_ptr().add(place))),
+                        simd.mul(simd.load(to), simd.load(self.factors.as_ptr().add(column))),
                     );
                 }
             }
@@ -190,7 +198,10 @@ pub(crate) fn store(
     start: usize,
     len: usize,
 ) {
-    assert!(len <= WIDTH && tile.len() >= rows.len() * WIDTH, "the tile is smaller than the rows");
+    assert!(
+        len <= WIDTH && tile.len() >= rows.len() * WIDTH,
+        "the tile has too few rows or columns"
+    );
     isa.run(Store { tile, rows, start, len });
 }
 
@@ -208,63 +219,66 @@ impl Kernel for Store<'_, '_> {
         for (row, tile) in self.rows.iter_mut().zip(self.tile.chunks_exact(WIDTH)) {
             let to = &mut row[self.start..self.start + self.len];
             if self.len == WIDTH {
-                for place in (0..WIDTH).step_by(S::LANES) {
-                    // SAFETY: both have `WIDTH` numbers.
+                for column in (0..WIDTH).step_by(S::LANES) {
+                    // SAFETY: both rows have `WIDTH` values.
                     unsafe {
                         simd.store(
-                            to.as_mut_ptr().add(place).cast(),
-                            simd.load(tile.as_ptr().add(place)),
-                        )
+                            to.as_mut_ptr().add(column).cast(),
+                            simd.load(tile.as_ptr().add(column)),
+                        );
                     };
                 }
                 continue;
             }
             for (to, from) in to.chunks_mut(S::LANES).zip(tile.chunks_exact(S::LANES)) {
-                // SAFETY: a chunk has the length that is given.
+                // SAFETY: the store is limited to the length of the chunk.
                 unsafe {
-                    simd.store_up_to(to.as_mut_ptr().cast(), simd.load(from.as_ptr()), to.len())
+                    simd.store_up_to(to.as_mut_ptr().cast(), simd.load(from.as_ptr()), to.len());
                 };
             }
         }
     }
 }
 
-/// Where a gradient is written, and the entries that it is the gradient of.
-pub(crate) struct Slopes<'a> {
+/// Backward pass of the transform at the entries it was applied to.
+pub(crate) struct TransformBackward<'a> {
     pub(crate) transform: PairTransform,
-    /// A factor a row.
+    /// Factor of each row.
     pub(crate) scales: &'a [f32],
-    /// The rows that were transformed.
+    /// Inputs of the transform.
     pub(crate) values: &'a [&'a [f32]],
-    /// First pair in those rows.
+    /// First pair in `values`.
     pub(crate) start: usize,
-    /// Whether the gradient is too large to stay in a cache until it is read.
-    pub(crate) past_caches: bool,
+    /// Enables non-temporal stores, for gradients that do not fit into the caches.
+    pub(crate) nontemporal: bool,
 }
 
-/// [`store`] of a tile that is multiplied by the factor of its row and the slope of the transform; past the caches
-/// it must be followed by [`settle`].
-pub(crate) fn store_sloped(
+/// Stores a tile like [`store`], multiplied by the factor of its row and the derivative of the
+/// transform. Non-temporal stores must be followed by [`fence`].
+pub(crate) fn store_transform_gradient(
     isa: Isa,
     tile: &[f32],
-    slopes: &Slopes<'_>,
+    backward: &TransformBackward<'_>,
     rows: &mut [&mut [MaybeUninit<f32>]],
     start: usize,
     len: usize,
 ) {
-    assert!(len <= WIDTH && tile.len() >= rows.len() * WIDTH, "the tile is smaller than the rows");
-    isa.run(StoreSloped { tile, slopes, rows, start, len });
+    assert!(
+        len <= WIDTH && tile.len() >= rows.len() * WIDTH,
+        "the tile has too few rows or columns"
+    );
+    isa.run(StoreTransformGradient { tile, backward, rows, start, len });
 }
 
-struct StoreSloped<'a, 'b> {
+struct StoreTransformGradient<'a, 'b> {
     tile: &'a [f32],
-    slopes: &'a Slopes<'a>,
+    backward: &'a TransformBackward<'a>,
     rows: &'a mut [&'b mut [MaybeUninit<f32>]],
     start: usize,
     len: usize,
 }
 
-impl Kernel for StoreSloped<'_, '_> {
+impl Kernel for StoreTransformGradient<'_, '_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
@@ -272,47 +286,48 @@ impl Kernel for StoreSloped<'_, '_> {
             self.rows.iter_mut().zip(self.tile.chunks_exact(WIDTH)).enumerate()
         {
             let to = row[self.start..self.start + self.len].as_mut_ptr().cast::<f32>();
-            let values =
-                self.slopes.values[index][self.slopes.start..self.slopes.start + self.len].as_ptr();
-            let scale = simd.splat(self.slopes.scales[index]);
-            // The first vector is cut so that those after it begin where a stream of them may.
+            let values = self.backward.values[index]
+                [self.backward.start..self.backward.start + self.len]
+                .as_ptr();
+            let scale = simd.splat(self.backward.scales[index]);
+            // The first vector is shortened so that the following ones are aligned.
             let size = S::LANES * size_of::<f32>();
             let mut count = (size - to as usize % size) / size_of::<f32>();
-            let mut place = 0;
-            while place < self.len {
-                count = count.min(self.len - place);
-                // SAFETY: from `place` on both rows and the tile have `count` numbers; a vector that is not cut
-                // begins where a stream of them may.
+            let mut column = 0;
+            while column < self.len {
+                count = count.min(self.len - column);
+                // SAFETY: both rows and the tile have `count` values from `column` on; full vectors
+                // are aligned.
                 unsafe {
                     let gradient =
-                        simd.mul(simd.load_up_to(tile.as_ptr().add(place), count), scale);
-                    let value = simd.load_up_to(values.add(place), count);
-                    let gradient = self.slopes.transform.times_slope(simd, gradient, value);
-                    if count == S::LANES && self.slopes.past_caches {
-                        simd.stream(to.add(place), gradient);
+                        simd.mul(simd.load_up_to(tile.as_ptr().add(column), count), scale);
+                    let value = simd.load_up_to(values.add(column), count);
+                    let gradient = self.backward.transform.apply_backward(simd, gradient, value);
+                    if count == S::LANES && self.backward.nontemporal {
+                        simd.store_nontemporal(to.add(column), gradient);
                     } else {
-                        simd.store_up_to(to.add(place), gradient, count);
+                        simd.store_up_to(to.add(column), gradient, count);
                     }
                 }
-                place += count;
+                column += count;
                 count = S::LANES;
             }
         }
     }
 }
 
-/// What was stored past the caches may then be read by other threads.
-pub(crate) fn settle(isa: Isa) {
-    isa.run(Settle);
+/// Makes preceding non-temporal stores visible to other threads.
+pub(crate) fn fence(isa: Isa) {
+    isa.run(Fence);
 }
 
-struct Settle;
+struct Fence;
 
-impl Kernel for Settle {
+impl Kernel for Fence {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        simd.settle();
+        simd.fence();
     }
 }
 
@@ -321,11 +336,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gradient_past_the_caches_is_the_same_wherever_its_rows_begin() {
+    fn nontemporal_stores_match_regular_stores_at_any_alignment() {
         let (rows, pairs) = (3, 400);
-        let number = |at: usize| crate::hash32(at as u32) as f32 / u32::MAX as f32 + 0.1;
-        let tile: Vec<f32> = (0..rows * WIDTH).map(number).collect();
-        let values: Vec<f32> = (0..rows * pairs).map(|at| number(at + 7000)).collect();
+        let random_value = |at: usize| crate::hash32(at as u32) as f32 / u32::MAX as f32 + 0.1;
+        let tile: Vec<f32> = (0..rows * WIDTH).map(random_value).collect();
+        let values: Vec<f32> = (0..rows * pairs).map(|at| random_value(at + 7000)).collect();
         let values: Vec<&[f32]> = values.chunks(pairs).collect();
         for isa in Isa::available() {
             for transform in [
@@ -336,28 +351,28 @@ mod tests {
                 for (shift, len) in
                     (0..17).flat_map(|shift| [1, 15, 16, 33, 127, WIDTH].map(|len| (shift, len)))
                 {
-                    let made = [false, true].map(|past_caches| {
-                        let slopes = Slopes {
+                    let stored = [false, true].map(|nontemporal| {
+                        let backward = TransformBackward {
                             transform,
                             scales: &[1.5, -2.0, 0.5],
                             values: &values,
                             start: 9,
-                            past_caches,
+                            nontemporal,
                         };
                         let mut out = vec![MaybeUninit::new(-7.0_f32); rows * pairs];
                         let mut cut: Vec<&mut [MaybeUninit<f32>]> = out.chunks_mut(pairs).collect();
-                        store_sloped(isa, &tile, &slopes, &mut cut, shift, len);
-                        settle(isa);
-                        // SAFETY: all were numbers from the start.
+                        store_transform_gradient(isa, &tile, &backward, &mut cut, shift, len);
+                        fence(isa);
+                        // SAFETY: all values were initialized.
                         out.into_iter()
                             .map(|value| unsafe { value.assume_init() })
                             .collect::<Vec<f32>>()
                     });
-                    assert_eq!(made[0], made[1], "{isa:?} {transform:?} {shift} {len}");
-                    let written = made[1].iter().filter(|value| **value != -7.0).count();
+                    assert_eq!(stored[0], stored[1], "{isa:?} {transform:?} {shift} {len}");
+                    let written = stored[1].iter().filter(|value| **value != -7.0).count();
                     assert_eq!(written, rows * len);
                     if transform == PairTransform::None {
-                        assert_eq!(made[1][pairs + shift], tile[WIDTH] * -2.0);
+                        assert_eq!(stored[1][pairs + shift], tile[WIDTH] * -2.0);
                     }
                 }
             }

@@ -1,6 +1,6 @@
-//! Edges that are alike: what is computed of their features is computed once.
+//! Deduplication of edge features, so that each distinct edge is embedded once.
 //!
-//! A batch of molecules has thousands of bonds of a handful of kinds.
+//! A batch of molecules has thousands of bonds but only a handful of distinct bond types.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,81 +11,86 @@ use graph_diffuser_kernels::message::EdgeTypes;
 
 use crate::ops::gather;
 
-use super::indices;
+use super::index_tensor;
 
-/// Which edges of a batch are alike.
+/// Mapping from the edges of a batch to its distinct edges, as returned by `unique` with inverse.
 #[derive(Debug, Clone)]
 pub struct UniqueEdges {
-    /// `[m]` kind of each edge.
-    pub of_edge: Tensor<1, Int>,
-    /// The same as the message kernels read it.
-    pub(crate) kinds: Arc<EdgeTypes>,
+    /// Index of the distinct edge of each edge, `[m]`.
+    pub inverse: Tensor<1, Int>,
+    /// The mapping in the form that the message passing kernels take.
+    pub(crate) types: Arc<EdgeTypes>,
 }
 
-/// Vectors of edges, one for all that are alike.
+/// Edge embeddings with one row per distinct edge.
 #[derive(Debug, Clone)]
 pub struct EdgeEmbeddings {
-    /// `[kinds, d]`
+    /// Embeddings, `[distinct edges, d]`.
     pub rows: Tensor<2>,
-    /// Whose they are.
-    pub kinds: UniqueEdges,
+    /// Mapping from edges to rows.
+    pub unique: UniqueEdges,
 }
 
 impl UniqueEdges {
-    /// EdgeTypes of the given numbers, which are all below `count`.
-    pub fn new(count: usize, of_edge: &[u32], device: &Device) -> Self {
-        let wide = of_edge.iter().map(|&kind| kind as usize).collect();
-        Self { of_edge: indices(wide, device), kinds: Arc::new(EdgeTypes::new(count, of_edge)) }
+    /// Creates the mapping from the index of the distinct edge of each edge.
+    ///
+    /// All values of `inverse` must be less than `count`.
+    pub fn new(count: usize, inverse: &[u32], device: &Device) -> Self {
+        let values = inverse.iter().map(|&index| index as usize).collect();
+        Self {
+            inverse: index_tensor(values, device),
+            types: Arc::new(EdgeTypes::new(count, inverse)),
+        }
     }
 
-    /// Every edge is of its own kind.
-    pub fn each(edges: usize, device: &Device) -> Self {
+    /// Creates the identity mapping of `edges` distinct edges.
+    pub fn all_distinct(edges: usize, device: &Device) -> Self {
         Self::new(edges, &(0..edges as u32).collect::<Vec<_>>(), device)
     }
 
-    /// Number of kinds.
+    /// Returns the number of distinct edges.
     pub fn count(&self) -> usize {
-        self.kinds.count()
+        self.types.num_types()
     }
 
-    /// Finds edges with the same categories, and one edge of each kind.
-    pub(super) fn find(graphs: &[&Graph], device: &Device) -> (Self, Vec<usize>) {
-        let mut found: HashMap<&[u32], u32> = HashMap::new();
-        let (mut of_edge, mut examples) = (Vec::new(), Vec::new());
+    /// Deduplicates edges by their categories; also returns the first edge of each distinct one.
+    pub(super) fn from_graphs(graphs: &[&Graph], device: &Device) -> (Self, Vec<usize>) {
+        let mut seen: HashMap<&[u32], u32> = HashMap::new();
+        let (mut inverse, mut first_edges) = (Vec::new(), Vec::new());
         for graph in graphs {
             let Features::Categorical { columns, values } = &graph.edge_features else {
-                panic!("graphs of one batch have features of one kind");
+                panic!("all graphs of a batch have the same feature type");
             };
             for row in values.chunks_exact(*columns) {
-                let kind = *found.entry(row).or_insert_with(|| {
-                    examples.push(of_edge.len());
-                    examples.len() as u32 - 1
+                let index = *seen.entry(row).or_insert_with(|| {
+                    first_edges.push(inverse.len());
+                    first_edges.len() as u32 - 1
                 });
-                of_edge.push(kind);
+                inverse.push(index);
             }
         }
-        (Self::new(examples.len(), &of_edge, device), examples)
+        (Self::new(first_edges.len(), &inverse, device), first_edges)
     }
 }
 
 impl EdgeEmbeddings {
-    /// Vectors of each edge.
+    /// Wraps embeddings that hold one row per edge.
     ///
     /// # Shapes
     /// - `rows`: `[m, d]`
-    pub fn of_each(rows: Tensor<2>) -> Self {
-        let kinds = UniqueEdges::each(rows.dims()[0], &rows.device());
-        Self { rows, kinds }
+    pub fn per_edge(rows: Tensor<2>) -> Self {
+        let unique = UniqueEdges::all_distinct(rows.dims()[0], &rows.device());
+        Self { rows, unique }
     }
 
-    /// One row an edge.
+    /// Returns one row per edge.
     ///
     /// # Shapes
     /// - returns `[m, d]`
     pub fn expand(&self) -> Tensor<2> {
-        let Self { rows, kinds } = self.clone();
-        // Without edges there are no kinds either.
-        if kinds.count() == 0 { rows } else { gather(rows, kinds.of_edge) }
+        let Self { rows, unique } = self.clone();
+        // Without edges there is nothing to gather from.
+        if unique.count() == 0 { rows } else { gather(rows, unique.inverse) }
     }
 }
 
@@ -95,7 +100,7 @@ mod tests {
     use graph_diffuser_data::{SeedTree, TargetSchema, Targets};
 
     use crate::batch::{Batcher, FeatureTensor, GraphBatch};
-    use crate::ops::{edge_update, edge_update_reference};
+    use crate::ops::{edge_endpoint_sum, edge_endpoint_sum_reference};
 
     use super::*;
 
@@ -112,7 +117,7 @@ mod tests {
         }
     }
 
-    fn pack(graphs: &[Graph], device: &Device) -> GraphBatch {
+    fn collate(graphs: &[Graph], device: &Device) -> GraphBatch {
         let graphs: Vec<&Graph> = graphs.iter().collect();
         Batcher::new(device, DType::F32).collate_graphs(
             &graphs,
@@ -121,7 +126,7 @@ mod tests {
         )
     }
 
-    fn some() -> [Graph; 3] {
+    fn example_graphs() -> [Graph; 3] {
         [
             graph(3, &[([0, 1], [5, 1]), ([1, 0], [5, 1]), ([1, 2], [5, 2])]),
             graph(2, &[]),
@@ -134,27 +139,27 @@ mod tests {
     }
 
     #[test]
-    fn edges_with_the_same_categories_are_one_kind_across_graphs() {
-        let batch = pack(&some(), &Device::flex());
-        let kinds = batch.unique_edges.expect("edges have features");
-        assert_eq!(ints(&kinds.of_edge), [0, 0, 1, 1, 2]);
+    fn edges_with_equal_categories_are_deduplicated_across_graphs() {
+        let batch = collate(&example_graphs(), &Device::flex());
+        let unique = batch.unique_edges.expect("edges have features");
+        assert_eq!(ints(&unique.inverse), [0, 0, 1, 1, 2]);
         let FeatureTensor::Categorical(columns) = batch.edge_features else { panic!("categories") };
         assert_eq!(columns.iter().map(ints).collect::<Vec<_>>(), [[5, 5, 4], [1, 2, 1]]);
     }
 
     #[test]
-    fn a_batch_without_edges_has_no_kinds() {
-        let batch = pack(&[graph(2, &[])], &Device::flex());
-        let kinds = batch.unique_edges.expect("edges have features");
+    fn embeddings_of_a_batch_without_edges_expand_to_no_rows() {
+        let batch = collate(&[graph(2, &[])], &Device::flex());
+        let unique = batch.unique_edges.expect("edges have features");
         let rows = Tensor::zeros([0, 4], &Device::flex());
-        assert_eq!(EdgeEmbeddings { rows, kinds }.expand().dims(), [0, 4]);
+        assert_eq!(EdgeEmbeddings { rows, unique }.expand().dims(), [0, 4]);
     }
 
     #[test]
-    fn what_is_said_once_for_a_kind_is_heard_at_every_edge_and_its_gradient_comes_back() {
+    fn deduplicated_and_expanded_embeddings_give_equal_sums_and_gradients() {
         let device = Device::flex().autodiff();
-        let batch = pack(&some(), &device);
-        let (kinds, topology) =
+        let batch = collate(&example_graphs(), &device);
+        let (unique, topology) =
             (batch.unique_edges.clone().expect("edges have features"), &batch.topology);
         let mut stream = SeedTree::new(0).stream("rows");
         let mut draw = |rows: usize| {
@@ -163,18 +168,20 @@ mod tests {
         };
         let [source, target] = [draw(7), draw(7)];
         let (rows, weights) = (draw(3), draw(5).detach());
-        let run = |each: bool, fused: bool| {
-            let e = EdgeEmbeddings { rows: rows.clone(), kinds: kinds.clone() };
-            let e = Some(if each { EdgeEmbeddings::of_each(e.expand()) } else { e });
-            let op = if fused { edge_update } else { edge_update_reference };
-            let met = op(source.clone(), target.clone(), e, topology);
-            let gradients = (met.clone() * weights.clone()).sum().backward();
-            let gradient = |of: &Tensor<2>| of.grad(&gradients).expect("all are read").into_data();
-            [met.into_data(), gradient(&source), gradient(&target), gradient(&rows)]
+        let run = |expanded: bool, fused: bool| {
+            let e = EdgeEmbeddings { rows: rows.clone(), unique: unique.clone() };
+            let e = Some(if expanded { EdgeEmbeddings::per_edge(e.expand()) } else { e });
+            let op = if fused { edge_endpoint_sum } else { edge_endpoint_sum_reference };
+            let sums = op(source.clone(), target.clone(), e, topology);
+            let gradients = (sums.clone() * weights.clone()).sum().backward();
+            let gradient = |input: &Tensor<2>| {
+                input.grad(&gradients).expect("every input is used").into_data()
+            };
+            [sums.into_data(), gradient(&source), gradient(&target), gradient(&rows)]
         };
         let expected = run(true, false);
-        for (each, fused) in [(false, false), (true, true), (false, true)] {
-            for (ours, expected) in run(each, fused).iter().zip(&expected) {
+        for (expanded, fused) in [(false, false), (true, true), (false, true)] {
+            for (ours, expected) in run(expanded, fused).iter().zip(&expected) {
                 ours.assert_approx_eq::<f32>(expected, burn::tensor::Tolerance::absolute(1e-6));
             }
         }

@@ -1,8 +1,10 @@
-//! What encodings compute from the structure of a graph: once, whoever asks, and kept on disk for the next run.
+//! Cache of raw positional encodings, in memory and optionally on disk.
 //!
-//! A table is found by a hash of the nodes and edges it was computed from. On disk all tables of one kind are one file that
-//! only ever grows: a record is the hash, the number of values, the values, and a hash of all that. A record cut short or
-//! damaged ends the reading, and is computed and written again.
+//! Entries are keyed by a hash of the number of nodes and the edges of a graph. On disk, all
+//! entries of one encoding share an append-only file. A record consists of the key, the number of
+//! values, the values, and a checksum of the record. Reading stops at the first truncated or
+//! damaged record; the file is truncated there, and missing entries are computed and appended
+//! again.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -13,26 +15,26 @@ use std::sync::{Arc, Mutex, OnceLock};
 use graph_diffuser_data::Graph;
 use sha2::{Digest as _, Sha256};
 
-use super::eigenvectors::num_eigenvectors;
+use super::eigenvectors::laplacian_eigenvectors;
 use super::rwse::return_probabilities;
 
-/// What is computed of a structure.
+/// Positional encoding computed from the graph structure, before any learned layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RawEncoding {
-    /// Of walks of up to so many steps.
+    /// Return probabilities of random walks.
     ReturnProbabilities {
-        /// Longest walk.
+        /// Maximum number of steps.
         num_steps: usize,
     },
-    /// Of the smallest eigenvalues.
+    /// Laplacian eigenvectors of the smallest eigenvalues.
     Eigenvectors {
-        /// How many.
+        /// Number of eigenvectors.
         count: usize,
     },
 }
 
 impl RawEncoding {
-    /// Numbers a node.
+    /// Returns the number of values per node.
     pub fn columns(self) -> usize {
         match self {
             Self::ReturnProbabilities { num_steps } => num_steps,
@@ -43,11 +45,12 @@ impl RawEncoding {
     fn compute(self, graph: &Graph) -> Vec<f64> {
         match self {
             Self::ReturnProbabilities { num_steps } => return_probabilities(graph, num_steps),
-            Self::Eigenvectors { count } => num_eigenvectors(graph, count),
+            Self::Eigenvectors { count } => laplacian_eigenvectors(graph, count),
         }
     }
 
-    /// Name of its file; the number in it is raised whenever values change.
+    /// Returns the name of the cache file, whose version number is raised whenever the values
+    /// change.
     fn file_name(self) -> String {
         match self {
             Self::ReturnProbabilities { num_steps } => {
@@ -60,58 +63,58 @@ impl RawEncoding {
 
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 
-/// Keeps tables in this directory from now on; the first call counts.
+/// Sets the cache directory of the process; calls after the first have no effect.
 pub fn set_encoding_cache_dir(directory: PathBuf) {
     let _ = DIRECTORY.set(directory);
 }
 
-/// The tables of every structure seen so far.
+/// Cache of the raw positional encodings of all graphs seen so far.
 #[derive(Debug)]
 pub struct PositionalEncodingCache {
-    table: RawEncoding,
+    encoding: RawEncoding,
     store: Mutex<Store>,
 }
 
 #[derive(Debug)]
 struct Store {
-    known: HashMap<Hash, Arc<[f64]>>,
-    /// Where new ones are written; a disk that refuses is no reason not to compute.
+    entries: HashMap<Hash, Arc<[f64]>>,
+    /// File that new entries are appended to; dropped after the first write error.
     file: Option<File>,
 }
 
 type Hash = [u8; 32];
 
 impl PositionalEncodingCache {
-    /// Those kept on disk, where a directory was named.
-    pub fn new(table: RawEncoding) -> Self {
-        Self::kept_in(table, DIRECTORY.get().map(PathBuf::as_path))
+    /// Opens the cache in the directory set by [`set_encoding_cache_dir`], or in memory.
+    pub fn new(encoding: RawEncoding) -> Self {
+        Self::with_directory(encoding, DIRECTORY.get().map(PathBuf::as_path))
     }
 
-    /// Those kept in this directory, or in memory alone.
-    pub fn kept_in(table: RawEncoding, directory: Option<&Path>) -> Self {
-        let store = directory.and_then(|directory| Store::open(directory, &table.file_name()));
+    /// Opens the cache in `directory`, or in memory if it is `None` or cannot be written.
+    pub fn with_directory(encoding: RawEncoding, directory: Option<&Path>) -> Self {
+        let store = directory.and_then(|directory| Store::open(directory, &encoding.file_name()));
         Self {
-            table,
-            store: Mutex::new(store.unwrap_or(Store { known: HashMap::new(), file: None })),
+            encoding,
+            store: Mutex::new(store.unwrap_or(Store { entries: HashMap::new(), file: None })),
         }
     }
 
-    /// What is computed.
-    pub fn table(&self) -> RawEncoding {
-        self.table
+    /// Returns the cached encoding.
+    pub fn encoding(&self) -> RawEncoding {
+        self.encoding
     }
 
-    /// `[n, columns]` of one graph, row after row.
-    pub fn of(&self, graph: &Graph) -> Arc<[f64]> {
+    /// Returns the encoding of a graph, `[n, columns]` in row-major order, computing it if needed.
+    pub fn get(&self, graph: &Graph) -> Arc<[f64]> {
         let hash = hash_of(graph);
-        let mut store = self.store.lock().expect("no thread panics while it holds the tables");
-        if let Some(values) = store.known.get(&hash)
-            && values.len() == graph.nodes * self.table.columns()
+        let mut store = self.store.lock().expect("no thread panics while holding the lock");
+        if let Some(values) = store.entries.get(&hash)
+            && values.len() == graph.nodes * self.encoding.columns()
         {
             return values.clone();
         }
-        let values: Arc<[f64]> = self.table.compute(graph).into();
-        store.keep(hash, values.clone());
+        let values: Arc<[f64]> = self.encoding.compute(graph).into();
+        store.insert(hash, values.clone());
         values
     }
 }
@@ -134,35 +137,36 @@ impl Store {
         if let Ok(mut file) = File::open(&path) {
             file.read_to_end(&mut bytes).ok()?;
         }
-        let (known, read) = read_records(&bytes);
+        let (entries, read) = read_records(&bytes);
         let file = File::options().append(true).create(true).open(&path).ok()?;
         if read < bytes.len() {
-            // What a killed process left behind would hide every record after it.
+            // A record truncated by a killed process would hide all records after it.
             file.set_len(read as u64).ok()?;
         }
-        Some(Self { known, file: Some(file) })
+        Some(Self { entries, file: Some(file) })
     }
 
-    fn keep(&mut self, hash: Hash, values: Arc<[f64]>) {
+    fn insert(&mut self, hash: Hash, values: Arc<[f64]>) {
         let mut record = Vec::with_capacity(72 + 8 * values.len());
         record.extend(hash);
         record.extend((values.len() as u64).to_le_bytes());
         values.iter().for_each(|value| record.extend(value.to_le_bytes()));
         let check: Hash = Sha256::digest(&record).into();
         record.extend(check);
-        // One write to a file opened for appending: two processes do not mix their records.
+        // A single write to a file opened for appending, so that processes do not interleave
+        // records.
         if let Some(Err(_)) = self.file.as_mut().map(|file| file.write_all(&record)) {
             self.file = None;
         }
-        self.known.insert(hash, values);
+        self.entries.insert(hash, values);
     }
 }
 
-/// All sound records, and how many bytes they take.
+/// Returns the valid records and their total length in bytes.
 fn read_records(bytes: &[u8]) -> (HashMap<Hash, Arc<[f64]>>, usize) {
-    let mut known = HashMap::new();
-    let mut place = 0;
-    while let Some((head, rest)) = bytes[place..].split_at_checked(40) {
+    let mut entries = HashMap::new();
+    let mut offset = 0;
+    while let Some((head, rest)) = bytes[offset..].split_at_checked(40) {
         let count = u64::from_le_bytes(head[32..].try_into().expect("eight bytes"));
         let Some(length) = usize::try_from(count).ok().and_then(|count| count.checked_mul(8))
         else {
@@ -170,16 +174,16 @@ fn read_records(bytes: &[u8]) -> (HashMap<Hash, Arc<[f64]>>, usize) {
         };
         let Some((values, rest)) = rest.split_at_checked(length) else { break };
         let Some(check) = rest.get(..32) else { break };
-        if Sha256::digest(&bytes[place..place + 40 + length]).as_slice() != check {
+        if Sha256::digest(&bytes[offset..offset + 40 + length]).as_slice() != check {
             break;
         }
         let values = values
             .chunks_exact(8)
             .map(|bytes| f64::from_le_bytes(bytes.try_into().expect("eight bytes")));
-        known.insert(head[..32].try_into().expect("thirty-two bytes"), values.collect());
-        place += 72 + length;
+        entries.insert(head[..32].try_into().expect("thirty-two bytes"), values.collect());
+        offset += 72 + length;
     }
-    (known, place)
+    (entries, offset)
 }
 
 #[cfg(test)]
@@ -195,54 +199,55 @@ mod tests {
         grids.graphs.iter().take(9).map(std::borrow::Cow::into_owned).collect()
     }
 
-    const TABLE: RawEncoding = RawEncoding::Eigenvectors { count: 3 };
+    const ENCODING: RawEncoding = RawEncoding::Eigenvectors { count: 3 };
 
     fn records(directory: &Path) -> usize {
-        let bytes = fs::read(directory.join(TABLE.file_name())).expect("tables were kept");
+        let bytes = fs::read(directory.join(ENCODING.file_name())).expect("the cache file exists");
         read_records(&bytes).0.len()
     }
 
     #[test]
-    fn tables_are_computed_once_and_found_again_in_the_next_run() {
-        let directory = tempfile::tempdir().expect("a place for files");
-        let first = PositionalEncodingCache::kept_in(TABLE, Some(directory.path()));
-        let computed: Vec<_> = grids().iter().map(|grid| first.of(grid)).collect();
+    fn entries_are_written_once_and_read_by_the_next_run() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let first = PositionalEncodingCache::with_directory(ENCODING, Some(directory.path()));
+        let computed: Vec<_> = grids().iter().map(|grid| first.get(grid)).collect();
         assert_eq!(records(directory.path()), 3, "nine grids have three shapes");
-        let second = PositionalEncodingCache::kept_in(TABLE, Some(directory.path()));
-        assert_eq!(second.store.lock().expect("free").known.len(), 3);
+        let second = PositionalEncodingCache::with_directory(ENCODING, Some(directory.path()));
+        assert_eq!(second.store.lock().expect("free").entries.len(), 3);
         for (grid, computed) in grids().iter().zip(computed) {
-            assert_eq!(second.of(grid), computed);
+            assert_eq!(second.get(grid), computed);
         }
-        assert_eq!(records(directory.path()), 3, "nothing was written twice");
+        assert_eq!(records(directory.path()), 3, "no entry is written twice");
     }
 
     #[test]
-    fn a_file_cut_anywhere_or_damaged_is_mended() {
-        let directory = tempfile::tempdir().expect("a place for files");
-        let path = directory.path().join(TABLE.file_name());
-        let tables = PositionalEncodingCache::kept_in(TABLE, Some(directory.path()));
-        let expected: Vec<_> = grids().iter().map(|grid| tables.of(grid)).collect();
-        let whole = fs::read(&path).expect("tables were kept");
+    fn truncated_or_damaged_file_is_repaired() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join(ENCODING.file_name());
+        let cache = PositionalEncodingCache::with_directory(ENCODING, Some(directory.path()));
+        let expected: Vec<_> = grids().iter().map(|grid| cache.get(grid)).collect();
+        let intact = fs::read(&path).expect("the cache file exists");
         let mut damaged: Vec<Vec<u8>> =
-            (0..whole.len()).step_by(37).map(|end| whole[..end].to_vec()).collect();
-        damaged.extend((0..whole.len()).step_by(41).map(|place| {
-            let mut bytes = whole.clone();
-            bytes[place] ^= 0x55;
+            (0..intact.len()).step_by(37).map(|end| intact[..end].to_vec()).collect();
+        damaged.extend((0..intact.len()).step_by(41).map(|offset| {
+            let mut bytes = intact.clone();
+            bytes[offset] ^= 0x55;
             bytes
         }));
         for bytes in damaged {
             fs::write(&path, &bytes).expect("writable");
-            let tables = PositionalEncodingCache::kept_in(TABLE, Some(directory.path()));
-            let found: Vec<_> = grids().iter().map(|grid| tables.of(grid)).collect();
+            let cache = PositionalEncodingCache::with_directory(ENCODING, Some(directory.path()));
+            let found: Vec<_> = grids().iter().map(|grid| cache.get(grid)).collect();
             assert_eq!(found, expected);
             assert_eq!(records(directory.path()), 3);
         }
     }
 
     #[test]
-    fn a_directory_that_cannot_be_made_is_done_without() {
-        let file = tempfile::NamedTempFile::new().expect("a place for files");
-        let tables = PositionalEncodingCache::kept_in(TABLE, Some(&file.path().join("below")));
-        assert_eq!(tables.of(&grids()[0]).len(), grids()[0].nodes * 9);
+    fn cache_falls_back_to_memory_if_the_directory_cannot_be_created() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let cache =
+            PositionalEncodingCache::with_directory(ENCODING, Some(&file.path().join("below")));
+        assert_eq!(cache.get(&grids()[0]).len(), grids()[0].nodes * 9);
     }
 }

@@ -1,4 +1,4 @@
-//! Category tables summed, real numbers through a linear layer, one learned vector for nothing.
+//! Feature encoders: sums of category embeddings, a linear layer, or one learned vector.
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
@@ -7,29 +7,34 @@ use graph_diffuser_data::FeatureSchema;
 use crate::batch::FeatureTensor;
 use crate::nn::{Linear, ParamInit};
 
-/// An embedding table.
+/// Embedding table of one categorical column.
 #[derive(Module, Debug)]
-pub(super) struct Table {
-    /// `[categories, dim]`
+pub(super) struct Embedding {
+    /// Embeddings, `[categories, dim]`.
     weight: Param<Tensor<2>>,
 }
 
-/// Turns features into vectors of one width.
+/// Embeds node or edge features into vectors of a fixed dimension.
+///
+/// Categorical columns are embedded and summed, float features pass a linear layer, and rows
+/// without features share one learned vector.
 #[derive(Module, Debug)]
 pub struct FeatureEncoder {
-    tables: Vec<Table>,
+    tables: Vec<Embedding>,
     linear: Option<Linear>,
     vector: Option<Param<Tensor<1>>>,
 }
 
 impl FeatureEncoder {
-    /// What `schema` needs: a table a column, a linear layer, or one vector for every row.
+    /// Initializes the encoder for features of the given schema.
     pub fn new(schema: &FeatureSchema, dim: usize, init: &mut ParamInit) -> Self {
         let mut encoder = Self { tables: Vec::new(), linear: None, vector: None };
         match schema {
             FeatureSchema::Categorical(sizes) => {
-                encoder.tables =
-                    sizes.iter().map(|&size| Table { weight: init.normal([size, dim]) }).collect();
+                encoder.tables = sizes
+                    .iter()
+                    .map(|&size| Embedding { weight: init.normal([size, dim]) })
+                    .collect();
             }
             FeatureSchema::Float(columns) => {
                 encoder.linear = Some(Linear::new(*columns, dim, init))
@@ -39,8 +44,13 @@ impl FeatureEncoder {
         encoder
     }
 
+    /// Embeds the features of every row.
+    ///
     /// # Shapes
     /// - returns `[rows, dim]`
+    ///
+    /// # Panics
+    /// Panics if the features do not match the schema of the encoder.
     pub fn forward(&self, features: &FeatureTensor) -> Tensor<2> {
         match (features, &self.linear, &self.vector) {
             (FeatureTensor::Categorical(columns), None, None)
@@ -51,14 +61,14 @@ impl FeatureEncoder {
                     .zip(columns)
                     .map(|(table, column)| table.weight.val().select(0, column.clone()))
                     .reduce(|sum, column| sum + column)
-                    .expect("categorical features have a column")
+                    .expect("categorical features have at least one column")
             }
             (FeatureTensor::Float(values), Some(linear), None) => linear.forward(values.clone()),
             (FeatureTensor::None(rows), None, Some(vector)) => {
                 let dim = vector.dims()[0];
                 vector.val().unsqueeze_dim::<2>(0).expand([*rows, dim])
             }
-            _ => panic!("features of another kind than the encoder was built for"),
+            _ => panic!("features do not match the schema of the encoder"),
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Laplacian encoding: what a network makes of each eigenvector's entry and eigenvalue, added up.
+//! Laplacian positional encoding: a sum over eigenvectors of an MLP of entry and eigenvalue.
 //!
-//! The sum does not know an order, but the network sees signs: in training they are drawn anew for every graph.
+//! The sum is invariant to the order of the eigenvectors but not to their signs, which are
+//! therefore flipped at random for every graph in training.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -10,7 +11,7 @@ use crate::nn::{ForwardContext, Linear, ParamInit};
 
 use super::Eigenvectors;
 
-/// A network on each eigenvector, a sum over them, and a linear layer.
+/// Laplacian positional encoding: an MLP on each eigenvector, a sum, and a linear layer.
 #[derive(Module, Debug)]
 pub struct LapPe {
     first: Linear,
@@ -19,7 +20,7 @@ pub struct LapPe {
 }
 
 impl LapPe {
-    /// To vectors of `dim` through networks as wide as `hidden_dim`.
+    /// Initializes the encoding with output dimension `dim`.
     pub fn new(hidden_dim: usize, dim: usize, init: &mut ParamInit) -> Self {
         Self {
             first: Linear::new(2, hidden_dim, init),
@@ -28,31 +29,33 @@ impl LapPe {
         }
     }
 
+    /// Computes the encoding of every node.
+    ///
     /// # Shapes
     /// - returns `[r, dim]`
     pub fn forward(
         &self,
-        num_eigenvectors: Eigenvectors,
+        eigenvectors: Eigenvectors,
         batch: &GraphBatch,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
-        let Eigenvectors { entries, values, present } = num_eigenvectors;
+        let Eigenvectors { entries, values, mask } = eigenvectors;
         let [r, count] = entries.dims();
         let entries = match ctx.dropout_mask(0.5) {
-            Some(site) => {
+            Some(dropout) => {
                 let graphs = batch.topology.layout.graphs();
-                // A mask is 0 or 2: one less is a sign.
+                // With probability 0.5 a dropout mask is 0 or 2, so subtracting one gives a sign.
                 let signs =
-                    site.mask([graphs, count], &entries.device()).cast(entries.dtype()) - 1.0;
+                    dropout.mask([graphs, count], &entries.device()).cast(entries.dtype()) - 1.0;
                 entries * signs.select(0, batch.graph_index.clone())
             }
             None => entries,
         };
         let pairs = Tensor::stack::<3>(vec![entries, values], 2).reshape([r * count, 2]);
-        let seen = self.second.forward_relu(self.first.forward_relu(pairs, None), None);
-        let hidden_dim = seen.dims()[1];
-        let seen = seen * present.reshape([r * count, 1]);
+        let hidden = self.second.forward_relu(self.first.forward_relu(pairs, None), None);
+        let hidden_dim = hidden.dims()[1];
+        let hidden = hidden * mask.reshape([r * count, 1]);
         self.output
-            .forward(seen.reshape([r, count, hidden_dim]).sum_dim(1).reshape([r, hidden_dim]))
+            .forward(hidden.reshape([r, count, hidden_dim]).sum_dim(1).reshape([r, hidden_dim]))
     }
 }

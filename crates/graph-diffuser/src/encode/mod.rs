@@ -1,4 +1,4 @@
-//! Raw node and edge features become `x` and `e`, and what the structure says of a node joins them.
+//! Feature encoders and positional encodings of nodes.
 
 mod cache;
 mod eigenvectors;
@@ -9,6 +9,7 @@ mod sign_net;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::GraphBatch;
@@ -18,58 +19,59 @@ pub use cache::{PositionalEncodingCache, RawEncoding, set_encoding_cache_dir};
 pub use features::FeatureEncoder;
 pub use lap_pe::LapPe;
 pub use rwse::Rwse;
-pub use sign_net::{Phi, SignNet, SignNetSize};
+pub use sign_net::{Phi, SignNet, SignNetConfig};
 
-/// What is known of a node from the structure alone.
+/// Configuration of a [`PositionalEncoding`].
 ///
-/// With a `dim` it fills so many of the node's numbers, and features fill the others; without one it is added to them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// With `dim`, the encoding is concatenated to the node features, which are embedded into the
+/// remaining dimensions; without it, the encoding is added to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PositionalEncodingConfig {
-    /// Return probabilities of random walks.
+    /// Random-walk structural encoding (RWSE): return probabilities of random walks.
     Rwse {
-        /// Longest walk.
+        /// Maximum number of steps.
         num_steps: usize,
-        /// How many of the node's numbers it fills.
+        /// Dimension of the concatenated encoding; added to the features if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dim: Option<usize>,
     },
-    /// Eigenvectors of the Laplacian as a set; signs are drawn anew in training.
+    /// Laplacian positional encoding (LapPE), a set network with random signs in training.
     LapPe {
-        /// How many, from the smallest eigenvalue on.
+        /// Number of eigenvectors, in ascending order of the eigenvalues.
         num_eigenvectors: usize,
-        /// Width of the network on each.
+        /// Hidden dimension of the network on each eigenvector.
         hidden_dim: usize,
-        /// How many of the node's numbers it fills.
+        /// Dimension of the concatenated encoding; added to the features if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dim: Option<usize>,
     },
-    /// Eigenvectors of the Laplacian through a network that no sign changes.
+    /// `SignNet`, a sign-invariant network on Laplacian eigenvectors.
     SignNet {
-        /// How many, from the smallest eigenvalue on.
+        /// Number of eigenvectors, in ascending order of the eigenvalues.
         num_eigenvectors: usize,
-        /// What the network on each is.
+        /// Architecture of `φ`.
         phi: Phi,
-        /// Its layers.
+        /// Number of layers of `φ`.
         layers: usize,
-        /// Its width, and that of the network on all.
+        /// Hidden dimension of `φ` and `ρ`.
         hidden_dim: usize,
-        /// What it makes of an entry.
+        /// Output channels of `φ` per eigenvector.
         channels: usize,
-        /// How many of the node's numbers it fills.
+        /// Dimension of the concatenated encoding; added to the features if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dim: Option<usize>,
     },
 }
 
 impl PositionalEncodingConfig {
-    /// How many of the node's numbers it fills; none where it is added.
-    pub fn own_dim(self) -> Option<usize> {
+    /// Returns the dimension of a concatenated encoding, or `None` if the encoding is added.
+    pub fn concat_dim(self) -> Option<usize> {
         let (Self::Rwse { dim, .. } | Self::LapPe { dim, .. } | Self::SignNet { dim, .. }) = self;
         dim
     }
 
-    /// Its sizes by name, each of which must be positive.
+    /// Returns the recipe keys and values that must be positive.
     pub fn sizes(self) -> Vec<(&'static str, usize)> {
         let mut sizes = match self {
             Self::Rwse { num_steps, .. } => vec![("positional_encoding.num_steps", num_steps)],
@@ -86,12 +88,12 @@ impl PositionalEncodingConfig {
                 ("positional_encoding.channels", channels),
             ],
         };
-        sizes.extend(self.own_dim().map(|dim| ("positional_encoding.dim", dim)));
+        sizes.extend(self.concat_dim().map(|dim| ("positional_encoding.dim", dim)));
         sizes
     }
 
-    /// What is computed from the structure before a model sees it.
-    pub fn table(self) -> RawEncoding {
+    /// Returns the raw encoding that is computed from the graph structure.
+    pub fn raw_encoding(self) -> RawEncoding {
         match self {
             Self::Rwse { num_steps, .. } => RawEncoding::ReturnProbabilities { num_steps },
             Self::LapPe { num_eigenvectors, .. } | Self::SignNet { num_eigenvectors, .. } => {
@@ -100,14 +102,14 @@ impl PositionalEncodingConfig {
         }
     }
 
-    /// Draws the parameters, for nodes of `dim`.
+    /// Initializes the encoding for node states of dimension `dim`.
     pub fn init(self, dim: usize, init: &mut ParamInit) -> PositionalEncoding {
-        let output = self.own_dim().unwrap_or(dim);
+        let output = self.concat_dim().unwrap_or(dim);
         let mut encoding = PositionalEncoding {
             rwse: None,
             lap_pe: None,
             sign_net: None,
-            added: self.own_dim().is_none(),
+            added: self.concat_dim().is_none(),
         };
         match self {
             Self::Rwse { num_steps, .. } => {
@@ -117,37 +119,39 @@ impl PositionalEncodingConfig {
                 encoding.lap_pe = Some(LapPe::new(hidden_dim, output, init));
             }
             Self::SignNet { num_eigenvectors, phi, layers, hidden_dim, channels, .. } => {
-                let size =
-                    SignNetSize { num_eigenvectors, layers, hidden_dim, channels, dim: output };
-                encoding.sign_net = Some(SignNet::new(phi, size, init));
+                let config =
+                    SignNetConfig { num_eigenvectors, layers, hidden_dim, channels, dim: output };
+                encoding.sign_net = Some(SignNet::new(phi, config, init));
             }
         }
         encoding
     }
 }
 
-/// Eigenvectors of the graphs of a batch.
+/// Laplacian eigenvectors of the graphs of a batch.
 #[derive(Debug, Clone)]
 pub struct Eigenvectors {
-    /// `[r, count]` entry of each eigenvector.
+    /// Eigenvector entries of each node, `[r, count]`.
     pub entries: Tensor<2>,
-    /// `[r, count]` eigenvalue of each.
+    /// Eigenvalues of the graph of each node, `[r, count]`.
     pub values: Tensor<2>,
-    /// `[r, count]` one where there is such an eigenvector: a graph has no more than nodes.
-    pub present: Tensor<2>,
+    /// Mask, `[r, count]`; 0 for eigenvectors beyond the number of nodes of the graph.
+    pub mask: Tensor<2>,
 }
 
 impl Eigenvectors {
+    /// Splits a raw encoding into its three parts.
+    ///
     /// # Shapes
-    /// - `table`: `[r, 3 count]`
-    fn new(table: Tensor<2>) -> Self {
-        let [_, columns] = table.dims();
-        let part = |place: usize| table.clone().narrow(1, place * columns / 3, columns / 3);
-        Self { entries: part(0), values: part(1), present: part(2) }
+    /// - `raw`: `[r, 3 count]`
+    fn new(raw: Tensor<2>) -> Self {
+        let [_, columns] = raw.dims();
+        let part = |index: usize| raw.clone().narrow(1, index * columns / 3, columns / 3);
+        Self { entries: part(0), values: part(1), mask: part(2) }
     }
 }
 
-/// One of the encodings, and how it joins the features.
+/// Learned positional encoding of nodes: RWSE, LapPE or `SignNet`.
 #[derive(Module, Debug)]
 pub struct PositionalEncoding {
     rwse: Option<Rwse>,
@@ -158,27 +162,27 @@ pub struct PositionalEncoding {
 }
 
 impl PositionalEncoding {
-    /// Features and encoding, one beside the other or added up.
+    /// Concatenates the encoding to the node features, or adds it to them.
     ///
     /// # Shapes
-    /// - `x`: `[r, features]`, `table`: `[r, columns]`
+    /// - `x`: `[r, features]`, `raw`: `[r, columns]`
     /// - returns `[r, d]`
     pub fn append(
         &self,
         x: Tensor<2>,
-        table: Tensor<2>,
+        raw: Tensor<2>,
         batch: &GraphBatch,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
         let encoded = match self {
-            Self { rwse: Some(encoding), .. } => encoding.forward(table, ctx),
+            Self { rwse: Some(encoding), .. } => encoding.forward(raw, ctx),
             Self { lap_pe: Some(encoding), .. } => {
-                encoding.forward(Eigenvectors::new(table), batch, ctx)
+                encoding.forward(Eigenvectors::new(raw), batch, ctx)
             }
             Self { sign_net: Some(encoding), .. } => {
-                encoding.forward(Eigenvectors::new(table), batch, ctx)
+                encoding.forward(Eigenvectors::new(raw), batch, ctx)
             }
-            _ => unreachable!("one of the three is built"),
+            _ => unreachable!("`init` builds exactly one of the three"),
         };
         if self.added { x + encoded } else { Tensor::cat(vec![x, encoded], 1) }
     }

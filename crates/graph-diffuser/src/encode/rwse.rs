@@ -1,4 +1,4 @@
-//! Random-walk encoding: how likely a walk is to be back after 1, 2, … steps.
+//! Random-walk structural encoding (RWSE): return probabilities after 1, 2, … steps.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -6,7 +6,7 @@ use graph_diffuser_data::Graph;
 
 use crate::nn::{BatchNorm, ForwardContext, Linear, ParamInit};
 
-/// Return probabilities, normalised and projected.
+/// Random-walk structural encoding: batch norm and a linear layer on the return probabilities.
 #[derive(Module, Debug)]
 pub struct Rwse {
     norm: BatchNorm,
@@ -14,11 +14,13 @@ pub struct Rwse {
 }
 
 impl Rwse {
-    /// From `steps` probabilities to vectors of `dim`.
+    /// Initializes the encoding of `steps` return probabilities with output dimension `dim`.
     pub fn new(steps: usize, dim: usize, init: &mut ParamInit) -> Self {
         Self { norm: BatchNorm::new(steps, init), linear: Linear::new(steps, dim, init) }
     }
 
+    /// Computes the encoding of every node.
+    ///
     /// # Shapes
     /// - `probabilities`: `[r, steps]`
     /// - returns `[r, dim]`
@@ -27,10 +29,13 @@ impl Rwse {
     }
 }
 
-/// `[n, steps]` probabilities of being back after 1, 2, … steps, row after row.
+/// Returns the probabilities that a random walk is back at its start after 1, 2, … steps.
 ///
-/// What arrives at a node is added up from the smallest share to the largest, so that the order of nodes and edges
-/// changes no bit.
+/// Incoming probabilities are summed in ascending order, so that the result does not depend on the
+/// order of nodes and edges, to the last bit.
+///
+/// # Shapes
+/// - returns `[n, steps]` in row-major order
 pub(super) fn return_probabilities(graph: &Graph, steps: usize) -> Vec<f64> {
     let nodes = graph.nodes;
     let mut outgoing = vec![0_u32; nodes];
@@ -65,9 +70,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_walk_on_a_path_comes_back_after_even_steps() {
-        // 0 - 1 - 2: from an end the walk is back after two steps with probability 1/2, from the
-        // middle always; node 3 has no edges, so nothing ever comes back.
+    fn return_probabilities_of_a_path_match_hand_computed_values() {
+        // 0 - 1 - 2: after two steps a walk is back with probability 1/2 from an end and 1 from the
+        // middle; node 3 has no edges and return probability 0.
         let path = Graph {
             nodes: 4,
             edges: vec![[0, 1], [1, 0], [1, 2], [2, 1]],

@@ -1,10 +1,11 @@
-//! `SignNet`: `ρ(φ(v₁) + φ(−v₁), …)`, which no sign of an eigenvector changes.
+//! `SignNet`: `ρ(φ(v₁) + φ(−v₁), …)`, which is invariant to the signs of the eigenvectors.
 //!
-//! `φ` is one network for all eigenvectors: an MLP on each entry, or a graph isomorphism network, in which an entry also
-//! hears those of the node's neighbours.
+//! `φ` is shared by all eigenvectors: an MLP on each entry, or a graph isomorphism network (GIN)
+//! that also aggregates the entries of neighbors.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::GraphBatch;
@@ -13,38 +14,38 @@ use crate::ops;
 
 use super::Eigenvectors;
 
-/// What `φ` is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Architecture of `φ` in a [`SignNet`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Phi {
-    /// Each entry by itself.
+    /// MLP on each entry.
     Mlp,
-    /// Each entry with its neighbours', in every layer.
+    /// Graph isomorphism network: every layer aggregates the entries of neighbors.
     Gin,
 }
 
-/// Sizes of a [`SignNet`].
+/// Configuration of [`SignNet`].
 #[derive(Debug, Clone, Copy)]
-pub struct SignNetSize {
-    /// How many eigenvectors there are.
+pub struct SignNetConfig {
+    /// Number of eigenvectors.
     pub num_eigenvectors: usize,
-    /// Layers of `φ`.
+    /// Number of layers of `φ`.
     pub layers: usize,
-    /// Width inside `φ` and `ρ`.
+    /// Hidden dimension of `φ` and `ρ`.
     pub hidden_dim: usize,
-    /// What `φ` makes of an entry.
+    /// Output channels of `φ` per eigenvector.
     pub channels: usize,
-    /// What `ρ` makes of all.
+    /// Output dimension of `ρ`.
     pub dim: usize,
 }
 
-/// A network on both signs of each eigenvector, and one on their sums.
+/// Sign-invariant network on Laplacian eigenvectors.
 #[derive(Module, Debug)]
 pub struct SignNet {
     layers: Vec<PhiLayer>,
     channels: Linear,
     norm: BatchNorm,
-    hidden_dim: Linear,
+    hidden: Linear,
     output: Linear,
     #[module(skip)]
     phi: Phi,
@@ -57,11 +58,11 @@ struct PhiLayer {
 }
 
 impl SignNet {
-    /// Draws the parameters.
-    pub fn new(phi: Phi, size: SignNetSize, init: &mut ParamInit) -> Self {
-        let SignNetSize { num_eigenvectors, layers, hidden_dim, channels, dim } = size;
-        let layer = |place| {
-            let input = if place == 0 { 1 } else { hidden_dim };
+    /// Initializes the network.
+    pub fn new(phi: Phi, config: SignNetConfig, init: &mut ParamInit) -> Self {
+        let SignNetConfig { num_eigenvectors, layers, hidden_dim, channels, dim } = config;
+        let layer = |index| {
+            let input = if index == 0 { 1 } else { hidden_dim };
             PhiLayer {
                 first: Linear::new(input, hidden_dim, init),
                 second: Linear::new(hidden_dim, hidden_dim, init),
@@ -71,43 +72,46 @@ impl SignNet {
             layers: (0..layers).map(layer).collect(),
             channels: Linear::new(hidden_dim, channels, init),
             norm: BatchNorm::new(num_eigenvectors * channels, init),
-            hidden_dim: Linear::new(num_eigenvectors * channels, hidden_dim, init),
+            hidden: Linear::new(num_eigenvectors * channels, hidden_dim, init),
             output: Linear::new(hidden_dim, dim, init),
             phi,
         }
     }
 
+    /// Computes the encoding of every node.
+    ///
     /// # Shapes
     /// - returns `[r, dim]`
     pub fn forward(
         &self,
-        num_eigenvectors: Eigenvectors,
+        eigenvectors: Eigenvectors,
         batch: &GraphBatch,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
-        let Eigenvectors { entries, present, .. } = num_eigenvectors;
+        let Eigenvectors { entries, mask, .. } = eigenvectors;
         let [r, count] = entries.dims();
         let both = Tensor::cat(vec![entries.clone(), -entries], 1); // [r, 2 count]
-        let mut seen = both.reshape([r * 2 * count, 1]);
+        let mut hidden = both.reshape([r * 2 * count, 1]);
         for layer in &self.layers {
-            let dim = seen.dims()[1];
-            let heard = match self.phi {
-                Phi::Mlp => seen,
+            let dim = hidden.dims()[1];
+            let aggregated = match self.phi {
+                Phi::Mlp => hidden,
                 Phi::Gin => {
-                    let nodes = seen.reshape([r, 2 * count * dim]);
+                    let nodes = hidden.reshape([r, 2 * count * dim]);
                     let (sources, targets) =
                         (batch.topology.sources.clone(), batch.topology.targets.clone());
-                    let sent = ops::gather(nodes.clone(), sources);
-                    (nodes + ops::scatter_sum(sent, targets, r)).reshape([r * 2 * count, dim])
+                    let messages = ops::gather(nodes.clone(), sources);
+                    (nodes + ops::scatter_sum(messages, targets, r)).reshape([r * 2 * count, dim])
                 }
             };
-            seen = layer.second.forward_relu(layer.first.forward_relu(heard, None), None);
+            hidden = layer.second.forward_relu(layer.first.forward_relu(aggregated, None), None);
         }
-        let seen = self.channels.forward(seen); // [r · 2 count, channels]
-        let channels = seen.dims()[1];
-        let sums = seen.reshape([r, 2, count * channels]).sum_dim(1).reshape([r * count, channels]);
-        let sums = sums * present.reshape([r * count, 1]);
+        let hidden = self.channels.forward(hidden); // [r · 2 count, channels]
+        let channels = hidden.dims()[1];
+        let sums =
+            hidden.reshape([r, 2, count * channels]).sum_dim(1).reshape([r * count, channels]);
+        let sums = sums * mask.reshape([r * count, 1]);
         let sums = self.norm.forward(sums.reshape([r, count * channels]), ctx);
-        self.output.forward(self.hidden_dim.forward_relu(sums, None))
+        self.output.forward(self.hidden.forward_relu(sums, None))
     }
 }

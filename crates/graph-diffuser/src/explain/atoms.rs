@@ -1,28 +1,29 @@
-//! What stands on a node in a picture, and whether nodes are atoms.
+//! Node labels of figures, and detection of grids and molecules.
 
 use graph_diffuser_data::molecule::ogb_features::{ATOM_FEATURES, BOND_FEATURES};
 use graph_diffuser_data::{FeatureSchema, Features, Graph, Schema, grid_histogram};
 
 use super::trace::Structure;
 
-/// Symbols of the elements by atomic number, from 1.
+/// Element symbols in the order of their atomic number, starting at 1.
 const ELEMENTS: &str = "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr \
     Rb Sr Y Zr Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os \
     Ir Pt Au Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr Rf Db Sg Bh Hs Mt Ds Rg Cn Nh Fl Mc \
     Lv Ts Og";
 
-/// Letters for the categories of a column that has no names.
+/// Labels of the categories of a column without category names.
 const LETTERS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-fn element(number: usize) -> &'static str {
-    ELEMENTS.split_whitespace().nth(number).unwrap_or("*")
+/// Returns the symbol of the element with atomic number `index + 1`.
+fn element(index: usize) -> &'static str {
+    ELEMENTS.split_whitespace().nth(index).unwrap_or("*")
 }
 
 fn is_element(symbol: &str) -> bool {
     ELEMENTS.split_whitespace().any(|known| known == symbol)
 }
 
-/// `C`, `N H1 +`, `O -` and the like, as ZINC writes atoms.
+/// Returns whether `name` is an atom type in the notation of ZINC: `C`, `N H1 +`, `O -`.
 fn is_atom(name: &str) -> bool {
     let mut words = name.split_whitespace();
     words.next().is_some_and(is_element)
@@ -32,12 +33,12 @@ fn is_atom(name: &str) -> bool {
         })
 }
 
-/// `N H1 +` as `NH+`.
+/// Abbreviates an atom type of ZINC: `N H1 +` becomes `NH+`.
 fn short_atom(name: &str) -> String {
     name.split_whitespace().map(|word| if word == "H1" { "H" } else { word }).collect()
 }
 
-/// What kind of structure a graph is.
+/// Detects whether a graph is a grid, a molecule or neither.
 pub(super) fn structure(graph: &Graph, schema: &Schema) -> Structure {
     if let Some((rows, columns)) = grid(graph) {
         return Structure::Grid { rows, columns };
@@ -52,45 +53,45 @@ pub(super) fn structure(graph: &Graph, schema: &Schema) -> Structure {
     }
 }
 
-/// Rows and columns, where the edges are exactly those of a grid numbered row after row.
+/// Returns rows and columns if the edges are exactly those of a grid in row-major order.
 fn grid(graph: &Graph) -> Option<(usize, usize)> {
     let mut edges = graph.edges.clone();
     edges.sort_unstable();
-    // Node 0 of a grid has the neighbours 1 and `columns`.
+    // Node 0 of a grid has the neighbors 1 and `columns`.
     let below = edges.iter().filter(|edge| edge[0] == 0).map(|edge| edge[1] as usize).max()?;
     let (columns, rows) = (below, graph.nodes / below.max(1));
     let is_grid = rows > 1 && columns > 1 && rows * columns == graph.nodes;
     (is_grid && edges == grid_histogram::edges(rows, columns)).then_some((rows, columns))
 }
 
-/// Lines of each edge.
+/// Returns the bond type of each edge: 1, 2, 3, or 4 for an aromatic bond.
 fn bonds(graph: &Graph, schema: &Schema) -> Vec<u8> {
     let Features::Categorical { columns, values } = &graph.edge_features else {
         return vec![1; graph.edges.len()];
     };
     let names = schema.names.edge_categories.first();
-    let of_ogb = schema.edge_features == FeatureSchema::Categorical(BOND_FEATURES.to_vec());
-    let lines = |kind: u32| match (
+    let is_ogb = schema.edge_features == FeatureSchema::Categorical(BOND_FEATURES.to_vec());
+    let bond = |kind: u32| match (
         names.and_then(|names| names.get(kind as usize)).map(String::as_str),
         kind,
     ) {
         (Some("double" | "2"), _) => 2,
         (Some("triple" | "3"), _) => 3,
         (Some("aromatic"), _) => 4,
-        (None, 1..=3) if of_ogb => kind as u8 + 1,
+        (None, 1..=3) if is_ogb => kind as u8 + 1,
         _ => 1,
     };
-    values.iter().step_by(*columns).map(|&kind| lines(kind)).collect()
+    values.iter().step_by(*columns).map(|&kind| bond(kind)).collect()
 }
 
-/// What stands on each node: an element, the name or letter of its category, or its number.
+/// Returns the label of each node: its element, the name or letter of its category, or its index.
 pub(super) fn labels(graph: &Graph, schema: &Schema) -> Vec<String> {
     let Features::Categorical { columns, values } = &graph.node_features else {
         return (0..graph.nodes).map(|node| node.to_string()).collect();
     };
     let rows = values.chunks(*columns);
     if schema.node_features == FeatureSchema::Categorical(ATOM_FEATURES.to_vec()) {
-        // Atomic number less one in the first column, charge and five in the fourth.
+        // The first column holds the atomic number - 1, the fourth the formal charge + 5.
         let atom = |row: &[u32]| {
             let charge = match row[3] as i32 - 5 {
                 0 => String::new(),
@@ -98,7 +99,7 @@ pub(super) fn labels(graph: &Graph, schema: &Schema) -> Vec<String> {
                 -1 => "-".into(),
                 charge => format!("{}{}", charge.abs(), if charge > 0 { '+' } else { '-' }),
             };
-            // The last charge of the table stands for any other.
+            // The last category of the charge represents all charges outside -5..=5.
             let charge = if row[3] == 11 { "*".into() } else { charge };
             format!("{}{charge}", element(row[0] as usize))
         };
@@ -128,24 +129,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grids_are_found_by_their_edges() {
-        let drawn = grid_histogram::GridHistogram {
+    fn grids_are_detected_by_their_edges() {
+        let dataset = grid_histogram::GridHistogram {
             rows: 2,
             columns: vec![3],
             train: 1,
             ..Default::default()
         }
         .generate();
-        let graph = drawn.graphs.get(0).into_owned();
-        assert_eq!(structure(&graph, &drawn.schema), Structure::Grid { rows: 2, columns: 3 });
-        assert!(labels(&graph, &drawn.schema).iter().all(|label| label.len() == 1));
+        let graph = dataset.graphs.get(0).into_owned();
+        assert_eq!(structure(&graph, &dataset.schema), Structure::Grid { rows: 2, columns: 3 });
+        assert!(labels(&graph, &dataset.schema).iter().all(|label| label.len() == 1));
         let mut other = graph.clone();
         other.edges.pop();
-        assert_eq!(structure(&other, &drawn.schema), Structure::Other {});
+        assert_eq!(structure(&other, &dataset.schema), Structure::Other {});
     }
 
     #[test]
-    fn atoms_and_bonds_are_found_in_both_benchmarks_features() {
+    fn atoms_and_bonds_are_detected_in_zinc_and_ogb_features() {
         let molecule = Molecule::from_smiles("C[NH+]=C").unwrap();
         let (zinc_graph, zinc_schema) = (molecule.zinc_graph().unwrap(), zinc::schema());
         assert_eq!(labels(&zinc_graph, &zinc_schema), ["C", "NH+", "C"]);
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_in_order() {
+    fn elements_are_ordered_by_atomic_number() {
         assert_eq!(ELEMENTS.split_whitespace().count(), 118);
         assert_eq!(
             (element(5), element(16), element(34), element(52), element(118)),

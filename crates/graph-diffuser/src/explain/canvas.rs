@@ -1,4 +1,4 @@
-//! A list of shapes, which can be written as SVG or painted in pixels.
+//! Vector canvas with SVG and PNG output.
 
 use crate::report::escape;
 
@@ -7,7 +7,7 @@ use super::png;
 /// Red, green and blue.
 pub(super) type Color = [u8; 3];
 
-/// Where a text stands beside its point.
+/// Horizontal alignment of a text relative to its point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -18,23 +18,23 @@ pub(super) enum Anchor {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Shape {
     Line { from: [f64; 2], to: [f64; 2], width: f64, color: Color },
-    Disc { centre: [f64; 2], radius: f64, fill: Color },
-    Ring { centre: [f64; 2], radius: f64, width: f64, color: Color, dashed: bool },
+    Disc { center: [f64; 2], radius: f64, fill: Color },
+    Ring { center: [f64; 2], radius: f64, width: f64, color: Color, dashed: bool },
     Box { corner: [f64; 2], size: [f64; 2], fill: Color },
     Text { at: [f64; 2], size: f64, anchor: Anchor, bold: bool, color: Color, text: String },
 }
 
-/// A picture: shapes on a white sheet, the last on top.
+/// Figure made of shapes on a white background, drawn in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Canvas {
     pub(super) width: f64,
     pub(super) height: f64,
-    /// What a reader who cannot see it is told.
+    /// Accessible title of the figure.
     pub(super) title: String,
     pub(super) shapes: Vec<Shape>,
 }
 
-/// Dashes of a ring: so many around it.
+/// Number of dashes of a dashed ring.
 pub(super) const DASHES: usize = 10;
 
 impl Canvas {
@@ -42,16 +42,16 @@ impl Canvas {
         self.shapes.push(Shape::Line { from, to, width, color });
     }
 
-    pub(super) fn disc(&mut self, centre: [f64; 2], radius: f64, fill: Color) {
-        self.shapes.push(Shape::Disc { centre, radius, fill });
+    pub(super) fn disc(&mut self, center: [f64; 2], radius: f64, fill: Color) {
+        self.shapes.push(Shape::Disc { center, radius, fill });
     }
 
-    pub(super) fn ring(&mut self, centre: [f64; 2], radius: f64, width: f64, color: Color) {
-        self.shapes.push(Shape::Ring { centre, radius, width, color, dashed: false });
+    pub(super) fn ring(&mut self, center: [f64; 2], radius: f64, width: f64, color: Color) {
+        self.shapes.push(Shape::Ring { center, radius, width, color, dashed: false });
     }
 
-    pub(super) fn dashed_ring(&mut self, centre: [f64; 2], radius: f64, width: f64, color: Color) {
-        self.shapes.push(Shape::Ring { centre, radius, width, color, dashed: true });
+    pub(super) fn dashed_ring(&mut self, center: [f64; 2], radius: f64, width: f64, color: Color) {
+        self.shapes.push(Shape::Ring { center, radius, width, color, dashed: true });
     }
 
     pub(super) fn text(
@@ -90,7 +90,7 @@ impl Canvas {
         });
     }
 
-    /// As SVG.
+    /// Returns the figure as SVG.
     pub fn to_svg(&self) -> String {
         let Self { width, height, .. } = self;
         let title = escape(&self.title);
@@ -104,9 +104,9 @@ impl Canvas {
         text
     }
 
-    /// As PNG, two pixels to a unit of the SVG.
+    /// Returns the figure as PNG, with two pixels per SVG unit.
     pub fn to_png(&self) -> Vec<u8> {
-        png::paint(self, 2.0)
+        png::render(self, 2.0)
     }
 }
 
@@ -122,13 +122,13 @@ impl Shape {
                  stroke-width=\"{width:.2}\" stroke-linecap=\"round\"/>\n",
                 hex(*color)
             ),
-            Self::Disc { centre: [x, y], radius, fill } => {
+            Self::Disc { center: [x, y], radius, fill } => {
                 format!(
                     "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"{}\"/>\n",
                     hex(*fill)
                 )
             }
-            Self::Ring { centre: [x, y], radius, width, color, dashed } => {
+            Self::Ring { center: [x, y], radius, width, color, dashed } => {
                 let dash = std::f64::consts::TAU * radius / (2 * DASHES) as f64;
                 let dashes = if *dashed {
                     format!(" stroke-dasharray=\"{dash:.2}\"")

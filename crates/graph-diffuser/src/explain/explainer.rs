@@ -1,4 +1,7 @@
-//! From a trained run to the trace of one graph.
+//! Attention traces of a trained run.
+//!
+//! [`Explainer::trace`] runs the model on one graph and records position, content and attention
+//! weights (Eq. 6–8) of every layer and head.
 
 use burn::module::Module as _;
 use burn::tensor::{DType, Device, Tensor};
@@ -14,85 +17,104 @@ use crate::model::GraphDiffuser;
 use crate::ops::AttentionComponents;
 use crate::recipe::Recipe;
 use crate::run::{Run, RunError};
-use crate::task::sub_tokens::predicted_words;
+use crate::task::sub_tokens::decode_tokens;
 use crate::transformer::AttentionScores;
 
 use super::atoms;
 use super::trace::{
-    AttentionTrace, HeadAttention, LayerAttention, Matrix, PredictionAndTarget, Structure,
+    AttentionTrace, HeadAttention, LayerAttention, NestedMatrix, PredictionAndTarget, Structure,
     TracedGraph,
 };
 
-/// Graphs of up to so many nodes are traced whole; of larger ones only the asked rows. All rows of such a graph
-/// are some 10 MB of JSON a layer of four heads.
-pub(super) const WHOLE_UP_TO: usize = 256;
+/// Largest graph of which all rows are traced by default.
+///
+/// A full trace of such a graph takes about 10 MB of JSON per layer of four heads.
+pub(super) const MAX_FULLY_TRACED_NODES: usize = 256;
 
-/// Why something cannot be explained.
+/// Error of [`Explainer`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExplainError {
-    /// Nothing attends.
-    #[error("`{recipe}` has no Transformer layer, so nothing attends to anything")]
+    /// The model has no attention layer.
+    #[error("`{recipe}` has no Transformer layer, so there is no attention to explain")]
     NoAttention {
         /// Name of the recipe.
         recipe: String,
     },
-    /// A number beyond what there is.
-    #[error("there is no {what} {number}: {whose} has {what}s 0 to {last}")]
+    /// An index is out of range.
+    #[error("{what} {index} is out of range: {owner} has {what}s 0 to {last}")]
     OutOfRange {
         /// `graph`, `node`, `layer`, `head` or `color`.
         what: &'static str,
-        /// What was asked for.
-        number: usize,
-        /// Who has them.
-        whose: String,
-        /// The last there is.
+        /// Requested index.
+        index: usize,
+        /// Object that the index refers to, such as `graph 12`.
+        owner: String,
+        /// Largest valid index.
         last: usize,
     },
-    /// The nodes have no colours that could be changed.
-    #[error("graph {number} is no coloured grid, so nothing in it can be recoloured")]
-    NoColours {
-        /// Number of the graph.
-        number: usize,
+    /// The graph is not a grid with one categorical feature per node.
+    #[error("graph {index} is not a colored grid")]
+    NotAColoredGrid {
+        /// Index of the graph in the dataset.
+        index: usize,
     },
-    /// The model knows no molecules.
-    #[error("`{recipe}` was not trained on molecules that a SMILES says all about")]
-    NoMolecules {
+    /// The model inputs cannot be derived from SMILES.
+    #[error("`{recipe}` does not accept SMILES: its inputs cannot be derived from a SMILES string")]
+    SmilesUnsupported {
         /// Name of the recipe.
         recipe: String,
     },
-    /// The molecule cannot be read, or the model does not know its atoms.
+    /// The SMILES is invalid or contains atoms unknown to the model.
     #[error(transparent)]
     Molecule(#[from] MoleculeError),
-    /// The run cannot be used.
+    /// The run cannot be loaded.
     #[error(transparent)]
     Run(#[from] RunError),
 }
 
 impl ExplainError {
-    /// What the user can do about it, when we know.
+    /// Returns a suggestion for the user, if there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::NoAttention { .. } => {
-                Some("choose a run whose recipe has `model.layers` above 0".into())
-            }
+            Self::NoAttention { .. } => Some("use a run with `model.layers` of at least 1".into()),
             Self::OutOfRange { what, last, .. } => {
-                Some(format!("give a {what} between 0 and {last}"))
+                Some(format!("use a {what} index from 0 to {last}"))
             }
-            Self::NoColours { .. } => Some("choose a graph of a run on grids".into()),
-            Self::NoMolecules { .. } => {
-                Some("choose a run on ZINC, ogbg-mol, peptides, or molecules of your own".into())
+            Self::NotAColoredGrid { .. } => Some("use a run trained on grids".into()),
+            Self::SmilesUnsupported { .. } => {
+                Some("use a run trained on ZINC, ogbg-mol, peptides or a SMILES CSV file".into())
             }
             Self::Molecule(MoleculeError::Empty | MoleculeError::NoAtoms) => {
-                Some("write one such as `CCO`".into())
+                Some("pass a SMILES string such as `CCO`".into())
             }
-            Self::Molecule(fault) => fault.hint(),
+            Self::Molecule(error) => error.hint(),
             Self::Run(error) => error.hint(),
         }
     }
 }
 
-/// Asks a trained model what it looks at.
+/// Records the attention of a trained model.
+///
+/// # Examples
+/// ```no_run
+/// use graph_diffuser::Device;
+/// use graph_diffuser::explain::Explainer;
+/// use graph_diffuser::explain::figure::{self, FigureView};
+/// use graph_diffuser::run::Run;
+/// use graph_diffuser_data::Split;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let run = Run::open("runs/grid-quick-s0".as_ref())?;
+/// let dataset = run.recipe().dataset()?;
+/// let explainer = Explainer::open(&run, &dataset, &Device::flex())?;
+/// let index = explainer.graph_index(Split::Test, 0)?;
+/// let graph = dataset.graphs.get(index);
+/// let trace = explainer.trace(&graph, Some(index), &[5]);
+/// let svg = figure::draw(&trace, FigureView { node: 5, layer: 0, head: None }).to_svg();
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Explainer<'a> {
     recipe: &'a Recipe,
@@ -102,19 +124,19 @@ pub struct Explainer<'a> {
 }
 
 impl<'a> Explainer<'a> {
-    /// Opens the best weights of a run.
+    /// Loads the best checkpoint of a run.
     ///
     /// # Errors
-    /// Where there are none, or the model has no attention.
+    /// Returns an error if the run has no usable checkpoint or its model has no attention layer.
     pub fn open(run: &'a Run, dataset: &'a Dataset, device: &Device) -> Result<Self, ExplainError> {
         let model = run.best_model(dataset, device)?;
         Self::new(run.recipe(), dataset, model, device)
     }
 
-    /// Explains `model`, which `recipe` built.
+    /// Creates an explainer of `model`, which was built from `recipe`.
     ///
     /// # Errors
-    /// Where it has no attention.
+    /// Returns an error if the model has no attention layer.
     pub fn new(
         recipe: &'a Recipe,
         dataset: &'a Dataset,
@@ -129,39 +151,39 @@ impl<'a> Explainer<'a> {
         Ok(Self { recipe, dataset, model: model.valid(), batcher })
     }
 
-    /// What the model learned from.
+    /// Returns the dataset.
     pub fn dataset(&self) -> &Dataset {
         self.dataset
     }
 
-    /// What the model was built by.
+    /// Returns the recipe of the model.
     pub fn recipe(&self) -> &Recipe {
         self.recipe
     }
 
-    /// Number in the dataset of a graph of one split.
+    /// Returns the dataset index of the graph at `position` of a split.
     ///
     /// # Errors
-    /// Where the split has no such graph.
-    pub fn graph(&self, split: Split, place: usize) -> Result<usize, ExplainError> {
-        let numbers = self.dataset.split(split);
+    /// Returns an error if the split has no graph at `position`.
+    pub fn graph_index(&self, split: Split, position: usize) -> Result<usize, ExplainError> {
+        let indices = self.dataset.split(split);
         let name = match split {
             Split::Train => "train",
             Split::Valid => "valid",
             Split::Test => "test",
         };
-        numbers.get(place).copied().ok_or_else(|| ExplainError::OutOfRange {
+        indices.get(position).copied().ok_or_else(|| ExplainError::OutOfRange {
             what: "graph",
-            number: place,
-            whose: format!("the {name} split"),
-            last: numbers.len().saturating_sub(1),
+            index: position,
+            owner: format!("the {name} split"),
+            last: indices.len().saturating_sub(1),
         })
     }
 
-    /// Finds whether a node of a graph, a layer and a head exist; `name` is what the graph is called.
+    /// Checks that a node, a layer and a head exist; `name` denotes the graph in the error message.
     ///
     /// # Errors
-    /// The first that does not.
+    /// Returns an error for the first index that is out of range.
     pub fn check(
         &self,
         graph: &Graph,
@@ -172,58 +194,62 @@ impl<'a> Explainer<'a> {
     ) -> Result<(), ExplainError> {
         let heads = self.recipe.model.attention.as_ref().map_or(1, |attention| attention.heads);
         let nodes = graph.nodes + usize::from(self.has_cls());
-        for (what, traced, count, whose) in [
+        for (what, requested, count, owner) in [
             ("node", node, nodes, name.to_owned()),
             ("layer", layer, self.recipe.model.layers, format!("`{}`", self.recipe.name)),
             ("head", head, heads, "each layer".to_owned()),
         ] {
-            if let Some(number) = traced.filter(|&traced| traced >= count) {
-                return Err(ExplainError::OutOfRange { what, number, whose, last: count - 1 });
+            if let Some(index) = requested.filter(|&index| index >= count) {
+                return Err(ExplainError::OutOfRange { what, index, owner, last: count - 1 });
             }
         }
         Ok(())
     }
 
-    /// Whether the model adds a CLS node, which is then the last.
+    /// Returns whether the model appends a CLS node to every graph.
     pub fn has_cls(&self) -> bool {
         self.recipe.model.head.uses_cls()
     }
 
-    /// The rows to trace when none are asked for: all, or the telling one of a large graph.
+    /// Returns the rows traced by default: all rows, or [`Explainer::most_focused_node`] of a large
+    /// graph.
     pub fn default_rows(&self, graph: &Graph) -> Vec<usize> {
-        if self.is_traced_whole(graph.nodes) {
+        if self.traces_all_rows(graph.nodes) {
             (0..graph.nodes + usize::from(self.has_cls())).collect()
         } else {
             vec![self.most_focused_node(graph)]
         }
     }
 
-    /// Whether a graph of so many nodes is small enough for all its rows.
-    pub fn is_traced_whole(&self, nodes: usize) -> bool {
-        nodes <= WHOLE_UP_TO
+    /// Returns whether all rows of a graph with `nodes` nodes are traced by default.
+    pub fn traces_all_rows(&self, nodes: usize) -> bool {
+        nodes <= MAX_FULLY_TRACED_NODES
     }
 
-    /// How many colours a cell of a grid can have; nothing where graphs are not coloured by one category a node.
-    pub fn colors(&self) -> Option<usize> {
+    /// Returns the number of colors of a grid cell, or `None` unless nodes have a single
+    /// categorical feature.
+    pub fn num_colors(&self) -> Option<usize> {
         match &self.dataset.schema.node_features {
             FeatureSchema::Categorical(sizes) if sizes.len() == 1 => Some(sizes[0]),
             _ => None,
         }
     }
 
-    /// A grid of the dataset with other colours on some cells; where labels count colours, they are counted anew.
+    /// Returns a grid of the dataset with the colors of some cells replaced.
+    ///
+    /// Labels that count colors are recomputed.
     ///
     /// # Errors
-    /// Where it is no coloured grid, or there is no such cell or colour.
-    pub fn recolored(&self, number: usize, cells: &[(usize, u32)]) -> Result<Graph, ExplainError> {
-        let mut graph = self.dataset.graphs.get(number).into_owned();
+    /// Returns an error if the graph is not a colored grid, or a cell or color is out of range.
+    pub fn recolored(&self, index: usize, cells: &[(usize, u32)]) -> Result<Graph, ExplainError> {
+        let mut graph = self.dataset.graphs.get(index).into_owned();
         let nodes = graph.nodes;
         let structure = atoms::structure(&graph, &self.dataset.schema);
-        let (Structure::Grid { columns, .. }, Some(colors)) = (structure, self.colors()) else {
-            return Err(ExplainError::NoColours { number });
+        let (Structure::Grid { columns, .. }, Some(colors)) = (structure, self.num_colors()) else {
+            return Err(ExplainError::NotAColoredGrid { index });
         };
         let Features::Categorical { values, .. } = &mut graph.node_features else {
-            return Err(ExplainError::NoColours { number });
+            return Err(ExplainError::NotAColoredGrid { index });
         };
         let counts = |values: &[u32], highest: u32| -> Vec<u32> {
             grid_histogram::labels(values, columns)
@@ -232,97 +258,108 @@ impl<'a> Explainer<'a> {
                 .collect()
         };
         let highest = (self.dataset.schema.targets.outputs() as u32).saturating_sub(1);
-        let counted = matches!(&graph.targets, Targets::NodeClasses(classes) if *classes == counts(values, highest));
+        let has_count_labels = matches!(
+            &graph.targets,
+            Targets::NodeClasses(classes) if *classes == counts(values, highest)
+        );
         for &(cell, color) in cells {
-            for (what, traced, count) in [("node", cell, nodes), ("colour", color as usize, colors)]
+            for (what, requested, count) in
+                [("node", cell, nodes), ("color", color as usize, colors)]
             {
-                if traced >= count {
-                    let whose = format!("graph {number}");
+                if requested >= count {
+                    let owner = format!("graph {index}");
                     return Err(ExplainError::OutOfRange {
                         what,
-                        number: traced,
-                        whose,
+                        index: requested,
+                        owner,
                         last: count - 1,
                     });
                 }
             }
             values[cell] = color;
         }
-        if counted {
+        if has_count_labels {
             graph.targets = Targets::NodeClasses(counts(values, highest));
         }
         Ok(graph)
     }
 
-    /// Whether [`Explainer::molecule`] can be asked.
-    pub fn reads_molecules(&self) -> bool {
+    /// Returns whether the model accepts molecules given as SMILES.
+    pub fn accepts_smiles(&self) -> bool {
         self.recipe.data.featurizer() != Featurizer::Graphs
     }
 
-    /// A molecule as the model is given it; its targets say nothing.
+    /// Converts a SMILES string to the graph that the model expects; its targets are placeholders.
     ///
     /// # Errors
-    /// Where it is none, or the model knows no such atoms or no molecules at all.
+    /// Returns an error if the SMILES is invalid, contains atoms unknown to the model, or if the
+    /// model does not accept SMILES.
     pub fn molecule(&self, smiles: &str) -> Result<Graph, ExplainError> {
-        if !self.reads_molecules() {
-            return Err(ExplainError::NoMolecules { recipe: self.recipe.name.clone() });
+        if !self.accepts_smiles() {
+            return Err(ExplainError::SmilesUnsupported { recipe: self.recipe.name.clone() });
         }
-        Ok(self.recipe.data.featurizer().molecule(smiles, self.dataset.schema.targets)?)
+        Ok(self.recipe.data.featurizer().featurize_smiles(smiles, self.dataset.schema.targets)?)
     }
 
-    /// The node with most to tell: the CLS node, the one with the highest class where classes count
-    /// something, else the one whose attention in the last layer is the least spread out.
+    /// Returns the query node shown by default.
+    ///
+    /// This is the CLS node if there is one, the first node with the highest class in node
+    /// classification, the first node with the highest out-degree in a large graph, and otherwise
+    /// the node whose mean attention in the last layer is most concentrated (has the lowest
+    /// entropy).
     pub fn most_focused_node(&self, graph: &Graph) -> usize {
         if self.has_cls() {
             return graph.nodes;
         }
-        let first_of_most = |values: &mut dyn Iterator<Item = f64>| {
+        let first_argmax = |values: &mut dyn Iterator<Item = f64>| {
             let best = values.enumerate().fold(
                 None,
                 |best: Option<(usize, f64)>, (node, value)| match best {
-                    Some((_, most)) if value <= most => best,
+                    Some((_, max)) if value <= max => best,
                     _ => Some((node, value)),
                 },
             );
             best.map_or(0, |(node, _)| node)
         };
         if let Targets::NodeClasses(classes) = &graph.targets {
-            return first_of_most(&mut classes.iter().map(|&class| f64::from(class)));
+            return first_argmax(&mut classes.iter().map(|&class| f64::from(class)));
         }
-        if graph.nodes > WHOLE_UP_TO {
+        if graph.nodes > MAX_FULLY_TRACED_NODES {
             let mut degrees = vec![0.0; graph.nodes];
             graph.edges.iter().for_each(|edge| degrees[edge[0] as usize] += 1.0);
-            return first_of_most(&mut degrees.into_iter());
+            return first_argmax(&mut degrees.into_iter());
         }
         let trace = self.trace(graph, None, &(0..graph.nodes).collect::<Vec<_>>());
         let last = &trace.layers[trace.layers.len() - 1].mean.attention;
-        let plain = |weight: &f32| f64::from(*weight);
-        let focus = |row: &Vec<f32>| {
-            row.iter().map(plain).map(|weight| weight * weight.max(1e-30).ln()).sum::<f64>()
+        let negative_entropy = |row: &Vec<f32>| {
+            let weights = row.iter().map(|weight| f64::from(*weight));
+            weights.map(|weight| weight * weight.max(1e-30).ln()).sum::<f64>()
         };
-        first_of_most(&mut last.iter().map(focus))
+        first_argmax(&mut last.iter().map(negative_entropy))
     }
 
-    /// What the model looks at from the nodes `rows` of one graph; the number of nodes stands for the CLS node.
-    /// One that is not of the dataset has no number, and nobody knows its targets.
-    pub fn trace(&self, graph: &Graph, number: Option<usize>, rows: &[usize]) -> AttentionTrace {
-        // The model takes the CLS node last, and wants a node beside it.
+    /// Records the attention of the query nodes `rows` of one graph.
+    ///
+    /// Row `graph.nodes` is the CLS node. `index` is the position of the graph in the dataset, or
+    /// `None` for a graph that is not part of it and has no label.
+    pub fn trace(&self, graph: &Graph, index: Option<usize>, rows: &[usize]) -> AttentionTrace {
+        // The model expects the CLS node last and at least one ordinary node.
         let mut rows: Vec<usize> = rows.to_vec();
         rows.sort_unstable();
         rows.dedup();
         if rows.iter().all(|&row| row >= graph.nodes) {
             rows.insert(0, 0);
         }
-        let batch = self.collate(&[graph], number.unwrap_or(0));
-        let (output, inside) = self.model.forward_traced(&batch, &rows);
-        let own = rows.iter().filter(|&&row| row < graph.nodes).count();
+        let batch = self.collate(&[graph], index.unwrap_or(0));
+        let (output, internals) = self.model.forward_traced(&batch, &rows);
+        let node_rows = rows.iter().filter(|&&row| row < graph.nodes).count();
         let schema = &self.dataset.schema;
-        let weighed = inside.relations.as_ref();
+        let virtual_edges = internals.virtual_edges.as_ref();
         AttentionTrace {
             format: AttentionTrace::FORMAT.to_owned(),
             recipe: self.recipe.name.clone(),
             graph: TracedGraph {
-                number,
+                index,
                 nodes: graph.nodes,
                 edges: graph.edges.clone(),
                 node_features: feature_rows(&graph.node_features),
@@ -337,23 +374,23 @@ impl<'a> Explainer<'a> {
                     AttentionScores::Position { .. } | AttentionScores::Content {} => None,
                 }
             }),
-            layers: inside.layers.iter().map(layer).collect(),
-            edge_weights: weighed.map(|relations| host(relations.weights.clone())),
-            walks: weighed.map(|relations| {
-                let values = host(relations.walks.clone());
-                let steps: Vec<&[f32]> = values.chunks(own * graph.nodes).collect();
+            layers: internals.layers.iter().map(layer).collect(),
+            edge_weights: virtual_edges.map(|edges| host(edges.weights.clone())),
+            walks: virtual_edges.map(|edges| {
+                let values = host(edges.walks.clone());
+                let steps: Vec<&[f32]> = values.chunks(node_rows * graph.nodes).collect();
                 let from = |row: usize| {
                     let to =
                         |step: &&[f32]| step[row * graph.nodes..(row + 1) * graph.nodes].to_vec();
                     steps.iter().map(to).collect()
                 };
-                (0..own).map(from).collect()
+                (0..node_rows).map(from).collect()
             }),
             outcome: {
                 let [_, columns] = output.dims();
-                let mut outcome = self.outcome(graph, &host(output), columns, &rows[..own]);
+                let mut outcome = self.outcome(graph, &host(output), columns, &rows[..node_rows]);
                 if let (PredictionAndTarget::GraphClass { target, .. }, None) =
-                    (&mut outcome, number)
+                    (&mut outcome, index)
                 {
                     *target = None;
                 }
@@ -363,27 +400,28 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// Predictions for several graphs that look like `number`, one after another: probabilities or values.
-    pub(super) fn predictions(&self, graphs: &[&Graph], number: usize) -> Vec<Matrix> {
+    /// Predicts probabilities or values of several variants of the graph at `index`.
+    pub(super) fn predictions(&self, graphs: &[&Graph], index: usize) -> Vec<NestedMatrix> {
         let output = self
             .model
-            .forward(&self.collate(graphs, number), &crate::nn::ForwardContext::evaluate());
+            .forward(&self.collate(graphs, index), &crate::nn::ForwardContext::evaluate());
         let [rows, columns] = output.dims();
         assert!(
             rows.is_multiple_of(graphs.len()),
-            "{rows} rows of {} graphs of one size",
+            "{rows} output rows for {} graphs of equal size",
             graphs.len()
         );
-        let values: Matrix = host(output).chunks(columns).map(|row| self.readable(row)).collect();
+        let values: NestedMatrix =
+            host(output).chunks(columns).map(|row| self.activate(row)).collect();
         values.chunks(rows / graphs.len()).map(<[Vec<f32>]>::to_vec).collect()
     }
 
-    fn collate(&self, graphs: &[&Graph], number: usize) -> GraphBatch {
-        self.batcher.collate_graphs(graphs, self.dataset.schema.targets, vec![number; graphs.len()])
+    fn collate(&self, graphs: &[&Graph], index: usize) -> GraphBatch {
+        self.batcher.collate_graphs(graphs, self.dataset.schema.targets, vec![index; graphs.len()])
     }
 
-    /// A row of the output as probabilities, where it is scores.
-    fn readable(&self, row: &[f32]) -> Vec<f32> {
+    /// Applies softmax or sigmoid to one output row, as the task requires.
+    fn activate(&self, row: &[f32]) -> Vec<f32> {
         match self.dataset.schema.targets {
             TargetSchema::NodeMulticlass(_)
             | TargetSchema::Multiclass(_)
@@ -393,7 +431,7 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// What the rows of the output mean; links are told from the nodes `rows`.
+    /// Decodes the output of one graph; links are reported for the source nodes `rows`.
     pub(super) fn outcome(
         &self,
         graph: &Graph,
@@ -401,15 +439,15 @@ impl<'a> Explainer<'a> {
         columns: usize,
         rows: &[usize],
     ) -> PredictionAndTarget {
-        let matrix: Matrix = values.chunks(columns).map(|row| self.readable(row)).collect();
+        let matrix: NestedMatrix = values.chunks(columns).map(|row| self.activate(row)).collect();
         let (names, classes) =
             (self.dataset.schema.names.targets.clone(), self.dataset.schema.names.classes.clone());
-        let known = |values: &[f32]| {
+        let labeled = |values: &[f32]| {
             values.iter().map(|value| (!value.is_nan()).then_some(*value)).collect()
         };
         match (&graph.targets, self.dataset.schema.targets) {
             (Targets::NodeClasses(targets), _) => PredictionAndTarget::NodeClasses {
-                predicted: matrix.iter().map(|row| likeliest(row)).collect(),
+                predicted: matrix.iter().map(|row| argmax(row)).collect(),
                 probabilities: matrix,
                 targets: targets.clone(),
                 names: classes,
@@ -417,28 +455,32 @@ impl<'a> Explainer<'a> {
             (Targets::GraphValues(targets), TargetSchema::Multilabel(_)) => {
                 PredictionAndTarget::GraphLabels {
                     probabilities: matrix.concat(),
-                    targets: known(targets),
+                    targets: labeled(targets),
                     names,
                 }
             }
             (Targets::GraphValues(targets), _) => PredictionAndTarget::GraphValues {
                 predicted: matrix.concat(),
-                targets: known(targets),
+                targets: labeled(targets),
                 names,
             },
             (Targets::GraphClass(target), _) => {
                 let probabilities = matrix.concat();
                 PredictionAndTarget::GraphClass {
-                    predicted: likeliest(&probabilities),
+                    predicted: argmax(&probabilities),
                     probabilities,
                     target: Some(*target),
                     names: classes,
                 }
             }
-            (Targets::SubTokens(words), _) => {
+            (Targets::SubTokens(tokens), _) => {
                 let positions = values.len() / columns;
-                let predicted = predicted_words(values, columns, positions).concat();
-                PredictionAndTarget::Words { predicted, targets: words.clone(), names: classes }
+                let predicted = decode_tokens(values, columns, positions).concat();
+                PredictionAndTarget::SubTokens {
+                    predicted,
+                    targets: tokens.clone(),
+                    names: classes,
+                }
             }
             (Targets::Links(pairs), _) => {
                 let dot = |left: &[f32], right: &[f32]| {
@@ -456,15 +498,16 @@ impl<'a> Explainer<'a> {
     }
 }
 
+/// Converts the recorded tensors of one layer to nested vectors.
 fn layer(parts: &AttentionComponents) -> LayerAttention {
-    let heads = |part: &Tensor<3>| -> Vec<Matrix> {
+    let heads = |part: &Tensor<3>| -> Vec<NestedMatrix> {
         let [_, rows, n] = part.dims();
         let values = host(part.clone());
         values.chunks(rows * n).map(|head| head.chunks(n).map(<[f32]>::to_vec).collect()).collect()
     };
     let (position, content) =
         (parts.position.as_ref().map(heads), parts.content.as_ref().map(heads));
-    let of_head = |(head, attention): (usize, Matrix)| HeadAttention {
+    let of_head = |(head, attention): (usize, NestedMatrix)| HeadAttention {
         position: position.as_ref().map(|heads| heads[head].clone()),
         content: content.as_ref().map(|heads| heads[head].clone()),
         attention,
@@ -472,11 +515,12 @@ fn layer(parts: &AttentionComponents) -> LayerAttention {
     LayerAttention::new(heads(&parts.attention).into_iter().enumerate().map(of_head).collect())
 }
 
+/// Copies a tensor to a host vector.
 pub(super) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().iter::<f32>().collect()
 }
 
-fn feature_rows(features: &Features) -> Matrix {
+fn feature_rows(features: &Features) -> NestedMatrix {
     match features {
         Features::None => vec![],
         Features::Categorical { columns, values } => values
@@ -494,13 +538,13 @@ fn sigmoid(score: f32) -> f32 {
 }
 
 fn softmax(scores: &[f32]) -> Vec<f32> {
-    let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weights: Vec<f32> = scores.iter().map(|score| (score - most).exp()).collect();
+    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f32> = scores.iter().map(|score| (score - max).exp()).collect();
     let sum: f32 = weights.iter().sum();
     weights.into_iter().map(|weight| weight / sum).collect()
 }
 
-fn likeliest(probabilities: &[f32]) -> u32 {
-    let most = probabilities.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    probabilities.iter().position(|&probability| probability == most).unwrap_or(0) as u32
+fn argmax(probabilities: &[f32]) -> u32 {
+    let max = probabilities.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    probabilities.iter().position(|&probability| probability == max).unwrap_or(0) as u32
 }

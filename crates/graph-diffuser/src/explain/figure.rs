@@ -1,28 +1,30 @@
-//! The paper's Figure 2 for any graph: the graph, then position × content = attention of one node.
+//! Attention figures in the style of the paper's Figure 2, for any graph.
 //!
-//! Shades go from white to dark blue, so that print and colour-blind readers lose nothing; every node has a
-//! letter or number, the chosen one a thick ring.
+//! Panels show the graph, then position × content = attention of one query node. Figures use a
+//! perceptually uniform color ramp and node labels, so they stay readable in grayscale; a thick
+//! ring marks the query node.
 
 use super::canvas::{Anchor, Canvas, Color, Shape};
-use super::faithfulness::counted;
+use super::faithfulness::ground_truth_cells;
 use super::layout::{self, Point};
-use super::trace::{AttentionTrace, HeadAttention, Matrix, PredictionAndTarget, Structure};
+use super::trace::{AttentionTrace, HeadAttention, NestedMatrix, PredictionAndTarget, Structure};
 
 const WIDTH: f64 = 1200.0;
 const MARGIN: f64 = 28.0;
 const PANEL: f64 = (WIDTH - 3.0 * MARGIN) / 2.0;
-/// Where the first row of panels begins.
+/// Top of the first row of panels.
 const TOP: f64 = 96.0;
-/// Room above the nodes of a panel for its title, and below for its legend.
+/// Height of the title above the nodes of a panel.
 const PANEL_TITLE: f64 = 62.0;
+/// Height of the legend below the nodes of a panel.
 const PANEL_LEGEND: f64 = 52.0;
 const INK: Color = [0x22, 0x22, 0x22];
-const GREY: Color = [0xbb, 0xbb, 0xbb];
+const GRAY: Color = [0xbb, 0xbb, 0xbb];
 const VERMILLION: Color = [0xd5, 0x5e, 0x00];
-/// Of larger graphs the nodes most attended to are drawn.
-const MOST_NODES: usize = 500;
+/// Maximum number of nodes in a figure; of larger graphs the most attended nodes are drawn.
+const MAX_DRAWN_NODES: usize = 500;
 
-/// From nothing to the most: lightness falls evenly.
+/// Sequential color ramp from zero to the maximum, with uniformly decreasing lightness.
 pub const RAMP: [[u8; 3]; 6] = [
     [0xf7, 0xfb, 0xff],
     [0xcf, 0xe1, 0xf2],
@@ -32,7 +34,7 @@ pub const RAMP: [[u8; 3]; 6] = [
     [0x08, 0x30, 0x6b],
 ];
 
-/// Light fills for categories; a letter says which.
+/// Light fill colors of categories; labels identify the category.
 const FILLS: [Color; 20] = [
     [0x9e, 0xd0, 0xf0],
     [0xf5, 0xc0, 0x6b],
@@ -56,158 +58,171 @@ const FILLS: [Color; 20] = [
     [0xf1, 0xe6, 0xd6],
 ];
 
-/// Which attention is drawn.
+/// Selection of the attention shown in a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct View {
-    /// The node that attends; it is among the rows of the trace.
+pub struct FigureView {
+    /// Query node; must be one of the rows of the trace.
     pub node: usize,
-    /// Which layer.
+    /// Layer index.
     pub layer: usize,
-    /// Which head; the average where none is named.
+    /// Head index; `None` selects the mean of all heads.
     pub head: Option<usize>,
 }
 
-/// What one panel shows.
+/// Contents of one panel.
 struct Panel<'a> {
     title: &'a str,
     note: String,
-    /// One number a node, or the graph itself.
+    /// One weight per node; `None` for the panel of the graph.
     weights: Option<&'a [f32]>,
 }
 
-/// Draws one node's attention.
-pub fn draw(trace: &AttentionTrace, view: View) -> Canvas {
-    let row = trace.row_of(view.node).expect("the view is of a row that was traced");
+/// Draws the attention of one query node.
+///
+/// # Panics
+/// Panics if `view.node` is not one of the rows of the trace.
+pub fn draw(trace: &AttentionTrace, view: FigureView) -> Canvas {
+    let row = trace.row_of(view.node).expect("the query node is one of the traced rows");
     let head = trace.head(view.layer, view.head);
     let HeadAttention { position, content, attention } = head;
-    let of_row = |matrix: &'_ Matrix| -> Vec<f32> { matrix[row].clone() };
+    let of_row = |matrix: &'_ NestedMatrix| -> Vec<f32> { matrix[row].clone() };
     let (position, content, attention) =
         (position.as_ref().map(of_row), content.as_ref().map(of_row), of_row(attention));
-    let sheet = Sheet::new(trace, view, &attention);
-    let mut panels = vec![Panel { title: "Graph", note: sheet.graph_note(), weights: None }];
-    let itself = |weights: &[f32]| format!("to itself {}", number(weights[view.node]));
+    let builder = FigureBuilder::new(trace, view, &attention);
+    let mut panels = vec![Panel { title: "Graph", note: builder.graph_note(), weights: None }];
+    let self_weight = |weights: &[f32]| format!("self weight {}", format_value(weights[view.node]));
     match (&position, &content) {
         (Some(position), Some(content)) => {
             panels.push(Panel {
                 title: "Position",
-                note: itself(position),
+                note: self_weight(position),
                 weights: Some(position),
             });
             panels.push(Panel {
                 title: "× Content",
-                note: itself(content),
+                note: self_weight(content),
                 weights: Some(content),
             });
         }
         (Some(position), None) => {
             panels.push(Panel {
                 title: "Position",
-                note: itself(position),
+                note: self_weight(position),
                 weights: Some(position),
             });
         }
         (None, _) => {}
     }
-    let title = if panels.len() > 1 { "= Attention" } else { "Attention (content alone)" };
-    panels.push(Panel { title, note: sheet.most_attended(&attention), weights: Some(&attention) });
-    sheet.finish(&panels)
+    let title = if panels.len() > 1 { "= Attention" } else { "Attention (content only)" };
+    panels.push(Panel {
+        title,
+        note: builder.attention_note(&attention),
+        weights: Some(&attention),
+    });
+    builder.finish(&panels)
 }
 
-struct Sheet<'a> {
+/// Layout shared by all panels of a figure.
+struct FigureBuilder<'a> {
     trace: &'a AttentionTrace,
-    view: View,
-    /// Nodes that are drawn, the CLS node among them.
+    view: FigureView,
+    /// Drawn nodes, including the CLS node.
     shown: Vec<usize>,
-    /// Where they stand in a panel.
-    places: Vec<Point>,
+    /// Coordinates of the drawn nodes within a panel.
+    coordinates: Vec<Point>,
     radius: f64,
     height: f64,
-    /// Nodes that the label counts, where it counts any.
-    counted: Vec<usize>,
+    /// Ground-truth cells of the query node; empty if labels do not count cells.
+    ground_truth: Vec<usize>,
 }
 
-impl<'a> Sheet<'a> {
-    fn new(trace: &'a AttentionTrace, view: View, attention: &[f32]) -> Self {
+impl<'a> FigureBuilder<'a> {
+    fn new(trace: &'a AttentionTrace, view: FigureView, attention: &[f32]) -> Self {
         let nodes = trace.graph.nodes;
-        let shown = if nodes > MOST_NODES {
-            most_attended(nodes, MOST_NODES, &[view.node], attention)
+        let shown = if nodes > MAX_DRAWN_NODES {
+            top_attended(nodes, MAX_DRAWN_NODES, &[view.node], attention)
         } else {
             (0..nodes).collect()
         };
-        let Placed { nodes: shown, places } = placed(trace, shown);
-        // As large as the panel allows, not larger than needed.
-        let (low, high) = layout::bounds(&places);
+        let NodeLayout { nodes: shown, coordinates } = node_layout(trace, shown);
+        // Fill the panel, up to 56 units per edge length.
+        let (low, high) = layout::bounds(&coordinates);
         let (across, down) = (high[0] - low[0] + 1.0, high[1] - low[1] + 1.0);
         let scale = (PANEL / across).min(460.0 / down).min(56.0);
         let height = (down * scale).max(150.0);
-        let places: Vec<Point> = places
+        let coordinates: Vec<Point> = coordinates
             .iter()
-            .map(|place| {
-                let x = (place[0] - f64::midpoint(low[0], high[0])) * scale + PANEL / 2.0;
-                [x, (place[1] - f64::midpoint(low[1], high[1])) * scale + height / 2.0]
+            .map(|point| {
+                let x = (point[0] - f64::midpoint(low[0], high[0])) * scale + PANEL / 2.0;
+                [x, (point[1] - f64::midpoint(low[1], high[1])) * scale + height / 2.0]
             })
             .collect();
-        let nearest = nearest(&places).unwrap_or(scale);
-        let counted = counted(trace, view.node).unwrap_or_default();
+        let nearest = nearest_distance(&coordinates).unwrap_or(scale);
+        let ground_truth = ground_truth_cells(trace, view.node).unwrap_or_default();
         Self {
             trace,
             view,
             shown,
-            places,
+            coordinates,
             radius: (0.4 * nearest).clamp(3.0, 19.0),
             height,
-            counted,
+            ground_truth,
         }
     }
 
-    /// What the lines of the graph say.
+    /// Returns the note of the graph panel: number of nodes and range of edge weights.
     fn graph_note(&self) -> String {
         let graph = &self.trace.graph;
         let drawn = if self.shown.len() < graph.nodes {
-            format!("{} of {} nodes, those most attended to; ", self.shown.len(), graph.nodes)
+            format!("{} of {} nodes (highest attention); ", self.shown.len(), graph.nodes)
         } else {
             format!("{} nodes; ", graph.nodes)
         };
         match self.weight_range() {
             Some([low, high]) if high - low > 1e-4 => {
                 format!(
-                    "{drawn}thick lines: large edge weight (A {} to {})",
-                    number(low),
-                    number(high)
+                    "{drawn}edge weight range {} to {} (line width)",
+                    format_value(low),
+                    format_value(high)
                 )
             }
-            Some(_) => format!("{drawn}all edges weigh the same"),
+            Some(_) => format!("{drawn}uniform edge weights"),
             None => format!("{drawn}no edge weights"),
         }
     }
 
-    fn most_attended(&self, attention: &[f32]) -> String {
+    /// Returns the note of the attention panel: the four most attended nodes and the
+    /// self-attention weight.
+    fn attention_note(&self, attention: &[f32]) -> String {
         let mut order: Vec<usize> =
             (0..attention.len()).filter(|&node| node != self.view.node).collect();
         order.sort_by(|&left, &right| {
             attention[right].total_cmp(&attention[left]).then(left.cmp(&right))
         });
-        let share = |&node: &usize| format!("{} {:.0}%", self.name(node), 100.0 * attention[node]);
-        let most: Vec<String> = order.iter().take(4).map(share).collect();
-        format!("most to {}; itself {:.0}%", most.join(", "), 100.0 * attention[self.view.node])
+        let entry = |&node: &usize| format!("{} {:.0}%", self.name(node), 100.0 * attention[node]);
+        let top: Vec<String> = order.iter().take(4).map(entry).collect();
+        let own = 100.0 * attention[self.view.node];
+        format!("top {}; self-attention weight {own:.0}%", top.join(", "))
     }
 
+    /// Returns index and label of a node, such as `23 (C)`.
     fn name(&self, node: usize) -> String {
         match self.trace.graph.labels.get(node) {
             None => "CLS".to_owned(),
             Some(label) if *label == node.to_string() => label.clone(),
-            Some(label) => format!("{node} ({})", short(label, 8)),
+            Some(label) => format!("{node} ({})", truncate(label, 8)),
         }
     }
 
-    /// Average weight of the two directions of each pair of neighbours.
-    fn joined(&self) -> Vec<([usize; 2], f32, u8)> {
+    /// Returns the drawn pairs of neighbors with the mean weight of both directions and the bond
+    /// type.
+    fn undirected_edges(&self) -> Vec<([usize; 2], f32, u8)> {
         let graph = &self.trace.graph;
-        let lines = |edge: usize| match &graph.structure {
+        let bond = |edge: usize| match &graph.structure {
             Structure::Molecule { bonds } => bonds.get(edge).copied().unwrap_or(1),
             Structure::Grid { .. } | Structure::Other {} => 1,
         };
-        let mut joined = std::collections::BTreeMap::<[usize; 2], (f32, u8, u8)>::new();
+        let mut edges = std::collections::BTreeMap::<[usize; 2], (f32, u8, u8)>::new();
         for (edge, &[source, target]) in
             graph.edges.iter().enumerate().filter(|(_, edge)| edge[0] != edge[1])
         {
@@ -218,22 +233,22 @@ impl<'a> Sheet<'a> {
                 continue;
             };
             let weight = self.trace.edge_weights.as_ref().map_or(0.0, |weights| weights[edge]);
-            let both = joined.entry([source.min(target), source.max(target)]).or_insert((
+            let both = edges.entry([source.min(target), source.max(target)]).or_insert((
                 0.0,
                 0,
-                lines(edge),
+                bond(edge),
             ));
             *both = (both.0 + weight, both.1.saturating_add(1), both.2);
         }
-        joined
+        edges
             .into_iter()
-            .map(|(ends, (sum, count, lines))| (ends, sum / f32::from(count), lines))
+            .map(|(ends, (sum, count, bond))| (ends, sum / f32::from(count), bond))
             .collect()
     }
 
     fn weight_range(&self) -> Option<[f32; 2]> {
         self.trace.edge_weights.as_ref()?;
-        let weights = self.joined().into_iter().map(|(_, weight, _)| weight);
+        let weights = self.undirected_edges().into_iter().map(|(_, weight, _)| weight);
         let [low, high] = weights
             .fold([f32::INFINITY, 0.0], |[low, high], weight| [low.min(weight), high.max(weight)]);
         low.is_finite().then_some([low, high])
@@ -256,18 +271,18 @@ impl<'a> Sheet<'a> {
             shapes: vec![],
         };
         canvas.bold([MARGIN, 42.0], 27.0, Anchor::Start, INK, &headline);
-        let below = format!(
-            "{}, {}, attention of node {}, layer {} (of 0-{}), {head}",
+        let subtitle = format!(
+            "{}, {}, query node {}, layer {} (of 0-{}), {head}",
             trace.recipe,
             trace.graph.name(),
             self.name(self.view.node),
             self.view.layer,
             trace.layers.len() - 1
         );
-        canvas.text([MARGIN, 72.0], 18.0, Anchor::Start, INK, &below);
-        for (place, panel) in panels.iter().enumerate() {
-            let left = MARGIN + (place % 2) as f64 * (PANEL + MARGIN);
-            let top = TOP + (place / 2) as f64 * row_height;
+        canvas.text([MARGIN, 72.0], 18.0, Anchor::Start, INK, &subtitle);
+        for (index, panel) in panels.iter().enumerate() {
+            let left = MARGIN + (index % 2) as f64 * (PANEL + MARGIN);
+            let top = TOP + (index / 2) as f64 * row_height;
             self.panel(&mut canvas, panel, [left, top]);
         }
         canvas
@@ -276,112 +291,118 @@ impl<'a> Sheet<'a> {
     fn panel(&self, canvas: &mut Canvas, panel: &Panel<'_>, [left, top]: Point) {
         canvas.bold([left, top + 24.0], 21.0, Anchor::Start, INK, panel.title);
         canvas.text([left, top + 46.0], 15.0, Anchor::Start, INK, &panel.note);
-        let places: Vec<Point> = self
-            .places
+        let coordinates: Vec<Point> = self
+            .coordinates
             .iter()
-            .map(|place| [left + place[0], top + PANEL_TITLE + place[1]])
+            .map(|point| [left + point[0], top + PANEL_TITLE + point[1]])
             .collect();
         let [low, high] = self.weight_range().unwrap_or([0.0, 0.0]);
-        for ([source, target], weight, lines) in self.joined() {
-            let share = if high > low { f64::from((weight - low) / (high - low)) } else { 0.3 };
+        for ([source, target], weight, bond) in self.undirected_edges() {
+            let relative = if high > low { f64::from((weight - low) / (high - low)) } else { 0.3 };
             let (width, color) =
-                if panel.weights.is_some() { (1.5, GREY) } else { (1.0 + 4.5 * share, INK) };
-            bond(canvas, places[source], places[target], lines, width, color, self.radius);
+                if panel.weights.is_some() { (1.5, GRAY) } else { (1.0 + 4.5 * relative, INK) };
+            let ends = [coordinates[source], coordinates[target]];
+            draw_bond(canvas, ends, bond, width, color, self.radius);
         }
-        // What the chosen node gives to others sets the scale; its own share is told in words.
-        let most = panel.weights.map(|weights| {
+        // The color scale is the panel maximum without the query node, whose weight is in the note.
+        let max = panel.weights.map(|weights| {
             let others = weights.iter().enumerate().filter(|(node, _)| *node != self.view.node);
             others.map(|(_, weight)| *weight).fold(1e-9, f32::max)
         });
-        let categories = fills(self.trace);
-        for (&node, &place) in self.shown.iter().zip(&places) {
-            let fill = match (panel.weights, most) {
-                (Some(weights), Some(most)) => shade(f64::from(weights[node] / most)),
+        let categories = node_fills(self.trace);
+        for (&node, &point) in self.shown.iter().zip(&coordinates) {
+            let fill = match (panel.weights, max) {
+                (Some(weights), Some(max)) => ramp_color(f64::from(weights[node] / max)),
                 _ => categories.get(node).copied().flatten().unwrap_or([0xf4, 0xf4, 0xf4]),
             };
-            canvas.disc(place, self.radius, fill);
-            canvas.ring(place, self.radius, 1.0, [0x66, 0x66, 0x66]);
-            self.label(canvas, node, place, fill);
+            canvas.disc(point, self.radius, fill);
+            canvas.ring(point, self.radius, 1.0, [0x66, 0x66, 0x66]);
+            self.label(canvas, node, point, fill);
         }
-        for (&node, &place) in self.shown.iter().zip(&places) {
-            if self.counted.contains(&node) && !["Position", "× Content"].contains(&panel.title) {
-                canvas.dashed_ring(place, self.radius + 3.5, 2.5, VERMILLION);
+        for (&node, &point) in self.shown.iter().zip(&coordinates) {
+            if self.ground_truth.contains(&node)
+                && !["Position", "× Content"].contains(&panel.title)
+            {
+                canvas.dashed_ring(point, self.radius + 3.5, 2.5, VERMILLION);
             }
             if node == self.view.node {
-                canvas.ring(place, self.radius + 2.0, 4.5, INK);
+                canvas.ring(point, self.radius + 2.0, 4.5, INK);
             }
         }
         let bottom = top + PANEL_TITLE + self.height + 26.0;
-        match most {
-            Some(most) => colour_bar(canvas, [left, bottom], most),
-            None => self.marks(canvas, [left, bottom]),
+        match max {
+            Some(max) => color_bar(canvas, [left, bottom], max),
+            None => self.legend(canvas, [left, bottom]),
         }
     }
 
-    fn label(&self, canvas: &mut Canvas, node: usize, place: Point, fill: Color) {
+    fn label(&self, canvas: &mut Canvas, node: usize, point: Point, fill: Color) {
         if self.radius < 6.0 {
             return;
         }
         let label = self.trace.graph.labels.get(node).map_or("CLS", String::as_str);
-        let label = short(label, 4);
+        let label = truncate(label, 4);
         let size =
             (1.15 * self.radius).min(2.9 * self.radius / label.chars().count().max(1) as f64);
         let light = fill.map(u32::from);
         let is_dark = 3 * light[0] + 6 * light[1] + light[2] < 1200;
         let ink = if is_dark { [0xff, 0xff, 0xff] } else { INK };
-        canvas.text([place[0], place[1] + 0.36 * size], size, Anchor::Middle, ink, &label);
+        canvas.text([point[0], point[1] + 0.36 * size], size, Anchor::Middle, ink, &label);
     }
 
-    /// What the rings mean.
-    fn marks(&self, canvas: &mut Canvas, [left, y]: Point) {
+    /// Draws the legend of the rings.
+    fn legend(&self, canvas: &mut Canvas, [left, y]: Point) {
         canvas.disc([left + 10.0, y], 7.0, [0xf4, 0xf4, 0xf4]);
         canvas.ring([left + 10.0, y], 8.0, 4.0, INK);
-        canvas.text([left + 28.0, y + 5.0], 15.0, Anchor::Start, INK, "the node that attends");
-        if !self.counted.is_empty() {
+        canvas.text([left + 28.0, y + 5.0], 15.0, Anchor::Start, INK, "query node");
+        if !self.ground_truth.is_empty() {
             canvas.dashed_ring([left + 222.0, y], 9.0, 2.5, VERMILLION);
-            canvas.text([left + 240.0, y + 5.0], 15.0, Anchor::Start, INK, "what its label counts");
+            canvas.text([left + 240.0, y + 5.0], 15.0, Anchor::Start, INK, "ground-truth cells");
         }
     }
 }
 
-/// Nodes that are drawn, and where they stand.
+/// Drawn nodes and their coordinates.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Placed {
-    /// From small to large; the number of nodes stands for the CLS node.
+pub struct NodeLayout {
+    /// Node indices in ascending order; the number of nodes denotes the CLS node.
     pub nodes: Vec<usize>,
-    /// Their places, neighbours about one apart.
-    pub places: Vec<Point>,
+    /// Coordinates of the nodes; adjacent nodes are about one unit apart.
+    pub coordinates: Vec<Point>,
 }
 
-impl Placed {
-    /// Places of all nodes; of more than `count`, those near the rows of the trace and those they attend to most.
-    pub fn of(trace: &AttentionTrace, count: usize) -> Self {
+impl NodeLayout {
+    /// Lays out a traced graph with at most `max_nodes` nodes, besides the CLS node.
+    ///
+    /// A larger graph is reduced to the nodes closest to the rows of the trace (up to half of
+    /// `max_nodes`) and the nodes that these rows attend to most.
+    pub fn new(trace: &AttentionTrace, max_nodes: usize) -> Self {
         let nodes = trace.graph.nodes;
-        if nodes <= count {
-            return placed(trace, (0..nodes).collect());
+        if nodes <= max_nodes {
+            return node_layout(trace, (0..nodes).collect());
         }
         let neighbors = layout::neighbors(nodes, &trace.graph.edges);
         let mut distance = vec![usize::MAX; nodes];
         for &row in trace.rows.iter().filter(|&&row| row < nodes) {
-            let from_row = layout::distances(row, &neighbors);
+            let from_row = layout::bfs_distances(row, &neighbors);
             distance.iter_mut().zip(from_row).for_each(|(least, steps)| *least = steps.min(*least));
         }
         let mut near: Vec<usize> =
             (0..nodes).filter(|&node| distance[node] != usize::MAX).collect();
         near.sort_by_key(|&node| (distance[node], node));
-        near.truncate(count / 2);
-        let mut most = vec![0.0_f32; nodes + usize::from(trace.cls)];
+        near.truncate(max_nodes / 2);
+        let mut max = vec![0.0_f32; nodes + usize::from(trace.cls)];
         for layer in &trace.layers {
             for row in &layer.mean.attention {
-                most.iter_mut().zip(row).for_each(|(most, weight)| *most = most.max(*weight));
+                max.iter_mut().zip(row).for_each(|(max, weight)| *max = max.max(*weight));
             }
         }
-        placed(trace, most_attended(nodes, count, &near, &most))
+        node_layout(trace, top_attended(nodes, max_nodes, &near, &max))
     }
 }
 
-/// The `count` nodes that are attended to most, and `kept` among them.
-fn most_attended(nodes: usize, count: usize, kept: &[usize], attention: &[f32]) -> Vec<usize> {
+/// Returns `count` nodes in ascending order: the nodes `kept`, then the most attended ones.
+fn top_attended(nodes: usize, count: usize, kept: &[usize], attention: &[f32]) -> Vec<usize> {
     let mut is_kept = vec![false; nodes];
     kept.iter().filter(|&&node| node < nodes).for_each(|&node| is_kept[node] = true);
     let mut shown: Vec<usize> = (0..nodes).collect();
@@ -394,30 +415,30 @@ fn most_attended(nodes: usize, count: usize, kept: &[usize], attention: &[f32]) 
     shown
 }
 
-/// The CLS node stands beside the others.
-fn placed(trace: &AttentionTrace, shown: Vec<usize>) -> Placed {
-    let (mut nodes, mut places) = (shown, Vec::new());
-    places.extend(laid_out(trace, &nodes));
+/// Lays out the nodes `shown`, with the CLS node to the right of them.
+fn node_layout(trace: &AttentionTrace, shown: Vec<usize>) -> NodeLayout {
+    let (mut nodes, mut coordinates) = (shown, Vec::new());
+    coordinates.extend(lay_out_nodes(trace, &nodes));
     if trace.cls {
-        let (low, high) = layout::bounds(&places);
+        let (low, high) = layout::bounds(&coordinates);
         nodes.push(trace.graph.nodes);
-        places.push([high[0] + 1.5, f64::midpoint(low[1], high[1])]);
+        coordinates.push([high[0] + 1.5, f64::midpoint(low[1], high[1])]);
     }
-    Placed { nodes, places }
+    NodeLayout { nodes, coordinates }
 }
 
-/// A fill for each node that has a category; a letter says which it is.
-pub fn fills(trace: &AttentionTrace) -> Vec<Option<[u8; 3]>> {
+/// Returns the fill color of each node with a category; labels identify the category.
+pub fn node_fills(trace: &AttentionTrace) -> Vec<Option<[u8; 3]>> {
     let graph = &trace.graph;
     let mut known: Vec<&String> = graph.labels.iter().collect();
     known.sort();
     known.dedup();
-    // Labels that are all different are numbers of nodes, and say nothing of their kind.
+    // Labels that are all different are node indices rather than categories.
     let by_category = !graph.node_features.is_empty() && known.len() < graph.nodes.max(2);
     let fill =
         |(node, label): (usize, &String)| match (&graph.structure, graph.node_features.get(node)) {
             (Structure::Molecule { .. }, _) => Some(atom_fill(label)),
-            // A colour looks the same in every grid, whichever others there are.
+            // By feature value, so that a category has the same color in every grid.
             (Structure::Grid { .. }, Some(features)) if by_category && features.len() == 1 => {
                 Some(category_fill(features[0] as usize))
             }
@@ -426,55 +447,56 @@ pub fn fills(trace: &AttentionTrace) -> Vec<Option<[u8; 3]>> {
     graph.labels.iter().enumerate().map(fill).collect()
 }
 
-/// Places of the nodes that are shown.
-fn laid_out(trace: &AttentionTrace, shown: &[usize]) -> Vec<Point> {
+/// Returns the coordinates of the nodes `shown`.
+fn lay_out_nodes(trace: &AttentionTrace, shown: &[usize]) -> Vec<Point> {
     let graph = &trace.graph;
     if shown.len() == graph.nodes {
-        return layout::places(graph.nodes, &graph.edges, &graph.structure);
+        return layout::coordinates(graph.nodes, &graph.edges, &graph.structure);
     }
     if let Structure::Grid { .. } = graph.structure {
-        let all = layout::places(graph.nodes, &[], &graph.structure);
+        let all = layout::coordinates(graph.nodes, &[], &graph.structure);
         return shown.iter().map(|&node| all[node]).collect();
     }
-    let place_of = |node: u32| shown.binary_search(&(node as usize)).ok().map(|place| place as u32);
+    let index_of = |node: u32| shown.binary_search(&(node as usize)).ok().map(|index| index as u32);
     let edges: Vec<[u32; 2]> = graph
         .edges
         .iter()
-        .filter_map(|&[source, target]| Some([place_of(source)?, place_of(target)?]))
+        .filter_map(|&[source, target]| Some([index_of(source)?, index_of(target)?]))
         .collect();
-    layout::places(shown.len(), &edges, &Structure::Other {})
+    layout::coordinates(shown.len(), &edges, &Structure::Other {})
 }
 
-/// The distance that few pairs of nodes undercut.
-fn nearest(places: &[Point]) -> Option<f64> {
-    let mut all: Vec<f64> = (0..places.len())
+/// Returns the 5th percentile of the distances between nodes and their nearest neighbors.
+fn nearest_distance(coordinates: &[Point]) -> Option<f64> {
+    let mut all: Vec<f64> = (0..coordinates.len())
         .filter_map(|node| {
-            let others = (0..places.len()).filter(|&other| other != node);
-            others.map(|other| layout::apart(places[node], places[other])).min_by(f64::total_cmp)
+            let others = (0..coordinates.len()).filter(|&other| other != node);
+            others
+                .map(|other| layout::euclidean(coordinates[node], coordinates[other]))
+                .min_by(f64::total_cmp)
         })
         .collect();
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 20).copied()
 }
 
-/// One, two or three lines; the second of an aromatic bond is thin.
-fn bond(
+/// Draws one, two or three lines; the second line of an aromatic bond is thin.
+fn draw_bond(
     canvas: &mut Canvas,
-    from: Point,
-    to: Point,
-    lines: u8,
+    [from, to]: [Point; 2],
+    bond: u8,
     width: f64,
     color: Color,
     radius: f64,
 ) {
-    let length = layout::apart(from, to).max(1e-9);
+    let length = layout::euclidean(from, to).max(1e-9);
     let side = [-(to[1] - from[1]) / length, (to[0] - from[0]) / length];
     let mut line = |shift: f64, width: f64| {
         let moved = |point: Point| [point[0] + shift * side[0], point[1] + shift * side[1]];
         canvas.line(moved(from), moved(to), width, color);
     };
     let step = (0.34 * radius).max(2.5) + width / 2.0;
-    match lines {
+    match bond {
         2 => [-step / 2.0, step / 2.0].into_iter().for_each(|shift| line(shift, width)),
         3 => [-step, 0.0, step].into_iter().for_each(|shift| line(shift, width)),
         4 => {
@@ -485,19 +507,19 @@ fn bond(
     }
 }
 
-/// A tint for a category.
+/// Returns the fill color of a category.
 pub fn category_fill(category: usize) -> [u8; 3] {
     FILLS[category % FILLS.len()]
 }
 
-/// Usual tints of elements.
+/// Returns the fill color of an atom, similar to the CPK convention.
 fn atom_fill(label: &str) -> Color {
     let symbol: String = label
         .chars()
         .enumerate()
         .take_while(
-            |(place, letter)| {
-                if *place == 0 { letter.is_uppercase() } else { letter.is_lowercase() }
+            |(index, letter)| {
+                if *index == 0 { letter.is_uppercase() } else { letter.is_lowercase() }
             },
         )
         .map(|(_, letter)| letter)
@@ -513,38 +535,45 @@ fn atom_fill(label: &str) -> Color {
     }
 }
 
-fn colour_bar(canvas: &mut Canvas, [left, y]: Point, most: f32) {
+/// Draws the color scale from zero to `max`.
+fn color_bar(canvas: &mut Canvas, [left, y]: Point, max: f32) {
     let (width, steps) = (230.0, 46);
     for step in 0..steps {
         let x = left + width * f64::from(step) / f64::from(steps);
-        let fill = shade((f64::from(step) + 0.5) / f64::from(steps));
-        // A little wider than its share, so that no seam shows.
+        let fill = ramp_color((f64::from(step) + 0.5) / f64::from(steps));
+        // Overlap adjacent boxes slightly to avoid visible seams.
         let size = [width / f64::from(steps) + if step + 1 < steps { 0.6 } else { 0.0 }, 13.0];
         canvas.shapes.push(Shape::Box { corner: [x, y - 6.0], size, fill });
     }
     let corners =
         [[left, y - 6.0], [left + width, y - 6.0], [left + width, y + 7.0], [left, y + 7.0]];
-    for (place, &corner) in corners.iter().enumerate() {
-        canvas.line(corner, corners[(place + 1) % 4], 1.0, [0x66, 0x66, 0x66]);
+    for (index, &corner) in corners.iter().enumerate() {
+        canvas.line(corner, corners[(index + 1) % 4], 1.0, [0x66, 0x66, 0x66]);
     }
     canvas.text([left, y + 23.0], 14.0, Anchor::Start, INK, "0");
-    canvas.text([left + width / 2.0, y + 23.0], 14.0, Anchor::Middle, INK, &number(most / 2.0));
-    canvas.text([left + width, y + 23.0], 14.0, Anchor::End, INK, &number(most));
+    canvas.text(
+        [left + width / 2.0, y + 23.0],
+        14.0,
+        Anchor::Middle,
+        INK,
+        &format_value(max / 2.0),
+    );
+    canvas.text([left + width, y + 23.0], 14.0, Anchor::End, INK, &format_value(max));
 }
 
-/// A share between nothing and one as a colour.
-fn shade(share: f64) -> Color {
-    let place = share.clamp(0.0, 1.0) * (RAMP.len() - 1) as f64;
-    let first = (place as usize).min(RAMP.len() - 2);
-    let part = place - first as f64;
+/// Interpolates [`RAMP`] at a value between 0 and 1.
+fn ramp_color(value: f64) -> Color {
+    let position = value.clamp(0.0, 1.0) * (RAMP.len() - 1) as f64;
+    let first = (position as usize).min(RAMP.len() - 2);
+    let part = position - first as f64;
     [0, 1, 2].map(|channel| {
         let [low, high] = [RAMP[first], RAMP[first + 1]].map(|color| f64::from(color[channel]));
         (low + part * (high - low)).round() as u8
     })
 }
 
-/// Three digits that count, without a tail of zeros.
-pub(super) fn number(value: f32) -> String {
+/// Formats a value with three significant digits and without trailing zeros.
+pub(super) fn format_value(value: f32) -> String {
     let value = f64::from(value);
     if value == 0.0 {
         return "0".into();
@@ -561,26 +590,29 @@ pub(super) fn number(value: f32) -> String {
     }
 }
 
-pub(super) fn short(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+/// Truncates a text to `max_chars` characters.
+pub(super) fn truncate(text: &str, max_chars: usize) -> String {
+    if text.chars().count() <= max_chars {
         text.to_owned()
     } else {
-        text.chars().take(most - 1).chain(['.']).collect()
+        text.chars().take(max_chars - 1).chain(['.']).collect()
     }
 }
 
-/// What was predicted and what is true, in a line.
+/// Returns a one-line summary of prediction and target.
 pub fn headline(trace: &AttentionTrace, node: usize) -> String {
     let class = |names: &[String], class: u32| {
         names.get(class as usize).cloned().unwrap_or_else(|| class.to_string())
     };
-    let verdict = |right: bool| if right { "right" } else { "wrong" };
-    let named = |names: &[String], place: usize, count: usize| match names.get(place) {
+    let verdict = |is_correct: bool| if is_correct { "correct" } else { "wrong" };
+    let named = |names: &[String], target: usize, count: usize| match names.get(target) {
         Some(name) => format!("{name}: "),
-        None if count > 1 => format!("target {place}: "),
+        None if count > 1 => format!("target {target}: "),
         None => String::new(),
     };
-    let truth = |value: Option<f32>| value.map_or("not known".to_owned(), number);
+    let truth = |label: Option<String>| {
+        label.map_or_else(|| "no label".to_owned(), |label| format!("true {label}"))
+    };
     match &trace.outcome {
         PredictionAndTarget::NodeClasses { predicted, targets, names, .. }
             if node < targets.len() =>
@@ -593,19 +625,19 @@ pub fn headline(trace: &AttentionTrace, node: usize) -> String {
             )
         }
         PredictionAndTarget::NodeClasses { predicted, targets, .. } => {
-            let right = predicted
+            let correct = predicted
                 .iter()
                 .zip(targets)
                 .filter(|(predicted, target)| predicted == target)
                 .count();
-            format!("{right} of {} nodes right", targets.len())
+            format!("{correct} of {} nodes correct", targets.len())
         }
         PredictionAndTarget::GraphValues { predicted, targets, names } => {
             let first = format!(
-                "{}predicted {}, true {}",
-                short(&named(names, 0, predicted.len()), 40),
-                number(predicted[0]),
-                truth(targets[0])
+                "{}predicted {}, {}",
+                truncate(&named(names, 0, predicted.len()), 40),
+                format_value(predicted[0]),
+                truth(targets[0].map(format_value))
             );
             if predicted.len() > 1 {
                 format!("{first} (and {} more)", predicted.len() - 1)
@@ -614,12 +646,14 @@ pub fn headline(trace: &AttentionTrace, node: usize) -> String {
             }
         }
         PredictionAndTarget::GraphLabels { probabilities, targets, names } => {
-            let known = (0..targets.len()).find(|&place| targets[place].is_some()).unwrap_or(0);
+            let labeled = targets.iter().position(Option::is_some).unwrap_or(0);
             let first = format!(
-                "{}predicted {:.0}%, true {}",
-                short(&named(names, known, probabilities.len()), 40),
-                100.0 * probabilities[known],
-                targets[known].map_or("not known", |label| if label > 0.5 { "yes" } else { "no" })
+                "{}predicted {:.0}%, {}",
+                truncate(&named(names, labeled, probabilities.len()), 40),
+                100.0 * probabilities[labeled],
+                truth(
+                    targets[labeled].map(|label| if label > 0.5 { "yes" } else { "no" }.to_owned())
+                )
             );
             if targets.len() > 1 {
                 format!("{first} (and {} more)", targets.len() - 1)
@@ -628,19 +662,19 @@ pub fn headline(trace: &AttentionTrace, node: usize) -> String {
             }
         }
         PredictionAndTarget::GraphClass { probabilities, predicted, target, names } => format!(
-            "Predicted {} ({:.0}%), true {}",
+            "Predicted {} ({:.0}%), {}",
             class(names, *predicted),
             100.0 * probabilities[*predicted as usize],
-            target.map_or("not known".to_owned(), |target| {
+            truth(target.map(|target| {
                 format!("{} ({})", class(names, target), verdict(*predicted == target))
-            })
+            }))
         ),
-        PredictionAndTarget::Words { predicted, targets, names } => {
-            let words = |words: &[u32]| {
-                let words: Vec<String> = words.iter().map(|&word| class(names, word)).collect();
-                if words.is_empty() { "nothing".to_owned() } else { short(&words.join(" "), 36) }
+        PredictionAndTarget::SubTokens { predicted, targets, names } => {
+            let text = |tokens: &[u32]| {
+                let words: Vec<String> = tokens.iter().map(|&token| class(names, token)).collect();
+                if words.is_empty() { "(none)".to_owned() } else { truncate(&words.join(" "), 36) }
             };
-            format!("Predicted {}, true {}", words(predicted), words(targets))
+            format!("Predicted {}, true {}", text(predicted), text(targets))
         }
         PredictionAndTarget::Links { probabilities, targets } => {
             let row = trace.rows.iter().position(|&row| row == node);
@@ -663,22 +697,26 @@ mod tests {
     use super::super::trace::{LayerAttention, TracedGraph};
     use super::*;
 
-    fn assert_picture(name: &str, canvas: &Canvas) {
+    fn assert_svg_snapshot(name: &str, canvas: &Canvas) {
         let mut settings = insta::Settings::clone_current();
         settings.set_prepend_module_to_snapshot(false);
         settings.set_omit_expression(true);
         settings.bind(|| insta::assert_snapshot!(name, canvas.to_svg()));
     }
 
-    /// Attention by content alone on a graph of any kind.
-    fn plain(graph: TracedGraph, outcome: PredictionAndTarget, cls: bool) -> AttentionTrace {
+    /// Returns a trace of content-only attention on an arbitrary graph.
+    fn content_only_trace(
+        graph: TracedGraph,
+        outcome: PredictionAndTarget,
+        cls: bool,
+    ) -> AttentionTrace {
         let columns = graph.nodes + usize::from(cls);
         let rows: Vec<usize> = (0..columns).collect();
         let weights =
             |row: usize| (0..columns).map(move |other| 1.0 + ((row + 2 * other) % 5) as f32);
         let row =
             |row: usize| weights(row).map(|weight| weight / weights(row).sum::<f32>()).collect();
-        let attention: Matrix = rows.iter().map(|&node| row(node)).collect();
+        let attention: NestedMatrix = rows.iter().map(|&node| row(node)).collect();
         let head = HeadAttention { position: None, content: Some(attention.clone()), attention };
         AttentionTrace {
             format: AttentionTrace::FORMAT.to_owned(),
@@ -695,16 +733,16 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_is_the_same_text_every_time() {
-        let view = View { node: 0, layer: 0, head: None };
-        assert_picture("explain_grid", &draw(&small_grid(), view));
+    fn svg_matches_the_snapshots() {
+        let view = FigureView { node: 0, layer: 0, head: None };
+        assert_svg_snapshot("explain_grid", &draw(&small_grid(), view));
         let molecule = graph_diffuser_data::molecule::Molecule::from_smiles("C1=CC=CN1CC#N")
             .unwrap()
             .zinc_graph()
             .unwrap();
         let schema = graph_diffuser_data::zinc::schema();
         let graph = TracedGraph {
-            number: Some(3),
+            index: Some(3),
             nodes: molecule.nodes,
             labels: super::super::atoms::labels(&molecule, &schema),
             structure: super::super::atoms::structure(&molecule, &schema),
@@ -717,33 +755,37 @@ mod tests {
             targets: vec![Some(-0.5)],
             names: vec![],
         };
-        assert_picture(
+        assert_svg_snapshot(
             "explain_molecule",
-            &draw(&plain(graph, outcome, true), View { node: 8, layer: 0, head: Some(0) }),
+            &draw(
+                &content_only_trace(graph, outcome, true),
+                FigureView { node: 8, layer: 0, head: Some(0) },
+            ),
         );
     }
 
     #[test]
-    fn every_panel_marks_the_node_and_only_the_counted_are_dashed() {
-        let canvas = draw(&small_grid(), View { node: 0, layer: 0, head: Some(1) });
+    fn every_panel_marks_the_query_node_and_dashes_only_ground_truth_cells() {
+        let canvas = draw(&small_grid(), FigureView { node: 0, layer: 0, head: Some(1) });
         let thick = canvas.shapes.iter().filter(
             |shape| matches!(shape, Shape::Ring { width, dashed: false, .. } if *width > 4.0),
         );
         assert_eq!(thick.count(), 4);
-        // Nodes 2 and 3 have the colour of node 0 in its row and column; the graph, its legend and the attention show it.
+        // Nodes 2 and 3 are the ground-truth cells of node 0; they are marked in the graph, its
+        // legend and the attention panel.
         let dashed =
             canvas.shapes.iter().filter(|shape| matches!(shape, Shape::Ring { dashed: true, .. }));
         assert_eq!(dashed.count(), 2 + 1 + 2);
-        assert!(canvas.title.contains("Node 0: predicted 2, true 2 (right)"), "{}", canvas.title);
+        assert!(canvas.title.contains("Node 0: predicted 2, true 2 (correct)"), "{}", canvas.title);
     }
 
     #[test]
-    fn graphs_of_every_size_can_be_drawn() {
+    fn figures_of_all_graph_sizes_are_finite() {
         for nodes in [1_usize, 2, 40, 700] {
             let edges =
                 (1..nodes as u32).flat_map(|node| [[node / 2, node], [node, node / 2]]).collect();
             let graph = TracedGraph {
-                number: Some(0),
+                index: Some(0),
                 nodes,
                 edges,
                 node_features: vec![],
@@ -757,22 +799,24 @@ mod tests {
                 target: Some(0),
                 names: vec![],
             };
-            let canvas =
-                draw(&plain(graph, outcome, false), View { node: nodes - 1, layer: 0, head: None });
+            let canvas = draw(
+                &content_only_trace(graph, outcome, false),
+                FigureView { node: nodes - 1, layer: 0, head: None },
+            );
             let svg = canvas.to_svg();
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{nodes} nodes");
             let discs =
                 canvas.shapes.iter().filter(|shape| matches!(shape, Shape::Disc { .. })).count();
-            assert_eq!(discs, 2 * nodes.min(MOST_NODES) + 1);
+            assert_eq!(discs, 2 * nodes.min(MAX_DRAWN_NODES) + 1);
             assert!(canvas.to_png().starts_with(b"\x89PNG"));
         }
     }
 
     #[test]
-    fn of_a_large_graph_the_near_and_the_attended_have_places() {
-        // A path of 40 whose first node attends to node j by 1 + 2 j mod 5.
+    fn layout_of_a_large_graph_shows_near_and_most_attended_nodes() {
+        // A path of 40 nodes; the attention weight of node 0 to node j is 1 + 2 j mod 5.
         let graph = TracedGraph {
-            number: Some(0),
+            index: Some(0),
             nodes: 40,
             edges: (1..40).map(|node| [node - 1, node]).collect(),
             node_features: vec![],
@@ -786,24 +830,25 @@ mod tests {
             target: Some(0),
             names: vec![],
         };
-        let mut trace = plain(graph, outcome, true);
+        let mut trace = content_only_trace(graph, outcome, true);
         trace.rows = vec![0];
         trace.layers[0].mean.attention.truncate(1);
-        let found = Placed::of(&trace, 8);
-        // Four by distance; four of those with 2 j = 4 mod 5, of which 2 is near already; the CLS node last.
+        let found = NodeLayout::new(&trace, 8);
+        // Four nodes by distance, four with 2 j = 4 mod 5 (of which node 2 is near already), the
+        // CLS node.
         assert_eq!(found.nodes, [0, 1, 2, 3, 7, 12, 17, 22, 40]);
-        assert_eq!(found.places.len(), 9);
-        assert_eq!(Placed::of(&trace, 40).nodes.len(), 41);
+        assert_eq!(found.coordinates.len(), 9);
+        assert_eq!(NodeLayout::new(&trace, 40).nodes.len(), 41);
     }
 
     #[test]
-    fn shades_darken_and_numbers_are_short() {
-        let light = |share: f64| shade(share).iter().map(|&part| u32::from(part)).sum::<u32>();
-        assert!(
-            (0..100)
-                .all(|step| light(f64::from(step) / 100.0) >= light(f64::from(step + 1) / 100.0))
-        );
-        let numbers = [0.0, 0.5, 0.123_456, 12.345, 1234.5, 0.000_01, -0.25].map(number);
-        assert_eq!(numbers, ["0", "0.5", "0.123", "12.3", "1234", "1e-5", "-0.25"]);
+    fn ramp_darkens_monotonically_and_values_have_three_digits() {
+        let lightness =
+            |value: f64| ramp_color(value).iter().map(|&part| u32::from(part)).sum::<u32>();
+        assert!((0..100).all(
+            |step| lightness(f64::from(step) / 100.0) >= lightness(f64::from(step + 1) / 100.0)
+        ));
+        let texts = [0.0, 0.5, 0.123_456, 12.345, 1234.5, 0.000_01, -0.25].map(format_value);
+        assert_eq!(texts, ["0", "0.5", "0.123", "12.3", "1234", "1e-5", "-0.25"]);
     }
 }

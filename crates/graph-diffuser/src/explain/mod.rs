@@ -1,7 +1,8 @@
-//! What a trained model looks at: for one graph, where attention comes from and where it goes.
+//! Attention of a trained model on a single graph.
 //!
-//! An [`Explainer`] makes an [`AttentionTrace`], which is plain data; [`picture`] draws it, [`check`] puts
-//! numbers on it. The trace is written as JSON or as arrays for `NumPy`; `docs/attention-trace.md` describes both.
+//! An [`Explainer`] records an [`AttentionTrace`], which is plain data. [`figure`] draws a trace
+//! and [`faithfulness`] measures how well attention agrees with the model's behavior. A trace is
+//! written as JSON or as `NumPy` arrays; `docs/attention-trace.md` describes both formats.
 
 mod atoms;
 mod canvas;
@@ -20,6 +21,6 @@ pub use canvas::Canvas;
 pub use explainer::{ExplainError, Explainer};
 pub use scores::GraphScore;
 pub use trace::{
-    AttentionTrace, HeadAttention, LayerAttention, Matrix, PredictionAndTarget, Structure,
+    AttentionTrace, HeadAttention, LayerAttention, NestedMatrix, PredictionAndTarget, Structure,
     TracedGraph,
 };

@@ -1,46 +1,47 @@
-//! The trace as arrays: an uncompressed zip of `.npy` files, which `numpy.load` reads.
+//! Trace in `NumPy`'s `.npz` format: an uncompressed zip archive of `.npy` arrays.
 
 use std::io::{Cursor, Write as _};
 
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
-use super::trace::{AttentionTrace, HeadAttention, Matrix, PredictionAndTarget};
+use super::trace::{AttentionTrace, HeadAttention, NestedMatrix, PredictionAndTarget};
 
-/// An array of one file; numbers are little-endian and in C order.
+/// Array of one `.npy` file, little-endian and in C order.
 struct Array {
     name: String,
     shape: Vec<usize>,
-    /// As `NumPy` writes it, such as `<f4`.
-    kind: &'static str,
+    /// Type descriptor of `NumPy`, such as `<f4`.
+    dtype: &'static str,
     bytes: Vec<u8>,
 }
 
 impl Array {
     fn floats(name: &str, shape: Vec<usize>, values: impl Iterator<Item = f32>) -> Self {
         let bytes = values.flat_map(f32::to_le_bytes).collect();
-        Self { name: name.to_owned(), shape, kind: "<f4", bytes }
+        Self { name: name.to_owned(), shape, dtype: "<f4", bytes }
     }
 
-    fn whole(name: &str, shape: Vec<usize>, values: impl Iterator<Item = usize>) -> Self {
+    fn integers(name: &str, shape: Vec<usize>, values: impl Iterator<Item = usize>) -> Self {
         let bytes = values.flat_map(|value| (value as i64).to_le_bytes()).collect();
-        Self { name: name.to_owned(), shape, kind: "<i8", bytes }
+        Self { name: name.to_owned(), shape, dtype: "<i8", bytes }
     }
 
-    fn matrix(name: &str, matrix: &Matrix) -> Self {
+    fn matrix(name: &str, matrix: &NestedMatrix) -> Self {
         let columns = matrix.first().map_or(0, Vec::len);
         Self::floats(name, vec![matrix.len(), columns], matrix.iter().flatten().copied())
     }
 
-    /// Version 1.0 of the format: a magic string, the length of the header, a Python dictionary, the numbers.
+    /// Serializes version 1.0 of the format: magic string, header length, Python dictionary,
+    /// values.
     fn npy(&self) -> Vec<u8> {
         let sizes: Vec<String> = self.shape.iter().map(|size| format!("{size},")).collect();
         let dictionary = format!(
             "{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
-            self.kind,
+            self.dtype,
             sizes.join(" ")
         );
-        // Magic, version and length take ten bytes; the numbers begin at a multiple of 64.
+        // Magic, version and length take ten bytes; the values start at a multiple of 64.
         let padding = 63 - (10 + dictionary.len()) % 64;
         let header = format!("{dictionary}{}\n", " ".repeat(padding));
         let mut file = b"\x93NUMPY\x01\x00".to_vec();
@@ -51,12 +52,12 @@ impl Array {
     }
 }
 
-/// All arrays of a trace; what the model does not have is left out.
+/// Returns all arrays of a trace; components that the model does not have are omitted.
 fn arrays(trace: &AttentionTrace) -> Vec<Array> {
     let graph = &trace.graph;
     let mut arrays = vec![
-        Array::whole("rows", vec![trace.rows.len()], trace.rows.iter().copied()),
-        Array::whole(
+        Array::integers("rows", vec![trace.rows.len()], trace.rows.iter().copied()),
+        Array::integers(
             "edges",
             vec![graph.edges.len(), 2],
             graph.edges.iter().flatten().map(|&node| node as usize),
@@ -76,12 +77,12 @@ fn arrays(trace: &AttentionTrace) -> Vec<Array> {
         arrays.push(Array::floats("walks", shape, walks.iter().flatten().flatten().copied()));
     }
     let classes = |name: &str, values: &[u32]| {
-        Array::whole(name, vec![values.len()], values.iter().map(|&class| class as usize))
+        Array::integers(name, vec![values.len()], values.iter().map(|&class| class as usize))
     };
     let values = |name: &str, values: &[f32]| {
         Array::floats(name, vec![values.len()], values.iter().copied())
     };
-    let known = |values: &[Option<f32>]| {
+    let targets_or_nan = |values: &[Option<f32>]| {
         let values: Vec<f32> = values.iter().map(|value| value.unwrap_or(f32::NAN)).collect();
         Array::floats("targets", vec![values.len()], values.into_iter())
     };
@@ -92,22 +93,22 @@ fn arrays(trace: &AttentionTrace) -> Vec<Array> {
             classes("targets", targets),
         ],
         PredictionAndTarget::GraphValues { predicted, targets, .. } => {
-            vec![values("predicted", predicted), known(targets)]
+            vec![values("predicted", predicted), targets_or_nan(targets)]
         }
         PredictionAndTarget::GraphLabels { probabilities, targets, .. } => {
-            vec![values("probabilities", probabilities), known(targets)]
+            vec![values("probabilities", probabilities), targets_or_nan(targets)]
         }
         PredictionAndTarget::GraphClass { probabilities, predicted, target, .. } => {
-            let said =
+            let outputs =
                 [values("probabilities", probabilities), classes("predicted", &[*predicted])];
-            said.into_iter().chain(target.map(|target| classes("targets", &[target]))).collect()
+            outputs.into_iter().chain(target.map(|target| classes("targets", &[target]))).collect()
         }
-        PredictionAndTarget::Words { predicted, targets, .. } => {
+        PredictionAndTarget::SubTokens { predicted, targets, .. } => {
             vec![classes("predicted", predicted), classes("targets", targets)]
         }
         PredictionAndTarget::Links { probabilities, targets } => vec![
             Array::matrix("probabilities", probabilities),
-            Array::whole(
+            Array::integers(
                 "targets",
                 vec![targets.len(), 2],
                 targets.iter().flatten().map(|&node| node as usize),
@@ -117,42 +118,45 @@ fn arrays(trace: &AttentionTrace) -> Vec<Array> {
     arrays
 }
 
-/// `[layers, heads, rows, n]`, and the average of the heads `[layers, rows, n]`.
+/// Returns one component as `[layers, heads, rows, n]` and its mean over heads as `[layers, rows,
+/// n]`.
 fn by_layer<'a>(
     name: &str,
     trace: &'a AttentionTrace,
-    part: impl Fn(&'a HeadAttention) -> Option<&'a Matrix>,
+    part: impl Fn(&'a HeadAttention) -> Option<&'a NestedMatrix>,
 ) -> Vec<Array> {
-    let heads: Option<Vec<&Matrix>> =
+    let heads: Option<Vec<&NestedMatrix>> =
         trace.layers.iter().flat_map(|layer| &layer.heads).map(&part).collect();
-    let means: Option<Vec<&Matrix>> = trace.layers.iter().map(|layer| part(&layer.mean)).collect();
+    let means: Option<Vec<&NestedMatrix>> =
+        trace.layers.iter().map(|layer| part(&layer.mean)).collect();
     let (Some(heads), Some(means)) = (heads, means) else { return vec![] };
     let columns = trace.graph.nodes + usize::from(trace.cls);
     let (layers, rows) = (trace.layers.len(), trace.rows.len());
-    let flat = |matrices: Vec<&'a Matrix>| matrices.into_iter().flatten().flatten().copied();
+    let flat = |matrices: Vec<&'a NestedMatrix>| matrices.into_iter().flatten().flatten().copied();
     vec![
         Array::floats(name, vec![layers, heads.len() / layers.max(1), rows, columns], flat(heads)),
         Array::floats(&format!("{name}_mean"), vec![layers, rows, columns], flat(means)),
     ]
 }
 
+/// Serializes a trace as `.npz` file.
 pub(super) fn npz(trace: &AttentionTrace) -> Vec<u8> {
     let entries =
         arrays(trace).into_iter().map(|array| (format!("{}.npy", array.name), array.npy()));
     stored_zip(&entries.collect::<Vec<_>>())
 }
 
-/// A zip file whose entries are stored as they are, without times: the same bytes every time.
+/// Creates a zip archive of uncompressed entries without timestamps, so that it is reproducible.
 fn stored_zip(entries: &[(String, Vec<u8>)]) -> Vec<u8> {
-    let plain = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+    let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
     let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
     for (name, content) in entries {
         let options =
-            plain.last_modified_time(DateTime::default()).large_file(content.len() > 1 << 31);
-        archive.start_file(name.as_str(), options).expect("memory takes it");
-        archive.write_all(content).expect("memory takes it");
+            stored.last_modified_time(DateTime::default()).large_file(content.len() > 1 << 31);
+        archive.start_file(name.as_str(), options).expect("writing to memory cannot fail");
+        archive.write_all(content).expect("writing to memory cannot fail");
     }
-    archive.finish().expect("memory takes it").into_inner()
+    archive.finish().expect("writing to memory cannot fail").into_inner()
 }
 
 #[cfg(test)]
@@ -163,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_array_has_the_header_that_numpy_writes() {
+    fn npy_header_matches_numpy() {
         let file = Array::floats("x", vec![2, 1], [1.0, 2.0].into_iter()).npy();
         assert_eq!(&file[..8], b"\x93NUMPY\x01\x00");
         let length = usize::from(u16::from_le_bytes([file[8], file[9]]));
@@ -178,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn another_reader_opens_the_archive_and_finds_every_array() {
+    fn archive_contains_all_arrays_and_is_reproducible() {
         let trace = small_grid();
         let mut archive = zip::ZipArchive::new(std::io::Cursor::new(trace.to_npz())).unwrap();
         let names: Vec<String> = archive.file_names().map(str::to_owned).collect();

@@ -1,14 +1,16 @@
-//! Letters made of strokes, for pictures in pixels: they look the same on a machine without fonts.
+//! Built-in stroke font of PNG figures, independent of installed fonts.
 //!
-//! A letter is drawn on a lattice, written as digits `xy`: lines rest on `y = 2`, capitals reach 8, small letters 6,
-//! and tails 0. A space lifts the pen.
+//! A glyph is a list of polylines on an integer grid. Points are digit pairs `xy`, and a space
+//! starts a new polyline. The baseline is `y = 2`; capitals reach 8, small letters 6, and
+//! descenders 0.
 
-/// Height of a capital, in units of the lattice.
-const CAPITAL: f64 = 6.0;
+/// Height of a capital letter in grid units.
+const CAPITAL_HEIGHT: f64 = 6.0;
 const BASELINE: f64 = 2.0;
-/// Room between letters, in units of the lattice.
-const GAP: f64 = 1.7;
+/// Space between letters in grid units.
+const LETTER_SPACING: f64 = 1.7;
 
+/// Returns the polylines of a glyph; a box for unsupported characters.
 fn strokes(letter: char) -> &'static str {
     match letter {
         ' ' => "",
@@ -101,10 +103,12 @@ fn strokes(letter: char) -> &'static str {
     }
 }
 
-/// Polylines of a text of this size, from `[0, 0]` on its baseline, `y` downward; and how wide it is.
+/// Returns the polylines and the width of a text.
+///
+/// The baseline starts at `[0, 0]` and `y` points down.
 pub(super) fn polylines(text: &str, size: f64) -> (Vec<Vec<[f64; 2]>>, f64) {
-    // A capital of a usual font is 0.72 of its size.
-    let (up, across) = (0.72 * size / CAPITAL, 0.1 * size);
+    // Capital letters of common fonts are 0.72 of the font size.
+    let (up, across) = (0.72 * size / CAPITAL_HEIGHT, 0.1 * size);
     let (mut x, mut lines) = (0.0, Vec::new());
     for letter in text.chars() {
         let mut width = if letter == ' ' { 1.6 } else { 0.0_f64 };
@@ -116,9 +120,9 @@ pub(super) fn polylines(text: &str, size: f64) -> (Vec<Vec<[f64; 2]>>, f64) {
             });
             lines.push(points.collect());
         }
-        x += (width + GAP) * across;
+        x += (width + LETTER_SPACING) * across;
     }
-    (lines, (x - GAP * across).max(0.0))
+    (lines, (x - LETTER_SPACING * across).max(0.0))
 }
 
 #[cfg(test)]
@@ -126,16 +130,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_printable_letter_has_strokes_of_its_own() {
-        let unknown = strokes('\u{1}');
+    fn printable_ascii_characters_have_glyphs() {
+        let unsupported = strokes('\u{1}');
         for letter in (b'!'..=b'~').map(char::from).filter(|letter| !"$@\\^`{}~".contains(*letter))
         {
-            assert_ne!(strokes(letter), unknown, "{letter}");
+            assert_ne!(strokes(letter), unsupported, "{letter}");
         }
     }
 
     #[test]
-    fn a_capital_stands_on_its_line_and_a_longer_text_is_wider() {
+    fn capitals_rest_on_the_baseline_and_width_grows_with_the_text() {
         let (lines, width) = polylines("H", 10.0);
         let heights: Vec<f64> = lines.iter().flatten().map(|point| point[1]).collect();
         assert!(heights.iter().all(|y| (-7.21..=0.01).contains(y)), "{heights:?}");

@@ -1,86 +1,88 @@
-//! The attention of one graph as plain data.
+//! Attention of one graph as plain data.
 
 use serde::{Deserialize, Serialize};
 
-use crate::ops::Combine;
+use crate::ops::ScoreCombination;
 
 use super::npz;
 
-/// Rows of numbers, as nested lists.
-pub type Matrix = Vec<Vec<f32>>;
+/// Matrix as a vector of rows, which serializes as nested lists.
+pub type NestedMatrix = Vec<Vec<f32>>;
 
-/// What a model looked at when it predicted one graph.
+/// Attention, edge weights and random walks of a model on one graph.
 ///
-/// Everything with rows has one for each of [`AttentionTrace::rows`], in that order.
+/// Fields with rows have one row per query node of [`AttentionTrace::rows`], in that order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttentionTrace {
-    /// [`AttentionTrace::FORMAT`].
+    /// Format name and version, [`AttentionTrace::FORMAT`].
     pub format: String,
     /// Name of the recipe.
     pub recipe: String,
-    /// The graph itself.
+    /// Traced graph.
     pub graph: TracedGraph,
-    /// Nodes whose attention is here. The number of nodes stands for the CLS node.
+    /// Query nodes in ascending order. The number of nodes denotes the CLS node.
     pub rows: Vec<usize>,
-    /// Whether a CLS node stands behind the nodes, as the last column of every row.
+    /// True if the last column of every row is a CLS node.
     pub cls: bool,
-    /// How position and content are combined, where there are both.
-    pub combine: Option<Combine>,
-    /// From the first layer to the last.
+    /// Combination of position and content scores; absent if the model has only one of them.
+    pub combine: Option<ScoreCombination>,
+    /// Attention of each layer.
     pub layers: Vec<LayerAttention>,
-    /// Weight of each edge of the graph, rows of A (Eq. 4–5); absent without virtual edges.
+    /// Weight of each edge in the row-normalized adjacency `A` (Eq. 4–5); absent without virtual
+    /// edges.
     pub edge_weights: Option<Vec<f32>>,
-    /// Walks of 0 to `k` steps (Eq. 1): for each row, for each step, one number a node. The CLS node has none.
-    pub walks: Option<Vec<Matrix>>,
-    /// What was predicted, and what is true.
+    /// Random-walk distributions after 0 to `k` steps (Eq. 1), `[rows][k + 1][n]`, without the CLS
+    /// row; absent without virtual edges.
+    pub walks: Option<Vec<NestedMatrix>>,
+    /// Prediction and target.
     pub outcome: PredictionAndTarget,
 }
 
-/// A graph with what is needed to read and draw it.
+/// Graph of an [`AttentionTrace`], with labels and structure for drawing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TracedGraph {
-    /// Its number in the dataset; a molecule that somebody typed has none.
-    pub number: Option<usize>,
-    /// How many nodes it has.
+    /// Index in the dataset; absent for a molecule given as SMILES.
+    pub index: Option<usize>,
+    /// Number of nodes `n`.
     pub nodes: usize,
     /// Edges as (source, target).
     pub edges: Vec<[u32; 2]>,
-    /// Features of each node: numbers of categories, or values; empty where there are none.
-    pub node_features: Matrix,
-    /// The same of each edge.
-    pub edge_features: Matrix,
-    /// What stands on a node in a picture: an element, a category, a letter for a colour, a number.
+    /// Features of each node, category indices or values; empty if there are none.
+    pub node_features: NestedMatrix,
+    /// Features of each edge; empty if there are none.
+    pub edge_features: NestedMatrix,
+    /// Label of each node in figures: element, category name or letter, or node index.
     pub labels: Vec<String>,
-    /// What kind of structure it is.
+    /// Kind of structure.
     pub structure: Structure,
 }
 
 impl TracedGraph {
-    /// What a sentence calls it.
+    /// Returns a name for messages, such as `graph 3`.
     pub fn name(&self) -> String {
-        self.number.map_or("the molecule".to_owned(), |number| format!("graph {number}"))
+        self.index.map_or("the molecule".to_owned(), |index| format!("graph {index}"))
     }
 }
 
-/// What kind of structure a graph is, as far as drawing goes.
+/// Kind of graph, which determines the layout of figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Structure {
-    /// Nodes row after row.
+    /// Grid in row-major order.
     Grid {
-        /// How many rows.
+        /// Number of rows.
         rows: usize,
-        /// How many columns.
+        /// Number of columns.
         columns: usize,
     },
-    /// Atoms and bonds.
+    /// Molecule.
     Molecule {
-        /// Lines of each edge: 1, 2, 3, or 4 for an aromatic bond.
+        /// Bond type of each edge: 1, 2, 3, or 4 for an aromatic bond.
         bonds: Vec<u8>,
     },
-    /// Anything else.
+    /// Any other graph.
     Other {},
 }
 
@@ -88,106 +90,106 @@ pub enum Structure {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayerAttention {
-    /// Each head.
+    /// Attention of each head.
     pub heads: Vec<HeadAttention>,
-    /// The average of the heads, part by part.
+    /// Elementwise mean over heads.
     pub mean: HeadAttention,
 }
 
-/// What one head attends to: one number for each row and node, the CLS node last where there is one.
+/// Attention weights of one head, one column per node; a CLS node is the last column.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeadAttention {
-    /// `σ(position)`, or its softmax where position is added to content (Eq. 6).
-    pub position: Option<Matrix>,
+    /// `σ(position)`, or the softmax of the position scores if they are added to content (Eq. 6).
+    pub position: Option<NestedMatrix>,
     /// Softmax of the content scores (Eq. 7).
-    pub content: Option<Matrix>,
-    /// What the nodes gather by: the normalised product (Eq. 8). Rows sum to one.
-    pub attention: Matrix,
+    pub content: Option<NestedMatrix>,
+    /// Attention weights: the normalized product of both (Eq. 8). Rows sum to one.
+    pub attention: NestedMatrix,
 }
 
-/// What was predicted, and what is true.
+/// Prediction and target of a graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PredictionAndTarget {
-    /// A class for every node.
+    /// One class per node.
     NodeClasses {
-        /// Probability of each class, for every node of the graph.
-        probabilities: Matrix,
-        /// The likeliest class of each node.
+        /// Class probabilities of each node.
+        probabilities: NestedMatrix,
+        /// Most likely class of each node.
         predicted: Vec<u32>,
-        /// The true class of each node.
+        /// True class of each node.
         targets: Vec<u32>,
-        /// Names of the classes, where they have any.
+        /// Class names; empty if unknown.
         names: Vec<String>,
     },
-    /// Numbers for the graph.
+    /// Regression targets of the graph.
     GraphValues {
-        /// One a target.
+        /// Prediction of each target.
         predicted: Vec<f32>,
-        /// The true ones, where they are known.
+        /// True values; `None` if missing.
         targets: Vec<Option<f32>>,
-        /// Names of the targets, where they have any.
+        /// Target names; empty if unknown.
         names: Vec<String>,
     },
-    /// Yes or no for every label of the graph.
+    /// Binary labels of the graph.
     GraphLabels {
         /// Probability of each label.
         probabilities: Vec<f32>,
-        /// One, zero, or not known.
+        /// True labels, 0 or 1; `None` if missing.
         targets: Vec<Option<f32>>,
-        /// Names of the labels, where they have any.
+        /// Label names; empty if unknown.
         names: Vec<String>,
     },
-    /// One class for the graph.
+    /// One class per graph.
     GraphClass {
         /// Probability of each class.
         probabilities: Vec<f32>,
-        /// The likeliest.
+        /// Most likely class.
         predicted: u32,
-        /// The true one, where it is known.
+        /// True class; `None` if missing.
         target: Option<u32>,
-        /// Names of the classes, where they have any.
+        /// Class names; empty if unknown.
         names: Vec<String>,
     },
-    /// Words by number.
-    Words {
-        /// The likeliest word of each position, the end and what follows left out.
+    /// Sub-token sequence, as vocabulary indices.
+    SubTokens {
+        /// Most likely token of each position, up to the end-of-sequence token.
         predicted: Vec<u32>,
-        /// The true words.
+        /// True tokens.
         targets: Vec<u32>,
-        /// The vocabulary, where it is known.
+        /// Vocabulary; empty if unknown.
         names: Vec<String>,
     },
-    /// Pairs of nodes that belong together.
+    /// Links between nodes.
     Links {
-        /// For each row that is a node of the graph, the probability of a link to every node.
-        probabilities: Matrix,
-        /// The true pairs.
+        /// Link probabilities to every node, one row per query node except the CLS node.
+        probabilities: NestedMatrix,
+        /// True links.
         targets: Vec<[u32; 2]>,
     },
 }
 
 impl AttentionTrace {
-    /// Says what the data is, and in which version.
+    /// Name and version of the format.
     pub const FORMAT: &str = "graph-diffuser attention trace 1";
 
-    /// As JSON on one line.
+    /// Serializes the trace as JSON on one line.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("plain data serialises")
+        serde_json::to_string(self).expect("plain data serializes")
     }
 
-    /// As a file of arrays that `numpy.load` reads.
+    /// Serializes the trace as an `.npz` file for `numpy.load`.
     pub fn to_npz(&self) -> Vec<u8> {
         npz::npz(self)
     }
 
-    /// Place of a node among the rows.
+    /// Returns the row of a query node.
     pub fn row_of(&self, node: usize) -> Option<usize> {
         self.rows.iter().position(|&row| row == node)
     }
 
-    /// One head of a layer, or the average of its heads.
+    /// Returns one head of a layer, or the mean of its heads.
     pub fn head(&self, layer: usize, head: Option<usize>) -> &HeadAttention {
         let layer = &self.layers[layer];
         head.map_or(&layer.mean, |head| &layer.heads[head])
@@ -195,7 +197,7 @@ impl AttentionTrace {
 }
 
 impl LayerAttention {
-    /// With the average of the heads.
+    /// Creates a layer from its heads and computes their mean.
     pub(super) fn new(heads: Vec<HeadAttention>) -> Self {
         let mean = HeadAttention {
             position: mean(heads.iter().filter_map(|head| head.position.as_ref())),
@@ -206,9 +208,9 @@ impl LayerAttention {
     }
 }
 
-/// Entry by entry; nothing of nothing.
-fn mean<'a>(matrices: impl Iterator<Item = &'a Matrix>) -> Option<Matrix> {
-    let matrices: Vec<&Matrix> = matrices.collect();
+/// Returns the elementwise mean, or `None` of an empty iterator.
+fn mean<'a>(matrices: impl Iterator<Item = &'a NestedMatrix>) -> Option<NestedMatrix> {
+    let matrices: Vec<&NestedMatrix> = matrices.collect();
     let first = matrices.first()?;
     let entry = |row: usize, column: usize| {
         matrices.iter().map(|matrix| matrix[row][column]).sum::<f32>() / matrices.len() as f32
@@ -221,17 +223,17 @@ fn mean<'a>(matrices: impl Iterator<Item = &'a Matrix>) -> Option<Matrix> {
 pub(super) mod tests {
     use super::*;
 
-    /// A coloured 2 x 3 grid whose nodes attend by made-up weights; two heads, one layer.
+    /// Returns the trace of a colored 2 x 3 grid with synthetic weights, one layer and two heads.
     pub(in super::super) fn small_grid() -> AttentionTrace {
         let (rows, columns) = (2, 3);
         let colors = [0_u32, 1, 0, 0, 1, 1];
         let nodes = rows * columns;
         let row_and_column =
             |i: usize, j: usize| i / columns == j / columns || i % columns == j % columns;
-        let matrix = |of: &dyn Fn(usize, usize) -> f32| -> Matrix {
+        let matrix = |of: &dyn Fn(usize, usize) -> f32| -> NestedMatrix {
             (0..nodes).map(|i| (0..nodes).map(|j| of(i, j)).collect()).collect()
         };
-        let normalised = |matrix: Matrix| -> Matrix {
+        let normalized = |matrix: NestedMatrix| -> NestedMatrix {
             let row = |row: Vec<f32>| {
                 let sum: f32 = row.iter().sum();
                 row.into_iter().map(|value| value / sum).collect()
@@ -241,8 +243,8 @@ pub(super) mod tests {
         let head = |sharp: f32| {
             let position = matrix(&|i, j| if row_and_column(i, j) { 0.9 } else { 0.9 / sharp });
             let content =
-                normalised(matrix(&|i, j| if colors[i] == colors[j] { sharp } else { 1.0 }));
-            let attention = normalised(matrix(&|i, j| position[i][j] * content[i][j]));
+                normalized(matrix(&|i, j| if colors[i] == colors[j] { sharp } else { 1.0 }));
+            let attention = normalized(matrix(&|i, j| position[i][j] * content[i][j]));
             HeadAttention { position: Some(position), content: Some(content), attention }
         };
         let edges = graph_diffuser_data::grid_histogram::edges(rows, columns);
@@ -253,7 +255,7 @@ pub(super) mod tests {
             format: AttentionTrace::FORMAT.to_owned(),
             recipe: "small".into(),
             graph: TracedGraph {
-                number: Some(7),
+                index: Some(7),
                 nodes,
                 node_features: colors.iter().map(|&color| vec![color as f32]).collect(),
                 edge_features: vec![],
@@ -263,7 +265,7 @@ pub(super) mod tests {
             },
             rows: (0..nodes).collect(),
             cls: false,
-            combine: Some(Combine::Gate),
+            combine: Some(ScoreCombination::Gate),
             layers: vec![LayerAttention::new(vec![head(10.0), head(2.0)])],
             edge_weights: Some(
                 edges
@@ -282,15 +284,15 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_trace_is_the_same_after_json() {
+    fn trace_round_trips_through_json() {
         let trace = small_grid();
         assert_eq!(serde_json::from_str::<AttentionTrace>(&trace.to_json()).unwrap(), trace);
     }
 
     #[test]
-    fn the_mean_is_taken_part_by_part() {
+    fn mean_over_heads_is_elementwise() {
         let head =
-            |attention: Matrix, content| HeadAttention { position: None, content, attention };
+            |attention: NestedMatrix, content| HeadAttention { position: None, content, attention };
         let layer = LayerAttention::new(vec![
             head(vec![vec![0.0, 1.0]], Some(vec![vec![0.5, 0.5]])),
             head(vec![vec![0.5, 0.5]], Some(vec![vec![1.0, 0.0]])),

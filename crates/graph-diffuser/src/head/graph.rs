@@ -1,28 +1,31 @@
-//! A prediction for every graph.
+//! Graph-level prediction head.
 
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::GraphBatch;
 use crate::nn::{ForwardContext, Mlp, MlpConfig, ParamInit};
 use crate::ops::scatter_sum;
 
-/// How nodes become one vector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Pooling of node states into one vector per graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
-    /// Their sum.
+    /// Sum of the node states.
     Sum,
-    /// Their mean.
+    /// Mean of the node states.
     Mean,
-    /// A learned node that has attended to all of them.
+    /// State of the CLS node.
     Cls,
 }
 
 impl Pooling {
+    /// Pools the node states of every graph.
+    ///
     /// # Shapes
-    /// - `x`: `[r, d]`, CLS nodes among them where the model has any
+    /// - `x`: `[r, d]`, including CLS nodes if the model has a CLS token
     /// - returns `[b, d]`
     pub fn pool(self, x: Tensor<2>, batch: &GraphBatch) -> Tensor<2> {
         let layout = &batch.topology.layout;
@@ -37,14 +40,14 @@ impl Pooling {
             }
             Self::Cls => {
                 let cls =
-                    batch.with_cls.as_ref().expect("a batch for a model with CLS has the nodes");
+                    batch.with_cls.as_ref().expect("the batcher of a CLS model adds CLS nodes");
                 x.select(0, cls.rows.clone())
             }
         }
     }
 }
 
-/// Pooling, then an MLP.
+/// Graph-level head: pooling followed by an MLP.
 #[derive(Module, Debug)]
 pub struct GraphHead {
     mlp: Mlp,
@@ -53,23 +56,25 @@ pub struct GraphHead {
 }
 
 impl GraphHead {
-    /// Draws the parameters.
+    /// Initializes the head.
     pub fn new(
-        width: usize,
+        hidden_dim: usize,
         outputs: usize,
         pooling: Pooling,
-        shape: MlpConfig,
+        config: MlpConfig,
         dropout: f64,
         init: &mut ParamInit,
     ) -> Self {
-        Self { mlp: Mlp::new(width, outputs, shape, dropout, init), pooling }
+        Self { mlp: Mlp::new(hidden_dim, outputs, config, dropout, init), pooling }
     }
 
-    /// How nodes become one vector.
+    /// Returns the pooling of the head.
     pub fn pooling(&self) -> Pooling {
         self.pooling
     }
 
+    /// Computes the predictions of every graph.
+    ///
     /// # Shapes
     /// - `pooled`: `[b, d]`
     /// - returns `[b, outputs]`

@@ -1,4 +1,4 @@
-//! What is read off the nodes in the end.
+//! Prediction heads.
 
 mod graph;
 mod link;
@@ -7,6 +7,7 @@ mod sub_tokens;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::GraphBatch;
@@ -17,38 +18,38 @@ pub use link::LinkHead;
 pub use node::NodeHead;
 pub use sub_tokens::SubTokenHead;
 
-/// What is read off the nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// Configuration of a [`Head`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum HeadConfig {
-    /// A prediction for every node.
+    /// Node-level head.
     Node {
-        /// Hidden layers.
+        /// Hidden layers of the MLP.
         mlp: MlpConfig,
         /// Dropout after each hidden layer.
         #[serde(default, skip_serializing_if = "is_zero")]
         dropout: f64,
     },
-    /// A prediction for every graph.
+    /// Graph-level head.
     Graph {
-        /// How nodes become one vector.
+        /// Pooling of node states.
         pooling: Pooling,
-        /// Hidden layers.
+        /// Hidden layers of the MLP.
         mlp: MlpConfig,
         /// Dropout after each hidden layer.
         #[serde(default, skip_serializing_if = "is_zero")]
         dropout: f64,
     },
-    /// A word of a vocabulary for each of several positions of a name.
+    /// Sub-token head: one classifier over the vocabulary per token position.
     SubTokens {
-        /// How nodes become one vector.
+        /// Pooling of node states.
         pooling: Pooling,
-        /// Number of positions.
+        /// Number of predicted tokens.
         max_tokens: usize,
     },
-    /// A vector for every node; the score of a pair is a dot product.
+    /// Link prediction head: dot products of node embeddings.
     Link {
-        /// Hidden layers.
+        /// Hidden layers of the MLP.
         mlp: MlpConfig,
         /// Dropout after each hidden layer.
         #[serde(default, skip_serializing_if = "is_zero")]
@@ -61,7 +62,7 @@ fn is_zero(dropout: &f64) -> bool {
 }
 
 impl HeadConfig {
-    /// Dropout after each hidden layer.
+    /// Returns the dropout probability after each hidden layer.
     pub fn dropout(self) -> f64 {
         match self {
             Self::Node { dropout, .. }
@@ -71,7 +72,7 @@ impl HeadConfig {
         }
     }
 
-    /// Whether the model needs a CLS node in each graph.
+    /// Returns whether the model needs a CLS node in each graph.
     pub fn uses_cls(self) -> bool {
         match self {
             Self::Graph { pooling, .. } | Self::SubTokens { pooling, .. } => {
@@ -81,7 +82,7 @@ impl HeadConfig {
         }
     }
 
-    /// How many words of a name are predicted, where words are.
+    /// Returns the number of predicted tokens of a sub-token head.
     pub fn max_tokens(self) -> Option<usize> {
         match self {
             Self::SubTokens { max_tokens, .. } => Some(max_tokens),
@@ -89,29 +90,29 @@ impl HeadConfig {
         }
     }
 
-    /// Draws the parameters.
-    pub fn init(self, width: usize, outputs: usize, init: &mut ParamInit) -> Head {
+    /// Initializes the head.
+    pub fn init(self, hidden_dim: usize, outputs: usize, init: &mut ParamInit) -> Head {
         let mut head = Head { node: None, graph: None, sub_tokens: None, link: None };
         match self {
             Self::Node { mlp, dropout } => {
-                head.node = Some(NodeHead::new(width, outputs, mlp, dropout, init))
+                head.node = Some(NodeHead::new(hidden_dim, outputs, mlp, dropout, init))
             }
             Self::Graph { pooling, mlp, dropout } => {
-                head.graph = Some(GraphHead::new(width, outputs, pooling, mlp, dropout, init));
+                head.graph = Some(GraphHead::new(hidden_dim, outputs, pooling, mlp, dropout, init));
             }
             Self::SubTokens { pooling, max_tokens } => {
                 head.sub_tokens =
-                    Some(SubTokenHead::new(width, outputs, pooling, max_tokens, init));
+                    Some(SubTokenHead::new(hidden_dim, outputs, pooling, max_tokens, init));
             }
             Self::Link { mlp, dropout } => {
-                head.link = Some(LinkHead::new(width, mlp, dropout, init))
+                head.link = Some(LinkHead::new(hidden_dim, mlp, dropout, init))
             }
         }
         head
     }
 }
 
-/// One of the heads.
+/// Prediction head: node-level, graph-level, sub-token or link prediction.
 #[derive(Module, Debug)]
 pub struct Head {
     node: Option<NodeHead>,
@@ -121,17 +122,17 @@ pub struct Head {
 }
 
 impl Head {
-    /// How nodes become the vector of a graph, where one is predicted from.
+    /// Returns the pooling of a graph-level head, if any.
     pub fn pooling(&self) -> Option<Pooling> {
         let of_graph = self.graph.as_ref().map(GraphHead::pooling);
         of_graph.or(self.sub_tokens.as_ref().map(SubTokenHead::pooling))
     }
 
-    /// What predictions are read off: pooled graphs, or nodes as they are.
+    /// Pools node states for a graph-level head; other heads return them unchanged.
     ///
     /// # Shapes
-    /// - `x`: `[r, d]`, CLS nodes among them where the model has any
-    /// - returns `[b, d]`, or `[r, d]` where nodes are predicted or paired
+    /// - `x`: `[r, d]`, including CLS nodes if the model has a CLS token
+    /// - returns `[b, d]` for graph-level heads, `[r, d]` otherwise
     pub fn pool(&self, x: Tensor<2>, batch: &GraphBatch) -> Tensor<2> {
         match self.pooling() {
             Some(pooling) => pooling.pool(x, batch),
@@ -139,17 +140,19 @@ impl Head {
         }
     }
 
-    /// Rows of predictions: nodes, graphs, graphs by position, or node vectors to be paired.
+    /// Computes the predictions.
     ///
     /// # Shapes
-    /// - `vectors`: what [`Head::pool`] returns
+    /// - `vectors`: the output of [`Head::pool`]
+    /// - returns `[r, outputs]` (node), `[b, outputs]` (graph), `[b · max_tokens, vocabulary]`
+    ///   (sub-token), or node embeddings `[r, d]` (link)
     pub fn forward(&self, vectors: Tensor<2>, ctx: &ForwardContext) -> Tensor<2> {
         match self {
             Self { node: Some(node), .. } => node.forward(vectors, ctx),
             Self { graph: Some(graph), .. } => graph.forward(vectors, ctx),
             Self { sub_tokens: Some(sub_tokens), .. } => sub_tokens.forward(vectors),
             Self { link: Some(link), .. } => link.forward(vectors, ctx),
-            _ => unreachable!("one of the four is built"),
+            _ => unreachable!("`init` builds exactly one of the four"),
         }
     }
 }

@@ -1,28 +1,30 @@
-//! A prediction for every node.
+//! Node-level prediction head.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
 
 use crate::nn::{ForwardContext, Mlp, MlpConfig, ParamInit};
 
-/// An MLP on each node.
+/// Node-level head: an MLP on each node.
 #[derive(Module, Debug)]
 pub struct NodeHead {
     mlp: Mlp,
 }
 
 impl NodeHead {
-    /// Draws the parameters.
+    /// Initializes the head.
     pub fn new(
-        width: usize,
+        hidden_dim: usize,
         outputs: usize,
-        shape: MlpConfig,
+        config: MlpConfig,
         dropout: f64,
         init: &mut ParamInit,
     ) -> Self {
-        Self { mlp: Mlp::new(width, outputs, shape, dropout, init) }
+        Self { mlp: Mlp::new(hidden_dim, outputs, config, dropout, init) }
     }
 
+    /// Computes the predictions of every node.
+    ///
     /// # Shapes
     /// - `x`: `[r, d]`
     /// - returns `[r, outputs]`

@@ -1,4 +1,4 @@
-//! The name of a graph, word by word: one linear classifier for each position.
+//! Sub-token prediction head: one linear classifier per token position.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -7,7 +7,7 @@ use crate::nn::{Linear, ParamInit};
 
 use super::Pooling;
 
-/// One classifier over the vocabulary for each position.
+/// Sub-token head: one classifier over the vocabulary per token position.
 #[derive(Module, Debug)]
 pub struct SubTokenHead {
     positions: Vec<Linear>,
@@ -16,30 +16,33 @@ pub struct SubTokenHead {
 }
 
 impl SubTokenHead {
-    /// Draws the parameters.
+    /// Initializes the head.
     pub fn new(
-        width: usize,
+        hidden_dim: usize,
         vocabulary: usize,
         pooling: Pooling,
-        positions: usize,
+        max_tokens: usize,
         init: &mut ParamInit,
     ) -> Self {
-        let positions = (0..positions).map(|_| Linear::new(width, vocabulary, init)).collect();
+        let positions =
+            (0..max_tokens).map(|_| Linear::new(hidden_dim, vocabulary, init)).collect();
         Self { positions, pooling }
     }
 
-    /// How nodes become one vector.
+    /// Returns the pooling of the head.
     pub fn pooling(&self) -> Pooling {
         self.pooling
     }
 
+    /// Computes the logits of every token position.
+    ///
     /// # Shapes
     /// - `pooled`: `[b, d]`
-    /// - returns `[b · positions, vocabulary]`, the positions of a graph one after another
+    /// - returns `[b · max_tokens, vocabulary]`, with the positions of a graph in consecutive rows
     pub fn forward(&self, pooled: Tensor<2>) -> Tensor<2> {
-        let words: Vec<Tensor<2>> =
+        let logits: Vec<Tensor<2>> =
             self.positions.iter().map(|linear| linear.forward(pooled.clone())).collect();
-        let [b, vocabulary] = words[0].dims();
-        Tensor::stack::<3>(words, 1).reshape([b * self.positions.len(), vocabulary])
+        let [b, vocabulary] = logits[0].dims();
+        Tensor::stack::<3>(logits, 1).reshape([b * self.positions.len(), vocabulary])
     }
 }

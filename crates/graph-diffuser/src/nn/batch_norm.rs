@@ -1,30 +1,31 @@
-//! Batch norm over packed rows or pairs: every row is a real node, every column a real pair.
+//! Batch norm over packed rows or pairs. There is no padding, so statistics cover real entries
+//! only.
 
 use burn::module::{Module, Param, ParamId};
 use burn::tensor::activation::relu;
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use graph_diffuser_kernels::batch_norm::Statistics;
+use graph_diffuser_kernels::batch_norm::BatchStatistics;
 
-use crate::ops::{self, NormalizeDot, NormalizeRows, Rows};
+use crate::ops::{self, BatchNormInput, FusedBatchNorm, FusedBatchNormLinear};
 
 use super::{DropoutMask, ForwardContext, Linear, ParamInit};
 
-/// Added to the variance before the root.
-const EPSILON: f64 = 1e-5;
+/// Added to the variance before the square root.
+const EPS: f64 = 1e-5;
 
-/// How often each column stands for a pair of the batch.
+/// Multiplicity of each column in the batch.
 ///
-/// Graphs of one structure share their virtual edges when the adjacency is fixed. Counting a
-/// shared column as often as it is used makes the statistics those of the whole batch.
+/// Graphs with equal topologies share their virtual edges if the adjacency is fixed. Weighting a
+/// shared column by its multiplicity gives the statistics of the whole batch.
 #[derive(Debug, Clone)]
 pub struct PairCounts {
-    /// `[1, p]`, summing to one.
-    pub share: Tensor<2>,
-    /// How many pairs of the batch there are in all.
+    /// Multiplicity of each column divided by `total`, `[1, p]`.
+    pub fractions: Tensor<2>,
+    /// Total number of pairs of the batch.
     pub total: usize,
 }
 
-/// Normalises each channel by the batch in training and by running statistics in evaluation.
+/// Batch norm: normalizes by batch statistics in training and by running statistics in evaluation.
 #[derive(Module, Debug)]
 pub struct BatchNorm {
     gamma: Param<Tensor<1>>,
@@ -34,7 +35,7 @@ pub struct BatchNorm {
 }
 
 impl BatchNorm {
-    /// Starts as the identity on standardised channels.
+    /// Initializes the scale to one, the shift to zero, and the running statistics to 0 and 1.
     pub fn new(channels: usize, init: &mut ParamInit) -> Self {
         Self {
             gamma: init.constant([channels], 1.0),
@@ -44,48 +45,61 @@ impl BatchNorm {
         }
     }
 
-    /// Scale and shift.
+    /// Returns the scale and the shift.
     pub(crate) fn scale_and_shift(&self) -> [Tensor<1>; 2] {
         [self.gamma.val(), self.beta.val()]
     }
 
-    /// Running mean and variance.
+    /// Returns the running mean and variance.
     pub(crate) fn running(&self) -> [Tensor<1>; 2] {
         [self.running_mean.val(), self.running_variance.val()]
     }
 
-    /// Which parameters the running mean and variance are.
+    /// Returns the parameter ids of the running mean and variance.
     pub(crate) fn running_ids(&self) -> [ParamId; 2] {
         [self.running_mean.id, self.running_variance.id]
     }
 
-    /// Normalises the columns of `[rows, channels]`.
+    /// Normalizes the columns of `x`.
+    ///
+    /// # Shapes
+    /// - `x`: `[rows, channels]`
+    /// - returns `[rows, channels]`
     pub fn forward(&self, x: Tensor<2>, ctx: &ForwardContext) -> Tensor<2> {
-        let rows = Rows { x, branch: None };
-        self.fused(&rows, None, false, ctx).unwrap_or_else(|| self.normalize(rows.x, 0, None, ctx))
+        let input = BatchNormInput { x, branch: None };
+        self.fused(&input, None, false, ctx)
+            .unwrap_or_else(|| self.normalize(input.x, 0, None, ctx))
     }
 
-    /// The same, followed by a ReLU.
+    /// Normalizes the columns of `x`, followed by a ReLU.
+    ///
+    /// # Shapes
+    /// - `x`: `[rows, channels]`
+    /// - returns `[rows, channels]`
     pub fn forward_relu(&self, x: Tensor<2>, ctx: &ForwardContext) -> Tensor<2> {
-        let rows = Rows { x, branch: None };
-        self.fused(&rows, None, true, ctx)
-            .unwrap_or_else(|| relu(self.normalize(rows.x, 0, None, ctx)))
+        let input = BatchNormInput { x, branch: None };
+        self.fused(&input, None, true, ctx)
+            .unwrap_or_else(|| relu(self.normalize(input.x, 0, None, ctx)))
     }
 
-    /// The same, followed by a linear map to one number a row.
+    /// Normalizes the columns of `x`, followed by a ReLU and a linear layer with a single output.
+    ///
+    /// # Shapes
+    /// - `x`: `[rows, channels]`
+    /// - returns `[rows, 1]`
     pub fn forward_relu_linear(
         &self,
         x: Tensor<2>,
         output: &Linear,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
-        assert_eq!(output.weight.dims()[0], 1, "one number a row");
+        assert_eq!(output.weight.dims()[0], 1, "the linear layer has a single output");
         if !self.can_fuse(&x, ctx) {
             return output.forward(self.forward_relu(x, ctx));
         }
         let (device, count) = (x.device(), x.dims()[0]);
         let [gamma, beta] = self.scale_and_shift();
-        let op = NormalizeDot { running: self.running_unless_batch(ctx) };
+        let op = FusedBatchNormLinear { running: self.running_unless_batch(ctx) };
         let (dots, statistics) = op.apply(x, gamma, beta, output.weight.val());
         self.collect(&statistics, &device, count, ctx);
         match &output.bias {
@@ -94,7 +108,11 @@ impl BatchNorm {
         }
     }
 
-    /// `BN(x + dropout(branch))`: how a residual branch joins its stream.
+    /// Computes `BN(x + dropout(branch))`, the end of a residual block.
+    ///
+    /// # Shapes
+    /// - `x`, `branch`: `[rows, channels]`
+    /// - returns `[rows, channels]`
     pub fn forward_residual(
         &self,
         x: Tensor<2>,
@@ -102,47 +120,47 @@ impl BatchNorm {
         dropout: f64,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
-        let site = ctx.dropout_mask(dropout);
-        let rows = Rows { x: x.clone(), branch: Some(branch.clone()) };
-        let plain = || self.normalize(x + DropoutMask::apply(site, branch), 0, None, ctx);
-        self.fused(&rows, site, false, ctx).unwrap_or_else(plain)
+        let mask = ctx.dropout_mask(dropout);
+        let input = BatchNormInput { x: x.clone(), branch: Some(branch.clone()) };
+        let plain = || self.normalize(x + DropoutMask::apply(mask, branch), 0, None, ctx);
+        self.fused(&input, mask, false, ctx).unwrap_or_else(plain)
     }
 
-    /// By the kernel, where it can run.
+    /// Applies the fused kernel, or returns `None` if it cannot run.
     fn fused(
         &self,
-        rows: &Rows,
+        input: &BatchNormInput,
         dropout: Option<DropoutMask>,
         relu: bool,
         ctx: &ForwardContext,
     ) -> Option<Tensor<2>> {
-        if !self.can_fuse(&rows.x, ctx) {
+        if !self.can_fuse(&input.x, ctx) {
             return None;
         }
-        let (joins, running) = (rows.branch.is_some(), self.running_unless_batch(ctx));
-        let op = NormalizeRows { relu, joins, dropout: dropout.map(|site| site.0), running };
-        let (y, kept) = op.apply(rows.clone(), self.gamma.val(), self.beta.val());
-        self.collect(&kept.statistics, &rows.x.device(), rows.x.dims()[0], ctx);
+        let (has_branch, running) = (input.branch.is_some(), self.running_unless_batch(ctx));
+        let op = FusedBatchNorm { relu, has_branch, dropout: dropout.map(|mask| mask.0), running };
+        let (y, saved) = op.apply(input.clone(), self.gamma.val(), self.beta.val());
+        self.collect(&saved.statistics, &input.x.device(), input.x.dims()[0], ctx);
         Some(y)
     }
 
-    /// Whether kernels can run: with running statistics they have no gradients.
+    /// Returns whether the kernels can run; with running statistics they have no backward pass.
     fn can_fuse(&self, x: &Tensor<2>, ctx: &ForwardContext) -> bool {
         x.dims()[0] > 0 && ops::can_run(x) && (ctx.uses_batch_statistics() || !x.is_autodiff())
     }
 
-    fn running_unless_batch(&self, ctx: &ForwardContext) -> Option<Statistics> {
+    fn running_unless_batch(&self, ctx: &ForwardContext) -> Option<BatchStatistics> {
         (!ctx.uses_batch_statistics()).then(|| {
             let [mean, variance] =
                 self.running().map(|values| values.into_data().iter::<f64>().collect());
-            Statistics { mean, variance }
+            BatchStatistics { mean, variance }
         })
     }
 
-    /// Notes the statistics of `count` rows, where they are those of the batch.
+    /// Records the statistics of a batch of `count` rows; does nothing in evaluation.
     fn collect(
         &self,
-        statistics: &Statistics,
+        statistics: &BatchStatistics,
         device: &Device,
         count: usize,
         ctx: &ForwardContext,
@@ -159,54 +177,59 @@ impl BatchNorm {
         }
     }
 
-    /// Normalises the rows of `[channels, p]`.
+    /// Normalizes the rows of a channels-first tensor; `counts` are the multiplicities of its
+    /// columns.
+    ///
+    /// # Shapes
+    /// - `e`: `[channels, p]`
+    /// - returns `[channels, p]`
     pub fn forward_channels_first(
         &self,
         e: Tensor<2>,
-        weights: Option<&PairCounts>,
+        counts: Option<&PairCounts>,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
-        self.normalize(e, 1, weights, ctx)
+        self.normalize(e, 1, counts, ctx)
     }
 
-    /// `axis` is the one that statistics are taken over.
+    /// Reference implementation; statistics are computed over `axis`.
     fn normalize(
         &self,
         x: Tensor<2>,
         axis: usize,
-        weights: Option<&PairCounts>,
+        counts: Option<&PairCounts>,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
         let other = 1 - axis;
         let along = |channel: Tensor<1>| channel.unsqueeze_dim::<2>(axis);
         let rows = x.dims()[axis];
         if rows == 0 {
-            return x; // a batch without a single edge has nothing to normalise
+            return x; // a batch without edges has no rows
         }
-        let (centred, variance) = if ctx.uses_batch_statistics() {
-            let average = |values: Tensor<2>| match weights {
-                Some(weights) => (values * weights.share.clone()).sum_dim(axis),
+        let (centered, variance) = if ctx.uses_batch_statistics() {
+            let average = |values: Tensor<2>| match counts {
+                Some(counts) => (values * counts.fractions.clone()).sum_dim(axis),
                 None => values.mean_dim(axis),
             };
             let mean = average(x.clone());
-            let centred = x - mean.clone();
-            // What rounding left of the mean: a long sum of large numbers is off by more than a
-            // small deviation. It is zero but for that, so it has no gradient.
-            let rest = average(centred.clone().detach());
-            let (centred, mean) = (centred - rest.clone(), mean + rest);
-            let variance = average(centred.clone().square());
+            let centered = x - mean.clone();
+            // Corrects the rounding error of the mean, which can exceed a small standard deviation
+            // when many large values are summed. Exactly, this term is zero, so it has no gradient.
+            let residual_mean = average(centered.clone().detach());
+            let (centered, mean) = (centered - residual_mean.clone(), mean + residual_mean);
+            let variance = average(centered.clone().square());
             ctx.collect(
                 self.running_ids(),
                 [mean.squeeze_dim(axis), variance.clone().squeeze_dim(axis)],
-                weights.map_or(rows, |weights| weights.total),
+                counts.map_or(rows, |counts| counts.total),
             );
-            (centred, variance)
+            (centered, variance)
         } else {
             (x - along(self.running_mean.val()), along(self.running_variance.val()))
         };
         debug_assert_eq!(variance.dims()[other], self.gamma.dims()[0]);
-        let scale = along(self.gamma.val()) / (variance + EPSILON).sqrt();
-        centred * scale + along(self.beta.val())
+        let scale = along(self.gamma.val()) / (variance + EPS).sqrt();
+        centered * scale + along(self.beta.val())
     }
 }
 
@@ -233,24 +256,24 @@ mod tests {
         )
     }
 
-    fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    fn to_vec<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
         tensor.into_data().iter::<f64>().collect()
     }
 
     #[test]
-    fn four_rows_by_hand() {
+    fn output_and_running_statistics_match_hand_computed_values() {
         // Channel 0: mean 2, biased variance 1, unbiased 4/3. Channel 1: constant.
         let norm = norm(2);
         let ctx = ForwardContext::train(0);
         let out =
-            numbers(norm.forward(rows(&[[1.0, 5.0], [3.0, 5.0], [1.0, 5.0], [3.0, 5.0]]), &ctx));
-        let one = 1.0 / (1.0_f64 + EPSILON).sqrt();
+            to_vec(norm.forward(rows(&[[1.0, 5.0], [3.0, 5.0], [1.0, 5.0], [3.0, 5.0]]), &ctx));
+        let one = 1.0 / (1.0_f64 + EPS).sqrt();
         for (ours, expected) in out.iter().zip([-one, 0.0, one, 0.0, -one, 0.0, one, 0.0]) {
             assert!((ours - expected).abs() < 1e-12, "{out:?}");
         }
-        let moved = parameters::update_running_stats(norm, &ctx.into_statistics(), 0.1);
-        let means = numbers(moved.running_mean.val());
-        let variances = numbers(moved.running_variance.val());
+        let updated = parameters::update_running_stats(norm, &ctx.into_statistics(), 0.1);
+        let means = to_vec(updated.running_mean.val());
+        let variances = to_vec(updated.running_variance.val());
         for (ours, expected) in means.iter().chain(&variances).zip([0.2, 0.5, 0.9 + 0.4 / 3.0, 0.9])
         {
             assert!((ours - expected).abs() < 1e-12, "{means:?} {variances:?}");
@@ -258,49 +281,49 @@ mod tests {
     }
 
     #[test]
-    fn statistics_stay_right_on_a_badly_scaled_channel() {
-        // Mean -13 and deviation 1e-3, as a logarithm of walks may have, in single precision.
+    fn statistics_are_accurate_for_a_large_mean_and_a_small_variance() {
+        // Mean -13 and standard deviation 5e-4 in single precision, as after a log transform.
         let values: Vec<[f64; 2]> =
             (0..1000).map(|row| [-13.0 + 1e-3 * f64::from(row % 2), 0.0]).collect();
         let norm = BatchNorm::new(2, &mut ParamInit::new(SeedTree::new(0), &Device::flex()));
-        let out = numbers(norm.forward(rows(&values).cast(DType::F32), &ForwardContext::train(0)));
-        let expected = 5e-4 / (2.5e-7_f64 + EPSILON).sqrt();
+        let out = to_vec(norm.forward(rows(&values).cast(DType::F32), &ForwardContext::train(0)));
+        let expected = 5e-4 / (2.5e-7_f64 + EPS).sqrt();
         assert!((out[2] - expected).abs() < 1e-3 * expected, "{} is not {expected}", out[2]);
     }
 
     #[test]
-    fn a_weighted_column_counts_as_often_as_it_stands_for() {
+    fn weighted_columns_equal_repeated_columns() {
         let norm = norm(2);
-        let once = rows(&[[1.0, 2.0], [4.0, -1.0]]).transpose();
-        let share = Tensor::from_data([[0.25, 0.75]], (&Device::flex(), DType::F64));
+        let distinct = rows(&[[1.0, 2.0], [4.0, -1.0]]).transpose();
+        let fractions = Tensor::from_data([[0.25, 0.75]], (&Device::flex(), DType::F64));
         let weighted = norm.forward_channels_first(
-            once,
-            Some(&PairCounts { share, total: 4 }),
+            distinct,
+            Some(&PairCounts { fractions, total: 4 }),
             &ForwardContext::train(0),
         );
-        let often = rows(&[[1.0, 2.0], [4.0, -1.0], [4.0, -1.0], [4.0, -1.0]]);
-        let expected = numbers(norm.forward(often, &ForwardContext::train(0)));
-        let ours = numbers(weighted.transpose());
+        let repeated = rows(&[[1.0, 2.0], [4.0, -1.0], [4.0, -1.0], [4.0, -1.0]]);
+        let expected = to_vec(norm.forward(repeated, &ForwardContext::train(0)));
+        let ours = to_vec(weighted.transpose());
         for (ours, expected) in ours.iter().zip(&expected) {
             assert!((ours - expected).abs() < 1e-12, "{ours} is not {expected}");
         }
     }
 
     #[test]
-    fn evaluation_uses_running_statistics_and_changes_nothing() {
+    fn evaluation_uses_running_statistics_and_does_not_update_them() {
         let norm = norm(2);
         let ctx = ForwardContext::evaluate();
-        let out = numbers(norm.valid().forward(rows(&[[3.0, -2.0]]), &ctx));
-        let scale = 1.0 / (1.0_f64 + EPSILON).sqrt();
+        let out = to_vec(norm.valid().forward(rows(&[[3.0, -2.0]]), &ctx));
+        let scale = 1.0 / (1.0_f64 + EPS).sqrt();
         assert!((out[0] - 3.0 * scale).abs() < 1e-12 && (out[1] + 2.0 * scale).abs() < 1e-12);
         assert!(ctx.into_statistics().is_empty());
     }
 
     #[test]
-    fn a_single_row_and_no_row_are_no_accident() {
+    fn single_row_is_normalized_to_zero_and_empty_input_stays_empty() {
         let norm = norm(2);
         assert_eq!(
-            numbers(norm.forward(rows(&[[3.0, -2.0]]), &ForwardContext::train(0))),
+            to_vec(norm.forward(rows(&[[3.0, -2.0]]), &ForwardContext::train(0))),
             [0.0, 0.0]
         );
         assert_eq!(norm.forward(rows(&[]), &ForwardContext::train(0)).dims(), [0, 2]);

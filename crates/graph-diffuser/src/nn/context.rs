@@ -1,8 +1,8 @@
-//! What one pass through the model needs beside its input.
+//! Context of a forward pass: mode, dropout masks and batch statistics.
 //!
-//! A layer takes tensors and returns tensors. The three things that would otherwise be hidden in
-//! the layers live here: whether this is training, which dropout masks are drawn, and the batch
-//! statistics that will become running statistics once the step is done.
+//! Layers are stateless. The state of a pass is kept here: whether it is a training pass, which
+//! dropout masks are drawn, and the batch statistics that update the running statistics after the
+//! step.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use burn::module::ParamId;
 use burn::tensor::{Device, Tensor, TensorData};
 use graph_diffuser_kernels::{Dropout, hash32};
 
-/// A running statistic of one batch norm, as seen in one batch.
+/// Mean or variance of one batch, as collected by a batch norm.
 #[derive(Debug, Clone)]
 pub struct Statistic {
-    /// Which parameter it belongs to.
+    /// Parameter id of the running statistic.
     pub id: ParamId,
-    /// `[channels]`, detached.
+    /// Value of the batch, `[channels]`, detached.
     pub value: Tensor<1>,
 }
 
-/// Time of each part of the passes, in the order of first appearance.
+/// Elapsed time of each part of a model, in the order of first appearance.
 #[derive(Debug, Clone, Default)]
 pub struct Timings(pub Vec<(String, Duration)>);
 
@@ -38,7 +38,16 @@ enum Mode {
     Evaluate,
 }
 
-/// One pass through the model.
+/// Context of one forward pass.
+///
+/// ```
+/// use graph_diffuser::nn::ForwardContext;
+///
+/// let training = ForwardContext::train(0);
+/// assert!(training.uses_batch_statistics());
+/// let evaluation = ForwardContext::evaluate();
+/// assert!(!evaluation.uses_batch_statistics());
+/// ```
 #[derive(Debug)]
 pub struct ForwardContext {
     mode: Mode,
@@ -49,32 +58,34 @@ pub struct ForwardContext {
 }
 
 impl ForwardContext {
-    /// Batch statistics and dropout; `dropout_key` names the masks of this step.
+    /// Creates a training context with batch statistics and dropout.
+    ///
+    /// `dropout_key` seeds the dropout masks of the step.
     pub fn train(dropout_key: u64) -> Self {
         Self::new(Mode::Train, dropout_key)
     }
 
-    /// Batch statistics without dropout: what re-estimated running statistics are averaged from.
+    /// Creates a context with batch statistics but without dropout, for batch norm recalibration.
     ///
-    /// Dropout raises the variance of activations. Statistics taken with it differ systematically from
-    /// those that evaluation, which has none, needs.
+    /// Dropout increases the variance of activations, so running statistics estimated with dropout
+    /// are biased for evaluation, which applies none.
     pub fn recalibrate() -> Self {
         Self::new(Mode::Recalibrate, 0)
     }
 
-    /// Running statistics, no dropout.
+    /// Creates an evaluation context with running statistics and without dropout.
     pub fn evaluate() -> Self {
         Self::new(Mode::Evaluate, 0)
     }
 
-    /// Measures the time of each part.
+    /// Enables timing of each part of the model.
     pub fn timing(mut self) -> Self {
         self.probe =
             RefCell::new(Probe::Timing { parts: Timings::default(), last: Instant::now() });
         self
     }
 
-    /// Looks for the first part whose result has a NaN or an infinity.
+    /// Enables detection of the first part whose output contains NaN or infinite values.
     pub fn detect_non_finite(mut self) -> Self {
         self.probe = RefCell::new(Probe::FirstNonFinite(None));
         self
@@ -90,14 +101,14 @@ impl ForwardContext {
         }
     }
 
-    /// Whether batch norm normalises by the batch.
+    /// Returns whether batch norm uses batch statistics.
     pub fn uses_batch_statistics(&self) -> bool {
         self.mode != Mode::Evaluate
     }
 
-    /// Keeps mean and variance of a batch of `rows` for the running statistics `ids`.
+    /// Collects the mean and variance of a batch of `rows` for the running statistics `ids`.
     pub(crate) fn collect(&self, ids: [ParamId; 2], [mean, variance]: [Tensor<1>; 2], rows: usize) {
-        // The running variance is the unbiased one, except where a single row leaves no choice.
+        // The running variance is unbiased; for a single row, which has none, it is the biased one.
         let unbiased = rows as f64 / rows.saturating_sub(1).max(1) as f64;
         let plain = |tensor: Tensor<1>| if tensor.is_autodiff() { tensor.inner() } else { tensor };
         let values = [plain(mean), plain(variance) * unbiased];
@@ -106,37 +117,37 @@ impl ForwardContext {
             .extend(ids.into_iter().zip(values).map(|(id, value)| Statistic { id, value }));
     }
 
-    /// The statistics collected, in the order in which the model came by them.
+    /// Returns the collected statistics, in the order in which the model computed them.
     pub fn into_statistics(self) -> Vec<Statistic> {
         self.statistics.into_inner()
     }
 
-    /// A key for the next dropout mask of this pass, if any is to be drawn.
+    /// Returns the next dropout mask of this pass; `None` outside training or for probability 0.
     pub(crate) fn dropout_mask(&self, probability: f64) -> Option<DropoutMask> {
         if self.mode != Mode::Train || probability == 0.0 {
             return None;
         }
-        let site = self.dropout_masks.get();
-        self.dropout_masks.set(site + 1);
+        let index = self.dropout_masks.get();
+        self.dropout_masks.set(index + 1);
         Some(DropoutMask(Dropout {
-            key: [self.dropout_key as u32, (self.dropout_key >> 32) as u32 ^ hash32(site)],
+            key: [self.dropout_key as u32, (self.dropout_key >> 32) as u32 ^ hash32(index)],
             threshold: (probability * 2_f64.powi(32)) as u32,
-            kept: (1.0 / (1.0 - probability)) as f32,
+            scale: (1.0 / (1.0 - probability)) as f32,
         }))
     }
 
-    /// Sets entries to zero with this probability and scales the others up to keep the mean.
+    /// Applies dropout: zeroes entries with the given probability and rescales the others.
     pub fn dropout(&self, x: Tensor<2>, probability: f64) -> Tensor<2> {
         DropoutMask::apply(self.dropout_mask(probability), x)
     }
 
-    /// Says that a part of the model has produced `tensor`.
+    /// Records that a part of the model computed `tensor`, for timing or non-finite detection.
     pub fn record(&self, part: impl FnOnce() -> String, tensor: &Tensor<2>) {
         match &mut *self.probe.borrow_mut() {
             Probe::Off | Probe::FirstNonFinite(Some(_)) => {}
             Probe::Timing { parts, last } => {
-                // Waits for the device, so that the time of a part is its own.
-                tensor.device().sync().expect("the device runs");
+                // Synchronize, so that the elapsed time is that of this part.
+                tensor.device().sync().expect("the device is available");
                 parts.add(part(), last.elapsed());
                 *last = Instant::now();
             }
@@ -148,7 +159,7 @@ impl ForwardContext {
         }
     }
 
-    /// What [`ForwardContext::timing`] measured.
+    /// Returns the times measured by [`ForwardContext::timing`].
     pub fn timings(&self) -> Timings {
         match &*self.probe.borrow() {
             Probe::Timing { parts, .. } => parts.clone(),
@@ -156,7 +167,7 @@ impl ForwardContext {
         }
     }
 
-    /// What [`ForwardContext::detect_non_finite`] found.
+    /// Returns the part found by [`ForwardContext::detect_non_finite`].
     pub fn first_non_finite(&self) -> Option<String> {
         match &*self.probe.borrow() {
             Probe::FirstNonFinite(found) => found.clone(),
@@ -166,7 +177,7 @@ impl ForwardContext {
 }
 
 impl Timings {
-    /// Adds time to a part.
+    /// Adds to the elapsed time of a part.
     pub fn add(&mut self, part: String, time: Duration) {
         match self.0.iter_mut().find(|(name, _)| *name == part) {
             Some((_, total)) => *total += time,
@@ -175,31 +186,31 @@ impl Timings {
     }
 }
 
-/// Whether every number of `tensor` is finite.
+/// Returns whether all values of `tensor` are finite.
 pub(crate) fn is_finite<const D: usize>(tensor: Tensor<D>) -> bool {
     tensor.is_finite().all().into_scalar::<bool>()
 }
 
-/// One place where one pass draws a dropout mask.
+/// Dropout mask of one layer in one forward pass.
 ///
-/// An entry is kept or dropped by a hash of the place and its index, so a fused kernel can draw
-/// the same mask again in its backward pass, and no number of threads changes it.
+/// An entry is dropped depending on a hash of the mask's key and the index of the entry. A fused
+/// kernel can therefore recompute the mask in its backward pass, for any number of threads.
 #[derive(Debug, Clone, Copy)]
 pub struct DropoutMask(pub(crate) Dropout);
 
 impl DropoutMask {
-    /// Drops entries of `x`, where there is a mask.
-    pub(crate) fn apply(site: Option<Self>, x: Tensor<2>) -> Tensor<2> {
-        match site {
-            Some(site) => {
-                let mask = site.mask(x.dims(), &x.device()).cast(x.dtype());
-                x * mask
+    /// Applies the mask to `x`, if any.
+    pub(crate) fn apply(mask: Option<Self>, x: Tensor<2>) -> Tensor<2> {
+        match mask {
+            Some(mask) => {
+                let factors = mask.mask(x.dims(), &x.device()).cast(x.dtype());
+                x * factors
             }
             None => x,
         }
     }
 
-    /// `0` where dropped, `1 / (1 - probability)` where kept.
+    /// Returns the factors of a tensor: 0 if dropped, `1 / (1 - probability)` if kept.
     pub(crate) fn mask<const D: usize>(&self, shape: [usize; D], device: &Device) -> Tensor<D> {
         let count: usize = shape.iter().product();
         let mask: Vec<f32> = (0..count as u64).map(|index| self.0.factor(index)).collect();
@@ -212,37 +223,39 @@ mod tests {
     use super::*;
 
     fn mask(key: u64, probability: f64, count: usize) -> Vec<f32> {
-        let site = ForwardContext::train(key).dropout_mask(probability).expect("training drops");
-        site.mask([count], &Device::flex()).into_data().iter::<f32>().collect()
+        let mask =
+            ForwardContext::train(key).dropout_mask(probability).expect("training uses dropout");
+        mask.mask([count], &Device::flex()).into_data().iter::<f32>().collect()
     }
 
     #[test]
-    fn a_mask_drops_its_share_and_keeps_the_mean() {
+    fn mask_drops_the_given_fraction_and_preserves_the_mean() {
         let count = 100_000;
         for probability in [0.1, 0.5, 0.9] {
             let mask = mask(3, probability, count);
             let dropped = mask.iter().filter(|entry| **entry == 0.0).count() as f64 / count as f64;
-            let four_errors = 4.0 * (probability * (1.0 - probability) / count as f64).sqrt();
-            assert!((dropped - probability).abs() < four_errors, "{dropped} of {probability}");
-            let kept = mask.iter().find(|entry| **entry != 0.0).expect("some are kept");
+            let four_sigma = 4.0 * (probability * (1.0 - probability) / count as f64).sqrt();
+            assert!((dropped - probability).abs() < four_sigma, "{dropped} of {probability}");
+            let kept = mask.iter().find(|entry| **entry != 0.0).expect("some entries are kept");
             assert!((f64::from(*kept) - 1.0 / (1.0 - probability)).abs() < 1e-6);
         }
     }
 
     #[test]
-    fn a_mask_is_the_same_again_and_another_for_another_key_or_place() {
+    fn mask_is_determined_by_its_key_and_index() {
         let first = mask(7, 0.5, 1000);
         assert_eq!(first, mask(7, 0.5, 1000));
         assert_ne!(first, mask(8, 0.5, 1000));
         let ctx = ForwardContext::train(7);
         ctx.dropout_mask(0.5);
-        let second = ctx.dropout_mask(0.5).expect("training drops").mask([1000], &Device::flex());
+        let second =
+            ctx.dropout_mask(0.5).expect("training uses dropout").mask([1000], &Device::flex());
         assert_ne!(first, second.into_data().iter::<f32>().collect::<Vec<_>>());
     }
 
     #[test]
-    fn neighbouring_entries_are_independent() {
-        // Of two neighbours both are dropped in a quarter of the cases, for each of many sites.
+    fn adjacent_entries_are_dropped_independently() {
+        // With probability 0.5, two adjacent entries are both dropped in a quarter of the cases.
         let mask = mask(1, 0.5, 200_000);
         let both = mask.windows(2).filter(|pair| pair[0] == 0.0 && pair[1] == 0.0).count() as f64;
         assert!((both / 199_999.0 - 0.25).abs() < 4.0 * (0.25 * 0.75 / 199_999.0_f64).sqrt() * 1.5);

@@ -1,4 +1,4 @@
-//! `y = x Wᵀ + b`, for rows and for channel-major pairs.
+//! Linear layer `y = x Wᵀ + b` for row-major and channels-first tensors.
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
@@ -7,40 +7,41 @@ use crate::ops::{self, Activation};
 
 use super::{DropoutMask, ParamInit};
 
-/// A linear layer; `weight` is `[out, in]`, as `PyTorch` stores it.
+/// Linear layer with the weight layout of `PyTorch`, `[out, in]`.
 #[derive(Module, Debug)]
 pub struct Linear {
-    /// `[out, in]`
+    /// Weight, `[out, in]`.
     pub weight: Param<Tensor<2>>,
-    /// `[out]`
+    /// Bias, `[out]`.
     pub bias: Option<Param<Tensor<1>>>,
 }
 
 impl Linear {
-    /// Weight and bias uniform in `±1/√in`.
+    /// Initializes weight and bias uniformly in `±1/√in`.
     pub fn new(input: usize, output: usize, init: &mut ParamInit) -> Self {
         let bound = 1.0 / (input as f64).sqrt();
         let weight = init.uniform([output, input], bound);
         Self { weight, bias: Some(init.uniform([output], bound)) }
     }
 
-    /// The same without a bias.
+    /// Initializes a layer without bias; the weight is uniform in `±1/√in`.
     pub fn without_bias(input: usize, output: usize, init: &mut ParamInit) -> Self {
         Self { weight: init.uniform([output, input], 1.0 / (input as f64).sqrt()), bias: None }
     }
 
-    /// The same with a bias that starts at zero.
+    /// Initializes the weight uniformly in `±1/√in` and the bias to zero.
     pub fn zero_bias(input: usize, output: usize, init: &mut ParamInit) -> Self {
         Self { bias: Some(init.constant([output], 0.0)), ..Self::without_bias(input, output, init) }
     }
 
-    /// Weight uniform in `±√(6 / (in + out))` (Glorot), bias zero: as attention projections start.
+    /// Initializes the weight uniformly in `±√(6 / (in + out))` (Glorot) and the bias to zero, as
+    /// for attention projections.
     pub fn glorot(input: usize, output: usize, init: &mut ParamInit) -> Self {
         let weight = init.uniform([output, input], (6.0 / (input + output) as f64).sqrt());
         Self { weight, bias: Some(init.constant([output], 0.0)) }
     }
 
-    /// Weight and bias as vectors.
+    /// Returns the weight and the bias as flat tensors.
     pub(crate) fn flat(&self) -> Vec<Tensor<1>> {
         let weight = self.weight.val();
         let count = weight.shape().num_elements();
@@ -48,7 +49,7 @@ impl Linear {
         std::iter::once(weight.reshape([count])).chain(bias).collect()
     }
 
-    /// Maps every row.
+    /// Applies the layer to every row.
     ///
     /// # Shapes
     /// - `x`: `[rows, in]`
@@ -57,7 +58,11 @@ impl Linear {
         ops::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val), Activation::None)
     }
 
-    /// The same, followed by a ReLU and, where there is a mask, dropout.
+    /// Applies the layer to every row, followed by a ReLU and, if given, a dropout mask.
+    ///
+    /// # Shapes
+    /// - `x`: `[rows, in]`
+    /// - returns `[rows, out]`
     pub fn forward_relu(&self, x: Tensor<2>, dropout: Option<DropoutMask>) -> Tensor<2> {
         ops::linear(
             x,
@@ -67,7 +72,7 @@ impl Linear {
         )
     }
 
-    /// Maps every column: pairs travel channel-major.
+    /// Applies the layer to every column of a channels-first tensor, the layout of node pairs.
     ///
     /// # Shapes
     /// - `e`: `[in, p]`

@@ -1,7 +1,7 @@
-//! The small parts that every network is made of: linear layers, batch norm, MLPs, dropout.
+//! Basic layers: linear, batch norm, MLP and dropout.
 //!
-//! They are our own because parameters must be drawn from the run's seed in a fixed order, because
-//! batch norm here is over packed rows and pairs, and because dropout must be repeatable.
+//! They replace those of Burn because parameters must be drawn from the seed of the run in a fixed
+//! order, batch norm runs over packed rows and pairs, and dropout must be reproducible.
 
 mod batch_norm;
 mod context;

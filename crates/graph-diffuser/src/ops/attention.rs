@@ -1,11 +1,12 @@
-//! Attention directed by position scores (Eq. 6–8).
+//! Multi-head attention with content and position scores (Eq. 6–8).
 
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::{log_sigmoid, sigmoid, softmax};
-use graph_diffuser_kernels::attention::Attended;
+use graph_diffuser_kernels::attention::AttentionOutput;
 use graph_diffuser_kernels::{Isa, attention};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::BatchLayout;
@@ -13,54 +14,57 @@ use crate::nn::DropoutMask;
 
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
 
-/// How position scores enter the softmax.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Combination of content and position scores in the softmax.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Combine {
-    /// `exp(content) · σ(position)`, normalised: Eq. 8 of the paper.
+pub enum ScoreCombination {
+    /// `exp(content) · σ(position)`, normalized: Eq. 8 of the paper.
     Gate,
-    /// `exp(content + position)`, normalised: the authors' script.
+    /// `exp(content + position)`, normalized: the authors' grid script.
     Add,
 }
 
-/// How attention weights follow from content and position scores.
+/// Options of [`attention`].
 #[derive(Debug, Clone, Copy)]
 pub struct AttentionOptions {
     /// Number of heads, `h`.
     pub heads: usize,
-    /// How position enters.
-    pub combine: Combine,
-    /// Both terms are first brought into `±clamp`.
+    /// Combination of content and position scores.
+    pub combine: ScoreCombination,
+    /// Clamps both scores to `±clamp` first.
     pub clamp: Option<f64>,
-    /// The mask on the weights, in training.
+    /// Dropout mask of the attention weights, in training.
     pub dropout: Option<DropoutMask>,
 }
 
-/// Position scores, and where each graph finds those of its pairs (Eq. 6).
+/// Position scores of node pairs and the offsets of each graph (Eq. 6).
 #[derive(Debug, Clone)]
 pub struct PairScores {
-    /// `[h, q]` scores of blocks of pairs, one block after another.
+    /// Scores of consecutive blocks of pairs, `[h, q]`.
     pub scores: Tensor<2>,
-    /// Where the block of each graph begins. Several graphs may read one block, and none is left out.
+    /// First pair of the block of each graph.
+    ///
+    /// Graphs may share a block. Every block must belong to at least one graph.
     pub starts: Arc<Vec<usize>>,
-    /// `[h, 1]` score of every pair that touches the last node of a graph, where that is a CLS node. A
-    /// block then has the pairs of the other nodes.
+    /// Score of every pair with the last node of a graph if it is a CLS node, `[h, 1]`.
+    ///
+    /// Blocks then hold the pairs of the other nodes only.
     pub cls: Option<Tensor<2>>,
 }
 
 impl AttentionOptions {
-    /// The same as the kernels know it; `content` says whether there are queries and keys.
-    pub(super) fn kernel(&self, d: usize, content: bool) -> attention::Rule {
-        attention::Rule {
+    /// Returns the options of the kernels; `content` states whether there are queries and keys.
+    pub(super) fn kernel(&self, d: usize, content: bool) -> attention::AttentionKernelOptions {
+        attention::AttentionKernelOptions {
             heads: self.heads,
             width: d,
             content,
             combine: match self.combine {
-                Combine::Gate => attention::Combine::Gate,
-                Combine::Add => attention::Combine::Add,
+                ScoreCombination::Gate => attention::CombineMode::Gate,
+                ScoreCombination::Add => attention::CombineMode::Add,
             },
             clamp: self.clamp.map(|clamp| clamp as f32),
-            dropout: self.dropout.map(|site| site.0),
+            dropout: self.dropout.map(|mask| mask.0),
         }
     }
 
@@ -71,15 +75,18 @@ impl AttentionOptions {
         }
     }
 
-    /// What the softmax is taken of; at least one of the two is there.
+    /// Combines content and position scores into the input of the softmax.
+    ///
+    /// # Panics
+    /// Panics if both scores are `None`.
     pub(super) fn combined<const D: usize>(
         &self,
         content: Option<Tensor<D>>,
         position: Option<Tensor<D>>,
     ) -> Tensor<D> {
         let position = position.map(|scores| match self.combine {
-            Combine::Gate => log_sigmoid(self.clamped(scores)),
-            Combine::Add => self.clamped(scores),
+            ScoreCombination::Gate => log_sigmoid(self.clamped(scores)),
+            ScoreCombination::Add => self.clamped(scores),
         });
         match (content.map(|scores| self.clamped(scores)), position) {
             (Some(content), Some(position)) => content + position,
@@ -89,55 +96,57 @@ impl AttentionOptions {
     }
 }
 
-/// What attention is made of, for some rows of one graph; a part that the model does not have is absent.
+/// Position, content and attention weights of some rows of one graph.
 #[derive(Debug, Clone)]
 pub struct AttentionComponents {
-    /// `[h, rows, n]`: `σ(position)` where it is a gate, its softmax where it is added.
+    /// Position weights, `[h, rows, n]`: `σ(position)` for a gate, the softmax for added scores.
     pub position: Option<Tensor<3>>,
-    /// `[h, rows, n]`: softmax of the content scores.
+    /// Content weights, `[h, rows, n]`: the softmax of the content scores.
     pub content: Option<Tensor<3>>,
-    /// `[h, rows, n]`: what the nodes gather by, the normalised product of the two (Eq. 8).
+    /// Attention weights, `[h, rows, n]`: the normalized product of the two (Eq. 8).
     pub attention: Tensor<3>,
 }
 
 impl AttentionComponents {
+    /// Computes the components from scores, at least one of which must be given.
+    ///
     /// # Shapes
-    /// - `content`, `position`: `[h, rows, n]` scores; at least one of the two is there
+    /// - `content`, `position`: `[h, rows, n]`
     pub fn new(
         content: Option<Tensor<3>>,
         position: Option<Tensor<3>>,
-        rule: &AttentionOptions,
+        options: &AttentionOptions,
     ) -> Self {
-        let gate = |scores| match rule.combine {
-            Combine::Gate => sigmoid(rule.clamped(scores)),
-            Combine::Add => softmax(rule.clamped(scores), 2),
+        let gate = |scores| match options.combine {
+            ScoreCombination::Gate => sigmoid(options.clamped(scores)),
+            ScoreCombination::Add => softmax(options.clamped(scores), 2),
         };
         Self {
             position: position.clone().map(gate),
-            content: content.clone().map(|scores| softmax(rule.clamped(scores), 2)),
-            attention: softmax(rule.combined(content, position), 2),
+            content: content.clone().map(|scores| softmax(options.clamped(scores), 2)),
+            attention: softmax(options.combined(content, position), 2),
         }
     }
 }
 
-/// Each node gathers from every node of its own graph.
+/// Computes attention between all nodes of each graph.
 ///
-/// `softmax_j(q_i·k_j/√d_head + log σ(position_ij))`: the normalised product of Eq. 8, in a form
-/// that cannot overflow. Without position scores it is plain attention; with values alone, the
-/// softmax is that of the position term.
+/// The weights are `softmax_j(q_i·k_j/√d_head + log σ(position_ij))`, which equals the normalized
+/// product of Eq. 8 and cannot overflow. Without position scores this is standard attention;
+/// without queries and keys, the softmax is taken of the position scores alone.
 ///
 /// # Shapes
-/// - `qkv`: `[r, 3d]` queries, keys and values, or `[r, d]` values alone
+/// - `qkv`: `[r, 3d]` queries, keys and values, or `[r, d]` values only
 /// - returns `[r, d]`
 pub fn attention(
     qkv: Tensor<2>,
     d: usize,
     position: Option<PairScores>,
     layout: &Arc<BatchLayout>,
-    rule: &AttentionOptions,
+    options: &AttentionOptions,
 ) -> Tensor<2> {
     if !fused::can_run(&qkv) {
-        return attention_reference(qkv, d, position, layout, rule);
+        return attention_reference(qkv, d, position, layout, options);
     }
     let mut inputs = vec![qkv];
     let starts = position.map(|PairScores { scores, starts, cls }| {
@@ -146,7 +155,7 @@ pub fn attention(
         starts
     });
     let op = FusedAttention {
-        rule: rule.kernel(d, inputs[0].dims()[1] == 3 * d),
+        options: options.kernel(d, inputs[0].dims()[1] == 3 * d),
         layout: layout.clone(),
         starts,
     };
@@ -154,28 +163,37 @@ pub fn attention(
     outputs.remove(0)
 }
 
-/// The fused operation: inputs `qkv` and, where there are any, position scores and those of CLS nodes.
+/// Fused operation of [`attention`] with inputs `qkv` and optional position and CLS scores.
 #[derive(Debug)]
 struct FusedAttention {
-    rule: attention::Rule,
+    options: attention::AttentionKernelOptions,
     layout: Arc<BatchLayout>,
     starts: Option<Arc<Vec<usize>>>,
 }
 
 impl FusedAttention {
-    fn position<'a>(&'a self, inputs: &[&'a [f32]]) -> Option<attention::Position<'a>> {
+    fn position<'a>(&'a self, inputs: &[&'a [f32]]) -> Option<attention::AttentionPosition<'a>> {
         let cls = inputs.get(2).copied();
-        self.starts.as_ref().map(|starts| attention::Position { scores: inputs[1], starts, cls })
+        self.starts.as_ref().map(|starts| attention::AttentionPosition {
+            scores: inputs[1],
+            starts,
+            cls,
+        })
     }
 }
 
 impl SliceOp for FusedAttention {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let graphs = self.layout.graphs_view();
-        let Attended { out, statistics } =
-            attention::forward(Isa::best(), graphs, &self.rule, inputs[0], self.position(inputs));
+        let graphs = self.layout.offsets();
+        let AttentionOutput { out, statistics } = attention::forward(
+            Isa::best(),
+            graphs,
+            &self.options,
+            inputs[0],
+            self.position(inputs),
+        );
         (
-            vec![Output { values: out, shape: vec![graphs.nodes(), self.rule.width] }],
+            vec![Output { values: out, shape: vec![graphs.num_nodes(), self.options.width] }],
             Arc::new(statistics),
         )
     }
@@ -191,12 +209,12 @@ impl SliceOp for FusedAttention {
         saved: &Saved,
         gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
-        let statistics = saved.downcast_ref::<Vec<f32>>().expect("what `forward` saved");
-        let d_out = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
-        let attention::Gradients { qkv, scores, cls } = attention::backward(
+        let statistics = saved.downcast_ref::<Vec<f32>>().expect("`forward` saved this type");
+        let d_out = gradients[0].as_ref().expect("the single output has a gradient").as_slice();
+        let attention::AttentionGradients { qkv, scores, cls } = attention::backward(
             Isa::best(),
-            self.layout.graphs_view(),
-            &self.rule,
+            self.layout.offsets(),
+            &self.options,
             inputs[0],
             self.position(inputs),
             (outputs[0], statistics),
@@ -206,19 +224,19 @@ impl SliceOp for FusedAttention {
     }
 }
 
-/// The same in plain tensor operations, on any backend and in any precision.
+/// Reference implementation of [`attention`] in plain tensor operations.
 pub fn attention_reference(
     qkv: Tensor<2>,
     d: usize,
     position: Option<PairScores>,
     layout: &BatchLayout,
-    rule: &AttentionOptions,
+    options: &AttentionOptions,
 ) -> Tensor<2> {
     let [_, columns] = qkv.dims();
-    let (h, parts) = (rule.heads, columns / d);
+    let (h, parts) = (options.heads, columns / d);
     let d_head = d / h;
     let mask =
-        rule.dropout.map(|site| site.mask([h, layout.pairs()], &qkv.device()).cast(qkv.dtype()));
+        options.dropout.map(|mask| mask.mask([h, layout.pairs()], &qkv.device()).cast(qkv.dtype()));
     let gathered = layout
         .equal_size_runs()
         .into_iter()
@@ -234,7 +252,7 @@ pub fn attention_reference(
                 (part(0) * scale).matmul(part(1).transpose()) // Eq. 7
             });
             let position = position.as_ref().map(|position| position.of_graphs(first, count, n)); // [count, h, n, n]
-            let scores = rule.combined(content, position); // Eq. 6
+            let scores = options.combined(content, position); // Eq. 6
             let weights = softmax(scores, 3); // Eq. 8
             let weights = match &mask {
                 Some(mask) => {
@@ -250,7 +268,10 @@ pub fn attention_reference(
 }
 
 impl PairScores {
-    /// Scores of `count` graphs of `n` nodes from graph `first` on, `[count, h, n, n]`.
+    /// Returns the scores of `count` graphs of `n` nodes, starting with graph `first`.
+    ///
+    /// # Shapes
+    /// - returns `[count, h, n, n]`
     fn of_graphs(&self, first: usize, count: usize, n: usize) -> Tensor<4> {
         let [h, _] = self.scores.dims();
         let scored = n - usize::from(self.cls.is_some());
@@ -288,17 +309,17 @@ mod tests {
         )
     }
 
-    fn rule(heads: usize, combine: Combine, clamp: Option<f64>) -> AttentionOptions {
+    fn options(heads: usize, combine: ScoreCombination, clamp: Option<f64>) -> AttentionOptions {
         AttentionOptions { heads, combine, clamp, dropout: None }
     }
 
-    /// A block a graph.
-    fn plain(scores: Tensor<2>, layout: &BatchLayout) -> PairScores {
+    /// Creates scores with one block per graph.
+    fn unshared(scores: Tensor<2>, layout: &BatchLayout) -> PairScores {
         let starts = Arc::new(layout.pair_starts[..layout.graphs()].to_vec());
         PairScores { scores, starts, cls: None }
     }
 
-    fn numbers(tensor: Tensor<2>) -> Vec<f64> {
+    fn to_vec(tensor: Tensor<2>) -> Vec<f64> {
         tensor.into_data().iter::<f64>().collect()
     }
 
@@ -310,59 +331,65 @@ mod tests {
     }
 
     #[test]
-    fn two_nodes_by_hand() {
-        // One head of width one: q = (ln 2, 0), k = (1, 0), v = (10, 20), so exp(content) is
-        // (2, 1) in the first row and (1, 1) in the second. Gates of 1/2 and 1/4 halve and quarter:
-        // first row (2·1/4, 1·1/2), second (1·1/2, 1·1/2).
+    fn attention_of_two_nodes_matches_hand_computed_values() {
+        // One head of dimension one: q = (ln 2, 0), k = (1, 0), v = (10, 20), so that exp(content)
+        // is (2, 1) in the first row and (1, 1) in the second. With gates of 1/4 and 1/2, the
+        // products are (2·1/4, 1·1/2) in the first row and (1·1/2, 1·1/2) in the second.
         let qkv = tensor(vec![2_f64.ln(), 1.0, 10.0, 0.0, 0.0, 20.0], [2, 3]);
-        let quarter = -(3_f64.ln()); // σ of it is 1/4
+        let quarter = -(3_f64.ln()); // σ(-ln 3) = 1/4
         let position = tensor(vec![quarter, 0.0, 0.0, 0.0], [1, 4]);
         let layout = BatchLayout::new(vec![2]);
         let out = attention_reference(
             qkv.clone(),
             1,
-            Some(plain(position, &layout)),
+            Some(unshared(position, &layout)),
             &layout,
-            &rule(1, Combine::Gate, None),
+            &options(1, ScoreCombination::Gate, None),
         );
-        assert_close(&numbers(out), &[15.0, 15.0]);
-        // Content alone: 2/3 and 1/3 in the first row.
-        let out = attention_reference(qkv.clone(), 1, None, &layout, &rule(1, Combine::Gate, None));
-        assert_close(&numbers(out), &[(2.0 * 10.0 + 20.0) / 3.0, 15.0]);
-        // Position added: exp(ln 3) triples the first pair.
+        assert_close(&to_vec(out), &[15.0, 15.0]);
+        // Content only: weights 2/3 and 1/3 in the first row.
+        let out = attention_reference(
+            qkv.clone(),
+            1,
+            None,
+            &layout,
+            &options(1, ScoreCombination::Gate, None),
+        );
+        assert_close(&to_vec(out), &[(2.0 * 10.0 + 20.0) / 3.0, 15.0]);
+        // Added position scores: exp(ln 3) triples the weight of the first pair.
         let position = tensor(vec![3_f64.ln(), 0.0, 0.0, 0.0], [1, 4]);
         let out = attention_reference(
             qkv.clone(),
             1,
-            Some(plain(position.clone(), &layout)),
+            Some(unshared(position.clone(), &layout)),
             &layout,
-            &rule(1, Combine::Add, None),
+            &options(1, ScoreCombination::Add, None),
         );
-        assert_close(&numbers(out), &[(6.0 * 10.0 + 20.0) / 7.0, 15.0]);
-        // A clamp at ln 2 lets it only double, and leaves the content as it is.
+        assert_close(&to_vec(out), &[(6.0 * 10.0 + 20.0) / 7.0, 15.0]);
+        // A clamp at ln 2 limits the factor to 2 and does not affect the content scores.
         let out = attention_reference(
             qkv,
             1,
-            Some(plain(position.clone(), &layout)),
+            Some(unshared(position.clone(), &layout)),
             &layout,
-            &rule(1, Combine::Add, Some(2_f64.ln())),
+            &options(1, ScoreCombination::Add, Some(2_f64.ln())),
         );
-        assert_close(&numbers(out), &[(4.0 * 10.0 + 20.0) / 5.0, 15.0]);
-        // Values and position alone.
+        assert_close(&to_vec(out), &[(4.0 * 10.0 + 20.0) / 5.0, 15.0]);
+        // Position only.
         let values = tensor(vec![10.0, 20.0], [2, 1]);
         let out = attention_reference(
             values,
             1,
-            Some(plain(position, &layout)),
+            Some(unshared(position, &layout)),
             &layout,
-            &rule(1, Combine::Add, None),
+            &options(1, ScoreCombination::Add, None),
         );
-        assert_close(&numbers(out), &[(3.0 * 10.0 + 20.0) / 4.0, 15.0]);
+        assert_close(&to_vec(out), &[(3.0 * 10.0 + 20.0) / 4.0, 15.0]);
     }
 
     #[test]
-    fn weights_of_a_row_sum_to_one() {
-        // Whatever the scores, gathering ones gives ones.
+    fn attention_weights_sum_to_one() {
+        // If all values are one, so is the output.
         let layout = BatchLayout::new(vec![3, 1, 4, 4]);
         let mut stream = graph_diffuser_data::SeedTree::new(0).stream("scores");
         let mut draw =
@@ -373,26 +400,26 @@ mod tests {
             row[2 * d..].fill(1.0);
         }
         let position = tensor(draw(h * layout.pairs()), [h, layout.pairs()]);
-        for combine in [Combine::Gate, Combine::Add] {
+        for combine in [ScoreCombination::Gate, ScoreCombination::Add] {
             let qkv = tensor(qkv.clone(), [r, 3 * d]);
             let out = attention_reference(
                 qkv,
                 d,
-                Some(plain(position.clone(), &layout)),
+                Some(unshared(position.clone(), &layout)),
                 &layout,
-                &rule(h, combine, None),
+                &options(h, combine, None),
             );
-            assert_close(&numbers(out), &vec![1.0; r * d]);
+            assert_close(&to_vec(out), &vec![1.0; r * d]);
         }
     }
 
     #[test]
-    fn shared_blocks_and_cls_scores_mean_the_same_as_scores_spread_over_all_pairs() {
+    fn shared_blocks_and_cls_scores_equal_expanded_scores() {
         let (h, d) = (2, 4);
         let mut stream = graph_diffuser_data::SeedTree::new(1).stream("scores");
         let mut draw = |count: usize| (0..count).map(|_| stream.normal()).collect::<Vec<f64>>();
         let device = Device::flex().autodiff();
-        // Nodes with scores, and the number of the block, of each graph.
+        // Number of nodes with scores and index of the block of each graph.
         let graphs = [(2, 0), (2, 0), (3, 1), (3, 2), (2, 0), (3, 1), (1, 3)];
         let block_starts = [0, 4, 13, 22, 23];
         for cls in [false, true] {
@@ -404,8 +431,8 @@ mod tests {
                 for (i, j) in
                     (0..scored + extra).flat_map(|i| (0..scored + extra).map(move |j| (i, j)))
                 {
-                    let own = i < scored && j < scored;
-                    columns.push(if own {
+                    let is_scored = i < scored && j < scored;
+                    columns.push(if is_scored {
                         (block_starts[block] + i * scored + j) as i64
                     } else {
                         23
@@ -419,14 +446,14 @@ mod tests {
             };
             let qkv = draw(layout.nodes() * 3 * d);
             let (scores, cls_score) = (draw(h * 23), draw(h));
-            let gradient_of = floats(draw(layout.nodes() * d), [layout.nodes(), d]);
-            let run = |spread: bool| {
+            let upstream = floats(draw(layout.nodes() * d), [layout.nodes(), d]);
+            let run = |expanded: bool| {
                 let qkv = floats(qkv.clone(), [layout.nodes(), 3 * d]);
                 let (scores, cls_score) =
                     (floats(scores.clone(), [h, 23]), floats(cls_score.clone(), [h, 1]));
-                let position = if spread {
+                let position = if expanded {
                     let all = Tensor::cat(vec![scores.clone(), cls_score.clone()], 1);
-                    plain(all.select(1, columns.clone()), &layout)
+                    unshared(all.select(1, columns.clone()), &layout)
                 } else {
                     let starts =
                         Arc::new(graphs.iter().map(|&(_, block)| block_starts[block]).collect());
@@ -441,16 +468,16 @@ mod tests {
                     d,
                     Some(position),
                     &layout,
-                    &rule(h, Combine::Gate, None),
+                    &options(h, ScoreCombination::Gate, None),
                 );
-                let gradients = (out.clone() * gradient_of.clone()).sum().backward();
-                let mut seen = vec![numbers(out)];
+                let gradients = (out.clone() * upstream.clone()).sum().backward();
+                let mut results = vec![to_vec(out)];
                 let inputs =
                     [Some(qkv), Some(scores), cls.then_some(cls_score)].into_iter().flatten();
-                seen.extend(inputs.map(|input| {
-                    numbers(Tensor::from_inner(input.grad(&gradients).expect("it is used")))
+                results.extend(inputs.map(|input| {
+                    to_vec(Tensor::from_inner(input.grad(&gradients).expect("every input is used")))
                 }));
-                seen
+                results
             };
             for (ours, expected) in run(false).iter().zip(&run(true)) {
                 assert_close(ours, expected);
@@ -466,10 +493,10 @@ mod tests {
         let out = attention_reference(
             qkv,
             1,
-            Some(plain(position, &layout)),
+            Some(unshared(position, &layout)),
             &layout,
-            &rule(1, Combine::Gate, None),
+            &options(1, ScoreCombination::Gate, None),
         );
-        assert!(numbers(out).iter().all(|value| value.is_finite()));
+        assert!(to_vec(out).iter().all(|value| value.is_finite()));
     }
 }

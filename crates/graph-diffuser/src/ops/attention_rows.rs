@@ -1,20 +1,20 @@
-//! Attention of some rows to all nodes of their graph (Eq. 6–8): for evaluation alone.
+//! Attention of a chunk of rows to all nodes of their graphs (Eq. 6–8), for evaluation only.
 
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 use graph_diffuser_kernels::Isa;
-use graph_diffuser_kernels::attention::Rule;
-use graph_diffuser_kernels::attention_rows::{self as kernel, Group};
-use graph_diffuser_kernels::diffusion_rows::{Block, ROWS};
+use graph_diffuser_kernels::attention::AttentionKernelOptions;
+use graph_diffuser_kernels::attention_rows::{self as kernel, QueryGroup};
+use graph_diffuser_kernels::diffusion_rows::{ROWS, RowBlock};
 
-use crate::batch::{BatchLayout, indices};
+use crate::batch::{BatchLayout, index_tensor};
 
 use super::AttentionOptions;
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
 
-/// Queries, keys and values, or values alone, head after head.
+/// Reshapes queries, keys and values, or values only, to a head-major layout.
 ///
 /// # Shapes
 /// - `qkv`: `[r, 3d]` or `[r, d]`
@@ -23,24 +23,24 @@ pub(crate) fn split_heads(qkv: Tensor<2>, d: usize, heads: usize) -> Tensor<4> {
     let [r, columns] = qkv.dims();
     let (parts, d_head) = (columns / d, d / heads);
     let by_head = qkv.reshape([r, parts, heads, d_head]).permute([1, 2, 0, 3]);
-    // There and back: what is only seen in another order would be put in order for every block again.
+    // Reshaping makes the permuted tensor contiguous once, instead of once per chunk.
     by_head.reshape([parts * heads * r, d_head]).reshape([parts, heads, r, d_head])
 }
 
-/// Which rows attend, and where their position scores are.
+/// Query rows of a chunk and the layout of their position scores.
 #[derive(Debug, Clone)]
-pub(crate) struct RowsOf {
-    /// Rows and the pairs that have scores of their own.
-    pub(crate) block: Arc<Block>,
-    /// Layout of the rows that layers see, CLS nodes among them.
+pub(crate) struct QueryRows {
+    /// Rows and the reachable pairs, which have individual scores.
+    pub(crate) block: Arc<RowBlock>,
+    /// Layout of the rows of the layers, including CLS nodes.
     pub(crate) layout: Arc<BatchLayout>,
-    /// Whether the last node of each graph is a CLS node, whose score stands behind those of the block.
+    /// If `true`, the last node of each graph is a CLS node; its score follows those of the block.
     pub(crate) cls: bool,
 }
 
-impl RowsOf {
-    /// The block as the kernel knows it; a CLS node follows the last rows of its graph.
-    fn groups(&self) -> Vec<Group<'_>> {
+impl QueryRows {
+    /// Returns the groups of the kernel; a CLS node follows the last rows of its graph.
+    fn groups(&self) -> Vec<QueryGroup<'_>> {
         let Self { block, layout, cls } = self;
         let cls_pair = cls.then_some(block.pairs);
         let mut groups = Vec::new();
@@ -48,7 +48,7 @@ impl RowsOf {
             let nodes = layout.node_starts[group.graph]..layout.node_starts[group.graph + 1];
             let rows = nodes.start + group.rows.start..nodes.start + group.rows.end;
             let last = rows.end;
-            groups.push(Group {
+            groups.push(QueryGroup {
                 nodes: nodes.clone(),
                 rows,
                 columns: &group.columns,
@@ -58,7 +58,7 @@ impl RowsOf {
             });
             if let Some(unreachable_pair) = cls_pair.filter(|_| last + 1 == nodes.end) {
                 let rows = last..nodes.end;
-                groups.push(Group {
+                groups.push(QueryGroup {
                     nodes,
                     rows,
                     columns: &[],
@@ -72,50 +72,51 @@ impl RowsOf {
     }
 }
 
-/// Each row of a block gathers from every node of its own graph.
+/// Computes the attention of the rows of a chunk to all nodes of their graphs.
 ///
 /// # Shapes
-/// - `by_head`: as [`split_heads`] makes it
-/// - `position`: `[h, block.pairs]`, and one more with CLS nodes
-/// - returns `[rows, d]`, a CLS node behind the last row of its graph
+/// - `by_head`: the output of [`split_heads`]
+/// - `position`: `[h, block.pairs]`, or `[h, block.pairs + 1]` with CLS nodes
+/// - returns `[rows, d]`; a CLS node follows the last row of its graph
 pub(crate) fn attention_rows(
     by_head: Tensor<4>,
     position: Option<Tensor<2>>,
-    rows: &RowsOf,
-    rule: &AttentionOptions,
+    rows: &QueryRows,
+    options: &AttentionOptions,
 ) -> Tensor<2> {
     if !fused::can_run(&by_head) {
-        return attention_rows_reference(by_head, position, rows, rule);
+        return attention_rows_reference(by_head, position, rows, options);
     }
     let [parts, h, r, d_head] = by_head.dims();
-    let op = FusedAttentionRows { rule: rule.kernel(h * d_head, parts == 3), rows: rows.clone() };
+    let op =
+        FusedAttentionRows { options: options.kernel(h * d_head, parts == 3), rows: rows.clone() };
     let by_head = by_head.reshape([parts * h * r, d_head]);
     let (mut outputs, _) =
         fused::apply(op, [Some(by_head), position].into_iter().flatten().collect());
     outputs.remove(0)
 }
 
-/// The fused operation: inputs by head and, where there are any, position scores.
+/// Fused operation of [`attention_rows`] with inputs by head and optional position scores.
 #[derive(Debug)]
 struct FusedAttentionRows {
-    rule: Rule,
-    rows: RowsOf,
+    options: AttentionKernelOptions,
+    rows: QueryRows,
 }
 
 impl SliceOp for FusedAttentionRows {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
         let groups = self.rows.groups();
         let rows = groups.iter().map(|group| group.rows.len()).sum();
-        let mut out = vec![0.0; rows * self.rule.width];
+        let mut out = vec![0.0; rows * self.options.width];
         kernel::forward(
             Isa::best(),
-            &self.rule,
+            &self.options,
             inputs[0],
             inputs.get(1).copied(),
             &groups,
             &mut out,
         );
-        (vec![Output { values: out, shape: vec![rows, self.rule.width] }], Arc::new(()))
+        (vec![Output { values: out, shape: vec![rows, self.options.width] }], Arc::new(()))
     }
 
     fn backward(
@@ -125,41 +126,41 @@ impl SliceOp for FusedAttentionRows {
         _: &Saved,
         _: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
-        unreachable!("only evaluation goes by rows, and it has no gradients")
+        unreachable!("chunked evaluation has no gradients")
     }
 }
 
-/// The same in plain tensor operations, group after group.
+/// Reference implementation of [`attention_rows`] in plain tensor operations.
 pub(crate) fn attention_rows_reference(
     by_head: Tensor<4>,
     position: Option<Tensor<2>>,
-    rows: &RowsOf,
-    rule: &AttentionOptions,
+    rows: &QueryRows,
+    options: &AttentionOptions,
 ) -> Tensor<2> {
     let [parts, h, _, d_head] = by_head.dims();
     let device = by_head.device();
     let part = |which: usize, nodes: std::ops::Range<usize>| {
         by_head.clone().slice([which..which + 1, 0..h, nodes, 0..d_head]).squeeze_dim::<3>(0) // [h, nodes, d_head]
     };
-    let gather = |group: &Group<'_>| {
+    let gather = |group: &QueryGroup<'_>| {
         let (count, n) = (group.rows.len(), group.nodes.len());
         let position = position.as_ref().map(|scores| {
             let mut pairs = vec![group.unreachable_pair; count * n];
             for row in 0..count {
-                for (place, &column) in group.columns.iter().enumerate() {
-                    pairs[row * n + column as usize] = group.first_pair + place * ROWS + row;
+                for (index, &column) in group.columns.iter().enumerate() {
+                    pairs[row * n + column as usize] = group.first_pair + index * ROWS + row;
                 }
                 if let Some(last_pair) = group.last_pair {
                     pairs[row * n + n - 1] = last_pair;
                 }
             }
-            scores.clone().select(1, indices(pairs, &device)).reshape([h, count, n])
+            scores.clone().select(1, index_tensor(pairs, &device)).reshape([h, count, n])
         });
         let content = (parts == 3).then(|| {
             let scale = 1.0 / (d_head as f64).sqrt();
             (part(0, group.rows.clone()) * scale).matmul(part(1, group.nodes.clone()).transpose()) // Eq. 7
         });
-        let weights = softmax(rule.combined(content, position), 2); // Eq. 8, [h, count, n]
+        let weights = softmax(options.combined(content, position), 2); // Eq. 8, [h, count, n]
         weights
             .matmul(part(parts - 1, group.nodes.clone()))
             .swap_dims(0, 1)

@@ -1,79 +1,86 @@
-//! Batch norm over rows, with the residual branch before it and the ReLU or the dot product behind it.
+//! Fused batch norm over rows, with a preceding residual branch and a following ReLU or linear
+//! layer.
 //!
-//! The reference is in [`BatchNorm`](crate::nn::BatchNorm), which calls this where kernels can run.
+//! The reference implementation is in [`BatchNorm`](crate::nn::BatchNorm), which calls these
+//! operations if the kernels can run.
 
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use graph_diffuser_kernels::batch_norm::{self as kernel, Branch, Normalized, Statistics};
+use graph_diffuser_kernels::batch_norm::{self as kernel, BatchStatistics, Branch, Normalized};
 use graph_diffuser_kernels::{Dropout, Isa};
 
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
 
-/// Normalises `[rows, channels]`.
+/// Fused batch norm of `[rows, channels]`.
 #[derive(Debug)]
-pub(crate) struct NormalizeRows {
-    /// Whether negative results become zero.
+pub(crate) struct FusedBatchNorm {
+    /// If `true`, a ReLU follows.
     pub(crate) relu: bool,
-    /// Whether there is a residual branch.
-    pub(crate) joins: bool,
-    /// What drops some of the branch first.
+    /// If `true`, a residual branch is added first.
+    pub(crate) has_branch: bool,
+    /// Dropout of the residual branch.
     pub(crate) dropout: Option<Dropout>,
-    /// Statistics of other batches, in evaluation.
-    pub(crate) running: Option<Statistics>,
+    /// Running statistics, in evaluation.
+    pub(crate) running: Option<BatchStatistics>,
 }
 
-/// Rows on their way into batch norm.
+/// Input of a batch norm.
 #[derive(Debug, Clone)]
-pub(crate) struct Rows {
-    /// `[rows, channels]`
+pub(crate) struct BatchNormInput {
+    /// Rows, `[rows, channels]`.
     pub(crate) x: Tensor<2>,
-    /// The residual branch that is added to them, in the same shape.
+    /// Residual branch that is added to `x`, `[rows, channels]`.
     pub(crate) branch: Option<Tensor<2>>,
 }
 
-impl NormalizeRows {
-    /// Normalised rows, and mean and biased variance of each channel.
+impl FusedBatchNorm {
+    /// Returns the normalized rows and the values saved for the backward pass.
     pub(crate) fn apply(
         self,
-        rows: Rows,
+        input: BatchNormInput,
         gamma: Tensor<1>,
         beta: Tensor<1>,
-    ) -> (Tensor<2>, Arc<Kept>) {
-        let inputs =
-            [Some(gamma.unsqueeze_dim(0)), Some(beta.unsqueeze_dim(0)), Some(rows.x), rows.branch];
+    ) -> (Tensor<2>, Arc<SavedBatchNorm>) {
+        let inputs = [
+            Some(gamma.unsqueeze_dim(0)),
+            Some(beta.unsqueeze_dim(0)),
+            Some(input.x),
+            input.branch,
+        ];
         let (mut outputs, saved) = fused::apply(self, inputs.into_iter().flatten().collect());
-        (outputs.remove(0), saved.downcast().expect("what `forward` saved"))
+        (outputs.remove(0), saved.downcast().expect("`forward` saved this type"))
     }
 }
 
-/// What the backward pass needs of the forward pass.
+/// Values of the forward pass that the backward pass reads.
 #[derive(Debug)]
-pub(crate) struct Kept {
-    pub(crate) statistics: Statistics,
-    /// The rows with their branch, where there was one.
+pub(crate) struct SavedBatchNorm {
+    /// Mean and biased variance of each channel.
+    pub(crate) statistics: BatchStatistics,
+    /// Sum of the rows and the residual branch, if there is one.
     sum: Option<Vec<f32>>,
 }
 
-impl SliceOp for NormalizeRows {
+impl SliceOp for FusedBatchNorm {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
         let [gamma, beta, x] = *inputs.first_chunk().expect("scale, shift and rows");
         let branch = inputs.get(3).copied();
-        let (values, kept) = if let Some(statistics) = &self.running {
+        let (values, saved) = if let Some(statistics) = &self.running {
             let y = kernel::evaluate(Isa::best(), x, branch, statistics, gamma, beta, self.relu);
-            (y, Kept { statistics: statistics.clone(), sum: None })
+            (y, SavedBatchNorm { statistics: statistics.clone(), sum: None })
         } else {
             let branch = branch.map(|values| Branch { values, dropout: self.dropout });
             let Normalized { y, sum, statistics } =
                 kernel::forward(Isa::best(), x, branch, gamma, beta, self.relu);
-            (y, Kept { statistics, sum })
+            (y, SavedBatchNorm { statistics, sum })
         };
-        (vec![Output { shape: vec![x.len() / gamma.len(), gamma.len()], values }], Arc::new(kept))
+        (vec![Output { shape: vec![x.len() / gamma.len(), gamma.len()], values }], Arc::new(saved))
     }
 
     fn reads_input(&self, index: usize) -> bool {
-        // Rows with a branch are kept as their sum.
-        index < 2 || !self.joins
+        // With a branch, the backward pass reads the saved sum instead of `x`.
+        index < 2 || !self.has_branch
     }
 
     fn backward(
@@ -83,32 +90,34 @@ impl SliceOp for NormalizeRows {
         saved: &Saved,
         gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
-        assert!(self.running.is_none(), "evaluation keeps no gradients");
+        assert!(self.running.is_none(), "there is no backward pass with running statistics");
         let [gamma, beta, x] = *inputs.first_chunk().expect("scale, shift and rows");
-        let Kept { statistics, sum } = saved.downcast_ref().expect("what `forward` saved");
+        let SavedBatchNorm { statistics, sum } =
+            saved.downcast_ref().expect("`forward` saved this type");
         let x = sum.as_deref().unwrap_or(x);
-        let d_y = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
-        let made =
+        let d_y = gradients[0].as_ref().expect("the single output has a gradient").as_slice();
+        let grads =
             kernel::backward(Isa::best(), x, self.dropout, gamma, beta, statistics, self.relu, d_y);
-        let d_x = Gradient::from(made.x);
-        // Where nothing was dropped the branch gets what the rows get.
-        let d_branch = self.joins.then(|| made.branch.map_or_else(|| d_x.clone(), Gradient::from));
-        [Some(made.gamma.into()), Some(made.beta.into()), Some(d_x), d_branch]
+        let d_x = Gradient::from(grads.x);
+        // Without dropout, the gradient of the branch equals that of the rows.
+        let d_branch =
+            self.has_branch.then(|| grads.branch.map_or_else(|| d_x.clone(), Gradient::from));
+        [Some(grads.gamma.into()), Some(grads.beta.into()), Some(d_x), d_branch]
             .into_iter()
             .flatten()
             .collect()
     }
 }
 
-/// Normalises `[rows, channels]`, and gives `weight · ReLU` of each row.
+/// Fused batch norm of `[rows, channels]`, ReLU and linear layer with a single output.
 #[derive(Debug)]
-pub(crate) struct NormalizeDot {
-    /// Statistics of other batches, in evaluation.
-    pub(crate) running: Option<Statistics>,
+pub(crate) struct FusedBatchNormLinear {
+    /// Running statistics, in evaluation.
+    pub(crate) running: Option<BatchStatistics>,
 }
 
-impl NormalizeDot {
-    /// One number a row, and mean and biased variance of each channel.
+impl FusedBatchNormLinear {
+    /// Returns one value per row, and the mean and biased variance of each channel.
     ///
     /// # Shapes
     /// - `x`: `[rows, channels]`
@@ -120,14 +129,14 @@ impl NormalizeDot {
         gamma: Tensor<1>,
         beta: Tensor<1>,
         weight: Tensor<2>,
-    ) -> (Tensor<2>, Arc<Statistics>) {
+    ) -> (Tensor<2>, Arc<BatchStatistics>) {
         let inputs = vec![gamma.unsqueeze_dim(0), beta.unsqueeze_dim(0), weight, x];
         let (mut outputs, saved) = fused::apply(self, inputs);
-        (outputs.remove(0), saved.downcast().expect("what `forward` saved"))
+        (outputs.remove(0), saved.downcast().expect("`forward` saved this type"))
     }
 }
 
-impl SliceOp for NormalizeDot {
+impl SliceOp for FusedBatchNormLinear {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
         let [gamma, beta, weight, x] =
             *inputs.first_chunk().expect("scale, shift, weights and rows");
@@ -149,13 +158,13 @@ impl SliceOp for NormalizeDot {
         saved: &Saved,
         gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
-        assert!(self.running.is_none(), "evaluation keeps no gradients");
+        assert!(self.running.is_none(), "there is no backward pass with running statistics");
         let [gamma, beta, weight, x] =
             *inputs.first_chunk().expect("scale, shift, weights and rows");
-        let statistics = saved.downcast_ref().expect("what `forward` saved");
-        let d = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
-        let (made, d_weight) =
+        let statistics = saved.downcast_ref().expect("`forward` saved this type");
+        let d = gradients[0].as_ref().expect("the single output has a gradient").as_slice();
+        let (grads, d_weight) =
             kernel::backward_dot(Isa::best(), x, gamma, beta, weight, statistics, d);
-        [made.gamma, made.beta, d_weight, made.x].into_iter().map(Gradient::from).collect()
+        [grads.gamma, grads.beta, d_weight, grads.x].into_iter().map(Gradient::from).collect()
     }
 }

@@ -1,34 +1,36 @@
-//! Rows of the stack of walks, without all the others (Eq. 1): for evaluation alone.
+//! Diffusion stack of a chunk of rows (Eq. 1), for evaluation only.
 
 use std::sync::Arc;
 
 use burn::tensor::{Tensor, TensorData};
 use graph_diffuser_kernels::Isa;
-use graph_diffuser_kernels::diffusion_rows::{self as kernel, Block, Blocks, ROWS};
+use graph_diffuser_kernels::diffusion_rows::{self as kernel, ROWS, RowBlock, RowBlocks};
 
-use crate::batch::{BatchLayout, EdgesByNode, Topology, indices};
+use crate::batch::{BatchLayout, EdgesByNode, Topology, index_tensor};
 
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
 use super::{gather, scatter_sum};
 
-/// All rows of `topology` in blocks of about `most_pairs` pairs; without `steps` nothing reaches anything.
-pub(crate) fn chunked_eval(
+/// Splits all rows of `topology` into chunks of about `max_pairs` reachable pairs.
+///
+/// Without `steps`, no pair is reachable.
+pub(crate) fn row_chunks(
     topology: &Topology,
     steps: Option<usize>,
-    most_pairs: usize,
-) -> Blocks<'_> {
-    Blocks::new(topology.layout.graphs_view(), topology.outgoing.csr(), steps, most_pairs)
+    max_pairs: usize,
+) -> RowBlocks<'_> {
+    RowBlocks::new(topology.layout.offsets(), topology.outgoing.csr(), steps, max_pairs)
 }
 
-/// `[I | A | … | Aᵏ]` of the rows of `block`, over the pairs that it lists.
+/// Computes `[I | A | … | Aᵏ]` for the rows and reachable pairs of `block`.
 ///
 /// # Shapes
-/// - `weights`: `[m]` entries of A, one an edge; duplicates add up
+/// - `weights`: `[m]` entries of A, one per edge; duplicate edges are summed
 /// - returns `[steps + 1, block.pairs]`
 pub(crate) fn diffusion_rows(
     weights: Tensor<1>,
     topology: &Topology,
-    block: &Arc<Block>,
+    block: &Arc<RowBlock>,
     steps: usize,
 ) -> Tensor<2> {
     if !fused::can_run(&weights) || topology.edges() == 0 {
@@ -44,12 +46,12 @@ pub(crate) fn diffusion_rows(
     outputs.remove(0)
 }
 
-/// The fused operation.
+/// Fused operation of [`diffusion_rows`].
 #[derive(Debug)]
 struct DiffusionRows {
     layout: Arc<BatchLayout>,
     outgoing: Arc<EdgesByNode>,
-    block: Arc<Block>,
+    block: Arc<RowBlock>,
     steps: usize,
 }
 
@@ -57,7 +59,7 @@ impl SliceOp for DiffusionRows {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
         let shape = vec![self.steps + 1, self.block.pairs];
         let mut stack = vec![0.0; shape[0] * shape[1]];
-        let (graphs, csr) = (self.layout.graphs_view(), self.outgoing.csr());
+        let (graphs, csr) = (self.layout.offsets(), self.outgoing.csr());
         kernel::forward(Isa::best(), graphs, csr, inputs[0], self.steps, &self.block, &mut stack);
         (vec![Output { values: stack, shape }], Arc::new(()))
     }
@@ -69,15 +71,17 @@ impl SliceOp for DiffusionRows {
         _: &Saved,
         _: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
-        unreachable!("only evaluation goes by rows, and it has no gradients")
+        unreachable!("chunked evaluation has no gradients")
     }
 }
 
-/// The same in plain tensor operations: a column of a group is a row of [`ROWS`] numbers.
+/// Reference implementation of [`diffusion_rows`] in plain tensor operations.
+///
+/// Each column of a row group is stored as [`ROWS`] consecutive values.
 pub(crate) fn diffusion_rows_reference(
     weights: Tensor<1>,
     topology: &Topology,
-    block: &Block,
+    block: &RowBlock,
     steps: usize,
 ) -> Tensor<2> {
     let (device, dtype) = (weights.device(), weights.dtype());
@@ -88,12 +92,12 @@ pub(crate) fn diffusion_rows_reference(
         group.self_pairs().for_each(|pair| identity[pair] = 1.0);
         let (first_node, first) =
             (topology.layout.node_starts[group.graph], group.first_pair / ROWS);
-        for (place, &column) in group.columns.iter().enumerate() {
+        for (index, &column) in group.columns.iter().enumerate() {
             let node = first_node + column as usize;
             for at in topology.outgoing.starts[node]..topology.outgoing.starts[node + 1] {
-                // An edge that leads out of the columns is for longer walks.
-                if let Ok(target) = group.columns.binary_search(&topology.outgoing.others[at]) {
-                    from.push(first + place);
+                // Targets outside the columns are reached only by walks of more than `steps` steps.
+                if let Ok(target) = group.columns.binary_search(&topology.outgoing.neighbors[at]) {
+                    from.push(first + index);
                     to.push(first + target);
                     edges.push(topology.outgoing.edges[at] as usize);
                 }
@@ -105,8 +109,8 @@ pub(crate) fn diffusion_rows_reference(
         Tensor::<2>::from_data(TensorData::new(identity, [columns, ROWS]), (&device, dtype));
     let mut powers = vec![walks];
     if links > 0 {
-        let weights = weights.select(0, indices(edges, &device)).reshape([links, 1]);
-        let (from, to) = (indices(from, &device), indices(to, &device));
+        let weights = weights.select(0, index_tensor(edges, &device)).reshape([links, 1]);
+        let (from, to) = (index_tensor(from, &device), index_tensor(to, &device));
         while powers.len() <= steps {
             let moved = gather(powers[powers.len() - 1].clone(), from.clone()) * weights.clone();
             powers.push(scatter_sum(moved, to.clone(), columns));

@@ -1,4 +1,4 @@
-//! Powers of the adjacency matrix, stacked (Eq. 1).
+//! Diffusion stack: powers of the weighted adjacency matrix (Eq. 1).
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::batch::{BatchLayout, EdgesByNode, Topology};
 
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
 
-/// `[I | A | … | Aᵏ]` (Eq. 1).
+/// Computes the diffusion stack `[I | A | … | Aᵏ]` (Eq. 1).
 ///
-/// Entry (i, j) of channel s is the probability that a walk from i is at j after s steps.
+/// Entry (i, j) of channel s is the probability that a random walk from i is at j after s steps.
 ///
 /// # Shapes
-/// - `weights`: `[m]` entries of A, one an edge; duplicates add up
+/// - `weights`: `[m]` entries of A, one per edge; duplicate edges are summed
 /// - returns `[steps + 1, p]`
 pub fn diffusion_stack(weights: Tensor<1>, topology: &Topology, steps: usize) -> Tensor<2> {
     if !fused::can_run(&weights) || topology.edges() == 0 {
@@ -29,7 +29,7 @@ pub fn diffusion_stack(weights: Tensor<1>, topology: &Topology, steps: usize) ->
     outputs.remove(0)
 }
 
-/// The fused operation: row by row over the edges, never a dense product.
+/// Fused operation of [`diffusion_stack`]: sparse products row by row, without dense matrices.
 #[derive(Debug)]
 struct DiffusionStack {
     layout: Arc<BatchLayout>,
@@ -39,7 +39,7 @@ struct DiffusionStack {
 
 impl SliceOp for DiffusionStack {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let (graphs, csr) = (self.layout.graphs_view(), self.outgoing.csr());
+        let (graphs, csr) = (self.layout.offsets(), self.outgoing.csr());
         let values = kernel::forward(Isa::best(), graphs, csr, inputs[0], self.steps);
         (vec![Output { values, shape: vec![self.steps + 1, self.layout.pairs()] }], Arc::new(()))
     }
@@ -55,9 +55,9 @@ impl SliceOp for DiffusionStack {
         _: &Saved,
         gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
-        let d_stack = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
+        let d_stack = gradients[0].as_ref().expect("the single output has a gradient").as_slice();
         let mut d_weights = vec![0.0; inputs[0].len()];
-        let (graphs, csr) = (self.layout.graphs_view(), self.outgoing.csr());
+        let (graphs, csr) = (self.layout.offsets(), self.outgoing.csr());
         kernel::backward(
             Isa::best(),
             graphs,
@@ -72,7 +72,7 @@ impl SliceOp for DiffusionStack {
     }
 }
 
-/// The same in plain tensor operations, one matrix product a step.
+/// Reference implementation of [`diffusion_stack`] with one dense matrix product per step.
 pub fn diffusion_stack_reference(
     weights: Tensor<1>,
     topology: &Topology,
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    fn pack(graphs: &[(usize, &[[u32; 2]])]) -> GraphBatch {
+    fn collate(graphs: &[(usize, &[[u32; 2]])]) -> GraphBatch {
         let graphs: Vec<Graph> = graphs
             .iter()
             .map(|(nodes, edges)| Graph {
@@ -151,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_three_by_hand() {
-        // 0 - 1 - 2, where the middle goes left with 1/4 and right with 3/4. After two steps:
-        // from 0: 1/4 at 0, 3/4 at 2; from 1: always back; from 2: 1/4 at 0, 3/4 at 2.
-        let batch = pack(&[(3, &[[0, 1], [1, 0], [1, 2], [2, 1]])]);
+    fn stack_of_a_path_matches_hand_computed_values() {
+        // 0 - 1 - 2, where node 1 moves left with 1/4 and right with 3/4. After two steps:
+        // from 0: 1/4 at 0, 3/4 at 2; from 1: always at 1; from 2: 1/4 at 0, 3/4 at 2.
+        let batch = collate(&[(3, &[[0, 1], [1, 0], [1, 2], [2, 1]])]);
         #[rustfmt::skip]
         let expected = [
             1.0, 0.0, 0.0,   0.0, 1.0, 0.0,   0.0, 0.0, 1.0,
@@ -165,9 +165,9 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_add_up_self_loops_stay_and_nodes_without_edges_lose_their_walk() {
-        // 0 -> 1 twice, 1 -> 1; node 2 alone. The second graph has one node and no edge.
-        let batch = pack(&[(3, &[[0, 1], [0, 1], [1, 1]]), (1, &[])]);
+    fn duplicate_edges_are_summed_and_rows_of_isolated_nodes_are_zero() {
+        // 0 -> 1 twice, 1 -> 1; node 2 is isolated. The second graph has one node and no edge.
+        let batch = collate(&[(3, &[[0, 1], [0, 1], [1, 1]]), (1, &[])]);
         let stack = stack(&[0.5, 0.5, 1.0], &batch, 2);
         assert_eq!(stack[..10], [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
         for channel in [&stack[10..20], &stack[20..]] {
@@ -176,8 +176,8 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_without_any_edge_has_the_identity_and_nothing_else() {
-        let batch = pack(&[(2, &[])]);
+    fn stack_of_a_batch_without_edges_is_zero_except_for_the_identity() {
+        let batch = collate(&[(2, &[])]);
         assert_eq!(stack(&[], &batch, 1), [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
     }
 }

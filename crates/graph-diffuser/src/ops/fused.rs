@@ -1,8 +1,8 @@
-//! How a kernel on slices becomes an operation on tensors, with a backward pass of its own.
+//! Integration of slice kernels into Burn as differentiable tensor operations.
 //!
-//! A [`SliceOp`] reads slices and makes vectors, forward and backward. Everything that the framework
-//! wants to know about it is here and nowhere else: routing to the CPU backend, a node in the graph
-//! of gradients, and several outputs from one node.
+//! A [`SliceOp`] maps slices to vectors in its forward and backward pass. This module contains all
+//! framework-specific code: dispatch to the CPU backend, registration in the autodiff graph, and
+//! operations with several outputs.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -17,17 +17,17 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
 use burn::tensor::{Bytes, DType, Device, Shape, Tensor};
 
-/// What an operation keeps from its forward pass for its backward pass.
+/// Values that an operation saves in its forward pass for its backward pass.
 pub(crate) type Saved = Arc<dyn Any + Send + Sync>;
 
-/// A tensor on its way out of an operation.
+/// Output tensor of an operation.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) values: Vec<f32>,
     pub(crate) shape: Vec<usize>,
 }
 
-/// A gradient, on its way into an operation or out of it; a clone shares its numbers.
+/// Gradient of an input or output of an operation; clones share their values.
 #[derive(Debug, Clone)]
 pub(crate) struct Gradient(FlexTensor);
 
@@ -50,22 +50,24 @@ impl Gradient {
     }
 }
 
-/// An operation on slices with a hand-written backward pass.
+/// Operation on slices with a hand-written backward pass.
 pub(crate) trait SliceOp: Debug + Send + Sync {
-    /// Outputs, and what the backward pass will need of this one.
+    /// Returns the outputs and the values saved for the backward pass.
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved);
 
-    /// Whether the backward pass reads an input; one that it does not read is not kept, and empty there.
+    /// Returns whether the backward pass reads an input.
+    ///
+    /// Inputs that it does not read are not saved, and are empty slices in the backward pass.
     fn reads_input(&self, _index: usize) -> bool {
         true
     }
 
-    /// Whether the backward pass reads the outputs, which are then kept.
+    /// Returns whether the backward pass reads the outputs, which are then saved.
     fn reads_outputs(&self) -> bool {
         false
     }
 
-    /// Gradients of the inputs, in their order.
+    /// Computes the gradients of all inputs.
     fn backward(
         &self,
         inputs: &[&[f32]],
@@ -75,12 +77,12 @@ pub(crate) trait SliceOp: Debug + Send + Sync {
     ) -> Vec<Gradient>;
 }
 
-/// Whether kernels can run on what `tensor` is: single precision on the CPU backend.
+/// Returns whether kernels can run on `tensor`: single precision on the CPU backend.
 pub(crate) fn can_run<const D: usize>(tensor: &Tensor<D>) -> bool {
     tensor.dtype() == DType::F32 && tensor.device().inner() == Device::flex()
 }
 
-/// Applies `op`; the outputs are part of the graph of gradients.
+/// Applies `op` and tracks the outputs in the autodiff graph.
 pub(crate) fn apply<const D: usize>(
     op: impl SliceOp + 'static,
     inputs: Vec<Tensor<D>>,
@@ -96,34 +98,34 @@ pub(crate) fn apply<const D: usize>(
                 Ok([a, b, c]) => Dispatch::fused_3(a, b, c, op, saved.clone()),
                 Err(inputs) => match <[_; 4]>::try_from(inputs) {
                     Ok([a, b, c, d]) => Dispatch::fused_4(a, b, c, d, op, saved.clone()),
-                    Err(inputs) => panic!("no operation takes {} tensors", inputs.len()),
+                    Err(inputs) => panic!("unsupported number of inputs: {}", inputs.len()),
                 },
             },
         },
     };
     let saved = saved
         .lock()
-        .expect("no kernel panics while it holds this")
+        .expect("no thread panics while holding the lock")
         .take()
-        .expect("the forward pass saves");
+        .expect("the forward pass sets the saved values");
     (outputs.into_iter().map(Tensor::from_dispatch).collect(), saved)
 }
 
-/// Where the forward pass leaves what it saved.
+/// Cell through which the forward pass returns its saved values.
 type SavedCell = Arc<Mutex<Option<Saved>>>;
 
-/// A backend that has slices to give.
+/// Backend whose tensors can be read as slices.
 pub(crate) trait Slices: Backend {
     fn forward(op: &dyn SliceOp, inputs: &[FloatTensor<Self>]) -> (Vec<FloatTensor<Self>>, Saved);
     fn backward(
         op: &dyn SliceOp,
-        inputs: &[KeptInput<Self>],
+        inputs: &[SavedInput<Self>],
         outputs: &[FloatTensor<Self>],
         saved: &Saved,
         gradients: Vec<Option<FloatTensor<Self>>>,
     ) -> Vec<FloatTensor<Self>>;
-    /// A tensor of one zero, which stands for the operation in the graph.
-    fn stand_in() -> FloatTensor<Self>;
+    /// Returns a tensor with a single zero, which represents an operation with several outputs.
+    fn placeholder() -> FloatTensor<Self>;
 }
 
 #[backend_extension(Autodiff, Flex)]
@@ -171,7 +173,7 @@ impl Slices for Flex {
 
     fn backward(
         op: &dyn SliceOp,
-        inputs: &[KeptInput<Self>],
+        inputs: &[SavedInput<Self>],
         outputs: &[FlexTensor],
         saved: &Saved,
         gradients: Vec<Option<FlexTensor>>,
@@ -183,14 +185,16 @@ impl Slices for Flex {
         let gradients = gradients
             .into_iter()
             .map(|gradient| gradient.map(|gradient| Gradient(contiguous(&gradient))));
-        let made = op.backward(&slices_of_inputs, &slices(outputs), saved, gradients.collect());
-        made.into_iter()
+        let input_gradients =
+            op.backward(&slices_of_inputs, &slices(outputs), saved, gradients.collect());
+        input_gradients
+            .into_iter()
             .zip(inputs)
-            .map(|(Gradient(made), input)| made.reshape(input.shape.clone()))
+            .map(|(Gradient(gradient), input)| gradient.reshape(input.shape.clone()))
             .collect()
     }
 
-    fn stand_in() -> FlexTensor {
+    fn placeholder() -> FlexTensor {
         tensor(vec![0.0], Shape::from([1]))
     }
 }
@@ -204,14 +208,14 @@ fn contiguous(tensor: &FlexTensor) -> FlexTensor {
 }
 
 fn slice(tensor: &FlexTensor) -> &[f32] {
-    tensor.as_slice::<f32>().expect("single precision, made contiguous")
+    tensor.as_slice::<f32>().expect("the tensor is f32 and contiguous")
 }
 
 fn slices(tensors: &[FlexTensor]) -> Vec<&[f32]> {
     tensors.iter().map(slice).collect()
 }
 
-fn plain(op: &dyn SliceOp, inputs: &[FlexTensor], cell: &SavedCell) -> Vec<FlexTensor> {
+fn untracked(op: &dyn SliceOp, inputs: &[FlexTensor], cell: &SavedCell) -> Vec<FlexTensor> {
     let (outputs, saved) = Flex::forward(op, inputs);
     *cell.lock().expect("no kernel panics while it holds this") = Some(saved);
     outputs
@@ -219,7 +223,7 @@ fn plain(op: &dyn SliceOp, inputs: &[FlexTensor], cell: &SavedCell) -> Vec<FlexT
 
 impl Fused for Flex {
     fn fused_1(a: FlexTensor, op: Arc<dyn SliceOp>, saved: SavedCell) -> Vec<FlexTensor> {
-        plain(&*op, &[a], &saved)
+        untracked(&*op, &[a], &saved)
     }
     fn fused_2(
         a: FlexTensor,
@@ -227,7 +231,7 @@ impl Fused for Flex {
         op: Arc<dyn SliceOp>,
         saved: SavedCell,
     ) -> Vec<FlexTensor> {
-        plain(&*op, &[a, b], &saved)
+        untracked(&*op, &[a, b], &saved)
     }
     fn fused_3(
         a: FlexTensor,
@@ -236,7 +240,7 @@ impl Fused for Flex {
         op: Arc<dyn SliceOp>,
         saved: SavedCell,
     ) -> Vec<FlexTensor> {
-        plain(&*op, &[a, b, c], &saved)
+        untracked(&*op, &[a, b, c], &saved)
     }
     fn fused_4(
         a: FlexTensor,
@@ -246,7 +250,7 @@ impl Fused for Flex {
         op: Arc<dyn SliceOp>,
         saved: SavedCell,
     ) -> Vec<FlexTensor> {
-        plain(&*op, &[a, b, c, d], &saved)
+        untracked(&*op, &[a, b, c, d], &saved)
     }
 }
 
@@ -287,28 +291,28 @@ impl<B: Slices, C: CheckpointStrategy> Fused for Autodiff<B, C> {
     }
 }
 
-/// Gradients of the outputs, as they arrive.
+/// Gradients of the outputs, filled in during the backward pass.
 type GradientCell<B> = Arc<Mutex<Vec<Option<FloatTensor<B>>>>>;
 
-/// An input as the backward pass finds it: its numbers only where it reads them.
+/// Input saved for the backward pass; `values` is `None` if the backward pass does not read it.
 #[derive(Debug, Clone)]
-pub(crate) struct KeptInput<B: Backend> {
+pub(crate) struct SavedInput<B: Backend> {
     shape: Shape,
     values: Option<FloatTensor<B>>,
 }
 
-/// All that the backward pass of an operation needs.
+/// State of an operation in the autodiff graph.
 #[derive(Debug, Clone)]
 struct State<B: Slices> {
     op: Arc<dyn SliceOp>,
-    inputs: Vec<KeptInput<B>>,
+    inputs: Vec<SavedInput<B>>,
     outputs: Vec<FloatTensor<B>>,
     saved: SavedBox,
-    /// Where the taps of several outputs leave their gradients; absent for a single output.
+    /// Gradients of several outputs; `None` for a single output.
     gradients: Option<GradientCell<B>>,
 }
 
-/// [`Saved`], which cannot show itself.
+/// Wrapper of [`Saved`] that implements `Debug`.
 #[derive(Clone)]
 struct SavedBox(Saved);
 
@@ -318,7 +322,7 @@ impl Debug for SavedBox {
     }
 }
 
-/// The operation's node.
+/// Autodiff node of an operation.
 #[derive(Debug)]
 struct Node;
 
@@ -326,14 +330,16 @@ impl<B: Slices, const N: usize> Backward<B, N> for Node {
     type State = State<B>;
 
     fn backward(self, ops: Ops<State<B>, N>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let arrived = grads.consume::<B>(&ops.node);
+        let gradient = grads.consume::<B>(&ops.node);
         let State { op, inputs, outputs, saved, gradients } = ops.state;
         let gradients = match gradients {
-            Some(cell) => std::mem::take(&mut *cell.lock().expect("taps do not panic")),
-            None => vec![Some(arrived)],
+            Some(cell) => {
+                std::mem::take(&mut *cell.lock().expect("no thread panics while holding the lock"))
+            }
+            None => vec![Some(gradient)],
         };
-        let made = B::backward(&*op, &inputs, &outputs, &saved.0, gradients);
-        for (parent, gradient) in ops.parents.into_iter().zip(made) {
+        let input_gradients = B::backward(&*op, &inputs, &outputs, &saved.0, gradients);
+        for (parent, gradient) in ops.parents.into_iter().zip(input_gradients) {
             if let Some(parent) = parent {
                 grads.register::<B>(parent.id, gradient);
             }
@@ -341,19 +347,21 @@ impl<B: Slices, const N: usize> Backward<B, N> for Node {
     }
 }
 
-/// One of several outputs: hands its gradient to the operation's node, which the graph visits later.
+/// Autodiff node of one of several outputs.
+///
+/// It passes its gradient to the node of the operation, which the backward pass visits later.
 #[derive(Debug)]
-struct Tap;
+struct OutputNode;
 
-impl<B: Slices> Backward<B, 1> for Tap {
+impl<B: Slices> Backward<B, 1> for OutputNode {
     type State = (GradientCell<B>, usize);
 
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let arrived = grads.consume::<B>(&ops.node);
-        let (cell, place) = ops.state;
-        cell.lock().expect("taps do not panic")[place] = Some(arrived);
+        let gradient = grads.consume::<B>(&ops.node);
+        let (cell, index) = ops.state;
+        cell.lock().expect("no thread panics while holding the lock")[index] = Some(gradient);
         if let [Some(parent)] = ops.parents {
-            grads.register::<B>(parent.id, B::stand_in());
+            grads.register::<B>(parent.id, B::placeholder());
         }
     }
 }
@@ -363,21 +371,22 @@ fn tracked<B: Slices, C: CheckpointStrategy, const N: usize>(
     op: Arc<dyn SliceOp>,
     cell: &SavedCell,
 ) -> Vec<FloatTensor<Autodiff<B, C>>> {
-    let plain: Vec<FloatTensor<B>> = inputs.iter().map(|input| input.primitive().clone()).collect();
-    let (mut outputs, saved) = B::forward(&*op, &plain);
+    let primitives: Vec<FloatTensor<B>> =
+        inputs.iter().map(|input| input.primitive().clone()).collect();
+    let (mut outputs, saved) = B::forward(&*op, &primitives);
     *cell.lock().expect("no kernel panics while it holds this") = Some(saved.clone());
-    let kept = if op.reads_outputs() { outputs.clone() } else { Vec::new() };
+    let saved_outputs = if op.reads_outputs() { outputs.clone() } else { Vec::new() };
     let gradients: Option<GradientCell<B>> =
         (outputs.len() > 1).then(|| Arc::new(Mutex::new(outputs.iter().map(|_| None).collect())));
-    let keep = |(index, input): (usize, FloatTensor<B>)| KeptInput {
+    let save = |(index, input): (usize, FloatTensor<B>)| SavedInput {
         shape: input.shape(),
         values: op.reads_input(index).then_some(input),
     };
-    let plain = plain.into_iter().enumerate().map(keep).collect();
+    let saved_inputs = primitives.into_iter().enumerate().map(save).collect();
     let state = State {
         op,
-        inputs: plain,
-        outputs: kept,
+        inputs: saved_inputs,
+        outputs: saved_outputs,
         saved: SavedBox(saved),
         gradients: gradients.clone(),
     };
@@ -392,14 +401,14 @@ fn tracked<B: Slices, C: CheckpointStrategy, const N: usize>(
     let Some(gradients) = gradients else {
         return vec![finish(outputs.remove(0))];
     };
-    let node = finish(B::stand_in());
-    let tap = |(place, output): (usize, FloatTensor<B>)| match Tap
+    let node = finish(B::placeholder());
+    let output_node = |(index, output): (usize, FloatTensor<B>)| match OutputNode
         .prepare::<C>([node.node()])
         .compute_bound()
         .stateful()
     {
-        OpsKind::Tracked(prepared) => prepared.finish((gradients.clone(), place), output),
+        OpsKind::Tracked(prepared) => prepared.finish((gradients.clone(), index), output),
         OpsKind::UnTracked(prepared) => prepared.finish(output),
     };
-    outputs.into_iter().enumerate().map(tap).collect()
+    outputs.into_iter().enumerate().map(output_node).collect()
 }

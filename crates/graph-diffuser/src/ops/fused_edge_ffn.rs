@@ -1,96 +1,100 @@
-//! The edge-wise network and the position scores of all layers in one operation (Eq. 2–3, 6).
+//! Fused edge-wise network and position scores of all layers (Eq. 2–3, 6).
 //!
-//! The reference is [`EdgeFfn::forward`](crate::virtual_edges::EdgeFfn::forward) followed by one
-//! projection a layer. The fused form never stores the virtual edges themselves.
+//! The reference implementation is [`EdgeFfn::forward`](crate::virtual_edges::EdgeFfn::forward)
+//! followed by one projection per layer. The fused operation never stores the virtual edges.
 
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use graph_diffuser_kernels::Isa;
 use graph_diffuser_kernels::edge_ffn::{
-    self as kernel, Layer, Norm, Normalize, Pairs, Position, Statistics, Weights,
+    self as kernel, BatchNormMode, EdgeFfnLayerParams, EdgeFfnParams, EdgeFfnStatistics,
+    NormParams, PairInputs, PositionProjection,
 };
 
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
 
-/// Sizes and settings of the operation.
+/// Fused operation: sizes and options.
 #[derive(Debug, Clone)]
 pub(crate) struct FusedEdgeFfn {
-    /// Channels of the stack, `c`.
+    /// Channels of the diffusion stack, `c`.
     pub(crate) channels: usize,
-    /// Hidden units of a layer.
+    /// Hidden dimension of a network layer.
     pub(crate) hidden: usize,
-    /// Layers of the network.
+    /// Number of network layers.
     pub(crate) layers: usize,
-    /// Heads of a Transformer layer, `h`.
+    /// Number of attention heads, `h`.
     pub(crate) heads: usize,
-    /// Transformer layers that read scores.
-    pub(crate) readers: usize,
-    /// What is done to every entry of the stack.
+    /// Number of Transformer layers with position scores.
+    pub(crate) position_layers: usize,
+    /// Pointwise transform of the stack.
     pub(crate) transform: kernel::PairTransform,
-    /// Pairs of nodes with themselves, where their virtual edges are read too.
+    /// Indices of the pairs (i, i), if the diagonal is returned.
     pub(crate) self_pairs: Option<Vec<usize>>,
-    /// How often each pair counts for a batch norm, where structures are shared.
+    /// Multiplicity of each pair, if topologies are shared.
     pub(crate) counts: Option<Vec<f32>>,
     /// Running statistics, in evaluation.
-    pub(crate) running: Option<Vec<Statistics>>,
+    pub(crate) running: Option<Vec<EdgeFfnStatistics>>,
 }
 
-/// What the operation makes.
+/// Output of the fused edge-wise network.
 #[derive(Debug)]
 pub struct EdgeFfnOutput {
-    /// `[h, p]` for each Transformer layer.
+    /// Position scores of each Transformer layer, `[h, p]`.
     pub scores: Vec<Tensor<2>>,
-    /// `[nodes, c]` virtual edges of nodes with themselves.
-    pub own: Option<Tensor<2>>,
+    /// Diagonal of the virtual edges, `[nodes, c]`.
+    pub diagonal: Option<Tensor<2>>,
     /// Mean and biased variance of each batch norm.
-    pub statistics: Vec<Statistics>,
+    pub statistics: Vec<EdgeFfnStatistics>,
 }
 
 impl FusedEdgeFfn {
+    /// Applies the operation.
+    ///
     /// # Shapes
     /// - `stack`: `[c, p]` before the transform
-    /// - `parameters`: γ and β of the input; weight, bias, γ, β, weight, bias of each layer; weight and
-    ///   bias of each reader, all one after another
+    /// - `parameters`: flat concatenation of γ and β of the input norm; weight, bias, γ, β, weight
+    ///   and bias of each network layer; weight and bias of each position projection
     pub(crate) fn apply(self, stack: Tensor<2>, parameters: Tensor<1>) -> EdgeFfnOutput {
-        let readers = self.readers;
+        let position_layers = self.position_layers;
         let count = parameters.dims()[0];
         let (mut outputs, saved) = fused::apply(self, vec![stack, parameters.reshape([1, count])]);
-        let saved = saved.downcast_ref::<kernel::Saved>().expect("what `forward` saved");
+        let saved =
+            saved.downcast_ref::<kernel::EdgeFfnSaved>().expect("`forward` saved this type");
         EdgeFfnOutput {
-            own: (outputs.len() > readers).then(|| outputs.remove(readers)),
+            diagonal: (outputs.len() > position_layers).then(|| outputs.remove(position_layers)),
             scores: outputs,
             statistics: saved.statistics.clone(),
         }
     }
 
-    fn weights<'a>(&self, parameters: &'a [f32]) -> Weights<'a> {
+    fn weights<'a>(&self, parameters: &'a [f32]) -> EdgeFfnParams<'a> {
         let (c, hidden, heads) = (self.channels, self.hidden, self.heads);
         let mut rest = parameters;
         let mut take = |count: usize| {
-            let (taken, others) = rest.split_at(count);
-            rest = others;
+            let (taken, tail) = rest.split_at(count);
+            rest = tail;
             taken
         };
-        let weights = Weights {
+        let weights = EdgeFfnParams {
             channels: c,
             hidden,
-            norm: Norm { gamma: take(c), beta: take(c) },
+            norm: NormParams { gamma: take(c), beta: take(c) },
             layers: (0..self.layers)
-                .map(|_| Layer {
+                .map(|_| EdgeFfnLayerParams {
                     first_weight: take(hidden * c),
                     first_bias: take(hidden),
-                    norm: Norm { gamma: take(hidden), beta: take(hidden) },
+                    norm: NormParams { gamma: take(hidden), beta: take(hidden) },
                     second_weight: take(c * hidden),
                     second_bias: take(c),
                 })
                 .collect(),
             heads,
-            position: (0..self.readers)
-                .map(|_| Position { weight: take(heads * c), bias: take(heads) })
+            position: (0..self.position_layers)
+                .map(|_| PositionProjection { weight: take(heads * c), bias: take(heads) })
                 .collect(),
         };
-        assert!(rest.is_empty(), "parameters of another network");
+        assert!(rest.is_empty(), "the number of parameters does not match the network");
         weights
     }
 
@@ -98,30 +102,32 @@ impl FusedEdgeFfn {
         self.self_pairs.as_deref().unwrap_or_default()
     }
 
-    fn pairs<'a>(&'a self, stack: &'a [f32]) -> Pairs<'a> {
-        Pairs { stack, self_pairs: self.self_pairs(), counts: self.counts.as_deref() }
+    fn pairs<'a>(&'a self, stack: &'a [f32]) -> PairInputs<'a> {
+        PairInputs { stack, self_pairs: self.self_pairs(), counts: self.counts.as_deref() }
     }
 }
 
 impl SliceOp for FusedEdgeFfn {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
         let pairs = inputs[0].len() / self.channels;
-        let normalize =
-            self.running.as_ref().map_or(Normalize::Batch, |running| Normalize::Running(running));
-        let (weights, with_own) = (self.weights(inputs[1]), self.self_pairs.is_some());
-        let kernel::EdgeFfnForward { scores, own, saved } = kernel::forward(
+        let normalize = self
+            .running
+            .as_ref()
+            .map_or(BatchNormMode::Batch, |running| BatchNormMode::Running(running));
+        let (weights, with_diagonal) = (self.weights(inputs[1]), self.self_pairs.is_some());
+        let kernel::EdgeFfnForward { scores, diagonal, saved } = kernel::forward(
             Isa::best(),
             &weights,
             self.transform,
             normalize,
             self.pairs(inputs[0]),
-            with_own,
+            with_diagonal,
         );
         let scores =
             scores.into_iter().map(|values| Output { values, shape: vec![self.heads, pairs] });
-        let own = own
+        let diagonal = diagonal
             .map(|values| Output { values, shape: vec![self.self_pairs().len(), self.channels] });
-        (scores.chain(own).collect(), Arc::new(saved))
+        (scores.chain(diagonal).collect(), Arc::new(saved))
     }
 
     fn backward(
@@ -131,20 +137,21 @@ impl SliceOp for FusedEdgeFfn {
         saved: &Saved,
         mut gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
-        let saved = saved.downcast_ref::<kernel::Saved>().expect("what `forward` saved");
-        let d_own = gradients.split_off(self.readers).pop().flatten();
-        let made = kernel::backward(
+        let saved =
+            saved.downcast_ref::<kernel::EdgeFfnSaved>().expect("`forward` saved this type");
+        let d_diagonal = gradients.split_off(self.position_layers).pop().flatten();
+        let grads = kernel::backward(
             Isa::best(),
             &self.weights(inputs[1]),
             self.transform,
             saved,
             self.pairs(inputs[0]),
             gradients,
-            d_own.as_ref().map(Gradient::as_slice),
+            d_diagonal.as_ref().map(Gradient::as_slice),
         );
         let mut d_parameters = Vec::with_capacity(inputs[1].len());
-        d_parameters.extend(made.gamma.iter().chain(&made.beta));
-        for layer in &made.layers {
+        d_parameters.extend(grads.gamma.iter().chain(&grads.beta));
+        for layer in &grads.layers {
             for part in [
                 &layer.first_weight,
                 &layer.first_bias,
@@ -156,9 +163,9 @@ impl SliceOp for FusedEdgeFfn {
                 d_parameters.extend(part);
             }
         }
-        for position in &made.position {
+        for position in &grads.position {
             d_parameters.extend(position.weight.iter().chain(&position.bias));
         }
-        vec![made.stack.into(), d_parameters.into()]
+        vec![grads.stack.into(), d_parameters.into()]
     }
 }

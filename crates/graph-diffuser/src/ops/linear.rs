@@ -1,26 +1,26 @@
-//! Linear maps of rows, with what often follows them.
+//! Linear layer on rows with a fused activation.
 
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use graph_diffuser_kernels::Isa;
-use graph_diffuser_kernels::linear::{self as kernel, Linear};
+use graph_diffuser_kernels::linear::{self as kernel, LinearParams};
 
 use crate::nn::DropoutMask;
 
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
 
-/// What follows a linear map.
+/// Activation of a [`linear`] layer.
 #[derive(Debug, Clone, Copy)]
 pub enum Activation {
-    /// Nothing.
+    /// No activation.
     None,
-    /// Negative numbers become zero; of the others some are dropped, where there is a mask.
+    /// ReLU, followed by a dropout mask if given.
     Relu(Option<DropoutMask>),
 }
 
-/// `y = x Wᵀ + b`, and what follows.
+/// Computes `y = x Wᵀ + b` and applies the activation.
 ///
 /// # Shapes
 /// - `x`: `[rows, in]`, `weight`: `[out, in]`, `bias`: `[out]`
@@ -29,65 +29,65 @@ pub fn linear(
     x: Tensor<2>,
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
-    then: Activation,
+    activation: Activation,
 ) -> Tensor<2> {
     let [rows, _] = x.dims();
     if rows == 0 || !fused::can_run(&x) {
-        return linear_reference(x, weight, bias, then);
+        return linear_reference(x, weight, bias, activation);
     }
     let [outputs, inputs] = weight.dims();
-    let then = match then {
+    let activation = match activation {
         Activation::None => kernel::LinearActivation::None,
-        Activation::Relu(site) => kernel::LinearActivation::Relu(site.map(|site| site.0)),
+        Activation::Relu(mask) => kernel::LinearActivation::Relu(mask.map(|mask| mask.0)),
     };
     let bias = bias.map(|bias| bias.unsqueeze_dim(0));
-    let op = MapRows { inputs, outputs, then };
-    let (mut made, _) =
+    let op = FusedLinear { inputs, outputs, activation };
+    let (mut results, _) =
         fused::apply(op, [Some(x), Some(weight), bias].into_iter().flatten().collect());
-    made.remove(0)
+    results.remove(0)
 }
 
-/// The same in plain tensor operations.
+/// Reference implementation of [`linear`] in plain tensor operations.
 pub fn linear_reference(
     x: Tensor<2>,
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
-    then: Activation,
+    activation: Activation,
 ) -> Tensor<2> {
     let y = x.matmul(weight.transpose());
     let y = match bias {
         Some(bias) => y + bias.unsqueeze_dim(0),
         None => y,
     };
-    match then {
+    match activation {
         Activation::None => y,
-        Activation::Relu(site) => DropoutMask::apply(site, relu(y)),
+        Activation::Relu(mask) => DropoutMask::apply(mask, relu(y)),
     }
 }
 
-/// The fused operation: inputs `x`, `weight` and, where there is one, `bias`.
+/// Fused operation of [`linear`] with inputs `x`, `weight` and an optional `bias`.
 #[derive(Debug)]
-struct MapRows {
+struct FusedLinear {
     inputs: usize,
     outputs: usize,
-    then: kernel::LinearActivation,
+    activation: kernel::LinearActivation,
 }
 
-impl MapRows {
-    fn map<'a>(&self, inputs: &[&'a [f32]]) -> Linear<'a> {
-        Linear {
+impl FusedLinear {
+    fn params<'a>(&self, inputs: &[&'a [f32]]) -> LinearParams<'a> {
+        LinearParams {
             inputs: self.inputs,
             outputs: self.outputs,
             weight: inputs[1],
             bias: inputs.get(2).copied(),
-            then: self.then,
+            activation: self.activation,
         }
     }
 }
 
-impl SliceOp for MapRows {
+impl SliceOp for FusedLinear {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let values = kernel::forward(Isa::best(), &self.map(inputs), inputs[0]);
+        let values = kernel::forward(Isa::best(), &self.params(inputs), inputs[0]);
         (
             vec![Output { shape: vec![values.len() / self.outputs, self.outputs], values }],
             Arc::new(()),
@@ -99,7 +99,7 @@ impl SliceOp for MapRows {
     }
 
     fn reads_outputs(&self) -> bool {
-        self.then != kernel::LinearActivation::None
+        self.activation != kernel::LinearActivation::None
     }
 
     fn backward(
@@ -109,11 +109,11 @@ impl SliceOp for MapRows {
         _: &Saved,
         gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
-        let d_y = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
+        let d_y = gradients[0].as_ref().expect("the single output has a gradient").as_slice();
         let y = outputs.first().copied().unwrap_or_default();
-        let map = Linear { bias: None, ..self.map(inputs) };
-        let made = kernel::backward(Isa::best(), &map, inputs[0], y, d_y);
-        [made.x, made.weight, made.bias]
+        let params = LinearParams { bias: None, ..self.params(inputs) };
+        let grads = kernel::backward(Isa::best(), &params, inputs[0], y, d_y);
+        [grads.x, grads.weight, grads.bias]
             .into_iter()
             .take(inputs.len())
             .map(Gradient::from)

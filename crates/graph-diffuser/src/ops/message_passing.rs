@@ -1,22 +1,23 @@
-//! What each node hears from its neighbours, the aggregations of GINE and GatedGCN, and what both ends
-//! of an edge say.
+//! Message passing: the aggregations of GINE and GatedGCN, and sums over edge endpoints.
 
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::{relu, sigmoid};
 use graph_diffuser_kernels::Isa;
-use graph_diffuser_kernels::message::{self as kernel, EdgeTypes, Edges, Gated, GatedGradients};
+use graph_diffuser_kernels::message::{
+    self as kernel, EdgeTypes, Edges, GatedGradients, GatedInputs,
+};
 
 use crate::batch::{EdgeEmbeddings, Topology};
 
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
 use super::{gather, scatter_sum};
 
-/// Keeps a node without messages from dividing by zero.
-const EPSILON: f64 = 1e-6;
+/// Avoids division by zero for nodes without incoming edges.
+const EPS: f64 = 1e-6;
 
-/// `x_i + Σ ReLU(x_j + e_ji)` over the edges j → i.
+/// Computes the GINE aggregation `x_i + Σ ReLU(x_j + e_ji)` over the edges j → i.
 ///
 /// # Shapes
 /// - `x`: `[r, d]`, `e`: `[m, d]`
@@ -30,7 +31,7 @@ pub fn gine_aggregate(x: Tensor<2>, e: Option<Tensor<2>>, topology: &Topology) -
     outputs.remove(0)
 }
 
-/// The same in plain tensor operations.
+/// Reference implementation of [`gine_aggregate`] in plain tensor operations.
 pub fn gine_aggregate_reference(
     x: Tensor<2>,
     e: Option<Tensor<2>>,
@@ -39,15 +40,15 @@ pub fn gine_aggregate_reference(
     if topology.edges() == 0 {
         return x;
     }
-    let said = gather(x.clone(), topology.sources.clone()); // [m, d]
-    let said = match e {
-        Some(e) => said + e,
-        None => said,
+    let messages = gather(x.clone(), topology.sources.clone()); // [m, d]
+    let messages = match e {
+        Some(e) => messages + e,
+        None => messages,
     };
-    x + scatter_sum(relu(said), topology.targets.clone(), topology.layout.nodes())
+    x + scatter_sum(relu(messages), topology.targets.clone(), topology.layout.nodes())
 }
 
-/// The fused operation: inputs `x` and, where there are any, `e`.
+/// Fused operation of [`gine_aggregate`] with inputs `x` and an optional `e`.
 #[derive(Debug)]
 struct GineAggregate {
     edges: Arc<Edges>,
@@ -73,36 +74,40 @@ impl SliceOp for GineAggregate {
         _: &Saved,
         gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
-        let d_out = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
+        let d_out = gradients[0].as_ref().expect("the single output has a gradient").as_slice();
         let (x, e) = (inputs[0], inputs.get(1).copied());
         let (d_x, d_e) = kernel::gine_backward(Isa::best(), &self.edges, x, e, self.width, d_out);
         [Some(d_x), d_e].into_iter().flatten().map(Gradient::from).collect()
     }
 }
 
-/// What both ends of each edge say, and the edge itself: `s_i + t_j + e_ij` for the edges i → j.
+/// Sums the projections of both endpoints and of the edge: `s_i + t_j + e_ij` for the edges i → j.
+///
+/// This is a linear layer on the concatenation of both endpoints and the edge (Eq. 4), with nodes
+/// and distinct edges projected before gathering; DGL calls the endpoint sum `u_add_v`.
 ///
 /// # Shapes
-/// - `at_source`, `at_target`: `[r, d]`
+/// - `at_source`, `at_target`: `[r, d]` projections `s` and `t` of the nodes
 /// - returns `[m, d]`
-pub fn edge_update(
+pub fn edge_endpoint_sum(
     at_source: Tensor<2>,
     at_target: Tensor<2>,
     e: Option<EdgeEmbeddings>,
     topology: &Topology,
 ) -> Tensor<2> {
     if !fused::can_run(&at_source) {
-        return edge_update_reference(at_source, at_target, e, topology);
+        return edge_endpoint_sum_reference(at_source, at_target, e, topology);
     }
-    let (e, kinds) = e.map(|EdgeEmbeddings { rows, kinds }| (rows, kinds.kinds)).unzip();
-    let op = EdgeUpdate { edges: topology.messages.clone(), kinds, width: at_source.dims()[1] };
+    let (e, types) = e.map(|EdgeEmbeddings { rows, unique }| (rows, unique.types)).unzip();
+    let op =
+        EdgeEndpointSum { edges: topology.messages.clone(), types, width: at_source.dims()[1] };
     let (mut outputs, _) =
         fused::apply(op, [Some(at_source), Some(at_target), e].into_iter().flatten().collect());
     outputs.remove(0)
 }
 
-/// The same in plain tensor operations.
-pub fn edge_update_reference(
+/// Reference implementation of [`edge_endpoint_sum`] in plain tensor operations.
+pub fn edge_endpoint_sum_reference(
     at_source: Tensor<2>,
     at_target: Tensor<2>,
     e: Option<EdgeEmbeddings>,
@@ -116,19 +121,26 @@ pub fn edge_update_reference(
     }
 }
 
-/// The fused operation: inputs `at_source`, `at_target` and, where there are any, rows of the kinds of edges.
+/// Fused operation of [`edge_endpoint_sum`] with inputs `at_source`, `at_target` and optional edge
+/// embeddings.
 #[derive(Debug)]
-struct EdgeUpdate {
+struct EdgeEndpointSum {
     edges: Arc<Edges>,
-    kinds: Option<Arc<EdgeTypes>>,
+    types: Option<Arc<EdgeTypes>>,
     width: usize,
 }
 
-impl SliceOp for EdgeUpdate {
+impl SliceOp for EdgeEndpointSum {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let e = self.kinds.as_deref().map(|kinds| (inputs[2], kinds));
-        let values =
-            kernel::edge_update(Isa::best(), &self.edges, inputs[0], inputs[1], e, self.width);
+        let e = self.types.as_deref().map(|types| (inputs[2], types));
+        let values = kernel::edge_endpoint_sum(
+            Isa::best(),
+            &self.edges,
+            inputs[0],
+            inputs[1],
+            e,
+            self.width,
+        );
         (vec![Output { shape: vec![values.len() / self.width, self.width], values }], Arc::new(()))
     }
 
@@ -143,27 +155,28 @@ impl SliceOp for EdgeUpdate {
         _: &Saved,
         gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
-        let d_met = gradients[0].as_ref().expect("a single output has a gradient").as_slice();
+        let d_sums = gradients[0].as_ref().expect("the single output has a gradient").as_slice();
         let ends = [self.edges.outgoing(), self.edges.incoming()];
-        let by = ends.into_iter().chain(self.kinds.as_deref().map(EdgeTypes::edges));
-        by.map(|by| kernel::scatter_sum(Isa::best(), d_met, self.width, by).into()).collect()
+        let by = ends.into_iter().chain(self.types.as_deref().map(EdgeTypes::edges));
+        by.map(|by| kernel::scatter_sum(Isa::best(), d_sums, self.width, by).into()).collect()
     }
 }
 
-/// What goes into gated messages.
+/// Inputs of [`gated_gcn_aggregate`].
 #[derive(Debug, Clone)]
 pub struct GatedGcnInputs {
-    /// `[r, d]`, `D x`: what a target says to the gates of its edges.
+    /// Gate term of the target nodes, `D x`, `[r, d]`.
     pub target: Tensor<2>,
-    /// `[r, d]`, `E x`: what a source says.
+    /// Gate term of the source nodes, `E x`, `[r, d]`.
     pub source: Tensor<2>,
-    /// `[m, d]`, `C e`: what an edge says itself.
+    /// Gate term of the edges, `C e`, `[m, d]`.
     pub edge: Tensor<2>,
-    /// `[r, d]`, `B x`: the message of a source.
+    /// Messages of the source nodes, `B x`, `[r, d]`.
     pub message: Tensor<2>,
 }
 
-/// `Σ σ(g_ij) B x_j / (Σ σ(g_ij) + 1e-6)` and the gates `g_ij = D x_i + E x_j + C e_ij`.
+/// Computes the GatedGCN aggregation `Σ_j σ(g_ij) B x_j / (Σ_j σ(g_ij) + 1e-6)` and the gates
+/// `g_ij = D x_i + E x_j + C e_ij`.
 ///
 /// # Shapes
 /// - returns `[r, d]` and `[m, d]`
@@ -174,11 +187,11 @@ pub fn gated_gcn_aggregate(terms: GatedGcnInputs, topology: &Topology) -> (Tenso
     let op = GatedGcnAggregate { edges: topology.messages.clone(), width: terms.target.dims()[1] };
     let (outputs, _) =
         fused::apply(op, vec![terms.target, terms.source, terms.edge, terms.message]);
-    let [heard, gates] = <[Tensor<2>; 2]>::try_from(outputs).expect("two outputs");
-    (heard, gates)
+    let [aggregated, gates] = <[Tensor<2>; 2]>::try_from(outputs).expect("two outputs");
+    (aggregated, gates)
 }
 
-/// The same in plain tensor operations.
+/// Reference implementation of [`gated_gcn_aggregate`] in plain tensor operations.
 pub fn gated_gcn_aggregate_reference(
     terms: GatedGcnInputs,
     topology: &Topology,
@@ -187,14 +200,14 @@ pub fn gated_gcn_aggregate_reference(
     let r = topology.layout.nodes();
     let gates =
         gather(terms.target, targets.clone()) + gather(terms.source, sources.clone()) + terms.edge;
-    let open = sigmoid(gates.clone());
-    let messages = open.clone() * gather(terms.message, sources);
-    let heard =
-        scatter_sum(messages, targets.clone(), r) / (scatter_sum(open, targets, r) + EPSILON);
-    (heard, gates)
+    let gate_weights = sigmoid(gates.clone());
+    let messages = gate_weights.clone() * gather(terms.message, sources);
+    let aggregated =
+        scatter_sum(messages, targets.clone(), r) / (scatter_sum(gate_weights, targets, r) + EPS);
+    (aggregated, gates)
 }
 
-/// The fused operation: inputs as in [`GatedGcnInputs`].
+/// Fused operation of [`gated_gcn_aggregate`] with the inputs of [`GatedGcnInputs`].
 #[derive(Debug)]
 struct GatedGcnAggregate {
     edges: Arc<Edges>,
@@ -202,16 +215,18 @@ struct GatedGcnAggregate {
 }
 
 impl GatedGcnAggregate {
-    fn inputs<'a>(inputs: &[&'a [f32]]) -> Gated<'a> {
-        let [gate_target, gate_source, gate_edge, neighbor] = *inputs else { panic!("four terms") };
-        Gated { gate_target, gate_source, gate_edge, neighbor }
+    fn inputs<'a>(inputs: &[&'a [f32]]) -> GatedInputs<'a> {
+        let [gate_target, gate_source, gate_edge, neighbor] = *inputs else {
+            unreachable!("the operation has four inputs")
+        };
+        GatedInputs { gate_target, gate_source, gate_edge, neighbor }
     }
 }
 
 impl SliceOp for GatedGcnAggregate {
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
         let terms = Self::inputs(inputs);
-        let [mut heard, mut total] = [(); 2].map(|()| vec![0.0; terms.gate_target.len()]);
+        let [mut aggregated, mut total] = [(); 2].map(|()| vec![0.0; terms.gate_target.len()]);
         let mut gates = vec![0.0; terms.gate_edge.len()];
         kernel::gated_forward(
             Isa::best(),
@@ -220,13 +235,13 @@ impl SliceOp for GatedGcnAggregate {
             self.width,
             &mut gates,
             &mut total,
-            &mut heard,
+            &mut aggregated,
         );
         let output = |values: Vec<f32>| Output {
             shape: vec![values.len() / self.width, self.width],
             values,
         };
-        (vec![output(heard), output(gates)], Arc::new(total))
+        (vec![output(aggregated), output(gates)], Arc::new(total))
     }
 
     fn reads_outputs(&self) -> bool {
@@ -240,18 +255,19 @@ impl SliceOp for GatedGcnAggregate {
         saved: &Saved,
         gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
-        let total = saved.downcast_ref::<Vec<f32>>().expect("what `forward` saved");
+        let total = saved.downcast_ref::<Vec<f32>>().expect("`forward` saved this type");
         let terms = Self::inputs(inputs);
-        let none = vec![0.0; terms.gate_target.len()];
-        let d_heard = gradients[0].as_ref().map_or(none.as_slice(), Gradient::as_slice);
+        let zeros = vec![0.0; terms.gate_target.len()];
+        let d_aggregated = gradients[0].as_ref().map_or(zeros.as_slice(), Gradient::as_slice);
         let d_gates = gradients[1].as_ref().map(Gradient::as_slice);
-        let mut made: Vec<Vec<f32>> = inputs.iter().map(|input| vec![0.0; input.len()]).collect();
-        let [gate_target, gate_source, gate_edge, neighbor] = &mut made[..] else {
-            panic!("four terms")
+        let mut input_gradients: Vec<Vec<f32>> =
+            inputs.iter().map(|input| vec![0.0; input.len()]).collect();
+        let [gate_target, gate_source, gate_edge, neighbor] = &mut input_gradients[..] else {
+            unreachable!("the operation has four inputs")
         };
-        let derivatives = GatedGradients { gate_target, gate_source, gate_edge, neighbor };
+        let gradients = GatedGradients { gate_target, gate_source, gate_edge, neighbor };
         let (isa, edges, width) = (Isa::best(), &self.edges, self.width);
-        let (heard, gates) = (outputs[0], outputs[1]);
+        let (aggregated, gates) = (outputs[0], outputs[1]);
         kernel::gated_backward(
             isa,
             edges,
@@ -259,11 +275,11 @@ impl SliceOp for GatedGcnAggregate {
             width,
             gates,
             total,
-            heard,
-            d_heard,
+            aggregated,
+            d_aggregated,
             d_gates,
-            derivatives,
+            gradients,
         );
-        made.into_iter().map(Gradient::from).collect()
+        input_gradients.into_iter().map(Gradient::from).collect()
     }
 }

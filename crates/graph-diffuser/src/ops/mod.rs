@@ -1,6 +1,8 @@
-//! The heavy operations, each twice: a fused kernel for the CPU in single precision, and a reference
-//! in plain tensor operations that runs on every backend and in f64. The reference stays: it is the
-//! documentation, the test and the fallback.
+//! Compute-intensive operations, each with a fused kernel and a reference implementation.
+//!
+//! Fused kernels run on the CPU in single precision. Reference implementations use plain tensor
+//! operations and run on every backend and in double precision; they document the operation, serve
+//! as test oracle, and are the fallback for other devices.
 
 mod adamw;
 mod attention;
@@ -16,18 +18,19 @@ mod scatter;
 
 pub use adamw::{AdamWStep, adamw, adamw_reference, sum_of_squares};
 pub use attention::{
-    AttentionComponents, AttentionOptions, Combine, PairScores, attention, attention_reference,
+    AttentionComponents, AttentionOptions, PairScores, ScoreCombination, attention,
+    attention_reference,
 };
-pub(crate) use attention_rows::{RowsOf, attention_rows, split_heads};
-pub(crate) use batch_norm::{NormalizeDot, NormalizeRows, Rows};
-pub(crate) use diffusion_rows::{chunked_eval, diffusion_rows};
+pub(crate) use attention_rows::{QueryRows, attention_rows, split_heads};
+pub(crate) use batch_norm::{BatchNormInput, FusedBatchNorm, FusedBatchNormLinear};
+pub(crate) use diffusion_rows::{diffusion_rows, row_chunks};
 pub use diffusion_stack::{diffusion_stack, diffusion_stack_reference};
 pub(crate) use fused::can_run;
 pub use fused_edge_ffn::EdgeFfnOutput;
 pub(crate) use fused_edge_ffn::FusedEdgeFfn;
 pub use linear::{Activation, linear, linear_reference};
 pub use message_passing::{
-    GatedGcnInputs, edge_update, edge_update_reference, gated_gcn_aggregate,
+    GatedGcnInputs, edge_endpoint_sum, edge_endpoint_sum_reference, gated_gcn_aggregate,
     gated_gcn_aggregate_reference, gine_aggregate, gine_aggregate_reference,
 };
 pub use scatter::{gather, scatter_sum};

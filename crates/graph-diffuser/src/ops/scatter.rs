@@ -1,8 +1,8 @@
-//! From nodes to edges and back: what message passing is made of.
+//! Gather and scatter, the building blocks of message passing.
 
 use burn::tensor::{IndexingUpdateOp, Int, Tensor};
 
-/// Row `rows[i]` of `x` for every `i`.
+/// Gathers row `rows[i]` of `x` for every `i`.
 ///
 /// # Shapes
 /// - `x`: `[r, d]`, `rows`: `[m]`
@@ -11,7 +11,7 @@ pub fn gather(x: Tensor<2>, rows: Tensor<1, Int>) -> Tensor<2> {
     x.select(0, rows)
 }
 
-/// Adds row `i` of `values` to row `rows[i]` of a tensor of `count` zero rows.
+/// Sums the rows of `values` into `count` rows: row `i` is added to row `rows[i]` of the result.
 ///
 /// # Shapes
 /// - `values`: `[m, d]`, `rows`: `[m]`

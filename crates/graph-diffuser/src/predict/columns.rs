@@ -1,21 +1,21 @@
-//! Predictions as cells of a table and as JSON, under the names of the training data.
+//! Predictions as CSV cells and as JSON, with the target and class names of the training data.
 
 use graph_diffuser_data::{Schema, TargetSchema};
 use serde_json::{Map, Value, json};
 
 use super::{ClassPrediction, Prediction};
 
-/// A name, or the number where there is none.
-fn name(names: &[String], number: usize) -> String {
-    names.get(number).cloned().unwrap_or_else(|| number.to_string())
+/// Returns the name at `index`, or the index if there is no name.
+fn name(names: &[String], index: usize) -> String {
+    names.get(index).cloned().unwrap_or_else(|| index.to_string())
 }
 
-/// A number of single precision as short as it can be written; JSON has no NaN.
-fn number(value: f32) -> Value {
+/// Returns the shortest JSON number that round-trips; `null` for NaN.
+fn json_number(value: f32) -> Value {
     value.to_string().parse::<serde_json::Number>().map_or(Value::Null, Value::Number)
 }
 
-/// What the columns are called that a prediction adds to a table.
+/// Returns the names of the columns that predictions add to a CSV file.
 pub(super) fn columns(schema: &Schema) -> Vec<String> {
     let suffixed = |count: usize, suffix: &str| {
         (0..count)
@@ -42,11 +42,11 @@ pub(super) fn columns(schema: &Schema) -> Vec<String> {
     }
 }
 
-/// The cells of a prediction, one for each of [`columns`].
+/// Returns the cells of a prediction, one per column of [`columns`].
 pub(super) fn cells(prediction: &Prediction, schema: &Schema) -> Vec<String> {
     let plain = |value: &f32| if value.is_nan() { String::new() } else { value.to_string() };
     match prediction {
-        Prediction::Values(values) | Prediction::Probabilities(values) => {
+        Prediction::Regression(values) | Prediction::Probabilities(values) => {
             values.iter().map(plain).collect()
         }
         Prediction::Class(ClassPrediction { class, probabilities }) => {
@@ -55,49 +55,51 @@ pub(super) fn cells(prediction: &Prediction, schema: &Schema) -> Vec<String> {
             let likely = class.map_or(String::new(), |class| plain(&probabilities[class]));
             [named, likely].into_iter().chain(probabilities.iter().map(plain)).collect()
         }
-        Prediction::NodeClasses(_) | Prediction::Words(_) | Prediction::Links(_) => {
+        Prediction::NodeClasses(_) | Prediction::SubTokens(_) | Prediction::Links(_) => {
             vec![to_json(prediction, schema).to_string()]
         }
     }
 }
 
-/// A prediction under the same names.
+/// Returns a prediction as JSON, with the names of [`columns`] as keys.
 pub(super) fn to_json(prediction: &Prediction, schema: &Schema) -> Value {
     let classes = &schema.names.classes;
     let class_name = |class: Option<u32>| class.map(|class| name(classes, class as usize));
     let likely = |found: &ClassPrediction| match found.class {
-        Some(class) => number(found.probabilities[class as usize]),
+        Some(class) => json_number(found.probabilities[class as usize]),
         None => Value::Null,
     };
     match prediction {
-        Prediction::Values(values) | Prediction::Probabilities(values) => {
-            let named = columns(schema).into_iter().zip(values.iter().map(|&value| number(value)));
+        Prediction::Regression(values) | Prediction::Probabilities(values) => {
+            let named =
+                columns(schema).into_iter().zip(values.iter().map(|&value| json_number(value)));
             Value::Object(named.collect::<Map<String, Value>>())
         }
         Prediction::Class(found) => {
             let each = found.probabilities.iter().enumerate();
-            let all: Map<String, Value> =
-                each.map(|(class, &share)| (name(classes, class), number(share))).collect();
+            let all: Map<String, Value> = each
+                .map(|(class, &probability)| (name(classes, class), json_number(probability)))
+                .collect();
             json!({ "class": class_name(found.class), "class_prob": likely(found), "probabilities": all })
         }
         Prediction::NodeClasses(nodes) => json!({
             "node_classes": nodes.iter().map(|node| class_name(node.class)).collect::<Vec<_>>(),
             "node_class_probs": nodes.iter().map(likely).collect::<Vec<_>>(),
         }),
-        Prediction::Words(words) => {
-            json!({ "words": words.iter().map(|&word| class_name(Some(word))).collect::<Vec<_>>() })
+        Prediction::SubTokens(tokens) => {
+            json!({ "words": tokens.iter().map(|&token| class_name(Some(token))).collect::<Vec<_>>() })
         }
         Prediction::Links(links) => {
-            let link = |link: &super::PredictedLink| json!({ "pair": link.pair, "prob": number(link.probability) });
+            let link = |link: &super::PredictedLink| json!({ "pair": link.pair, "prob": json_number(link.probability) });
             json!({ "links": links.iter().map(link).collect::<Vec<_>>() })
         }
     }
 }
 
-/// A cell as it is written into a table.
-pub(super) fn quoted(cell: &str, delimiter: u8) -> String {
-    let special = |byte: u8| byte == delimiter || matches!(byte, b'"' | b'\n' | b'\r');
-    if cell.bytes().any(special) {
+/// Quotes a CSV cell if necessary.
+pub(super) fn csv_quote(cell: &str, delimiter: u8) -> String {
+    let is_special = |byte: u8| byte == delimiter || matches!(byte, b'"' | b'\n' | b'\r');
+    if cell.bytes().any(is_special) {
         format!("\"{}\"", cell.replace('"', "\"\""))
     } else {
         cell.to_owned()
@@ -123,10 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn columns_and_cells_belong_together() {
+    fn cells_match_the_columns_of_the_schema() {
         let values = schema(TargetSchema::Regression(2), &["logp", "mass"], &[]);
         assert_eq!(columns(&values), ["logp_pred", "mass_pred"]);
-        assert_eq!(cells(&Prediction::Values(vec![0.1, f32::NAN]), &values), ["0.1", ""]);
+        assert_eq!(cells(&Prediction::Regression(vec![0.1, f32::NAN]), &values), ["0.1", ""]);
         let labels = schema(TargetSchema::Multilabel(1), &[], &[]);
         assert_eq!(columns(&labels), ["prob"]);
         let classes = schema(TargetSchema::Multiclass(2), &["kind"], &["safe", "toxic"]);
@@ -141,8 +143,8 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_quoted_where_it_must_be() {
-        assert_eq!(quoted("a;b", b','), "a;b");
-        assert_eq!(quoted("a,\"b\"", b','), "\"a,\"\"b\"\"\"");
+    fn cell_is_quoted_only_if_necessary() {
+        assert_eq!(csv_quote("a;b", b','), "a;b");
+        assert_eq!(csv_quote("a,\"b\"", b','), "\"a,\"\"b\"\"\"");
     }
 }

@@ -1,68 +1,69 @@
-//! Vectors of graphs or nodes as a file: npy, or a table.
+//! Graph or node embeddings as an npy or CSV file.
 //!
-//! An npy file says in its first bytes how many rows it has; room is left for that, and it is filled in at the end.
+//! The header of an npy file contains the number of rows; it is reserved first and written at the
+//! end.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 
 use graph_diffuser_data::inference_input::RowText;
 
-use super::columns::quoted;
+use super::columns::csv_quote;
 
-/// What has a row.
+/// Level of embeddings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmbeddingLevel {
-    /// Every graph.
+    /// One embedding per graph.
     Graphs,
-    /// Every node.
+    /// One embedding per node.
     Nodes,
 }
 
-/// How vectors are written.
+/// File format of embeddings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmbeddingFormat {
-    /// An array of single precision, as numpy reads it.
+    /// NumPy array of `float32`.
     Npy,
-    /// Commas; line and name of the row stand first.
+    /// CSV file whose first columns are the line and the name of the input row.
     Csv,
 }
 
-/// Bytes before the numbers of an npy file: a multiple of 64, with room for any count.
-const NPY_START: usize = 128;
+/// Bytes of the npy header: a multiple of 64 that is sufficient for any number of rows.
+const NPY_HEADER: usize = 128;
 
-/// Writes vectors one after another.
-pub(super) struct VectorWriter<'a> {
+/// Streaming writer of embeddings.
+pub(super) struct EmbeddingWriter<'a> {
     file: BufWriter<&'a File>,
     format: EmbeddingFormat,
-    of: EmbeddingLevel,
-    width: usize,
+    level: EmbeddingLevel,
+    dim: usize,
     rows: u64,
 }
 
-impl<'a> VectorWriter<'a> {
+impl<'a> EmbeddingWriter<'a> {
     pub(super) fn new(
         file: &'a File,
         format: EmbeddingFormat,
-        of: EmbeddingLevel,
-        width: usize,
+        level: EmbeddingLevel,
+        dim: usize,
     ) -> io::Result<Self> {
         let mut writer =
-            Self { file: BufWriter::with_capacity(1 << 16, file), format, of, width, rows: 0 };
+            Self { file: BufWriter::with_capacity(1 << 16, file), format, level, dim, rows: 0 };
         match format {
-            EmbeddingFormat::Npy => writer.file.write_all(&[b' '; NPY_START])?,
+            EmbeddingFormat::Npy => writer.file.write_all(&[b' '; NPY_HEADER])?,
             EmbeddingFormat::Csv => {
-                let node = if of == EmbeddingLevel::Nodes { ",node" } else { "" };
-                let columns: Vec<String> = (0..width).map(|column| format!(",v{column}")).collect();
+                let node = if level == EmbeddingLevel::Nodes { ",node" } else { "" };
+                let columns: Vec<String> = (0..dim).map(|column| format!(",v{column}")).collect();
                 writeln!(writer.file, "line,name{node}{}", columns.concat())?;
             }
         }
         Ok(writer)
     }
 
-    /// The vectors of one graph; without any, a row that says nothing.
-    pub(super) fn add(&mut self, text: &RowText, vectors: Option<&[f32]>) -> io::Result<()> {
-        let nothing = vec![f32::NAN; self.width];
-        for (node, vector) in vectors.unwrap_or(&nothing).chunks(self.width.max(1)).enumerate() {
+    /// Writes the embeddings of one graph; `None` writes a row of NaN (empty cells in CSV).
+    pub(super) fn add(&mut self, text: &RowText, embeddings: Option<&[f32]>) -> io::Result<()> {
+        let missing = vec![f32::NAN; self.dim];
+        for (node, vector) in embeddings.unwrap_or(&missing).chunks(self.dim.max(1)).enumerate() {
             self.rows += 1;
             match self.format {
                 EmbeddingFormat::Npy => {
@@ -75,9 +76,9 @@ impl<'a> VectorWriter<'a> {
                         self.file,
                         "{},{}",
                         text.line,
-                        quoted(text.name.as_deref().unwrap_or_default(), b',')
+                        csv_quote(text.name.as_deref().unwrap_or_default(), b',')
                     )?;
-                    if self.of == EmbeddingLevel::Nodes {
+                    if self.level == EmbeddingLevel::Nodes {
                         write!(self.file, ",{node}")?;
                     }
                     for value in vector {
@@ -94,28 +95,29 @@ impl<'a> VectorWriter<'a> {
         Ok(())
     }
 
-    /// Rows written, when all of them are on their way to the disk.
+    /// Flushes the file and returns the number of rows.
     pub(super) fn finish(mut self) -> io::Result<u64> {
         if self.format == EmbeddingFormat::Npy {
             self.file.seek(SeekFrom::Start(0))?;
-            self.file.write_all(&npy_start(self.rows, self.width))?;
+            self.file.write_all(&npy_header(self.rows, self.dim))?;
         }
         self.file.flush()?;
         Ok(self.rows)
     }
 }
 
-/// Version 1.0 of the format: magic, version, length of the text, and the text up to its line feed.
-fn npy_start(rows: u64, width: usize) -> Vec<u8> {
-    let mut start = b"\x93NUMPY\x01\x00".to_vec();
-    start.extend(((NPY_START - 10) as u16).to_le_bytes());
-    start.extend(
-        format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}")
+/// Returns a header of npy version 1.0: magic string, version, length of the dictionary, and the
+/// dictionary, padded and terminated by a line feed.
+fn npy_header(rows: u64, dim: usize) -> Vec<u8> {
+    let mut header = b"\x93NUMPY\x01\x00".to_vec();
+    header.extend(((NPY_HEADER - 10) as u16).to_le_bytes());
+    header.extend(
+        format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {dim}), }}")
             .into_bytes(),
     );
-    start.resize(NPY_START - 1, b' ');
-    start.push(b'\n');
-    start
+    header.resize(NPY_HEADER - 1, b' ');
+    header.push(b'\n');
+    header
 }
 
 #[cfg(test)]
@@ -124,18 +126,18 @@ mod tests {
 
     use super::*;
 
-    fn written(format: EmbeddingFormat, of: EmbeddingLevel) -> Vec<u8> {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let mut writer = VectorWriter::new(file.as_file(), format, of, 2).expect("begun");
+    fn written(format: EmbeddingFormat, level: EmbeddingLevel) -> Vec<u8> {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let mut writer = EmbeddingWriter::new(file.as_file(), format, level, 2).expect("created");
         let row = |line, name: &str| RowText { line, bytes: vec![], name: Some(name.to_owned()) };
         writer.add(&row(2, "CC"), Some(&[1.0, -0.5])).expect("written");
         writer.add(&row(3, "x,y"), None).expect("written");
-        assert_eq!(writer.finish().expect("done"), 2);
-        fs::read(file.path()).expect("there")
+        assert_eq!(writer.finish().expect("flushed"), 2);
+        fs::read(file.path()).expect("readable")
     }
 
     #[test]
-    fn an_npy_file_has_its_shape_and_its_numbers() {
+    fn npy_file_has_header_shape_and_values() {
         let bytes = written(EmbeddingFormat::Npy, EmbeddingLevel::Graphs);
         assert_eq!(bytes.len(), 128 + 16);
         assert!(bytes.starts_with(
@@ -143,12 +145,12 @@ mod tests {
         ));
         assert_eq!(bytes[127], b'\n');
         assert_eq!(bytes[128..136], [1.0_f32.to_le_bytes(), (-0.5_f32).to_le_bytes()].concat());
-        assert_eq!(npy_start(u64::MAX, usize::MAX).len(), 128);
+        assert_eq!(npy_header(u64::MAX, usize::MAX).len(), 128);
     }
 
     #[test]
-    fn a_table_has_line_and_name_first() {
-        let text = |of| String::from_utf8(written(EmbeddingFormat::Csv, of)).expect("text");
+    fn csv_file_starts_with_line_and_name() {
+        let text = |level| String::from_utf8(written(EmbeddingFormat::Csv, level)).expect("text");
         assert_eq!(text(EmbeddingLevel::Graphs), "line,name,v0,v1\n2,CC,1,-0.5\n3,\"x,y\",,\n");
         assert_eq!(
             text(EmbeddingLevel::Nodes),

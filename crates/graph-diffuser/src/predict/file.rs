@@ -1,6 +1,7 @@
-//! A whole file through a model: rows in, the same rows out, in their order.
+//! Streaming inference over a file; output rows have the order of the input rows.
 //!
-//! The next rows are read while some are predicted, and only a few thousand are held at a time.
+//! A reader thread parses the next chunk while the model processes the current one, so that only a
+//! few thousand rows are in memory.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -14,183 +15,188 @@ use graph_diffuser_data::{Graph, LocatedError, Schema};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::columns::{cells, columns, quoted, to_json};
-use super::embeddings::VectorWriter;
+use super::columns::{cells, columns, csv_quote, to_json};
+use super::embeddings::EmbeddingWriter;
 use super::{AtomicFile, EmbeddingFormat, EmbeddingLevel, Prediction, Predictor};
 
-/// What happens to a row that is no graph.
+/// Handling of rows that cannot be converted into a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnInvalidRow {
-    /// Nothing is written.
+    /// Fails with an error.
     Fail,
-    /// It is left out.
+    /// Drops the row.
     Skip,
-    /// It is kept, with nothing predicted.
+    /// Keeps the row without a prediction.
     Keep,
 }
 
-/// What is read, and how.
+/// Input and options of an inference job.
 #[derive(Debug)]
 pub struct PredictJob<'a> {
-    /// The rows.
+    /// Input rows.
     pub input: InferenceInput,
-    /// What happens to a row that is no graph.
+    /// Handling of invalid rows.
     pub on_invalid: OnInvalidRow,
-    /// Threads that read molecules.
+    /// Number of threads that parse molecules.
     pub threads: usize,
-    /// Set to stop early; nothing is written then.
+    /// Flag that cancels the job.
     pub stop: &'a AtomicBool,
 }
 
-/// What came of the rows of a file.
+/// Numbers of rows processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct RowCounts {
-    /// All of them.
+    /// All rows.
     pub rows: u64,
-    /// Those that the model was asked about.
+    /// Rows with a prediction or embedding.
     pub predicted: u64,
-    /// Those that are no graphs.
+    /// Invalid rows.
     pub invalid: u64,
 }
 
-/// What happens on the way.
+/// Progress event of an inference job.
 #[derive(Debug)]
 pub enum PredictEvent<'a> {
-    /// A row is no graph.
+    /// A row is invalid.
     Invalid(&'a LocatedError),
-    /// Some rows are done.
+    /// A chunk of rows is done.
     Progress {
-        /// So far.
+        /// Rows processed so far.
         counts: RowCounts,
-        /// Bytes of the input that were read, which is a little ahead.
+        /// Bytes read so far, including rows that are not processed yet.
         read_bytes: u64,
-        /// Bytes of the input.
+        /// Size of the input in bytes.
         bytes: u64,
     },
 }
 
-/// Why there is no output.
+/// Error of an inference job.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PredictError {
     /// The input cannot be read.
     #[error(transparent)]
     Input(#[from] LocatedError),
-    /// A row is no graph.
+    /// A row is invalid.
     #[error("{0}")]
     Invalid(LocatedError),
-    /// The table has such a column already.
-    #[error("the table already has a column `{column}`, which the prediction would have")]
+    /// The input already has a column with the name of a prediction column.
+    #[error("the input already has a column `{column}`")]
     ColumnTaken {
-        /// Its name.
+        /// Name of the column.
         column: String,
     },
-    /// The place is taken.
+    /// The output file already exists.
     #[error("`{path}` already exists")]
     Exists {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The file system refused.
+    /// The output file cannot be created.
     #[error("cannot write `{path}`")]
     Write {
-        /// What.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Underlying I/O error.
         source: io::Error,
     },
-    /// The rows cannot be written.
-    #[error("the output cannot be written")]
+    /// A row cannot be written.
+    #[error("cannot write the output")]
     Output(#[source] io::Error),
-    /// The user said stop.
-    #[error("stopped, and nothing was written")]
+    /// The job was canceled.
+    #[error("interrupted, no output was written")]
     Stopped,
 }
 
 impl PredictError {
-    /// What the user can do about it, when we know.
+    /// Returns a suggested fix, if one is known.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Input(problem) => problem.hint(),
-            Self::Invalid(problem) => {
-                let others = "`--on-invalid skip` leaves such rows out, `--on-invalid blank` keeps them without a prediction";
+            Self::Input(error) => error.hint(),
+            Self::Invalid(error) => {
+                let options = "use `--on-invalid skip` to drop invalid rows, or `--on-invalid keep` to \
+                               keep them without a prediction";
                 Some(
-                    problem
+                    error
                         .hint()
-                        .map_or_else(|| others.to_owned(), |hint| format!("{hint}; {others}")),
+                        .map_or_else(|| options.to_owned(), |hint| format!("{hint}; {options}")),
                 )
             }
-            Self::ColumnTaken { .. } => {
-                Some("rename the column, or give the table as it was before prediction".into())
-            }
+            Self::ColumnTaken { .. } => Some("rename or remove the column".into()),
             Self::Exists { .. } => {
-                Some("choose another `--output`, or replace it with `--force`".into())
+                Some("choose another `--output`, or overwrite it with `--force`".into())
             }
-            Self::Write { .. } | Self::Output(_) => Some("check free space and permissions".into()),
+            Self::Write { .. } | Self::Output(_) => {
+                Some("check free disk space and permissions".into())
+            }
             Self::Stopped => None,
         }
     }
 }
 
-/// Writes each row with its prediction: cells behind those of a table, or the key `prediction` in a line of JSON.
+/// Writes each input row with its prediction: as additional CSV columns, or as the key `prediction`
+/// of a JSON line.
 ///
 /// # Errors
-/// Where the input ends in a fault, a row is no graph and none may be left out, or the output fails.
+/// Returns an error if the input cannot be read, a row is invalid and must not be, or the output
+/// cannot be written.
 pub fn predict_rows(
     predictor: &Predictor,
-    reading: PredictJob<'_>,
+    job: PredictJob<'_>,
     out: &mut dyn Write,
-    tell: impl FnMut(PredictEvent<'_>),
+    on_event: impl FnMut(PredictEvent<'_>),
 ) -> Result<RowCounts, PredictError> {
     let schema = predictor.schema();
-    let header = reading.input.header.clone();
+    let header = job.input.header.clone();
     if let Some(header) = &header {
         let columns = columns(schema);
         if let Some(column) = columns.iter().find(|column| header.names.contains(column)) {
             return Err(PredictError::ColumnTaken { column: column.clone() });
         }
-        write_row(out, header, &header.bytes, &columns).map_err(PredictError::Output)?;
+        write_cells(out, header, &header.bytes, &columns).map_err(PredictError::Output)?;
     }
     let write = |text: &RowText, prediction: Option<Prediction>| match &header {
-        Some(header) => write_table_row(out, header, text, prediction.as_ref(), schema),
-        None => write_line(out, text, prediction.as_ref(), schema),
+        Some(header) => write_csv_row(out, header, text, prediction.as_ref(), schema),
+        None => write_jsonl_row(out, text, prediction.as_ref(), schema),
     };
-    drive(reading, |graphs| predictor.predict(graphs), write, tell)
+    run(job, |graphs| predictor.predict(graphs), write, on_event)
 }
 
-/// Writes the vectors of each row; a row that is kept without any is not a number.
+/// Writes the embeddings of each input row and returns the number of embeddings beside the row
+/// counts; the embedding of an invalid row that is kept is NaN.
 ///
 /// # Errors
-/// As [`predict_rows`].
+/// Returns the errors of [`predict_rows`].
 pub fn embed_rows(
     predictor: &Predictor,
-    reading: PredictJob<'_>,
+    job: PredictJob<'_>,
     out: &AtomicFile,
     format: EmbeddingFormat,
-    of: EmbeddingLevel,
-    tell: impl FnMut(PredictEvent<'_>),
+    level: EmbeddingLevel,
+    on_event: impl FnMut(PredictEvent<'_>),
 ) -> Result<(RowCounts, u64), PredictError> {
-    let mut writer = VectorWriter::new(out.file(), format, of, predictor.width())
+    let mut writer = EmbeddingWriter::new(out.file(), format, level, predictor.embedding_dim())
         .map_err(PredictError::Output)?;
-    let write = |text: &RowText, vectors: Option<Vec<f32>>| writer.add(text, vectors.as_deref());
-    let counts = drive(reading, |graphs| predictor.vectors(graphs, of), write, tell)?;
+    let write =
+        |text: &RowText, embeddings: Option<Vec<f32>>| writer.add(text, embeddings.as_deref());
+    let counts = run(job, |graphs| predictor.embeddings(graphs, level), write, on_event)?;
     Ok((counts, writer.finish().map_err(PredictError::Output)?))
 }
 
-/// Asks about all rows and writes the answers in the order of the rows.
-fn drive<T>(
-    reading: PredictJob<'_>,
-    ask: impl Fn(Vec<Graph>) -> Vec<T>,
+/// Applies `infer` to all rows and writes the results in the order of the rows.
+fn run<T>(
+    job: PredictJob<'_>,
+    infer: impl Fn(Vec<Graph>) -> Vec<T>,
     mut write: impl FnMut(&RowText, Option<T>) -> io::Result<()>,
-    mut tell: impl FnMut(PredictEvent<'_>),
+    mut on_event: impl FnMut(PredictEvent<'_>),
 ) -> Result<RowCounts, PredictError> {
-    let PredictJob { input, on_invalid, threads, stop } = reading;
+    let PredictJob { input, on_invalid, threads, stop } = job;
     let (read, bytes) = (Arc::clone(&input.read), input.bytes);
     let mut counts = RowCounts::default();
     thread::scope(|scope| {
         let (send, receive) = mpsc::sync_channel::<Vec<InputRow>>(1);
         scope.spawn(move || {
-            // An error is the other side's wish for no more.
+            // Sending fails when the receiver has stopped, which ends the reader.
             let _ = input.chunks(threads).try_for_each(|chunk| send.send(chunk));
         });
         for chunk in receive {
@@ -200,19 +206,19 @@ fn drive<T>(
             counts.rows += chunk.len() as u64;
             let mut rows: Vec<(RowText, bool)> = Vec::with_capacity(chunk.len());
             let mut graphs = Vec::with_capacity(chunk.len());
-            for InputRow { text, graph, ends_file } in chunk {
+            for InputRow { text, graph, is_fatal } in chunk {
                 match graph {
                     Ok(graph) => {
                         graphs.push(graph);
                         rows.push((text, true));
                     }
-                    Err(problem) if ends_file => return Err(PredictError::Input(problem)),
-                    Err(problem) if on_invalid == OnInvalidRow::Fail => {
-                        return Err(PredictError::Invalid(problem));
+                    Err(error) if is_fatal => return Err(PredictError::Input(error)),
+                    Err(error) if on_invalid == OnInvalidRow::Fail => {
+                        return Err(PredictError::Invalid(error));
                     }
-                    Err(problem) => {
+                    Err(error) => {
                         counts.invalid += 1;
-                        tell(PredictEvent::Invalid(&problem));
+                        on_event(PredictEvent::Invalid(&error));
                         if on_invalid == OnInvalidRow::Keep {
                             rows.push((text, false));
                         }
@@ -220,19 +226,19 @@ fn drive<T>(
                 }
             }
             counts.predicted += graphs.len() as u64;
-            let mut answers = ask(graphs).into_iter();
+            let mut results = infer(graphs).into_iter();
             for (text, valid) in rows {
-                let answer = if valid { answers.next() } else { None };
-                write(&text, answer).map_err(PredictError::Output)?;
+                let result = if valid { results.next() } else { None };
+                write(&text, result).map_err(PredictError::Output)?;
             }
             let (read_bytes, bytes) = InferenceInput::progress(&read, bytes);
-            tell(PredictEvent::Progress { counts, read_bytes, bytes });
+            on_event(PredictEvent::Progress { counts, read_bytes, bytes });
         }
         Ok(counts)
     })
 }
 
-fn write_row(
+fn write_cells(
     out: &mut dyn Write,
     header: &CsvHeader,
     bytes: &[u8],
@@ -241,12 +247,12 @@ fn write_row(
     out.write_all(bytes)?;
     for cell in cells {
         out.write_all(&[header.delimiter])?;
-        out.write_all(quoted(cell, header.delimiter).as_bytes())?;
+        out.write_all(csv_quote(cell, header.delimiter).as_bytes())?;
     }
     out.write_all(header.line_end.as_bytes())
 }
 
-fn write_table_row(
+fn write_csv_row(
     out: &mut dyn Write,
     header: &CsvHeader,
     text: &RowText,
@@ -257,12 +263,12 @@ fn write_table_row(
         Some(prediction) => cells(prediction, schema),
         None => vec![String::new(); columns(schema).len()],
     };
-    // What could not be cut into cells is a row of empty ones: the others keep their places.
+    // A row that could not be parsed into cells becomes empty cells, so that columns stay aligned.
     let empty = vec![header.delimiter; header.names.len() - 1];
-    write_row(out, header, if text.bytes.is_empty() { &empty } else { &text.bytes }, &cells)
+    write_cells(out, header, if text.bytes.is_empty() { &empty } else { &text.bytes }, &cells)
 }
 
-fn write_line(
+fn write_jsonl_row(
     out: &mut dyn Write,
     text: &RowText,
     prediction: Option<&Prediction>,
@@ -274,7 +280,7 @@ fn write_line(
         serde_json::from_slice::<Map<String, Value>>(line).is_ok_and(|object| !object.is_empty())
     };
     match line.strip_suffix(b"}") {
-        // The line of a graph is an object; that of a fault may be anything.
+        // The line of a valid graph is an object; an invalid line may be anything.
         Some(open) if !prediction.is_null() || is_object() => {
             out.write_all(open)?;
             writeln!(out, ", \"prediction\": {prediction}}}")

@@ -1,7 +1,7 @@
-//! What a trained run says of graphs that it has never seen.
+//! Inference with a trained run: predictions and embeddings of new graphs.
 //!
-//! A run carries the schema of its data, so nothing but its directory is needed. Numbers are those that
-//! [`Run::evaluate`] scores: a graph's prediction does not depend on the graphs it is predicted with.
+//! The run directory stores the data schema; no other file is required. Predictions equal those
+//! that [`Run::evaluate`] scores and do not depend on the other graphs of a batch.
 
 mod atomic_file;
 mod columns;
@@ -18,9 +18,9 @@ use crate::head::Pooling;
 use crate::model::GraphDiffuser;
 use crate::nn::ForwardContext;
 use crate::run::{Run, RunError, RunSchema};
+use crate::task::decode_tokens;
 use crate::task::link_prediction::dot;
 use crate::task::multiclass::argmax;
-use crate::task::predicted_words;
 use crate::train::{BatchSize, evaluation_batches, for_each_batch};
 
 pub use atomic_file::AtomicFile;
@@ -29,97 +29,115 @@ pub use file::{
     OnInvalidRow, PredictError, PredictEvent, PredictJob, RowCounts, embed_rows, predict_rows,
 };
 
-/// Pairs of nodes of a batch: enough to keep threads busy, and a stack of 17 channels takes 9 MB.
+/// Node pairs per batch: enough to keep all threads busy; a stack of 17 channels takes 9 MB.
 const BATCH: BatchSize = BatchSize::pairs(1 << 17);
 
-/// How many pairs of a graph are named.
-const LINKS: usize = 10;
+/// Number of links reported per graph.
+const MAX_LINKS: usize = 10;
 
-/// What is predicted for one graph.
+/// Prediction for one graph.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Prediction {
-    /// Numbers, in the order of the targets.
-    Values(Vec<f32>),
-    /// The probability of each label.
+    /// Value of each regression target.
+    Regression(Vec<f32>),
+    /// Probability of each binary label.
     Probabilities(Vec<f32>),
-    /// One of the classes.
+    /// Class of the graph.
     Class(ClassPrediction),
-    /// One of the classes for every node.
+    /// Class of each node.
     NodeClasses(Vec<ClassPrediction>),
-    /// The words of its name, by number.
-    Words(Vec<u32>),
-    /// The pairs of nodes that most likely belong together, the likeliest first.
+    /// Indices of the predicted sub-tokens in the vocabulary.
+    SubTokens(Vec<u32>),
+    /// Most probable links, in descending order of probability.
     Links(Vec<PredictedLink>),
 }
 
-/// One of several classes.
+/// Predicted class and class probabilities.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassPrediction {
-    /// The most likely one; none where the model gives no numbers.
+    /// Most probable class; `None` if an output is NaN.
     pub class: Option<u32>,
-    /// How likely each is.
+    /// Probability of each class.
     pub probabilities: Vec<f32>,
 }
 
-/// A pair of nodes.
+/// Predicted link between two nodes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PredictedLink {
-    /// Its nodes, the smaller number first.
+    /// Indices of the nodes, in ascending order.
     pub pair: [u32; 2],
-    /// How likely it is that they belong together.
+    /// Probability of the link.
     pub probability: f32,
 }
 
-/// A trained model with all that it needs to be asked.
+/// Trained model with everything that inference needs.
+///
+/// # Examples
+/// ```
+/// use graph_diffuser::Device;
+/// use graph_diffuser::predict::{Prediction, Predictor};
+/// use graph_diffuser::pretrained::Pretrained;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let cache = tempfile::tempdir()?;
+/// let run = Pretrained::Zinc.open(cache.path())?;
+/// let predictor = Predictor::open(&run, &Device::flex())?;
+/// let featurizer = predictor.featurizer();
+/// let ethanol = featurizer.featurize_smiles("CCO", predictor.schema().targets)?;
+/// assert!(matches!(predictor.predict(vec![ethanol])[0], Prediction::Regression(_)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Predictor {
     model: GraphDiffuser,
     batcher: Batcher,
-    input: Featurizer,
+    featurizer: Featurizer,
     schema: Schema,
     smiles_column: Option<String>,
-    width: usize,
+    embedding_dim: usize,
 }
 
 impl Predictor {
-    /// The best weights of a run.
+    /// Loads the best weights of a run.
     ///
     /// # Errors
-    /// Where it has none, or does not say what its model is given.
+    /// Returns an error if the run has no weights or no schema yet.
     pub fn open(run: &Run, device: &Device) -> Result<Self, RunError> {
         let device = device.clone().inner();
-        let RunSchema { input, schema } = run.schema()?;
+        let RunSchema { input: featurizer, schema } = run.schema()?;
         let model = run.best_model_for(&schema, &device)?.valid();
         let recipe = run.recipe();
         let batcher = recipe.model.batcher(&device, DType::F32);
         let batcher = Batcher { chunked_eval: Some(ChunkedEval::default()), ..batcher };
         let smiles_column = recipe.data.smiles_column().map(str::to_owned);
-        Ok(Self { model, batcher, input, schema, smiles_column, width: recipe.model.hidden_dim })
+        let embedding_dim = recipe.model.hidden_dim;
+        Ok(Self { model, batcher, featurizer, schema, smiles_column, embedding_dim })
     }
 
-    /// How a row becomes a graph that it can be asked about.
-    pub fn input(&self) -> Featurizer {
-        self.input
+    /// Returns the featurizer that converts input rows into graphs.
+    pub fn featurizer(&self) -> Featurizer {
+        self.featurizer
     }
 
-    /// What it is given and what it predicts.
+    /// Returns the schema of inputs and targets.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
 
-    /// The column of SMILES that it was trained with, where that has a name of its own.
+    /// Returns the SMILES column named by the recipe, if any.
     pub fn smiles_column(&self) -> Option<&str> {
         self.smiles_column.as_deref()
     }
 
-    /// How many numbers a vector of [`Predictor::vectors`] has.
-    pub fn width(&self) -> usize {
-        self.width
+    /// Returns the dimension of the embeddings.
+    pub fn embedding_dim(&self) -> usize {
+        self.embedding_dim
     }
 
-    /// Predictions in the order of the graphs, whose targets say nothing.
+    /// Predicts the targets of `graphs`, in their order; the targets they contain are ignored.
     pub fn predict(&self, graphs: Vec<Graph>) -> Vec<Prediction> {
-        self.by_graph(graphs, |batch| {
+        self.map_batches(graphs, |batch| {
             let output = self.model.forward(batch, &ForwardContext::evaluate());
             let [_, columns] = output.dims();
             let rows: Vec<usize> = match self.schema.targets {
@@ -129,18 +147,19 @@ impl Predictor {
                 TargetSchema::SubTokens(_) => vec![self.positions(); batch.indices.len()],
                 _ => vec![1; batch.indices.len()],
             };
-            pieces(output, &rows)
+            split_rows(output, &rows)
                 .into_iter()
-                .map(|values| self.interpret(&values, columns))
+                .map(|values| self.decode(&values, columns))
                 .collect()
         })
     }
 
-    /// Vectors that predictions are read off, in the order of the graphs: one a graph, pooled as for its prediction or
-    /// as the mean of its nodes, or one a node.
-    pub fn vectors(&self, graphs: Vec<Graph>, of: EmbeddingLevel) -> Vec<Vec<f32>> {
-        let graphs_only = |batch: &GraphBatch| vec![1; batch.indices.len()];
-        self.by_graph(graphs, |batch| match of {
+    /// Returns the inputs of the prediction head, in the order of the graphs.
+    ///
+    /// A graph embedding is pooled as for its prediction, or is the mean of the node embeddings if
+    /// the head does not pool. Node embeddings are the concatenated rows of all nodes of a graph.
+    pub fn embeddings(&self, graphs: Vec<Graph>, level: EmbeddingLevel) -> Vec<Vec<f32>> {
+        self.map_batches(graphs, |batch| match level {
             EmbeddingLevel::Graphs => {
                 let pooled = match self.model.pooling() {
                     Some(_) => self.model.graph_embeddings(batch, &ForwardContext::evaluate()),
@@ -149,45 +168,45 @@ impl Predictor {
                         batch,
                     ),
                 };
-                pieces(pooled, &graphs_only(batch))
+                split_rows(pooled, &vec![1; batch.indices.len()])
             }
             EmbeddingLevel::Nodes => {
                 let nodes = self.model.node_embeddings(batch, &ForwardContext::evaluate());
-                let [_, width] = nodes.dims();
+                let [_, dim] = nodes.dims();
                 let sizes = &batch.layer_topology().layout.sizes;
-                let mut vectors = pieces(nodes, sizes);
-                for (vectors, &nodes) in vectors.iter_mut().zip(&batch.topology.layout.sizes) {
-                    vectors.truncate(nodes * width); // a CLS node stands behind the others
+                let mut embeddings = split_rows(nodes, sizes);
+                for (rows, &nodes) in embeddings.iter_mut().zip(&batch.topology.layout.sizes) {
+                    rows.truncate(nodes * dim); // drops the CLS node, which is last
                 }
-                vectors
+                embeddings
             }
         })
     }
 
     fn positions(&self) -> usize {
-        self.batcher.positions.expect("a head for words has positions")
+        self.batcher.max_tokens.expect("a sub-token head sets `max_tokens`")
     }
 
-    /// What `ask` says of each graph of a batch, in the order of `graphs`.
-    fn by_graph<T>(&self, graphs: Vec<Graph>, ask: impl Fn(&GraphBatch) -> Vec<T>) -> Vec<T> {
-        let numbers: Vec<usize> = (0..graphs.len()).collect();
+    /// Applies `infer` to batches of `graphs` and returns its results in the order of `graphs`.
+    fn map_batches<T>(&self, graphs: Vec<Graph>, infer: impl Fn(&GraphBatch) -> Vec<T>) -> Vec<T> {
+        let indices: Vec<usize> = (0..graphs.len()).collect();
         let splits = Splits { train: vec![], valid: vec![], test: vec![] };
         let dataset =
-            Dataset { graphs: Graphs::Listed(graphs), schema: self.schema.clone(), splits };
-        let batches = evaluation_batches(&dataset, BATCH, self.batcher.chunked_eval, &numbers);
-        let mut answers: Vec<(usize, T)> = Vec::with_capacity(numbers.len());
+            Dataset { graphs: Graphs::InMemory(graphs), schema: self.schema.clone(), splits };
+        let batches = evaluation_batches(&dataset, BATCH, self.batcher.chunked_eval, &indices);
+        let mut results: Vec<(usize, T)> = Vec::with_capacity(indices.len());
         for_each_batch(&self.batcher, &dataset, &batches, |batch| {
-            answers.extend(batch.indices.iter().copied().zip(ask(&batch)));
+            results.extend(batch.indices.iter().copied().zip(infer(&batch)));
             None::<()>
         });
-        answers.sort_by_key(|(number, _)| *number);
-        answers.into_iter().map(|(_, answer)| answer).collect()
+        results.sort_by_key(|(index, _)| *index);
+        results.into_iter().map(|(_, result)| result).collect()
     }
 
-    /// What the rows of one graph mean.
-    fn interpret(&self, values: &[f32], columns: usize) -> Prediction {
+    /// Converts the output rows of one graph into a prediction.
+    fn decode(&self, values: &[f32], columns: usize) -> Prediction {
         match self.schema.targets {
-            TargetSchema::Regression(_) => Prediction::Values(values.to_vec()),
+            TargetSchema::Regression(_) => Prediction::Regression(values.to_vec()),
             TargetSchema::Multilabel(_) => Prediction::Probabilities(
                 values.iter().map(|&value| sigmoid(f64::from(value))).collect(),
             ),
@@ -196,24 +215,24 @@ impl Predictor {
                 Prediction::NodeClasses(values.chunks(columns).map(class).collect())
             }
             TargetSchema::SubTokens(vocabulary) => {
-                Prediction::Words(predicted_words(values, vocabulary, self.positions()).concat())
+                Prediction::SubTokens(decode_tokens(values, vocabulary, self.positions()).concat())
             }
-            TargetSchema::LinkPrediction => Prediction::Links(likeliest_links(values, columns)),
+            TargetSchema::LinkPrediction => Prediction::Links(top_links(values, columns)),
         }
     }
 }
 
-/// So many rows for each graph, on the host.
-fn pieces(rows: Tensor<2>, counts: &[usize]) -> Vec<Vec<f32>> {
+/// Splits rows by graph and copies them to host memory.
+fn split_rows(rows: Tensor<2>, counts: &[usize]) -> Vec<Vec<f32>> {
     let [_, columns] = rows.dims();
     let values: Vec<f32> = rows.into_data().iter::<f32>().collect();
     let mut rest = values.as_slice();
-    let piece = |&count: &usize| {
-        let (piece, others) = rest.split_at(count * columns);
+    let take = |&count: &usize| {
+        let (taken, others) = rest.split_at(count * columns);
         rest = others;
-        piece.to_vec()
+        taken.to_vec()
     };
-    counts.iter().map(piece).collect()
+    counts.iter().map(take).collect()
 }
 
 fn sigmoid(value: f64) -> f32 {
@@ -221,27 +240,30 @@ fn sigmoid(value: f64) -> f32 {
 }
 
 fn class(outputs: &[f32]) -> ClassPrediction {
-    let most = outputs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let shares: Vec<f64> = outputs.iter().map(|&output| f64::from(output - most).exp()).collect();
-    let all: f64 = shares.iter().sum();
-    let probabilities = shares.into_iter().map(|share| (share / all) as f32).collect();
+    let max = outputs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let exponentials: Vec<f64> =
+        outputs.iter().map(|&output| f64::from(output - max).exp()).collect();
+    let sum: f64 = exponentials.iter().sum();
+    let probabilities = exponentials.into_iter().map(|value| (value / sum) as f32).collect();
     ClassPrediction { class: argmax(outputs, outputs.len())[0], probabilities }
 }
 
-/// The pairs with the highest scores by the vectors of their nodes, the first of equals; NaN is no score.
-fn likeliest_links(vectors: &[f32], width: usize) -> Vec<PredictedLink> {
-    let nodes: Vec<&[f32]> = vectors.chunks(width).collect();
-    let mut best: Vec<(f64, [u32; 2])> = Vec::with_capacity(LINKS + 1);
+/// Returns the node pairs with the largest dot products of embeddings; ties are broken by order,
+/// and NaN scores are ignored.
+fn top_links(embeddings: &[f32], dim: usize) -> Vec<PredictedLink> {
+    let nodes: Vec<&[f32]> = embeddings.chunks(dim).collect();
+    let mut best: Vec<(f64, [u32; 2])> = Vec::with_capacity(MAX_LINKS + 1);
     for (first, vector) in nodes.iter().enumerate() {
         for (second, other) in nodes.iter().enumerate().skip(first + 1) {
             let score = dot(vector, other);
-            let enters = best.len() < LINKS || best.last().is_some_and(|(last, _)| score > *last);
+            let enters =
+                best.len() < MAX_LINKS || best.last().is_some_and(|(last, _)| score > *last);
             if score.is_nan() || !enters {
                 continue;
             }
-            let place = best.partition_point(|(higher, _)| *higher >= score);
-            best.insert(place, (score, [first as u32, second as u32]));
-            best.truncate(LINKS);
+            let rank = best.partition_point(|(higher, _)| *higher >= score);
+            best.insert(rank, (score, [first as u32, second as u32]));
+            best.truncate(MAX_LINKS);
         }
     }
     best.into_iter()
@@ -254,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probabilities_of_classes_sum_to_one_and_survive_large_numbers() {
+    fn class_probabilities_do_not_overflow_for_large_logits() {
         // exp(0) : exp(ln 3) = 1 : 3.
         let found = class(&[1000.0, 1000.0 + 3.0_f32.ln()]);
         assert_eq!(found.class, Some(1));
@@ -263,15 +285,15 @@ mod tests {
     }
 
     #[test]
-    fn the_likeliest_links_come_first_and_each_pair_once() {
-        // One number a node: the score of a pair is a product.
-        let found = likeliest_links(&[1.0, -1.0, 2.0, 3.0], 1);
+    fn top_links_are_sorted_and_unique() {
+        // Embeddings of dimension 1: the score of a pair is a product.
+        let found = top_links(&[1.0, -1.0, 2.0, 3.0], 1);
         let pairs: Vec<[u32; 2]> = found.iter().map(|link| link.pair).collect();
         assert_eq!(pairs, [[2, 3], [0, 3], [0, 2], [0, 1], [1, 2], [1, 3]]);
         assert!((found[3].probability - 1.0 / (1.0 + 1.0_f32.exp())).abs() < 1e-6);
         let many: Vec<f32> = (0..30).map(|node| node as f32).collect();
-        let found = likeliest_links(&many, 1);
-        assert_eq!((found.len(), found[0].pair, found[1].pair), (LINKS, [28, 29], [27, 29]));
-        assert!(likeliest_links(&[1.0], 1).is_empty());
+        let found = top_links(&many, 1);
+        assert_eq!((found.len(), found[0].pair, found[1].pair), (MAX_LINKS, [28, 29], [27, 29]));
+        assert!(top_links(&[1.0], 1).is_empty());
     }
 }

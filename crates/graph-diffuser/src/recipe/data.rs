@@ -1,4 +1,4 @@
-//! What a recipe learns from: drawn, one of the benchmarks, or files of the user's own.
+//! Data section of a recipe: a generated dataset, a benchmark, or user files, and its split.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use graph_diffuser_data::grid_histogram::GridHistogram;
 use graph_diffuser_data::inference_input::Featurizer;
 use graph_diffuser_data::molecule::{Molecule, scaffold_groups};
 use graph_diffuser_data::ogb_csv::{self, OgbCsvOptions};
-use graph_diffuser_data::ogbg_code2::Code2;
+use graph_diffuser_data::ogbg_code2::Code2Options;
 use graph_diffuser_data::progress::ProgressFn;
 use graph_diffuser_data::smiles_csv::{OnInvalid, SmilesCsvOptions, SmilesTask};
 use graph_diffuser_data::split::{DEFAULT_FRACTIONS, SplitError};
@@ -15,172 +15,175 @@ use graph_diffuser_data::{
     Dataset, Graphs, Schema, Splits, Targets, jsonl, ogbg_code2, ogbg_mol, ogbg_ppa, pcqm_contact,
     pcqm4mv2, peptides, smiles_csv, tu, zinc,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is learned from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Dataset of a recipe, selected by `kind`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum DataConfig {
-    /// Grid Histogram Counting.
+    /// Grid Histogram Counting, generated.
     GridHistogram(GridHistogram),
-    /// ZINC-12k.
+    /// ZINC-12k: penalized logP of molecules (graph regression).
     Zinc(BenchmarkConfig),
-    /// ZINC-12k's training graphs with 10,000 further molecules as test set, for choosing between configurations.
+    /// Training and validation graphs of ZINC-12k with 10,000 other molecules as test set, for
+    /// model development.
     ZincDev(BenchmarkConfig),
-    /// ogbg-molhiv, or any other set of labelled molecules in its layout.
+    /// ogbg-molhiv, or any other ogbg-mol dataset with binary labels in its layout.
     OgbgMolhiv(BenchmarkConfig),
-    /// ogbg-molpcba.
+    /// ogbg-molpcba: 128 binary labels of molecules.
     OgbgMolpcba(BenchmarkConfig),
-    /// ogbg-ppa.
+    /// ogbg-ppa: taxonomic group of protein association networks, 37 classes.
     OgbgPpa(BenchmarkConfig),
-    /// ogbg-code2.
+    /// ogbg-code2: sub-tokens of method names from abstract syntax trees.
     OgbgCode2(Code2Config),
-    /// `PCQM4Mv2`.
+    /// PCQM4Mv2: HOMO-LUMO gap of molecules (graph regression).
     #[serde(rename = "pcqm4mv2")]
     Pcqm4mv2(BenchmarkConfig),
-    /// PCQM-Contact.
+    /// PCQM-Contact: contacts between atoms of a molecule (link prediction).
     PcqmContact(BenchmarkConfig),
-    /// Peptides-func.
+    /// Peptides-func: ten binary labels of peptides.
     PeptidesFunc(BenchmarkConfig),
-    /// Peptides-struct.
+    /// Peptides-struct: eleven structural properties of peptides (graph regression).
     PeptidesStruct(BenchmarkConfig),
-    /// A table of molecules of the user's own.
+    /// CSV file of SMILES and target columns.
     SmilesCsv(SmilesCsvConfig),
-    /// Graphs of the user's own, one JSON object a line.
+    /// JSON Lines file with one graph per line.
     Jsonl(JsonlConfig),
-    /// Graphs of the user's own in the csv layout of OGB.
+    /// Directory in the CSV layout of OGB.
     OgbCsv(OgbCsvConfig),
-    /// A folder of the TU collection.
+    /// Directory in the format of the TU datasets.
     Tu(TuConfig),
 }
 
-/// One of the benchmarks on disk.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// Configuration of a benchmark dataset.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BenchmarkConfig {
-    /// Where its files are; a folder of its name in the data directory if not given.
+    /// Directory of the files; default: the dataset's name inside the data directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// Another split than the official one.
+    /// Split that replaces the official one; default: the official split.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitConfig>,
 }
 
-/// ogbg-code2 on disk.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Configuration of ogbg-code2.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Code2Config {
-    /// Where its files are; a folder of its name in the data directory if not given.
+    /// Directory of the files; default: the dataset's name inside the data directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// How many words the vocabulary has, beside the unknown word and the end.
+    /// Number of sub-tokens in the vocabulary, without the unknown and end tokens; default 5000.
     pub vocab_size: usize,
-    /// Trees are cut to so many nodes.
+    /// Maximum number of nodes per tree, larger trees are truncated; default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_nodes: Option<usize>,
 }
 
 impl Default for Code2Config {
     fn default() -> Self {
-        let Code2 { vocab_size, max_nodes } = Code2::default();
+        let Code2Options { vocab_size, max_nodes } = Code2Options::default();
         Self { directory: None, vocab_size, max_nodes }
     }
 }
 
-/// A table of molecules: a column of SMILES and columns to be learned.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// Configuration of a CSV file with a SMILES column and target columns.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SmilesCsvConfig {
-    /// The file, with commas, semicolons or tabs, gzip or not.
+    /// Path of the file, delimited by commas, semicolons or tabs, optionally gzip-compressed.
     pub path: PathBuf,
-    /// The column of SMILES; `smiles` or `smi` if not given.
+    /// Name of the SMILES column; default: `smiles` or `smi`, in any case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smiles_column: Option<String>,
-    /// The columns to be learned; all other columns of numbers if not given.
+    /// Names of the target columns; default: all other columns that can be targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_columns: Option<Vec<String>>,
-    /// What they are learned as; inferred if not given.
+    /// Task type; default: inferred from the target columns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<SmilesTask>,
-    /// What happens to a row whose SMILES is no molecule.
+    /// Handling of rows with an invalid SMILES; default `fail`.
     pub on_invalid: OnInvalid,
-    /// How the rows are split; by a column `split` if there is one, else at random.
+    /// Split; default: the `split` column if the file has one, otherwise random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitConfig>,
 }
 
-/// Graphs as JSON lines.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// Configuration of a JSON Lines file of graphs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct JsonlConfig {
-    /// The file, gzip or not.
+    /// Path of the file, optionally gzip-compressed.
     pub path: PathBuf,
-    /// What is learned; inferred if not given.
+    /// Task type; default: inferred from the targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<jsonl::JsonlTask>,
-    /// How the graphs are split; by their `split` if they have it, else at random.
+    /// Split; default: the `split` key of the graphs if present, otherwise random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitConfig>,
 }
 
-/// Graphs in the csv layout of OGB.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// Configuration of a directory in the CSV layout of OGB.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OgbCsvConfig {
-    /// What holds `raw/` and perhaps `split/`.
+    /// Directory that contains `raw/` and optionally `split/`.
     pub directory: PathBuf,
-    /// Whether edges are written once and go both ways.
+    /// Adds the reverse of every edge; default `false`.
     pub add_reverse_edges: bool,
-    /// How the graphs are split; by `split/` if there is one, else at random.
+    /// Split; default: the one in `split/` if present, otherwise random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitConfig>,
 }
 
-/// A folder of the TU collection.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// Configuration of a directory in the format of the TU datasets.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TuConfig {
-    /// What holds `NAME_A.txt` and the others.
+    /// Directory that contains `NAME_A.txt` and the other files of the dataset.
     pub directory: PathBuf,
-    /// Whether node labels or node attributes are read, where there are both.
+    /// Node features to use if the dataset has both labels and attributes; default `labels`.
     pub features: tu::NodeFeatureSource,
-    /// How the graphs are split; at random if not given.
+    /// Split; default: random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitConfig>,
 }
 
-/// Which graphs are for training, validation and test.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Split into training, validation and test graphs, selected by `kind`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SplitConfig {
-    /// At random.
+    /// Random split.
     Random {
-        /// Draws it.
+        /// Seed of the split, independent of the recipe's seed; default 0.
         #[serde(default)]
         seed: u64,
-        /// Shares of train, valid and test.
+        /// Fractions of training, validation and test graphs; default `[0.8, 0.1, 0.1]`.
         #[serde(default = "default_fractions")]
         fractions: [f64; 3],
     },
-    /// Molecules of one Bemis–Murcko scaffold stay together; the most common ones are for training.
+    /// Scaffold split: molecules with the same Bemis–Murcko scaffold share a split, and the most
+    /// frequent scaffolds are training data.
     Scaffold {
-        /// Shares of train, valid and test.
+        /// Fractions of training, validation and test graphs; default `[0.8, 0.1, 0.1]`.
         #[serde(default = "default_fractions")]
         fractions: [f64; 3],
     },
-    /// One of several folds is the test, the next validation; classes are spread evenly.
+    /// Stratified k-fold split: `fold` is the test set, the next fold the validation set.
     KFold {
-        /// How many folds.
+        /// Number of folds.
         k: usize,
-        /// Which is the test.
+        /// Index of the test fold, from 0.
         fold: usize,
-        /// Draws them.
+        /// Seed of the assignment to folds; default 0.
         #[serde(default)]
         seed: u64,
     },
-    /// By a JSON file of three lists of numbers, `train`, `valid` and `test`.
+    /// Split read from a JSON file with the lists of graph indices `train`, `valid` and `test`.
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
     },
 }
@@ -189,76 +192,77 @@ fn default_fractions() -> [f64; 3] {
     DEFAULT_FRACTIONS
 }
 
-/// Where data sets and cached files are.
+/// Directories of datasets and caches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataDirs {
-    /// Data sets, each in a folder of its name.
+    /// Directory of datasets, one subdirectory per dataset.
     pub data: PathBuf,
-    /// Files that can be made again.
+    /// Directory of files that can be regenerated.
     pub cache: PathBuf,
 }
 
 impl DataDirs {
-    /// `GRAPH_DIFFUSER_DATA` or `data`, and `GRAPH_DIFFUSER_CACHE` or where the system keeps caches.
-    pub fn here() -> Self {
-        let named =
+    /// Returns `$GRAPH_DIFFUSER_DATA` (default `data`) and `$GRAPH_DIFFUSER_CACHE` (default: the
+    /// user's cache directory).
+    pub fn from_env() -> Self {
+        let var =
             |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let caches = || {
-            let caches = named("XDG_CACHE_HOME").or_else(|| named("LOCALAPPDATA"));
+            let caches = var("XDG_CACHE_HOME").or_else(|| var("LOCALAPPDATA"));
             caches
-                .or_else(|| Some(named("HOME")?.join(".cache")))
+                .or_else(|| Some(var("HOME")?.join(".cache")))
                 .map(|caches| caches.join("graph-diffuser"))
         };
         Self {
-            data: named("GRAPH_DIFFUSER_DATA").unwrap_or_else(|| "data".into()),
-            cache: named("GRAPH_DIFFUSER_CACHE")
+            data: var("GRAPH_DIFFUSER_DATA").unwrap_or_else(|| "data".into()),
+            cache: var("GRAPH_DIFFUSER_CACHE")
                 .or_else(caches)
                 .unwrap_or_else(|| ".graph-diffuser-cache".into()),
         }
     }
 }
 
-/// Why there is no dataset.
+/// Error of reading or splitting a dataset.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// A benchmark's files are not there.
-    #[error("`{name}` is not in `{directory}`")]
+    /// The files of a benchmark are missing.
+    #[error("dataset `{name}` not found in `{directory}`")]
     Missing {
-        /// Its name.
+        /// Name of the dataset.
         name: &'static str,
-        /// Where it was looked for.
+        /// Directory that was searched.
         directory: PathBuf,
     },
-    /// The recipe names no file.
-    #[error("the recipe does not say what to learn from: `data.{key}` is empty")]
+    /// The recipe does not name a file or directory.
+    #[error("`data.{key}` is not set")]
     NoFile {
-        /// The key to set.
+        /// Required key.
         key: &'static str,
     },
-    /// What is wrong with the files.
+    /// The files are invalid.
     #[error("{}", first_and_count(.0))]
     Problems(Vec<LocatedError>),
-    /// The graphs cannot be split so.
-    #[error("the graphs cannot be split")]
+    /// The dataset cannot be split as configured.
+    #[error(transparent)]
     Split(#[from] SplitError),
-    /// There is no split, and none was asked for.
-    #[error("`{directory}` has no split into train, valid and test")]
+    /// The dataset has no split and the recipe does not define one.
+    #[error("`{directory}` has no train/valid/test split")]
     NoSplit {
-        /// Where.
+        /// Directory of the dataset.
         directory: PathBuf,
     },
-    /// Only molecules have scaffolds.
-    #[error("these graphs have no scaffolds")]
+    /// A scaffold split of graphs that are not molecules.
+    #[error("a scaffold split requires SMILES, and this dataset has none")]
     NoScaffolds,
-    /// Only classes can be spread over folds.
-    #[error("these graphs have no classes to spread over folds")]
+    /// A k-fold split of graphs without classes.
+    #[error("a k-fold split requires class targets, and this dataset has none")]
     NoClasses,
 }
 
 fn first_and_count(problems: &[LocatedError]) -> String {
     match problems {
-        [] => "the files cannot be read".to_owned(),
+        [] => "cannot read the dataset".to_owned(),
         [only] => only.to_string(),
         [first, others @ ..] => format!("{first} (and {} more problems)", others.len()),
     }
@@ -271,35 +275,36 @@ impl From<LocatedError> for DataError {
 }
 
 impl DataError {
-    /// What the user can do about it, when we know.
+    /// Returns a suggested fix, if one is known.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Missing { name: name @ "zinc-dev", .. } => format!(
-                "build `{name}` with `scripts/zinc_labels.py dev`, or give its path with `--set data.directory=DIR`"
+                "build it with `scripts/zinc_labels.py dev`, or set the environment variable \
+                 `GRAPH_DIFFUSER_DATA` to the directory that contains `{name}`"
             ),
             Self::Missing { name, .. } => format!(
-                "fetch it with `graph-diffuser data fetch {name}`, or say where it is with `--set data.directory=DIR`"
+                "download it with `graph-diffuser data fetch {name}`, or set the environment \
+                 variable `GRAPH_DIFFUSER_DATA` to the directory that contains `{name}`"
             ),
-            Self::NoFile { key } => format!("name it with `--set data.{key}=FILE`"),
+            Self::NoFile { key: "directory" } => "use `--set data.directory=DIR`".to_owned(),
+            Self::NoFile { key } => format!("use `--set data.{key}=FILE`"),
             Self::Problems(problems) => {
                 let hint = problems.first().and_then(LocatedError::hint);
-                let all = (problems.len() > 1)
-                    .then(|| "`graph-diffuser data check FILE` lists all of them".to_owned());
+                let all = (problems.len() > 1).then(|| {
+                    "run `graph-diffuser data check FILE` to list all problems".to_owned()
+                });
                 return hint.or(all);
             }
-            Self::Split(fault) => return fault.hint(),
-            Self::NoSplit { .. } => {
-                "choose one, such as `--set 'data.split={kind=\"random\"}'`".to_owned()
-            }
-            Self::NoScaffolds | Self::NoClasses => {
-                "choose `random` or `file` for `data.split.kind`".to_owned()
+            Self::Split(error) => return error.hint(),
+            Self::NoSplit { .. } | Self::NoScaffolds | Self::NoClasses => {
+                "use a random split with `--set data.split.kind=random`".to_owned()
             }
         })
     }
 }
 
 impl DataConfig {
-    /// What cannot be drawn or read, found before anything is.
+    /// Returns the reason why a generated dataset is impossible, if any.
     pub(super) fn check(&self) -> Option<&'static str> {
         match self {
             Self::GridHistogram(grid) => grid.check(),
@@ -307,8 +312,8 @@ impl DataConfig {
         }
     }
 
-    /// The name of a benchmark, which its folder has too.
-    fn folder(&self) -> &'static str {
+    /// Returns the name of a benchmark, which is also the name of its directory.
+    fn name(&self) -> &'static str {
         match self {
             Self::Zinc(_) => "zinc",
             Self::ZincDev(_) => "zinc-dev",
@@ -328,7 +333,7 @@ impl DataConfig {
         }
     }
 
-    /// What a model that was trained on this is given: molecules, or graphs as they are.
+    /// Returns the featurizer of inference inputs for models trained on this dataset.
     pub fn featurizer(&self) -> Featurizer {
         match self {
             Self::SmilesCsv(_)
@@ -338,7 +343,8 @@ impl DataConfig {
             | Self::PeptidesFunc(_)
             | Self::PeptidesStruct(_) => Featurizer::Ogb,
             Self::Zinc(_) | Self::ZincDev(_) => Featurizer::Zinc,
-            // Hydrogens are nodes there, and nothing is perceived: a plain SMILES would be another graph.
+            // PCQM-Contact has explicit hydrogens and no perceived aromaticity, so a SMILES string
+            // would give another graph.
             Self::PcqmContact(_)
             | Self::GridHistogram(_)
             | Self::OgbgPpa(_)
@@ -349,7 +355,7 @@ impl DataConfig {
         }
     }
 
-    /// The column of SMILES, where the recipe names one.
+    /// Returns the SMILES column named by the recipe, if any.
     pub fn smiles_column(&self) -> Option<&str> {
         match self {
             Self::SmilesCsv(table) => table.smiles_column.as_deref(),
@@ -357,7 +363,7 @@ impl DataConfig {
         }
     }
 
-    /// What the numbers mean, where that is known before the data.
+    /// Returns the schema if it is known without reading the data.
     pub fn schema(&self) -> Option<Schema> {
         Some(match self {
             Self::GridHistogram(grid) => grid.schema(),
@@ -374,42 +380,43 @@ impl DataConfig {
         })
     }
 
-    /// Draws or reads the graphs.
+    /// Generates or reads the dataset and splits it.
     ///
     /// # Errors
-    /// What is missing or wrong.
+    /// Returns an error if files are missing or invalid, or the split is impossible.
     pub fn read(
         &self,
-        places: &DataDirs,
+        dirs: &DataDirs,
         progress: &mut ProgressFn<'_>,
     ) -> Result<Dataset, DataError> {
-        let cache = places.cache.join("graphs");
-        let own = |directory: &Option<PathBuf>| {
-            let directory = directory.clone().unwrap_or_else(|| places.data.join(self.folder()));
-            let there = directory.is_dir();
-            there
+        let cache = dirs.cache.join("graphs");
+        let resolve = |directory: &Option<PathBuf>| {
+            let directory = directory.clone().unwrap_or_else(|| dirs.data.join(self.name()));
+            let exists = directory.is_dir();
+            exists
                 .then_some(directory.clone())
-                .ok_or(DataError::Missing { name: self.folder(), directory })
+                .ok_or(DataError::Missing { name: self.name(), directory })
         };
         match self {
             Self::GridHistogram(grid) => Ok(grid.generate()),
             Self::OgbgCode2(code) => {
-                let reader = Code2 { vocab_size: code.vocab_size, max_nodes: code.max_nodes };
-                Ok(reader.read(&own(&code.directory)?, &cache, progress)?)
+                let reader =
+                    Code2Options { vocab_size: code.vocab_size, max_nodes: code.max_nodes };
+                Ok(reader.read(&resolve(&code.directory)?, &cache, progress)?)
             }
-            Self::Zinc(stored)
-            | Self::ZincDev(stored)
-            | Self::OgbgMolhiv(stored)
-            | Self::OgbgMolpcba(stored)
-            | Self::OgbgPpa(stored)
-            | Self::Pcqm4mv2(stored)
-            | Self::PcqmContact(stored)
-            | Self::PeptidesFunc(stored)
-            | Self::PeptidesStruct(stored) => {
-                let directory = own(&stored.directory)?;
-                let mut dataset = self.read_stored(&directory, &cache, progress)?;
-                if let Some(split) = &stored.split {
-                    dataset.splits = split.of(&dataset, None)?;
+            Self::Zinc(benchmark)
+            | Self::ZincDev(benchmark)
+            | Self::OgbgMolhiv(benchmark)
+            | Self::OgbgMolpcba(benchmark)
+            | Self::OgbgPpa(benchmark)
+            | Self::Pcqm4mv2(benchmark)
+            | Self::PcqmContact(benchmark)
+            | Self::PeptidesFunc(benchmark)
+            | Self::PeptidesStruct(benchmark) => {
+                let directory = resolve(&benchmark.directory)?;
+                let mut dataset = self.read_benchmark(&directory, &cache, progress)?;
+                if let Some(split) = &benchmark.split {
+                    dataset.splits = split.apply(&dataset, None)?;
                 } else if dataset.splits.train.is_empty() {
                     return Err(DataError::NoSplit { directory });
                 }
@@ -418,45 +425,47 @@ impl DataConfig {
             Self::SmilesCsv(table) => table.read(),
             Self::Jsonl(file) => file.read(),
             Self::OgbCsv(OgbCsvConfig { directory, add_reverse_edges, split }) => {
-                named(directory, "directory")?;
-                let layout = OgbCsvOptions {
+                require(directory, "directory")?;
+                let options = OgbCsvOptions {
                     add_reverse_edges: *add_reverse_edges,
                     ..OgbCsvOptions::default()
                 };
-                let mut dataset = ogb_csv::read(directory, &layout, &cache, progress)?;
+                let mut dataset = ogb_csv::read(directory, &options, &cache, progress)?;
                 if split.is_some() || dataset.splits.train.is_empty() {
-                    dataset.splits = split.clone().unwrap_or_default().of(&dataset, None)?;
+                    dataset.splits = split.clone().unwrap_or_default().apply(&dataset, None)?;
                 }
                 Ok(dataset)
             }
             Self::Tu(TuConfig { directory, features, split }) => {
-                named(directory, "directory")?;
+                require(directory, "directory")?;
                 let mut dataset = tu::read(directory, *features)?;
-                dataset.splits = split.clone().unwrap_or_default().of(&dataset, None)?;
+                dataset.splits = split.clone().unwrap_or_default().apply(&dataset, None)?;
                 Ok(dataset)
             }
         }
     }
 
-    /// Reads a benchmark: the csv layout where there is one, else the files as they are published.
-    fn read_stored(
+    /// Reads a benchmark from the CSV layout of OGB if present, otherwise from its published files.
+    fn read_benchmark(
         &self,
         directory: &Path,
         cache: &Path,
         progress: &mut ProgressFn<'_>,
     ) -> Result<Dataset, DataError> {
-        let layout = directory.join("raw").join("num-node-list.csv.gz").is_file();
+        let has_ogb_csv = directory.join("raw").join("num-node-list.csv.gz").is_file();
         let published = |names: &[&str]| {
             let found = names.iter().map(|name| directory.join(name)).find(|path| path.is_file());
             found.ok_or_else(|| DataError::Missing {
-                name: self.folder(),
+                name: self.name(),
                 directory: directory.to_owned(),
             })
         };
         let split = || published(&["splits_random_stratified_peptide.pickle"]);
         let targets = self.schema().map(|schema| schema.targets);
         let mut dataset = match self {
-            Self::Zinc(_) | Self::ZincDev(_) if layout => zinc::read(directory, cache, progress)?,
+            Self::Zinc(_) | Self::ZincDev(_) if has_ogb_csv => {
+                zinc::read(directory, cache, progress)?
+            }
             Self::Zinc(_) | Self::ZincDev(_) => {
                 graph_diffuser_data::zinc_smiles::read(&published(&[
                     "smiles.csv.gz",
@@ -464,13 +473,16 @@ impl DataConfig {
                 ])?)?
             }
             Self::OgbgPpa(_) => ogbg_ppa::read(directory, cache, progress)?,
-            Self::PcqmContact(_) if layout => ogbg_mol::read_contacts(directory, cache, progress)?,
+            Self::PcqmContact(_) if has_ogb_csv => {
+                ogbg_mol::read_contacts(directory, cache, progress)?
+            }
             Self::PcqmContact(_) => {
                 pcqm_contact::read(&published(&["pcqm4m-contact.tsv.gz"])?, cache, progress)?
             }
-            // Any labelled molecules in this layout will do: how many labels there are is seen from them.
+            // Other ogbg-mol datasets share this layout, so the number of labels comes from the
+            // file.
             Self::OgbgMolhiv(_) => ogbg_mol::read(directory, None, cache, progress)?,
-            _ if layout => ogbg_mol::read(directory, targets, cache, progress)?,
+            _ if has_ogb_csv => ogbg_mol::read(directory, targets, cache, progress)?,
             Self::Pcqm4mv2(_) => {
                 let table = published(&["raw/data.csv.gz", "data.csv.gz"])?;
                 let split = published(&["split_dict.pt"]).ok();
@@ -486,11 +498,15 @@ impl DataConfig {
                     "peptide_structure_dataset.csv.gz",
                 ];
                 let table = published(&names)?;
-                peptides::read_struct(&table, peptides::StructValues::of_file(&table), &split()?)?
+                peptides::read_struct(
+                    &table,
+                    peptides::StructScale::from_file_name(&table),
+                    &split()?,
+                )?
             }
             _ => {
                 return Err(DataError::Missing {
-                    name: self.folder(),
+                    name: self.name(),
                     directory: directory.to_owned(),
                 });
             }
@@ -502,13 +518,13 @@ impl DataConfig {
     }
 }
 
-fn named(path: &Path, key: &'static str) -> Result<(), DataError> {
+fn require(path: &Path, key: &'static str) -> Result<(), DataError> {
     if path.as_os_str().is_empty() { Err(DataError::NoFile { key }) } else { Ok(()) }
 }
 
 impl SmilesCsvConfig {
     fn read(&self) -> Result<Dataset, DataError> {
-        named(&self.path, "path")?;
+        require(&self.path, "path")?;
         let options = SmilesCsvOptions {
             smiles_column: self.smiles_column.clone(),
             target_columns: self.target_columns.clone(),
@@ -517,15 +533,19 @@ impl SmilesCsvConfig {
             ..SmilesCsvOptions::default()
         };
         let read = smiles_csv::read(&self.path, &options).map_err(DataError::Problems)?;
-        let given = read.given_split.filter(|_| self.split.is_none());
+        let file_split = read.splits.filter(|_| self.split.is_none());
         let mut dataset = Dataset {
-            graphs: Graphs::Listed(read.graphs),
+            graphs: Graphs::InMemory(read.graphs),
             schema: read.schema,
-            splits: given.clone().unwrap_or(Splits { train: vec![], valid: vec![], test: vec![] }),
+            splits: file_split.clone().unwrap_or(Splits {
+                train: vec![],
+                valid: vec![],
+                test: vec![],
+            }),
         };
-        if given.is_none() {
+        if file_split.is_none() {
             dataset.splits =
-                self.split.clone().unwrap_or_default().of(&dataset, Some(&read.smiles))?;
+                self.split.clone().unwrap_or_default().apply(&dataset, Some(&read.smiles))?;
         }
         Ok(dataset)
     }
@@ -533,7 +553,7 @@ impl SmilesCsvConfig {
 
 impl JsonlConfig {
     fn read(&self) -> Result<Dataset, DataError> {
-        named(&self.path, "path")?;
+        require(&self.path, "path")?;
         let options = jsonl::JsonlOptions { task: self.task, ..jsonl::JsonlOptions::default() };
         let mut read = jsonl::read(&self.path, &options).map_err(DataError::Problems)?;
         if self.split.is_some() {
@@ -542,7 +562,7 @@ impl JsonlConfig {
         let none = || Splits { train: vec![], valid: vec![], test: vec![] };
         let mut dataset = read.into_dataset(|_| none());
         if dataset.splits.train.is_empty() {
-            dataset.splits = self.split.clone().unwrap_or_default().of(&dataset, None)?;
+            dataset.splits = self.split.clone().unwrap_or_default().apply(&dataset, None)?;
         }
         Ok(dataset)
     }
@@ -555,8 +575,8 @@ impl Default for SplitConfig {
 }
 
 impl SplitConfig {
-    /// The split of these graphs; `smiles` are the molecules they were made from.
-    fn of(&self, dataset: &Dataset, smiles: Option<&[String]>) -> Result<Splits, DataError> {
+    /// Splits the graphs of `dataset`, whose molecules are `smiles` if they are molecules.
+    fn apply(&self, dataset: &Dataset, smiles: Option<&[String]>) -> Result<Splits, DataError> {
         let count = dataset.graphs.len();
         Ok(match self {
             Self::Random { seed, fractions } => Splits::random(count, *fractions, *seed)?,
@@ -581,7 +601,7 @@ impl SplitConfig {
                     _ => None,
                 });
                 let classes: Option<Vec<u32>> = classes.collect();
-                Splits::fold(&classes.ok_or(DataError::NoClasses)?, *k, *fold, *seed)?
+                Splits::k_fold(&classes.ok_or(DataError::NoClasses)?, *k, *fold, *seed)?
             }
             Self::File { path } => Splits::from_json(path, count)?,
         })

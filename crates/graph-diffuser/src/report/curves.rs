@@ -1,7 +1,7 @@
-//! Validation over epochs, drawn as SVG.
+//! Validation curves as SVG.
 //!
-//! Colours are those of Okabe and Ito, which colour-blind readers tell apart; width, dashes and marks
-//! say the same without colour. Colours of ink and paper are attributes that the page may restyle.
+//! Lines use the color-blind safe palette of Okabe and Ito, and also differ in width, dashes and
+//! markers. Text and background colors are attributes that a style sheet may override.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::run::FinishedRun;
 use crate::task::Metric;
 
 use super::html::escape;
-use super::table::score;
+use super::table::format_score;
 use super::{ReportRow, SeedStats};
 
 const WIDTH: f64 = 720.0;
@@ -19,13 +19,13 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 44.0;
 const LEGEND_ROW: f64 = 20.0;
-/// Width of a letter of 12 pixels, about; where lines of the legend are broken.
-const LETTER: f64 = 6.6;
+/// Approximate character width at a font size of 12, used to break the legend into rows.
+const CHAR_WIDTH: f64 = 6.6;
 
 const BLUE: &str = "#0072B2";
 const SKY: &str = "#56B4E9";
 const VERMILLION: &str = "#D55E00";
-/// Colour, dashes and mark of each system; the last colour is that of the ink.
+/// Color, dashes and marker of each row; the last color is that of the text.
 const STYLES: [(&str, &str, Mark); 8] = [
     (BLUE, "", Mark::Circle),
     (VERMILLION, "8 3", Mark::Square),
@@ -37,18 +37,18 @@ const STYLES: [(&str, &str, Mark); 8] = [
     ("#222222", "8 2 2 2 2 2", Mark::Ring),
 ];
 
-/// The curves of one row: one line a seed.
+/// Validation curves of one row of a report, one per seed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curves {
-    /// Whose.
+    /// Label of the row.
     pub label: String,
-    /// The chosen combination, in a sweep.
+    /// Settings of the chosen configuration, in a sweep.
     pub configuration: Option<String>,
-    /// What is measured.
+    /// Metric.
     pub metric: Metric,
-    /// For each seed the validation score of each epoch that has one.
+    /// For each seed the evaluated epochs and their validation scores.
     pub seeds: Vec<(u64, Vec<(usize, f64)>)>,
-    /// What the paper reports; of the test graphs.
+    /// Test result reported in the paper.
     pub paper: Option<PaperResult>,
 }
 
@@ -85,19 +85,19 @@ impl Curves {
         }
     }
 
-    /// The mean over seeds, at epochs for which all of them have a score.
+    /// Returns the mean over seeds at the epochs that all seeds have evaluated.
     fn mean(&self) -> Vec<(usize, f64)> {
         let mut scores: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
         for (epoch, value) in self.seeds.iter().flat_map(|(_, points)| points) {
             scores.entry(*epoch).or_default().push(*value);
         }
-        let whole = scores.into_iter().filter(|(_, values)| values.len() == self.seeds.len());
-        whole
+        let complete = scores.into_iter().filter(|(_, values)| values.len() == self.seeds.len());
+        complete
             .map(|(epoch, values)| (epoch, values.iter().sum::<f64>() / values.len() as f64))
             .collect()
     }
 
-    /// The first of the best points.
+    /// Returns the first of the best points.
     fn best(&self, points: &[(usize, f64)]) -> Option<(usize, f64)> {
         points
             .iter()
@@ -105,16 +105,16 @@ impl Curves {
             .reduce(|best, point| if self.metric.is_better(point.1, best.1) { point } else { best })
     }
 
-    /// The paper's mean less and plus its deviation, as far as scores can reach.
+    /// Returns the range mean ± std of the paper, clipped to possible scores.
     fn band(&self, paper: &PaperResult) -> [f64; 2] {
-        // What is the better the larger is a share; errors have no end but zero.
-        let most =
+        // Scores to maximize are at most 1; errors are unbounded.
+        let max =
             if self.metric.is_better(1.0, 0.0) { 1.0_f64.max(paper.mean) } else { f64::INFINITY };
         let sd = paper.sd.unwrap_or_default();
-        [(paper.mean - sd).max(0.0_f64.min(paper.mean)), (paper.mean + sd).min(most)]
+        [(paper.mean - sd).max(0.0_f64.min(paper.mean)), (paper.mean + sd).min(max)]
     }
 
-    /// A picture with a thin line a seed, a bold mean and the paper's figure.
+    /// Draws a thin line per seed, a bold mean and the result of the paper.
     pub fn to_svg(&self) -> String {
         let values = self.seeds.iter().flat_map(|(_, points)| points.iter().copied());
         let band = self.paper.as_ref().map(|paper| self.band(paper));
@@ -122,60 +122,60 @@ impl Curves {
             Some(configuration) => format!("{} ({configuration})", self.label),
             None => self.label.clone(),
         };
-        let mut sheet = Sheet::new(&title, self.metric, values, band.into_iter().flatten());
+        let mut plot = Plot::new(&title, self.metric, values, band.into_iter().flatten());
         let mut legend = Vec::new();
         if let (Some(paper), Some(band)) = (&self.paper, band) {
-            sheet.band(paper.mean, band);
+            plot.band(paper.mean, band);
             let dashes = Stroke { color: VERMILLION, width: 1.5, dashes: "6 4" };
-            legend.push((dashes, None, format!("paper, test: {}", paper.printed())));
+            legend.push((dashes, None, format!("paper (test): {}", paper.formatted())));
         }
         let thin = Stroke { color: SKY, width: 1.0, dashes: "" };
         let bold = Stroke { color: BLUE, width: 2.5, dashes: "" };
         for (_, points) in &self.seeds {
-            sheet.line(points, &thin);
+            plot.line(points, &thin);
         }
         if self.seeds.len() > 1 {
-            sheet.line(&self.mean(), &bold);
+            plot.line(&self.mean(), &bold);
             legend.insert(0, (bold, None, format!("mean of {} seeds", self.seeds.len())));
         }
         for point in self.seeds.iter().filter_map(|(_, points)| self.best(points)) {
-            sheet.mark(point, BLUE, Mark::Ring);
+            plot.mark(point, BLUE, Mark::Ring);
         }
         legend.insert(
             legend.len().min(1),
-            (thin, Some((Mark::Ring, BLUE)), "a seed, and its best epoch".to_owned()),
+            (thin, Some((Mark::Ring, BLUE)), "seed (circle: best epoch)".to_owned()),
         );
-        sheet.finish(&legend)
+        plot.finish(&legend)
     }
 }
 
-/// The mean curves of several rows in one picture.
+/// Draws the mean curves of several rows in one figure.
 pub(super) fn combined(curves: &[Curves]) -> String {
     let means: Vec<Vec<(usize, f64)>> = curves.iter().map(Curves::mean).collect();
     let metric = curves.first().map_or(Metric::Accuracy, |curves| curves.metric);
-    let mut sheet = Sheet::new(
+    let mut plot = Plot::new(
         "All recipes: mean over seeds",
         metric,
         means.iter().flatten().copied(),
         [].into_iter(),
     );
     let mut legend = Vec::new();
-    for (place, (curves, mean)) in curves.iter().zip(&means).enumerate() {
-        let (color, dashes, mark) = STYLES[place % STYLES.len()];
+    for (index, (curves, mean)) in curves.iter().zip(&means).enumerate() {
+        let (color, dashes, mark) = STYLES[index % STYLES.len()];
         let stroke = Stroke { color, width: 2.0, dashes };
-        sheet.line(mean, &stroke);
-        // Marks of different curves stand at different epochs, so that they hide each other less.
+        plot.line(mean, &stroke);
+        // Offset the markers of different curves so that they overlap less.
         let every = mean.len().div_ceil(5).max(1);
-        for point in mean.iter().skip(place * every / STYLES.len()).step_by(every) {
-            sheet.mark(*point, color, mark);
+        for point in mean.iter().skip(index * every / STYLES.len()).step_by(every) {
+            plot.mark(*point, color, mark);
         }
-        let end = SeedStats::of(
+        let best = SeedStats::from_scores(
             curves.seeds.iter().filter_map(|(seed, points)| Some((*seed, curves.best(points)?.1))),
         );
-        let best = end.map_or(String::new(), |end| format!(", best {}", score(end.mean)));
+        let best = best.map_or(String::new(), |best| format!(", best {}", format_score(best.mean)));
         legend.push((stroke, Some((mark, color)), format!("{}{best}", curves.label)));
     }
-    sheet.finish(&legend)
+    plot.finish(&legend)
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -187,7 +187,7 @@ struct Stroke<'a> {
 
 type LegendEntry<'a> = (Stroke<'a>, Option<(Mark, &'a str)>, String);
 
-/// Round numbers that cover a range.
+/// Axis scale with ticks at round numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Scale {
     low: f64,
@@ -196,7 +196,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// At most about `count` steps of 1, 2 or 5 times a power of ten.
+    /// Covers a range with at most about `count` steps of 1, 2 or 5 times a power of ten.
     fn covering(low: f64, high: f64, count: f64) -> Self {
         let (low, high) = if low < high { (low, high) } else { (low - 0.05, low + 0.05) };
         let rough = (high - low) / count;
@@ -222,7 +222,7 @@ impl Scale {
         }
         let decimals = (-(self.step * 1.000_001).log10().floor()).max(0.0) as usize;
         let text = format!("{tick:.decimals$}");
-        // Nothing below zero rounds to nothing.
+        // Avoid a negative zero.
         if text.trim_start_matches('-').chars().all(|letter| "0.".contains(letter)) {
             text.replace('-', "")
         } else {
@@ -230,14 +230,14 @@ impl Scale {
         }
     }
 
-    fn share(&self, value: f64) -> f64 {
+    fn fraction(&self, value: f64) -> f64 {
         (value - self.low) / (self.high - self.low)
     }
 }
 
-/// A picture being drawn.
+/// Plot of validation scores over epochs.
 #[derive(Debug)]
-struct Sheet {
+struct Plot {
     title: String,
     epochs: Scale,
     scores: Scale,
@@ -245,31 +245,31 @@ struct Sheet {
     body: String,
 }
 
-impl Sheet {
+impl Plot {
     fn new(
         title: &str,
         metric: Metric,
         points: impl Iterator<Item = (usize, f64)>,
-        more: impl Iterator<Item = f64>,
+        extra_scores: impl Iterator<Item = f64>,
     ) -> Self {
         let (mut last, mut low, mut high) = (1, f64::INFINITY, f64::NEG_INFINITY);
-        let with_epochs = points.chain(more.map(|value| (0, value)));
+        let with_epochs = points.chain(extra_scores.map(|value| (0, value)));
         for (epoch, value) in with_epochs {
             (last, low, high) = (last.max(epoch), low.min(value), high.max(value));
         }
         let (low, high) = if low.is_finite() { (low, high) } else { (0.0, 1.0) };
-        let whole = Scale::covering(0.0, last as f64, 8.0);
-        let epochs = Scale { low: 0.0, high: last as f64, step: whole.step.max(1.0) };
+        let rounded = Scale::covering(0.0, last as f64, 8.0);
+        let epochs = Scale { low: 0.0, high: last as f64, step: rounded.step.max(1.0) };
         let scores = Scale::covering(low, high, 6.0);
         Self { title: title.to_owned(), epochs, scores, metric, body: String::new() }
     }
 
     fn x(&self, epoch: f64) -> f64 {
-        LEFT + self.epochs.share(epoch) * (WIDTH - LEFT - RIGHT)
+        LEFT + self.epochs.fraction(epoch) * (WIDTH - LEFT - RIGHT)
     }
 
     fn y(&self, score: f64) -> f64 {
-        TOP + (1.0 - self.scores.share(score)) * PLOT_HEIGHT
+        TOP + (1.0 - self.scores.fraction(score)) * PLOT_HEIGHT
     }
 
     fn band(&mut self, mean: f64, [low, high]: [f64; 2]) {
@@ -297,7 +297,7 @@ impl Sheet {
             return;
         }
         let points: Vec<String> =
-            thinned(&points).iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+            downsample(&points).iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         self.body.push_str(&format!(
             "<polyline points=\"{}\"{}/>\n",
             points.join(" "),
@@ -310,24 +310,24 @@ impl Sheet {
         self.body.push_str(&text);
     }
 
-    /// The whole picture: sheet, axes, curves and legend.
+    /// Returns the SVG with background, axes, curves and legend.
     fn finish(self, legend: &[LegendEntry<'_>]) -> String {
-        let (entries, rows) = arranged(legend);
+        let (positions, rows) = legend_positions(legend);
         let bottom = TOP + PLOT_HEIGHT;
         let height = bottom + 58.0 + rows as f64 * LEGEND_ROW;
         let title = escape(&self.title);
         let mut text = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" width=\"{WIDTH:.0}\" height=\"{height:.0}\" \
              role=\"img\" aria-label=\"{title}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-             <rect class=\"sheet\" width=\"{WIDTH:.0}\" height=\"{height:.0}\" fill=\"#ffffff\"/>\n\
-             <text class=\"ink\" x=\"{LEFT:.1}\" y=\"24\" font-size=\"14\" font-weight=\"bold\" fill=\"#222222\">{title}</text>\n"
+             <rect class=\"background\" width=\"{WIDTH:.0}\" height=\"{height:.0}\" fill=\"#ffffff\"/>\n\
+             <text class=\"label\" x=\"{LEFT:.1}\" y=\"24\" font-size=\"14\" font-weight=\"bold\" fill=\"#222222\">{title}</text>\n"
         );
         let right = WIDTH - RIGHT;
         for tick in self.scores.ticks() {
             let (y, label) = (self.y(tick), self.scores.label(tick));
             text.push_str(&format!(
                 "<line class=\"grid\" x1=\"{LEFT:.1}\" y1=\"{y:.1}\" x2=\"{right:.1}\" y2=\"{y:.1}\" stroke=\"#dddddd\"/>\n\
-                 <text class=\"ink\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#222222\">{label}</text>\n",
+                 <text class=\"label\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#222222\">{label}</text>\n",
                 LEFT - 8.0,
                 y + 4.0
             ));
@@ -336,21 +336,21 @@ impl Sheet {
             let (x, label) = (self.x(tick), self.epochs.label(tick));
             text.push_str(&format!(
                 "<line class=\"axis\" x1=\"{x:.1}\" y1=\"{bottom:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\" stroke=\"#222222\"/>\n\
-                 <text class=\"ink\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#222222\">{label}</text>\n",
+                 <text class=\"label\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#222222\">{label}</text>\n",
                 bottom + 5.0,
                 bottom + 19.0
             ));
         }
-        let (centre, middle) = (f64::midpoint(LEFT, right), TOP + PLOT_HEIGHT / 2.0);
+        let (center, middle) = (f64::midpoint(LEFT, right), TOP + PLOT_HEIGHT / 2.0);
         text.push_str(&format!(
             "<polyline class=\"axis\" points=\"{LEFT:.1},{TOP:.1} {LEFT:.1},{bottom:.1} {right:.1},{bottom:.1}\" fill=\"none\" stroke=\"#222222\"/>\n\
-             <text class=\"ink\" x=\"{centre:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#222222\">epoch</text>\n\
-             <text class=\"ink\" x=\"16\" y=\"{middle:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 16 {middle:.1})\" fill=\"#222222\">validation {}</text>\n",
+             <text class=\"label\" x=\"{center:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#222222\">epoch</text>\n\
+             <text class=\"label\" x=\"16\" y=\"{middle:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 16 {middle:.1})\" fill=\"#222222\">validation {}</text>\n",
             bottom + 37.0,
             self.metric.name().replace('_', " ")
         ));
         text.push_str(&self.body);
-        for ((x, row), (stroke, mark, label)) in entries.into_iter().zip(legend) {
+        for ((x, row), (stroke, mark, label)) in positions.into_iter().zip(legend) {
             let y = bottom + 60.0 + row as f64 * LEGEND_ROW;
             let x_end = x + 30.0;
             text.push_str(&format!(
@@ -361,7 +361,7 @@ impl Sheet {
                 text.push_str(&mark.draw(x + 15.0, y, color));
             }
             text.push_str(&format!(
-                "<text class=\"ink\" x=\"{:.1}\" y=\"{:.1}\" fill=\"#222222\">{}</text>\n",
+                "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\" fill=\"#222222\">{}</text>\n",
                 x + 38.0,
                 y + 4.0,
                 escape(label)
@@ -372,36 +372,36 @@ impl Sheet {
     }
 }
 
-/// Where each entry of a legend begins and in which row it is; and how many rows there are.
-fn arranged(legend: &[LegendEntry<'_>]) -> (Vec<(f64, usize)>, usize) {
+/// Returns the start and row of each legend entry, and the number of rows.
+fn legend_positions(legend: &[LegendEntry<'_>]) -> (Vec<(f64, usize)>, usize) {
     let (mut x, mut row) = (LEFT, 0);
-    let mut places = Vec::new();
+    let mut positions = Vec::new();
     for (_, _, label) in legend {
-        let width = 60.0 + label.chars().count() as f64 * LETTER;
+        let width = 60.0 + label.chars().count() as f64 * CHAR_WIDTH;
         if x > LEFT && x + width > WIDTH {
             (x, row) = (LEFT, row + 1);
         }
-        places.push((x, row));
+        positions.push((x, row));
         x += width;
     }
-    (places, row + 1)
+    (positions, row + 1)
 }
 
-/// At most two points a pixel column, the lowest and the highest, in their order.
-fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+/// Keeps the lowest and the highest point of each pixel column, in their order.
+fn downsample(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let of_columns = points.chunk_by(|left, right| left.0.floor() == right.0.floor());
     let kept = of_columns.flat_map(|column| {
-        let places = 0..column.len();
-        let low = places
+        let indices = 0..column.len();
+        let low = indices
             .clone()
             .min_by(|&left, &right| column[left].1.total_cmp(&column[right].1))
             .unwrap_or(0);
-        let high = places
+        let high = indices
             .clone()
             .max_by(|&left, &right| column[left].1.total_cmp(&column[right].1))
             .unwrap_or(0);
         let both = if low == high { vec![low] } else { vec![low.min(high), low.max(high)] };
-        both.into_iter().map(|place| column[place]).collect::<Vec<_>>()
+        both.into_iter().map(|index| column[index]).collect::<Vec<_>>()
     });
     kept.collect()
 }
@@ -449,7 +449,7 @@ mod tests {
     use super::*;
 
     fn curves(label: &str, lengths: &[usize]) -> Curves {
-        // Each seed climbs to 0.9 by its own way.
+        // Each seed approaches 0.9 at a different rate.
         let seed = |(seed, length): (usize, &usize)| {
             let points = (1..=*length).map(|epoch| (epoch, 0.9 - 0.6 / (epoch + seed) as f64));
             (seed as u64, points.collect())
@@ -468,7 +468,7 @@ mod tests {
         }
     }
 
-    fn assert_picture(name: &str, text: &str) {
+    fn assert_svg_snapshot(name: &str, text: &str) {
         let mut settings = insta::Settings::clone_current();
         settings.set_prepend_module_to_snapshot(false);
         settings.set_omit_expression(true);
@@ -476,25 +476,25 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_is_the_same_text_every_time() {
-        assert_picture("curves", &curves("grid-diffuser", &[5, 5, 4]).to_svg());
+    fn svg_matches_the_snapshots() {
+        assert_svg_snapshot("curves", &curves("grid-diffuser", &[5, 5, 4]).to_svg());
         let others: Vec<Curves> =
             ["one", "two <&>"].into_iter().map(|label| curves(label, &[4, 4])).collect();
-        assert_picture("curves_combined", &combined(&others));
+        assert_svg_snapshot("curves_combined", &combined(&others));
     }
 
     #[test]
-    fn the_mean_is_drawn_where_all_seeds_have_a_score() {
+    fn mean_covers_only_epochs_that_all_seeds_evaluated() {
         let epochs: Vec<usize> =
             curves("x", &[5, 3]).mean().into_iter().map(|(epoch, _)| epoch).collect();
         assert_eq!(epochs, [1, 2, 3]);
-        // The smallest error is the best one, and the first of equals.
+        // The smallest error is best; ties go to the first epoch.
         let errors = Curves { metric: Metric::Mae, ..curves("x", &[1]) };
         assert_eq!(errors.best(&[(1, 0.3), (2, 0.1), (3, 0.1)]), Some((2, 0.1)));
     }
 
     #[test]
-    fn ticks_are_round_numbers_that_cover_the_range() {
+    fn ticks_are_round_and_cover_the_range() {
         let labels = |low: f64, high: f64| {
             let scale = Scale::covering(low, high, 6.0);
             assert!(scale.low <= low && scale.high >= high, "{scale:?}");
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_draw_is_an_empty_picture_not_a_panic() {
+    fn empty_and_constant_curves_are_drawn_without_nan() {
         for lengths in [&[][..], &[0], &[1], &[1, 1]] {
             let svg = curves("x", lengths).to_svg();
             assert!(
@@ -521,10 +521,10 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_epochs_keep_their_peaks_in_few_points() {
+    fn downsampling_keeps_the_extremes() {
         let points: Vec<(f64, f64)> =
-            (0..10_000).map(|place| (f64::from(place) / 100.0, f64::from(place % 97))).collect();
-        let kept = thinned(&points);
+            (0..10_000).map(|index| (f64::from(index) / 100.0, f64::from(index % 97))).collect();
+        let kept = downsample(&points);
         assert!(kept.len() <= 200, "{}", kept.len());
         assert!(
             kept.iter().any(|point| point.1 == 96.0) && kept.iter().any(|point| point.1 == 0.0)

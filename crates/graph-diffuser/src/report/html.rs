@@ -1,11 +1,11 @@
-//! The report as one HTML page that needs nothing else: no script, no font, no other file.
+//! Report as a self-contained HTML page without scripts, fonts or other external resources.
 
-use super::table::{Align, DIFFERENCES, Table};
+use super::table::{Align, DIFFERENCES, ReportTable};
 use super::{Report, SweepSummary};
 
 const STYLE: &str = include_str!("report.css");
 
-/// Text that cannot be taken for markup.
+/// Escapes text for HTML and XML, including attribute values.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -15,7 +15,7 @@ pub(crate) fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            // Not allowed in XML, and of no use in HTML.
+            // Control characters are not allowed in XML.
             letter if letter.is_control() && letter != '\n' && letter != '\t' => escaped.push(' '),
             letter => escaped.push(letter),
         }
@@ -23,20 +23,20 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// Escaped, with what stands between backticks as code.
+/// Escapes text and converts spans in backticks to `<code>`.
 fn prose(text: &str) -> String {
     let parts = escape(text);
     let parts = parts.split('`').enumerate();
     parts
         .map(
-            |(place, part)| {
-                if place % 2 == 1 { format!("<code>{part}</code>") } else { part.to_owned() }
+            |(index, part)| {
+                if index % 2 == 1 { format!("<code>{part}</code>") } else { part.to_owned() }
             },
         )
         .collect()
 }
 
-impl Table {
+impl ReportTable {
     fn to_html(&self) -> String {
         let class = |align: &Align| if *align == Align::Right { " class=\"number\"" } else { "" };
         let heads = self
@@ -49,8 +49,8 @@ impl Table {
         );
         for row in &self.rows {
             let cells =
-                row.iter().zip(&self.columns).enumerate().map(|(place, (cell, (_, align)))| {
-                    match place {
+                row.iter().zip(&self.columns).enumerate().map(|(column, (cell, (_, align)))| {
+                    match column {
                         0 => format!("<th scope=\"row\">{}</th>", escape(cell)),
                         _ => format!("<td{}>{}</td>", class(align), escape(cell)),
                     }
@@ -63,11 +63,11 @@ impl Table {
 }
 
 impl Report {
-    /// One page with everything in it.
+    /// Returns the report as a self-contained HTML page.
     pub fn to_html(&self) -> String {
         let title = match &self.sweep {
             Some(sweep) => format!("Sweep {}", sweep.name),
-            None => "Runs beside the paper's figures".to_owned(),
+            None => "Results compared with the paper".to_owned(),
         };
         let title = escape(&title);
         let mut text = format!(
@@ -85,21 +85,24 @@ impl Report {
             text.push_str(&format!("<p>{DIFFERENCES}</p>\n{}", differences.to_html()));
         }
         if let Some(sweep) = &self.sweep {
+            if !sweep.notes.is_empty() {
+                text.push_str("<h3>Caveats</h3>\n");
+            }
             text.push_str(&list(sweep.notes.iter().map(|note| prose(note))));
         }
         let seeds = self.rows.iter().filter_map(|row| {
             let name = escape(&row.recipe);
-            Some(format!("<code>{name}</code>: {}", escape(&row.each_seed()?)))
+            Some(format!("<code>{name}</code>: {}", escape(&row.scores_by_seed()?)))
         });
         text.push_str(&format!(
-            "<details><summary>Test score of each seed</summary>\n{}</details>\n",
+            "<details><summary>Test scores by seed</summary>\n{}</details>\n",
             list(seeds)
         ));
-        text.push_str("<h2>Curves</h2>\n");
-        for picture in
+        text.push_str("<h2>Validation curves</h2>\n");
+        for svg in
             self.combined_curves().into_iter().chain(self.curves.iter().map(super::Curves::to_svg))
         {
-            text.push_str(&format!("<figure>\n{picture}</figure>\n"));
+            text.push_str(&format!("<figure>\n{svg}</figure>\n"));
         }
         if let Some(sweep) = &self.sweep {
             text.push_str(&sweep.to_html());
@@ -116,7 +119,7 @@ fn list(items: impl Iterator<Item = String>) -> String {
 
 impl SweepSummary {
     fn to_html(&self) -> String {
-        let mut text = format!("<h2>Every configuration</h2>\n{}", self.table().to_html());
+        let mut text = format!("<h2>All configurations</h2>\n{}", self.table().to_html());
         if !self.failed_runs.is_empty() {
             let failed_runs = self.failed_runs.iter();
             let failed_runs = failed_runs.map(|failed_run| {
@@ -126,10 +129,12 @@ impl SweepSummary {
                     escape(&failed_run.reason)
                 )
             });
-            text.push_str(&format!("<h2>Runs without a score</h2>\n{}", list(failed_runs)));
+            text.push_str(&format!("<h2>Failed runs</h2>\n{}", list(failed_runs)));
         }
-        text.push_str(&format!("<h2>How it was made</h2>\n<pre>{}</pre>\n", escape(&self.command)));
-        text.push_str(&list(self.provenance.iter().map(|maker| escape(&maker.in_words()))));
+        text.push_str(&format!("<h2>Reproduction</h2>\n<pre>{}</pre>\n", escape(&self.command)));
+        text.push_str(&list(
+            self.provenance.iter().map(|provenance| escape(&provenance.summary())),
+        ));
         text
     }
 }
@@ -139,13 +144,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_from_a_recipe_or_log_never_becomes_markup() {
+    fn text_of_recipes_and_logs_is_escaped() {
         let hostile = "<script>alert('1')</script> & \"x\"\u{1b}";
         let escaped = escape(hostile);
         assert_eq!(escaped, "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt; &amp; &quot;x&quot; ");
         assert_eq!(prose("set `a<b` now"), "set <code>a&lt;b</code> now");
-        let table =
-            Table { columns: vec![("name", Align::Left)], rows: vec![vec![hostile.to_owned()]] };
+        let table = ReportTable {
+            columns: vec![("name", Align::Left)],
+            rows: vec![vec![hostile.to_owned()]],
+        };
         assert!(!table.to_html().contains("<script"), "{}", table.to_html());
     }
 }

@@ -1,6 +1,7 @@
-//! Runs over seeds beside the paper's figures, and what a sweep came to.
+//! Reports of finished runs and sweeps, compared with the results of the paper.
 //!
-//! A report is data first ([`Report`] serialises as it is); tables, curves and the page are views of it.
+//! A [`Report`] is plain data that serializes to JSON; Markdown, CSV, HTML and SVG are derived from
+//! it.
 
 mod curves;
 mod html;
@@ -14,7 +15,7 @@ use serde::Serialize;
 
 use crate::recipe::{PaperResult, Recipe};
 use crate::run::{FinishedRun, RunResult};
-use crate::sweep::{SweepError, file_names, write_whole};
+use crate::sweep::{SweepError, file_names, write_atomic};
 use crate::task::Metric;
 
 pub use curves::Curves;
@@ -22,61 +23,70 @@ pub(crate) use html::escape;
 pub use paired::PairedDifference;
 pub use sweep::{ConfigurationRow, FailedRun, Provenance, RunCounts, SweepSummary, Tuning};
 
-/// Runs grouped by recipe.
+/// Results of runs, grouped by recipe.
+///
+/// # Examples
+/// ```
+/// use graph_diffuser::report::Report;
+///
+/// let report = Report::new(&[]);
+/// assert!(report.to_markdown().starts_with("| recipe | runs | metric | test mean | std |"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// In the order in which recipes first appear.
+    /// One row per recipe, in order of first appearance.
     pub rows: Vec<ReportRow>,
-    /// Differences to the first row, where both kept their predictions for the same test graphs.
+    /// Paired differences to the first row; only between rows with predictions of the same test
+    /// graphs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<PairedDifference>,
-    /// How the rows were found, where they come from a sweep.
+    /// Summary of the sweep, if the report is of a sweep.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sweep: Option<SweepSummary>,
-    /// Validation over epochs, for each row with a finished run.
+    /// Validation curves of each row with a finished run.
     #[serde(skip)]
     pub curves: Vec<Curves>,
 }
 
-/// One line of a report: all runs of one recipe, or those of its chosen configuration.
+/// Row of a [`Report`]: all runs of one recipe, or in a sweep those of its chosen configuration.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReportRow {
-    /// The recipe's name, and what was set otherwise where a row above has the same name.
+    /// Name of the recipe, followed by changed settings if an earlier row has the same name.
     pub recipe: String,
-    /// What is measured; absent, as all that follows from it, while no run is finished.
+    /// Metric; absent, like the fields derived from runs, until a run is finished.
     pub metric: Option<Metric>,
-    /// Trainable parameters.
+    /// Number of trainable parameters.
     pub parameters: Option<usize>,
     /// Test score of each run at its best validation epoch.
     #[serde(flatten)]
     pub test: Option<SeedStats>,
-    /// Mean wall time of a run.
+    /// Mean wall-clock time of a run in seconds.
     pub seconds: Option<f64>,
-    /// What the paper reports.
+    /// Result reported in the paper.
     pub paper: Option<PaperResult>,
-    /// How the configuration was chosen, in a sweep.
+    /// Model selection, in a sweep.
     #[serde(flatten)]
     pub tuning: Option<Tuning>,
 }
 
-/// Scores over seeds.
+/// Statistics of scores over seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SeedStats {
     /// Seeds of the runs.
     pub seeds: Vec<u64>,
-    /// Score of each.
+    /// Score of each seed.
     pub scores: Vec<f64>,
     /// Mean over seeds.
     pub mean: f64,
-    /// Sample deviation, dividing by n - 1; absent for one run.
+    /// Sample standard deviation (n - 1); absent for a single run.
     pub std: Option<f64>,
-    /// Population deviation, dividing by n.
+    /// Population standard deviation (n).
     pub population_std: f64,
 }
 
 impl SeedStats {
-    /// Of these scores; `None` of none.
-    pub fn of(scores: impl Iterator<Item = (u64, f64)>) -> Option<Self> {
+    /// Computes the statistics of pairs of seed and score; returns `None` if there are none.
+    pub fn from_scores(scores: impl Iterator<Item = (u64, f64)>) -> Option<Self> {
         let (seeds, scores): (Vec<u64>, Vec<f64>) = scores.unzip();
         let count = scores.len() as f64;
         let mean = scores.iter().sum::<f64>() / count;
@@ -92,7 +102,7 @@ impl SeedStats {
 }
 
 impl Report {
-    /// Groups finished runs by recipe: those that differ in their seed alone are one row.
+    /// Groups finished runs by recipe; runs that differ only in their seed form one row.
     pub fn new(runs: &[FinishedRun]) -> Self {
         let mut groups: Vec<(Recipe, Vec<&FinishedRun>)> = Vec::new();
         for run in runs {
@@ -102,9 +112,9 @@ impl Report {
                 None => groups.push((recipe, vec![run])),
             }
         }
-        let label = |place: usize| {
-            let recipe = &groups[place].0;
-            match groups[..place].iter().find(|(known, _)| known.name == recipe.name) {
+        let label = |index: usize| {
+            let recipe = &groups[index].0;
+            match groups[..index].iter().find(|(known, _)| known.name == recipe.name) {
                 Some((first, _)) => {
                     format!("{} ({})", recipe.name, recipe.differences(first).join(", "))
                 }
@@ -114,38 +124,38 @@ impl Report {
         let rows = groups
             .iter()
             .enumerate()
-            .map(|(place, (recipe, group))| ReportRow::new(label(place), recipe, group));
+            .map(|(index, (recipe, group))| ReportRow::new(label(index), recipe, group));
         let rows: Vec<ReportRow> = rows.collect();
         let curves =
             rows.iter().zip(&groups).map(|(row, (_, group))| Curves::new(row, group)).collect();
-        let labelled =
+        let labeled =
             rows.iter().zip(&groups).map(|(row, (_, group))| (row.recipe.as_str(), group.clone()));
-        let differences = PairedDifference::to_first(&labelled.collect::<Vec<_>>());
+        let differences = PairedDifference::to_first(&labeled.collect::<Vec<_>>());
         Self { rows, differences, sweep: None, curves }
     }
 
-    /// Writes the report in every format, with its curves, and returns the files.
+    /// Writes the report in all formats, with its curves, and returns the paths of the files.
     ///
     /// # Errors
-    /// Where the file system refuses.
+    /// Returns an error if a file cannot be written.
     pub fn write(&self, directory: &Path) -> Result<Vec<PathBuf>, SweepError> {
         let names = file_names(self.curves.iter().map(|curves| curves.label.as_str()));
-        let pictures = self.curves.iter().zip(names).map(|(curves, name)| {
+        let figures = self.curves.iter().zip(names).map(|(curves, name)| {
             let file = format!("curves/{name}.svg");
             (curves.label.clone(), file, curves.to_svg())
         });
-        let mut pictures: Vec<(String, String, String)> = pictures.collect();
+        let mut figures: Vec<(String, String, String)> = figures.collect();
         if let Some(all) = self.combined_curves() {
-            pictures.insert(0, ("All recipes".to_owned(), "curves.svg".to_owned(), all));
+            figures.insert(0, ("All recipes".to_owned(), "curves.svg".to_owned(), all));
         }
         let mut markdown = self.to_markdown();
-        if !pictures.is_empty() {
-            markdown.push_str("\n## Curves\n");
-            for (label, file, _) in &pictures {
-                markdown.push_str(&format!("\n![{label}: validation over epochs]({file})\n"));
+        if !figures.is_empty() {
+            markdown.push_str("\n## Validation curves\n");
+            for (label, file, _) in &figures {
+                markdown.push_str(&format!("\n![{label}: validation curves]({file})\n"));
             }
         }
-        let json = serde_json::to_string_pretty(self).expect("plain data serialises");
+        let json = serde_json::to_string_pretty(self).expect("plain data serializes");
         let mut files = vec![
             ("report.md".to_owned(), markdown),
             ("report.csv".to_owned(), self.to_csv()),
@@ -155,22 +165,23 @@ impl Report {
         files.extend(
             self.configurations_to_csv().map(|text| ("configurations.csv".to_owned(), text)),
         );
-        files.extend(pictures.into_iter().map(|(_, file, picture)| (file, picture)));
+        files.extend(figures.into_iter().map(|(_, file, svg)| (file, svg)));
         let mut written = Vec::new();
         for (name, text) in files {
             let path = directory.join(name);
-            write_whole(&path, text.as_bytes())?;
+            write_atomic(&path, text.as_bytes())?;
             written.push(path);
         }
         Ok(written)
     }
 
-    /// The mean curves of all rows in one picture, where there are several of one metric.
+    /// Draws the mean curves of all rows in one figure; `None` for a single row or different
+    /// metrics.
     pub(crate) fn combined_curves(&self) -> Option<String> {
         let first = self.curves.first()?;
-        let alike =
+        let comparable =
             self.curves.len() > 1 && self.curves.iter().all(|curves| curves.metric == first.metric);
-        alike.then(|| curves::combined(&self.curves))
+        comparable.then(|| curves::combined(&self.curves))
     }
 }
 
@@ -183,7 +194,7 @@ impl ReportRow {
             recipe: label,
             metric,
             parameters: first.map(|result| result.parameters),
-            test: SeedStats::of(results().map(|result| (result.seed, result.test.metric))),
+            test: SeedStats::from_scores(results().map(|result| (result.seed, result.test.metric))),
             seconds: first
                 .map(|_| results().map(|result| result.seconds).sum::<f64>() / group.len() as f64),
             paper: recipe
@@ -204,7 +215,10 @@ mod tests {
 
     fn run(seed: u64, metric: f64, set: &[&str]) -> FinishedRun {
         let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
-        let recipe = Recipe { seed, ..Recipe::find("grid-diffuser", &set).expect("sound") };
+        let recipe = Recipe {
+            seed,
+            ..Recipe::find("grid-diffuser", &set).expect("the overrides are valid")
+        };
         let scores = EvalMetrics {
             metric,
             loss: 0.0,
@@ -230,18 +244,19 @@ mod tests {
     }
 
     #[test]
-    fn both_deviations_stand_beside_the_papers_figure() {
-        // 0.9, 0.94, 0.98: mean 0.94, squares 0.0032, over two and over three.
+    fn table_shows_sample_and_population_std_and_the_paper_result() {
+        // 0.9, 0.94, 0.98: mean 0.94, sum of squares 0.0032, divided by two and by three.
         let report = Report::new(&[run(0, 0.90, &[]), run(1, 0.94, &[]), run(2, 0.98, &[])]);
         let markdown = report.to_markdown();
-        let expected = "| grid-diffuser | 3 | accuracy | 0.9400 | 0.0400 | 0.0327 | 33073 | 60 | 0.9755 ± 0.0250 | 43000 |";
+        let expected = "| grid-diffuser | 3 | accuracy | 0.9400 | 0.0400 | 0.0327 | 33073 | 60 \
+                        | 0.9755 ± 0.0250 | 43000 |";
         assert!(markdown.contains(expected), "{markdown}");
         let csv = report.to_csv();
         assert!(csv.lines().all(|line| line.split(',').count() == 11), "{csv}");
     }
 
     #[test]
-    fn runs_of_other_settings_are_never_averaged_together() {
+    fn runs_with_different_settings_are_not_averaged() {
         let report = Report::new(&[run(0, 0.9, &[]), run(1, 0.5, &["train.epochs=1"])]);
         let labels: Vec<&str> = report.rows.iter().map(|row| row.recipe.as_str()).collect();
         assert_eq!(labels, ["grid-diffuser", "grid-diffuser (train.epochs=1)"]);
@@ -249,13 +264,13 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_written_in_every_format() {
+    fn report_is_written_in_all_formats() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let report = Report::new(&[run(0, 0.9, &[]), run(0, 0.5, &["train.epochs=1"])]);
         let written = report.write(directory.path()).expect("written");
         let names: Vec<&Path> = written
             .iter()
-            .map(|path| path.strip_prefix(directory.path()).expect("below it"))
+            .map(|path| path.strip_prefix(directory.path()).expect("files are in the directory"))
             .collect();
         let expected = [
             "report.md",

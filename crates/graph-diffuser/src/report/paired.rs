@@ -1,8 +1,8 @@
 //! Paired comparison of two configurations on the same test graphs, with a bootstrap interval.
 //!
-//! Two models of similar quality fail on the same graphs, so their difference has a much smaller sampling error
-//! than either score. Every bootstrap sample draws test graphs (the same for both) and, where a configuration has
-//! several runs, seeds.
+//! Models of similar quality make errors on the same graphs, so their difference has a much smaller
+//! sampling error than either score. Every bootstrap sample draws test graphs, the same for both,
+//! and runs of each configuration.
 
 use graph_diffuser_data::SeedTree;
 use serde::Serialize;
@@ -13,29 +13,30 @@ use crate::task::{Metric, Predictions};
 /// Number of bootstrap samples.
 const SAMPLES: usize = 1000;
 
-/// Difference between a configuration and the first one of a report.
+/// Paired difference between a configuration and the first one of a report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PairedDifference {
-    /// The configuration it is compared with.
+    /// Name of the baseline configuration.
     pub baseline: String,
-    /// The configuration.
+    /// Name of the configuration.
     pub recipe: String,
-    /// What is compared.
+    /// Metric.
     pub metric: Metric,
-    /// Test graphs that both predict.
+    /// Number of test graphs.
     pub graphs: usize,
-    /// Runs of the baseline and of the configuration.
+    /// Number of runs of the baseline and of the configuration.
     pub runs: [usize; 2],
     /// Mean metric of the configuration minus that of the baseline.
     pub difference: f64,
-    /// Bounds of the 95 % bootstrap interval.
+    /// Bounds of the 95% bootstrap interval.
     pub interval: [f64; 2],
-    /// Number of bootstrap samples that it was taken from.
+    /// Number of bootstrap samples with a finite difference.
     pub samples: usize,
 }
 
 impl PairedDifference {
-    /// Compares every group of runs with the first, where both kept predictions for the same test graphs.
+    /// Compares every group of runs with the first; groups without predictions of the same test
+    /// graphs are skipped.
     pub(super) fn to_first(groups: &[(&str, Vec<&FinishedRun>)]) -> Vec<Self> {
         let Some(((name, baseline), others)) = groups.split_first() else { return Vec::new() };
         others
@@ -44,16 +45,17 @@ impl PairedDifference {
             .collect()
     }
 
-    /// Compares two groups of runs; `None` where they do not predict the same test graphs.
+    /// Compares two groups of runs; returns `None` unless both predict the same test graphs.
     fn new(baseline: (&str, &[&FinishedRun]), other: (&str, &[&FinishedRun])) -> Option<Self> {
         let metric = baseline.1.first()?.result.metric;
         let predictions = |runs: &[&FinishedRun]| -> Option<Vec<Predictions>> {
             let same_metric = runs.iter().all(|run| run.result.metric == metric);
             runs.iter().map(|run| run.test_predictions.clone().filter(|_| same_metric)).collect()
         };
-        let (ours, theirs) = (predictions(other.1)?, predictions(baseline.1)?);
-        let first = theirs.first()?;
-        if !ours.iter().chain(&theirs).all(|predictions| predictions.is_paired_with(first)) {
+        let (candidates, baselines) = (predictions(other.1)?, predictions(baseline.1)?);
+        let first = baselines.first()?;
+        if !candidates.iter().chain(&baselines).all(|predictions| predictions.is_paired_with(first))
+        {
             return None;
         }
         let mean = |runs: &[Predictions], drawn: &[usize], graphs: Option<&[usize]>| {
@@ -64,40 +66,42 @@ impl PairedDifference {
             drawn.iter().map(|&run| score(run)).sum::<f64>() / drawn.len() as f64
         };
         let all = |runs: &[Predictions]| (0..runs.len()).collect::<Vec<usize>>();
-        let difference = mean(&ours, &all(&ours), None) - mean(&theirs, &all(&theirs), None);
+        let difference =
+            mean(&candidates, &all(&candidates), None) - mean(&baselines, &all(&baselines), None);
         let graphs = first.graphs.len();
         let mut sampled: Vec<f64> = (0..SAMPLES)
             .map(|sample| {
                 let mut stream = SeedTree::new(0).stream_at("bootstrap", sample as u64);
                 let mut draw =
                     |count: usize| (0..count).map(|_| stream.below(count)).collect::<Vec<usize>>();
-                let (graphs, our_runs, their_runs) =
-                    (draw(graphs), draw(ours.len()), draw(theirs.len()));
-                mean(&ours, &our_runs, Some(&graphs)) - mean(&theirs, &their_runs, Some(&graphs))
+                let (graphs, candidate_runs, baseline_runs) =
+                    (draw(graphs), draw(candidates.len()), draw(baselines.len()));
+                mean(&candidates, &candidate_runs, Some(&graphs))
+                    - mean(&baselines, &baseline_runs, Some(&graphs))
             })
             .filter(|difference| difference.is_finite())
             .collect();
         sampled.sort_by(f64::total_cmp);
-        let bound = |share: f64| {
-            sampled.get((share * (sampled.len() - 1) as f64).round() as usize).copied()
+        let quantile = |fraction: f64| {
+            sampled.get((fraction * (sampled.len() - 1) as f64).round() as usize).copied()
         };
         Some(Self {
             baseline: baseline.0.to_owned(),
             recipe: other.0.to_owned(),
             metric,
             graphs,
-            runs: [theirs.len(), ours.len()],
+            runs: [baselines.len(), candidates.len()],
             difference,
             interval: if sampled.is_empty() {
                 [f64::NAN; 2]
             } else {
-                [bound(0.025)?, bound(0.975)?]
+                [quantile(0.025)?, quantile(0.975)?]
             },
             samples: sampled.len(),
         })
     }
 
-    /// Whether the interval excludes zero.
+    /// Returns whether the interval excludes zero.
     pub fn is_significant(&self) -> bool {
         self.interval[0] > 0.0 || self.interval[1] < 0.0
     }
@@ -124,7 +128,7 @@ mod tests {
         let metrics = predictions.all_metrics();
         let test = EvalMetrics { metric: metrics[&Metric::Mae], loss: 0.0, samples: 400, metrics };
         FinishedRun {
-            recipe: Recipe { seed, ..Recipe::find("zinc", &[]).expect("it is built in") },
+            recipe: Recipe { seed, ..Recipe::find("zinc", &[]).expect("the recipe is built in") },
             result: RunResult {
                 seed,
                 metric: Metric::Mae,
@@ -147,19 +151,19 @@ mod tests {
     }
 
     #[test]
-    fn a_small_difference_is_found_where_both_fail_on_the_same_graphs() {
-        // Errors between 0 and 10; the second is better by 0.1 everywhere.
+    fn small_difference_between_correlated_errors_is_significant() {
+        // Errors between 0.2 and 10.1; the second configuration is better by 0.1 on every graph.
         let error = |graph: u32| (graph * 37 % 100) as f32 / 10.0 + 0.2;
         let paired = compare(&[run(0, error)], &[run(0, |graph| error(graph) - 0.1)])
-            .expect("the same graphs");
+            .expect("both predict the same graphs");
         assert!((paired.difference + 0.1).abs() < 1e-4, "{paired:?}");
         assert!(paired.is_significant() && paired.interval[0] > -0.11, "{paired:?}");
     }
 
     #[test]
-    fn differences_between_seeds_widen_the_interval() {
+    fn variance_between_seeds_widens_the_interval() {
         let seeds = |shift: f32| [run(0, move |_| 1.0 + shift), run(1, move |_| 2.0 + shift)];
-        let paired = compare(&seeds(0.0), &seeds(0.1)).expect("the same graphs");
+        let paired = compare(&seeds(0.0), &seeds(0.1)).expect("both predict the same graphs");
         assert!((paired.difference - 0.1).abs() < 1e-4, "{paired:?}");
         assert!(!paired.is_significant(), "{paired:?}");
         assert_eq!(paired.runs, [2, 2]);

@@ -1,4 +1,4 @@
-//! What a sweep came to: one row a recipe, chosen by validation, and every configuration.
+//! Report of a sweep: one row per recipe, selected by validation score, and all configurations.
 
 use std::collections::BTreeSet;
 
@@ -12,109 +12,109 @@ use crate::task::Metric;
 
 use super::{Curves, PairedDifference, Report, ReportRow, SeedStats};
 
-/// How a row's configuration was chosen.
+/// Model selection of a recipe.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tuning {
-    /// The chosen combination; absent while no run is finished.
+    /// Settings of the chosen configuration; absent until a run is finished.
     pub chosen: Option<Vec<String>>,
-    /// Configurations of this recipe.
+    /// Number of configurations of the recipe.
     pub configurations: usize,
-    /// Runs of all of them.
+    /// Runs of all configurations.
     pub runs: RunCounts,
-    /// Seeds that the configurations were compared over; empty where they have none in common.
-    pub compared_over: BTreeSet<u64>,
+    /// Seeds over which configurations were compared; empty if they have no seed in common.
+    pub common_seeds: BTreeSet<u64>,
 }
 
-/// How many runs are where.
+/// Numbers of runs by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct RunCounts {
-    /// In the plan.
+    /// Planned runs.
     pub planned: usize,
-    /// Done.
+    /// Finished runs.
     pub finished: usize,
-    /// Ended with an error, or cannot be used.
+    /// Runs that failed or cannot be loaded.
     pub failed: usize,
-    /// Not begun, or begun and not done.
+    /// Runs that are not started or not finished.
     pub missing: usize,
 }
 
-/// Where rows of a sweep come from.
+/// Summary of a sweep.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SweepSummary {
-    /// Name of its directory.
+    /// Name of the sweep directory.
     pub name: String,
-    /// The command that starts it.
+    /// Command that starts the sweep.
     pub command: String,
-    /// How configurations were tuned, chosen and scored, in sentences.
+    /// Description of search, model selection and evaluation.
     pub protocol: Vec<String>,
-    /// What a reader must know beside that.
+    /// Caveats: deviations from the protocol, such as unfinished runs.
     pub notes: Vec<String>,
-    /// What was searched.
-    pub over: Vec<Axis>,
-    /// Seeds of every configuration.
+    /// Axes of the grid search.
+    pub grid: Vec<Axis>,
+    /// Seeds of each configuration.
     pub seeds: Vec<u64>,
-    /// What was set in every recipe.
+    /// Settings applied to all recipes.
     pub set: Vec<String>,
-    /// Every configuration, recipe after recipe.
+    /// All configurations, grouped by recipe.
     pub configurations: Vec<ConfigurationRow>,
-    /// Runs that failed or cannot be used.
+    /// Runs that failed or cannot be loaded.
     pub failed_runs: Vec<FailedRun>,
-    /// What made the runs.
+    /// Program versions and platforms of the runs.
     pub provenance: Vec<Provenance>,
 }
 
-/// One configuration.
+/// Results of one configuration.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ConfigurationRow {
-    /// Its recipe.
+    /// Name of the recipe.
     pub recipe: String,
-    /// Its combination.
+    /// Settings of the configuration.
     pub settings: Vec<String>,
-    /// Whether it stands for its recipe.
+    /// True if the configuration was chosen for its recipe.
     pub chosen: bool,
-    /// Its runs.
+    /// Runs of the configuration.
     pub runs: RunCounts,
-    /// Validation at the best epoch, over the seeds that were compared.
+    /// Validation scores at the best epoch, over the compared seeds.
     pub valid: Option<SeedStats>,
-    /// Test at that epoch, over all finished seeds.
+    /// Test scores at the best epoch, over all finished seeds.
     pub test: Option<SeedStats>,
-    /// Mean wall time of a run.
+    /// Mean wall-clock time of a run in seconds.
     pub seconds: Option<f64>,
 }
 
-/// A run that gave no score.
+/// Run without a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FailedRun {
-    /// Its name.
+    /// Name of the run.
     pub run: String,
-    /// What is known of it.
+    /// Error message or tail of the log.
     pub reason: String,
 }
 
-/// A program and a machine that made runs.
+/// Program version and platform of runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Provenance {
-    /// Version of the program.
+    /// Program version.
     pub version: String,
-    /// The commit it was built from, where that is known.
+    /// Commit that the program was built from, if known.
     pub commit: Option<String>,
-    /// Operating system and processor family.
+    /// Operating system and CPU architecture.
     pub platform: String,
 }
 
-/// A configuration and what its runs came to.
-struct Searched<'a> {
+/// Configuration with its finished runs.
+struct ConfigurationRuns<'a> {
     configuration: &'a Configuration,
     finished: Vec<FinishedRun>,
     counts: RunCounts,
 }
 
 impl Report {
-    /// What a sweep came to so far.
-    pub fn of_sweep(sweep: &Sweep) -> Self {
+    /// Reports the current state of a sweep.
+    pub fn from_sweep(sweep: &Sweep) -> Self {
         let configurations = sweep.configurations().iter();
-        let mut searched: Vec<Searched<'_>> = configurations
-            .map(|configuration| Searched {
+        let mut searched: Vec<ConfigurationRuns<'_>> = configurations
+            .map(|configuration| ConfigurationRuns {
                 configuration,
                 finished: Vec::new(),
                 counts: RunCounts::default(),
@@ -130,9 +130,9 @@ impl Report {
             Self { rows: Vec::new(), differences: Vec::new(), sweep: None, curves: Vec::new() };
         let mut groups = Vec::new();
         let mut summary = SweepSummary::new(sweep, failed_runs, provenance(&searched));
-        for (place, planned) in sweep.plan().recipes.iter().enumerate() {
-            let of_recipe: Vec<&Searched<'_>> =
-                searched.iter().filter(|searched| searched.configuration.recipe == place).collect();
+        for (index, planned) in sweep.plan().recipes.iter().enumerate() {
+            let of_recipe: Vec<&ConfigurationRuns<'_>> =
+                searched.iter().filter(|searched| searched.configuration.recipe == index).collect();
             let shown = report.add_recipe(&planned.recipe.name, &of_recipe, &mut summary);
             groups.push((planned.recipe.name.as_str(), shown));
         }
@@ -141,15 +141,15 @@ impl Report {
         report
     }
 
-    /// Adds the row of one recipe and returns the runs that it shows.
+    /// Adds the row of one recipe and returns the runs of its chosen configuration.
     fn add_recipe<'a>(
         &mut self,
         name: &str,
-        searched: &[&'a Searched<'_>],
+        searched: &[&'a ConfigurationRuns<'_>],
         summary: &mut SweepSummary,
     ) -> Vec<&'a FinishedRun> {
         let (selection, metric) = choose(searched);
-        let Selection { chosen, compared_over } = selection;
+        let Selection { chosen, common_seeds } = selection;
         let counts =
             searched.iter().fold(RunCounts::default(), |sum, searched| sum.plus(searched.counts));
         let shown = searched[chosen.unwrap_or(0)];
@@ -159,25 +159,29 @@ impl Report {
             chosen: chosen.map(|_| shown.configuration.settings.clone()),
             configurations: searched.len(),
             runs: counts,
-            compared_over: compared_over.clone(),
+            common_seeds: common_seeds.clone(),
         });
         if chosen.is_some() {
             self.curves.push(Curves::new(&row, &group));
         }
         self.rows.push(row);
-        summary.notes.extend(notes(name, searched, &compared_over, metric, &summary.seeds));
-        for (place, searched) in searched.iter().enumerate() {
+        summary.notes.extend(notes(name, searched, &common_seeds, metric, &summary.seeds));
+        for (index, searched) in searched.iter().enumerate() {
             let finished = || searched.finished.iter().map(|run| &run.result);
-            let compared = |seed: u64| compared_over.is_empty() || compared_over.contains(&seed);
+            let compared = |seed: u64| common_seeds.is_empty() || common_seeds.contains(&seed);
             let valid = finished().filter(|result| compared(result.seed));
             let count = searched.finished.len();
             summary.configurations.push(ConfigurationRow {
                 recipe: name.to_owned(),
                 settings: searched.configuration.settings.clone(),
-                chosen: chosen == Some(place),
+                chosen: chosen == Some(index),
                 runs: searched.counts,
-                valid: SeedStats::of(valid.map(|result| (result.seed, result.best.valid.metric))),
-                test: SeedStats::of(finished().map(|result| (result.seed, result.test.metric))),
+                valid: SeedStats::from_scores(
+                    valid.map(|result| (result.seed, result.best.valid.metric)),
+                ),
+                test: SeedStats::from_scores(
+                    finished().map(|result| (result.seed, result.test.metric)),
+                ),
                 seconds: (count > 0)
                     .then(|| finished().map(|result| result.seconds).sum::<f64>() / count as f64),
             });
@@ -186,11 +190,11 @@ impl Report {
     }
 }
 
-/// The best configuration, by validation scores of the metric that the first finished run has.
-fn choose(searched: &[&Searched<'_>]) -> (Selection, Option<Metric>) {
+/// Selects the best configuration by the validation metric of the first finished run.
+fn choose(searched: &[&ConfigurationRuns<'_>]) -> (Selection, Option<Metric>) {
     let metric =
         searched.iter().find_map(|searched| Some(searched.finished.first()?.result.metric));
-    let scores = |searched: &&Searched<'_>| -> ValidationScores {
+    let scores = |searched: &&ConfigurationRuns<'_>| -> ValidationScores {
         let results = searched.finished.iter().map(|run| &run.result);
         let comparable = results.filter(|result| Some(result.metric) == metric);
         comparable.map(|result| (result.seed, result.best.valid.metric)).collect()
@@ -199,40 +203,40 @@ fn choose(searched: &[&Searched<'_>]) -> (Selection, Option<Metric>) {
     (select(metric.unwrap_or(Metric::Accuracy), &scores), metric)
 }
 
-/// Where a comparison was not what the protocol says of a whole sweep.
+/// Returns the deviations from the protocol of a complete sweep.
 fn notes(
     name: &str,
-    searched: &[&Searched<'_>],
-    compared_over: &BTreeSet<u64>,
+    searched: &[&ConfigurationRuns<'_>],
+    common_seeds: &BTreeSet<u64>,
     metric: Option<Metric>,
     seeds: &[u64],
 ) -> Vec<String> {
-    let Some(metric) = metric else { return vec![format!("`{name}`: no run is finished.")] };
+    let Some(metric) = metric else { return vec![format!("`{name}`: no finished runs.")] };
     let mut notes = Vec::new();
     let without = searched.iter().filter(|searched| searched.finished.is_empty()).count();
     if without > 0 {
         notes.push(format!(
-            "`{name}`: {without} of {} configurations took no part in the choice: none of their runs is finished.",
+            "`{name}`: {without} of {} configurations have no finished runs and were not considered.",
             searched.len()
         ));
     }
     let other_metric = |run: &FinishedRun| run.result.metric != metric;
     if searched.iter().any(|searched| searched.finished.iter().any(other_metric)) {
         notes.push(format!(
-            "`{name}`: runs that do not measure {} took no part in the choice.",
+            "`{name}`: runs with a metric other than {} were not considered.",
             metric.name()
         ));
     }
     if searched.len() - without > 1 {
-        if compared_over.is_empty() {
+        if common_seeds.is_empty() {
             notes.push(format!(
-                "`{name}`: no seed is finished in all configurations; each was judged by the seeds it has."
+                "`{name}`: no seed is finished in all configurations; each mean is over its own seeds."
             ));
-        } else if compared_over.len() < seeds.len() {
-            let compared: Vec<String> = compared_over.iter().map(u64::to_string).collect();
+        } else if common_seeds.len() < seeds.len() {
+            let compared: Vec<String> = common_seeds.iter().map(u64::to_string).collect();
             let word = if compared.len() == 1 { "seed" } else { "seeds" };
             notes.push(format!(
-                "`{name}`: configurations were compared over {word} {} alone.",
+                "`{name}`: configurations were compared only over {word} {}.",
                 compared.join(", ")
             ));
         }
@@ -244,31 +248,31 @@ fn failed_run(run: &PlannedRun, state: &RunState) -> Option<FailedRun> {
     let reason = match state {
         RunState::Failed { reason }
         | RunState::Unusable { reason }
-        | RunState::Begun { fault: Some(reason), .. } => reason,
-        RunState::Missing | RunState::Begun { .. } | RunState::Finished(_) => return None,
+        | RunState::Started { problem: Some(reason), .. } => reason,
+        RunState::Missing | RunState::Started { .. } | RunState::Finished(_) => return None,
     };
     Some(FailedRun { run: run.name.clone(), reason: reason.trim().to_owned() })
 }
 
-fn provenance(searched: &[Searched<'_>]) -> Vec<Provenance> {
+fn provenance(searched: &[ConfigurationRuns<'_>]) -> Vec<Provenance> {
     let runs = searched.iter().flat_map(|searched| &searched.finished);
     let mut provenance: Vec<Provenance> = Vec::new();
     for Environment { version, commit, platform, .. } in
         runs.filter_map(|run| run.environment.as_ref())
     {
-        let maker = Provenance {
+        let entry = Provenance {
             version: version.clone(),
             commit: commit.clone(),
             platform: platform.clone(),
         };
-        if !provenance.contains(&maker) {
-            provenance.push(maker);
+        if !provenance.contains(&entry) {
+            provenance.push(entry);
         }
     }
     provenance
 }
 
-impl Searched<'_> {
+impl ConfigurationRuns<'_> {
     fn add(&mut self, state: RunState) {
         self.counts.planned += 1;
         match state {
@@ -277,7 +281,7 @@ impl Searched<'_> {
                 self.finished.push(*run);
             }
             RunState::Failed { .. } | RunState::Unusable { .. } => self.counts.failed += 1,
-            RunState::Missing | RunState::Begun { .. } => self.counts.missing += 1,
+            RunState::Missing | RunState::Started { .. } => self.counts.missing += 1,
         }
     }
 }
@@ -292,12 +296,12 @@ impl RunCounts {
         }
     }
 
-    /// For a cell of a table.
-    pub(crate) fn in_words(self) -> String {
+    /// Formats the counts for a table cell.
+    pub(crate) fn summary(self) -> String {
         let mut text = format!("{} of {}", self.finished, self.planned);
-        for (count, what) in [(self.failed, "failed"), (self.missing, "missing")] {
+        for (count, state) in [(self.failed, "failed"), (self.missing, "missing")] {
             if count > 0 {
-                text.push_str(&format!(", {count} {what}"));
+                text.push_str(&format!(", {count} {state}"));
             }
         }
         text
@@ -317,7 +321,7 @@ impl SweepSummary {
             command: plan.command(),
             protocol: protocol(sweep),
             notes: Vec::new(),
-            over: plan.over.clone(),
+            grid: plan.grid.clone(),
             seeds: plan.seeds.0.clone().collect(),
             set: plan.set.clone(),
             configurations: Vec::new(),
@@ -327,7 +331,7 @@ impl SweepSummary {
     }
 }
 
-/// What was done, in sentences that hold for every recipe of the sweep.
+/// Describes search, model selection and evaluation of a sweep.
 fn protocol(sweep: &Sweep) -> Vec<String> {
     let plan = sweep.plan();
     let range = &plan.seeds.0;
@@ -335,39 +339,38 @@ fn protocol(sweep: &Sweep) -> Vec<String> {
         1 => format!("seed {}", range.start),
         count => format!("{count} seeds ({} to {})", range.start, range.end - 1),
     };
-    let settings = "Every recipe, baselines included, has its own settings, the paper's as far as it gives them where the recipe is one of its rows";
     let mut sentences = Vec::new();
-    if plan.over.is_empty() {
-        sentences.push(format!("{settings}. Nothing was searched; each recipe ran with {seeds}."));
+    if plan.grid.is_empty() {
+        sentences.push(format!("No hyperparameter search; each recipe was trained with {seeds}."));
     } else {
         let axes = plan
-            .over
+            .grid
             .iter()
             .map(|axis| format!("`{}` over `{}`", axis.path, axis.values.join("`, `")));
         let axes = axes.collect::<Vec<_>>().join(" and ");
-        let count = plan.over.iter().map(|axis| axis.values.len()).product::<usize>();
+        let count = plan.grid.iter().map(|axis| axis.values.len()).product::<usize>();
         let configurations = if count == 1 {
             "one configuration".to_owned()
         } else {
             format!("{count} configurations")
         };
         sentences.push(format!(
-            "{settings}, and every recipe got the same search: {axes}, that is {configurations} a recipe, each with {seeds}."
+            "Grid search, identical for all recipes: {axes}; {configurations} per recipe, each trained with {seeds}."
         ));
     }
     if !plan.set.is_empty() {
-        sentences.push(format!("Set in every recipe: `{}`.", plan.set.join("`, `")));
+        sentences.push(format!("Settings of all recipes: `{}`.", plan.set.join("`, `")));
     }
-    if !plan.over.is_empty() {
+    if !plan.grid.is_empty() {
         sentences.push(
-            "For each recipe the configuration with the best mean validation score was chosen, each run judged at its best \
-             validation epoch, over the seeds that all configurations of the recipe have finished. Test scores had no part in the choice."
+            "Model selection uses validation scores only: for each recipe the configuration with the best mean over \
+             the seeds that all its configurations have finished, each run at its best validation epoch."
                 .to_owned(),
         );
     }
     sentences.push(
-        "The score of a run is its test score at its best validation epoch; mean, sample deviation (n - 1) and population \
-         deviation (n) are over all finished seeds of the configuration."
+        "Test scores are taken at the best validation epoch; mean, sample standard deviation (std, n - 1) and \
+         population standard deviation (population std, n) are over all finished seeds of the configuration."
             .to_owned(),
     );
     sentences
@@ -387,69 +390,71 @@ mod tests {
     }
 
     #[test]
-    fn the_choice_is_by_validation_where_test_would_choose_otherwise() {
+    fn selection_uses_validation_scores_even_if_test_scores_disagree() {
         let (_directory, sweep) = begin(&["optim.lr=3e-4,8e-4"], 0..2);
         for run in sweep.runs() {
-            // The first is better on validation, the second by far on test.
+            // The first configuration has better validation scores, the second better test scores.
             let (valid, test) = [(0.8, 0.3), (0.7, 0.9)][run.configuration];
             finish(&sweep, &run, valid + 0.01 * run.seed as f64, test);
         }
-        let report = Report::of_sweep(&sweep);
+        let report = Report::from_sweep(&sweep);
         let row = &report.rows[0];
-        let tuning = row.tuning.as_ref().expect("of a sweep");
+        let tuning = row.tuning.as_ref().expect("the report is of a sweep");
         assert_eq!(tuning.chosen, Some(vec!["optim.lr=3e-4".to_owned()]));
         assert_eq!(row.test.as_ref().expect("a score").mean, 0.3);
         assert_eq!(tuning.runs, RunCounts { planned: 4, finished: 4, failed: 0, missing: 0 });
-        let summary = report.sweep.as_ref().expect("of a sweep");
+        let summary = report.sweep.as_ref().expect("the report is of a sweep");
         assert_eq!(summary.notes, [""; 0]);
         let text = report.to_markdown();
         assert!(
-            text.contains("every recipe got the same search: `optim.lr` over `3e-4`, `8e-4`"),
+            text.contains("Grid search, identical for all recipes: `optim.lr` over `3e-4`, `8e-4`"),
             "{text}"
         );
-        assert!(text.contains("Test scores had no part in the choice."), "{text}");
+        assert!(text.contains("Model selection uses validation scores only"), "{text}");
     }
 
     #[test]
-    fn runs_that_are_missing_or_failed_are_counted_and_named() {
+    fn missing_and_failed_runs_are_reported() {
         let (_directory, sweep) = begin(&["optim.lr=3e-4,4e-4,8e-4"], 0..2);
         let runs = sweep.runs();
         finish(&sweep, &runs[0], 0.5, 0.4);
         finish(&sweep, &runs[1], 0.6, 0.5);
         finish(&sweep, &runs[3], 0.9, 0.9);
-        sweep.keep_failure(&runs[2], "error: <loss> is not finite").expect("kept");
-        let report = Report::of_sweep(&sweep);
-        // Over seed 0, which both have finished, the second is ahead; seed 1 of the first does not count.
-        let tuning = report.rows[0].tuning.as_ref().expect("of a sweep");
+        sweep.record_failure(&runs[2], "error: <loss> is not finite").expect("kept");
+        let report = Report::from_sweep(&sweep);
+        // The second configuration is better on seed 0, the only seed that both have finished.
+        let tuning = report.rows[0].tuning.as_ref().expect("the report is of a sweep");
         assert_eq!(tuning.chosen, Some(vec!["optim.lr=4e-4".to_owned()]));
-        assert_eq!(tuning.compared_over, BTreeSet::from([0]));
+        assert_eq!(tuning.common_seeds, BTreeSet::from([0]));
         assert_eq!(tuning.runs, RunCounts { planned: 6, finished: 3, failed: 1, missing: 2 });
         assert_text("sweep_report", &report.to_markdown());
         let html = report.to_html();
         assert!(html.contains("error: &lt;loss&gt; is not finite"), "{html}");
         for outside in ["<script", "src=", "href=", "url(", "@import"] {
-            assert!(!html.contains(outside), "the page needs something else: {outside}");
+            assert!(!html.contains(outside), "the page refers to an external resource: {outside}");
         }
         let csv = report.to_csv();
         assert!(csv.lines().all(|line| line.split(',').count() == 19), "{csv}");
-        let configurations = report.configurations_to_csv().expect("of a sweep");
+        let configurations = report.configurations_to_csv().expect("the report is of a sweep");
         assert_eq!(configurations.lines().count(), 4, "{configurations}");
     }
 
     #[test]
-    fn a_sweep_without_a_finished_run_has_a_report() {
+    fn sweep_without_finished_runs_has_a_report() {
         let (_directory, sweep) = begin(&[], 0..2);
-        let report = Report::of_sweep(&sweep);
+        let report = Report::from_sweep(&sweep);
         let text = report.to_markdown();
         assert!(
             text.contains("| grid-diffuser | – | 1 | 0 of 2, 2 missing | 0 | – | – |"),
             "{text}"
         );
         assert!(
-            text.contains("Nothing was searched; each recipe ran with 2 seeds (0 to 1)."),
+            text.contains(
+                "No hyperparameter search; each recipe was trained with 2 seeds (0 to 1)."
+            ),
             "{text}"
         );
-        assert!(text.contains("`grid-diffuser`: no run is finished."), "{text}");
+        assert!(text.contains("`grid-diffuser`: no finished runs."), "{text}");
         report.write(sweep.directory()).expect("written");
         assert!(sweep.directory().join("report.html").exists());
     }

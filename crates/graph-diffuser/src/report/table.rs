@@ -1,25 +1,25 @@
-//! Reports as tables: Markdown for people, CSV for spreadsheets.
+//! Report tables in Markdown and CSV.
 
 use crate::recipe::PaperResult;
 use crate::task::Metric;
 
 use super::{ConfigurationRow, Report, ReportRow, SeedStats, SweepSummary};
 
-/// Where the text of a column stands.
+/// Alignment of a table column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Align {
     Left,
     Right,
 }
 
-/// A table of finished cells.
+/// Table of formatted cells.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct ReportTable {
     pub(super) columns: Vec<(&'static str, Align)>,
     pub(super) rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl ReportTable {
     fn to_markdown(&self) -> String {
         let line = |cells: &mut dyn Iterator<Item = String>| {
             format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
@@ -40,50 +40,52 @@ impl Table {
 
 /// Caption of the paired differences.
 pub(super) const DIFFERENCES: &str =
-    "Paired differences on the same test graphs, with a bootstrap interval over graphs and seeds:";
+    "Paired differences on the same test graphs, with bootstrap intervals over graphs and seeds:";
 
-const NONE: &str = "–";
+const DASH: &str = "–";
 
-fn or_none(text: Option<String>) -> String {
-    text.unwrap_or_else(|| NONE.to_owned())
+/// Returns the text, or a dash if it is absent.
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| DASH.to_owned())
 }
 
-pub(super) fn score(value: f64) -> String {
-    if value.is_finite() { format!("{value:.4}") } else { NONE.to_owned() }
+/// Formats a score with four decimals.
+pub(super) fn format_score(value: f64) -> String {
+    if value.is_finite() { format!("{value:.4}") } else { DASH.to_owned() }
 }
 
-/// A combination of settings for people.
-pub(super) fn combination(settings: &[String]) -> String {
-    if settings.is_empty() { "as it is".to_owned() } else { settings.join(", ") }
+/// Formats the settings of a configuration.
+pub(super) fn format_settings(settings: &[String]) -> String {
+    if settings.is_empty() { "defaults".to_owned() } else { settings.join(", ") }
 }
 
 impl Report {
-    /// The rows, with more columns where they come from a sweep.
-    pub(super) fn table(&self) -> Table {
+    /// Returns the results table, with additional columns for a sweep.
+    pub(super) fn table(&self) -> ReportTable {
         let mut columns = vec![("recipe", Align::Left)];
         if self.sweep.is_some() {
             columns.extend([
                 ("chosen", Align::Left),
-                ("of", Align::Right),
-                ("runs finished", Align::Right),
+                ("configurations", Align::Right),
+                ("finished runs", Align::Right),
             ]);
         }
         columns.extend([
             (if self.sweep.is_some() { "seeds" } else { "runs" }, Align::Right),
             ("metric", Align::Left),
             ("test mean", Align::Right),
-            ("sample sd", Align::Right),
-            ("population sd", Align::Right),
+            ("std", Align::Right),
+            ("population std", Align::Right),
             ("parameters", Align::Right),
             ("seconds", Align::Right),
             ("paper", Align::Right),
             ("paper parameters", Align::Right),
         ]);
-        Table { columns, rows: self.rows.iter().map(ReportRow::cells).collect() }
+        ReportTable { columns, rows: self.rows.iter().map(ReportRow::cells).collect() }
     }
 
-    /// Paired differences to the first row, where there are any.
-    pub(super) fn differences_table(&self) -> Option<Table> {
+    /// Returns the table of paired differences to the first row, if there are any.
+    pub(super) fn differences_table(&self) -> Option<ReportTable> {
         let columns = vec![
             ("recipe", Align::Left),
             ("compared with", Align::Left),
@@ -91,7 +93,7 @@ impl Report {
             ("runs", Align::Right),
             ("test graphs", Align::Right),
             ("difference", Align::Right),
-            ("95 % interval", Align::Right),
+            ("95% interval", Align::Right),
         ];
         let rows = self.differences.iter().map(|paired| {
             vec![
@@ -104,10 +106,10 @@ impl Report {
                 format!("{:+.4} to {:+.4}", paired.interval[0], paired.interval[1]),
             ]
         });
-        (!self.differences.is_empty()).then(|| Table { columns, rows: rows.collect() })
+        (!self.differences.is_empty()).then(|| ReportTable { columns, rows: rows.collect() })
     }
 
-    /// For people: the table, and for a sweep how it was tuned and every configuration.
+    /// Returns the report as Markdown; a sweep includes its protocol and all configurations.
     pub fn to_markdown(&self) -> String {
         let mut table = self.table().to_markdown();
         if let Some(differences) = self.differences_table() {
@@ -119,10 +121,10 @@ impl Report {
         }
     }
 
-    /// The rows for spreadsheets, at full precision.
+    /// Returns the rows as CSV, at full precision.
     pub fn to_csv(&self) -> String {
         let mut text = String::from(
-            "recipe,runs,metric,mean,sample_deviation,population_deviation,parameters,seconds,paper_mean,paper_sd,paper_parameters",
+            "recipe,runs,metric,mean,std,population_std,parameters,seconds,paper_mean,paper_std,paper_parameters",
         );
         if self.sweep.is_some() {
             text.push_str(",chosen,configurations,planned,finished,failed,missing,seeds,scores");
@@ -159,11 +161,12 @@ impl Report {
         text
     }
 
-    /// Every configuration of a sweep for spreadsheets.
+    /// Returns the configurations of a sweep as CSV; `None` if the report is not of a sweep.
     pub fn configurations_to_csv(&self) -> Option<String> {
         let sweep = self.sweep.as_ref()?;
         let mut text = String::from(
-            "recipe,settings,chosen,planned,finished,failed,missing,valid_mean,valid_sample_deviation,test_mean,test_sample_deviation,test_population_deviation,seconds\n",
+            "recipe,settings,chosen,planned,finished,failed,missing,valid_mean,valid_std,test_mean,test_std,\
+             test_population_std,seconds\n",
         );
         for row in &sweep.configurations {
             let counts = row.runs;
@@ -212,20 +215,20 @@ impl ReportRow {
         let test = self.test.as_ref();
         let mut cells = vec![self.recipe.clone()];
         if let Some(tuning) = &self.tuning {
-            cells.push(or_none(tuning.chosen.as_deref().map(combination)));
+            cells.push(or_dash(tuning.chosen.as_deref().map(format_settings)));
             cells.push(tuning.configurations.to_string());
-            cells.push(tuning.runs.in_words());
+            cells.push(tuning.runs.summary());
         }
         cells.extend([
             test.map_or(0, |test| test.scores.len()).to_string(),
-            or_none(self.metric.map(|metric| metric.name().to_owned())),
-            or_none(test.map(|test| score(test.mean))),
-            or_none(test.and_then(|test| test.std).map(score)),
-            or_none(test.map(|test| score(test.population_std))),
-            or_none(self.parameters.map(|count| count.to_string())),
-            or_none(self.seconds.map(|seconds| format!("{seconds:.0}"))),
-            or_none(self.paper.as_ref().map(PaperResult::printed)),
-            or_none(
+            or_dash(self.metric.map(|metric| metric.name().to_owned())),
+            or_dash(test.map(|test| format_score(test.mean))),
+            or_dash(test.and_then(|test| test.std).map(format_score)),
+            or_dash(test.map(|test| format_score(test.population_std))),
+            or_dash(self.parameters.map(|count| count.to_string())),
+            or_dash(self.seconds.map(|seconds| format!("{seconds:.0}"))),
+            or_dash(self.paper.as_ref().map(PaperResult::formatted)),
+            or_dash(
                 self.paper
                     .as_ref()
                     .and_then(|paper| paper.parameters)
@@ -235,30 +238,35 @@ impl ReportRow {
         cells
     }
 
-    /// The score of each seed, for people.
-    pub(super) fn each_seed(&self) -> Option<String> {
+    /// Formats the test score of each seed.
+    pub(super) fn scores_by_seed(&self) -> Option<String> {
         let SeedStats { seeds, scores, .. } = self.test.as_ref()?;
-        let scores =
-            seeds.iter().zip(scores).map(|(seed, value)| format!("seed {seed}: {}", score(*value)));
+        let scores = seeds
+            .iter()
+            .zip(scores)
+            .map(|(seed, value)| format!("seed {seed}: {}", format_score(*value)));
         Some(scores.collect::<Vec<_>>().join(", "))
     }
 }
 
 impl SweepSummary {
-    /// Every configuration.
-    pub(super) fn table(&self) -> Table {
+    /// Returns the table of all configurations.
+    pub(super) fn table(&self) -> ReportTable {
         let columns = vec![
             ("recipe", Align::Left),
             ("configuration", Align::Left),
             ("chosen", Align::Left),
-            ("runs finished", Align::Right),
+            ("finished runs", Align::Right),
             ("valid mean", Align::Right),
-            ("valid sd", Align::Right),
+            ("valid std", Align::Right),
             ("test mean", Align::Right),
-            ("test sd", Align::Right),
+            ("test std", Align::Right),
             ("seconds", Align::Right),
         ];
-        Table { columns, rows: self.configurations.iter().map(ConfigurationRow::cells).collect() }
+        ReportTable {
+            columns,
+            rows: self.configurations.iter().map(ConfigurationRow::cells).collect(),
+        }
     }
 
     fn to_markdown(&self, table: &str, rows: &[ReportRow]) -> String {
@@ -268,10 +276,11 @@ impl SweepSummary {
                 text.push_str(&format!("\n{title}\n\n- {}\n", items.join("\n- ")));
             }
         };
-        list("To be read with it:", self.notes.clone());
-        let seeds =
-            rows.iter().filter_map(|row| Some(format!("`{}`: {}", row.recipe, row.each_seed()?)));
-        list("## Each seed", seeds.collect());
+        list("## Caveats", self.notes.clone());
+        let seeds = rows
+            .iter()
+            .filter_map(|row| Some(format!("`{}`: {}", row.recipe, row.scores_by_seed()?)));
+        list("## Test scores by seed", seeds.collect());
         let failed_runs = self.failed_runs.iter().map(|failed_run| {
             let lines = failed_run
                 .reason
@@ -280,18 +289,19 @@ impl SweepSummary {
             let lines: Vec<String> = lines.map(|line| format!("  {line}\n")).collect();
             format!("`{}`\n\n  ```text\n{}  ```", failed_run.run, lines.concat())
         });
-        list("## Runs without a score", failed_runs.collect());
-        text.push_str(&format!("\n## Every configuration\n\n{}", self.table().to_markdown()));
-        text.push_str(&format!("\n## How it was made\n\n```sh\n{}\n```\n", self.command));
-        for maker in &self.provenance {
-            text.push_str(&format!("\n{}\n", maker.in_words()));
+        list("## Failed runs", failed_runs.collect());
+        text.push_str(&format!("\n## All configurations\n\n{}", self.table().to_markdown()));
+        text.push_str(&format!("\n## Reproduction\n\n```sh\n{}\n```\n", self.command));
+        for provenance in &self.provenance {
+            text.push_str(&format!("\n{}\n", provenance.summary()));
         }
         text
     }
 }
 
 impl super::Provenance {
-    pub(super) fn in_words(&self) -> String {
+    /// Formats program version, commit and platform.
+    pub(super) fn summary(&self) -> String {
         let commit =
             self.commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}"));
         format!("graph-diffuser {}{commit}, {}", self.version, self.platform)
@@ -300,21 +310,22 @@ impl super::Provenance {
 
 impl ConfigurationRow {
     fn cells(&self) -> Vec<String> {
-        let mean =
-            |spread: &Option<SeedStats>| or_none(spread.as_ref().map(|spread| score(spread.mean)));
-        let deviation = |spread: &Option<SeedStats>| {
-            or_none(spread.as_ref().and_then(|spread| spread.std).map(score))
+        let mean = |stats: &Option<SeedStats>| {
+            or_dash(stats.as_ref().map(|stats| format_score(stats.mean)))
+        };
+        let std = |stats: &Option<SeedStats>| {
+            or_dash(stats.as_ref().and_then(|stats| stats.std).map(format_score))
         };
         vec![
             self.recipe.clone(),
-            combination(&self.settings),
+            format_settings(&self.settings),
             if self.chosen { "yes".to_owned() } else { String::new() },
-            self.runs.in_words(),
+            self.runs.summary(),
             mean(&self.valid),
-            deviation(&self.valid),
+            std(&self.valid),
             mean(&self.test),
-            deviation(&self.test),
-            or_none(self.seconds.map(|seconds| format!("{seconds:.0}"))),
+            std(&self.test),
+            or_dash(self.seconds.map(|seconds| format!("{seconds:.0}"))),
         ]
     }
 }

@@ -1,15 +1,15 @@
-//! What the model of a run is given and what it predicts: all that is needed beside its weights.
+//! Schema of a run's inputs and targets, saved beside its weights.
 
 use graph_diffuser_data::Schema;
 use graph_diffuser_data::inference_input::Featurizer;
 use serde::{Deserialize, Serialize};
 
-/// Kept in `schema.json` from the moment that training begins.
+/// Content of `schema.json`, written when training starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSchema {
-    /// How a row becomes a graph.
+    /// Featurizer that converts an input row into a graph.
     pub input: Featurizer,
-    /// What the numbers of the graphs mean.
+    /// Features and targets of the graphs.
     pub schema: Schema,
 }

@@ -1,17 +1,18 @@
-//! The sweep directory: many runs by one plan, which can be stopped and gone on with.
+//! Sweep directories: the runs of a grid search over settings and seeds.
 //!
 //! ```text
 //! sweeps/grid-quick/
-//!   sweep.toml                     the plan; written first
-//!   runs/grid-quick--lr=3e-4-s0/   run directories like any other
-//!   logs/grid-quick--lr=3e-4-s0.log      what each run said; `.failed` beside it where it failed
-//!   report.md, .csv, .json, .html  the table, renewed when the sweep ends or is stopped
-//!   configurations.csv             every configuration searched
-//!   curves.svg, curves/            validation over epochs
-//!   lock                           held while a process sweeps
+//!   sweep.toml                        the plan, written first
+//!   runs/grid-quick--lr=3e-4-s0/      run directories
+//!   logs/grid-quick--lr=3e-4-s0.log   log of each run; failed runs also have a `.log.failed` file
+//!   report.md, .csv, .json, .html     results, updated when the sweep ends or is interrupted
+//!   configurations.csv                one row per configuration
+//!   curves.svg, curves/               validation curves
+//!   lock                              held while a process runs the sweep
 //! ```
 //!
-//! Nothing but these files is known of a sweep: what is finished is read off the run directories.
+//! A sweep has no other state: the state of each run is read from its directory, so that a sweep
+//! can be interrupted and resumed at any time.
 
 mod plan;
 mod selection;
@@ -20,7 +21,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use crate::recipe::{Recipe, RecipeError};
-use crate::run::{Environment, FinishedRun, Run, RunError, quoted};
+use crate::run::{Environment, FinishedRun, Run, RunError, shell_quote};
 use crate::train::checkpoint::{sync_directory, write_synced};
 
 pub(crate) use plan::file_names;
@@ -29,7 +30,7 @@ pub use selection::{Selection, ValidationScores, select};
 
 const PLAN: &str = "sweep.toml";
 
-/// A sweep directory that is open.
+/// Open sweep directory.
 #[derive(Debug)]
 pub struct Sweep {
     directory: PathBuf,
@@ -37,278 +38,286 @@ pub struct Sweep {
     configurations: Vec<Configuration>,
 }
 
-/// Held by the process that sweeps; let go when dropped.
+/// Exclusive lock of a sweep directory, released on drop.
 #[derive(Debug)]
 pub struct SweepLock {
     _file: File,
 }
 
-/// One run of a sweep.
+/// Run of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedRun {
-    /// Place of its configuration.
+    /// Index of its configuration.
     pub configuration: usize,
-    /// Its seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// Name of its directory and log.
+    /// Name of its directory and log file.
     pub name: String,
 }
 
-/// How far a run is.
+/// State of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunState {
-    /// Not begun.
+    /// Not started.
     Missing,
-    /// Begun and not finished.
-    Begun {
-        /// Epochs trained.
+    /// Started and not finished.
+    Started {
+        /// Number of epochs trained.
         epochs: usize,
-        /// What is wrong with it, if anything; going on with it puts that right.
-        fault: Option<String>,
+        /// Corrupt file, if any; resuming the run repairs it.
+        problem: Option<String>,
     },
-    /// Ended with an error in the last session that tried; tried again in the next.
+    /// Failed in its last session; restarted in the next one.
     Failed {
-        /// What it said last.
+        /// Tail of its log.
         reason: String,
     },
-    /// Its directory holds something else, which is left alone.
+    /// The directory contains something else, which is not touched.
     Unusable {
-        /// What.
+        /// Content of the directory.
         reason: String,
     },
-    /// Done.
+    /// Finished.
     Finished(Box<FinishedRun>),
 }
 
-/// Why a sweep cannot be made or used.
+/// Error of creating or opening a sweep.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SweepError {
-    /// A recipe cannot be used.
+    /// A recipe is invalid.
     #[error(transparent)]
     Recipe(#[from] RecipeError),
-    /// A combination of settings cannot be used.
-    #[error("recipe `{recipe}` cannot be used with {settings}")]
+    /// A combination of settings is invalid.
+    #[error("invalid configuration of recipe `{recipe}`: {settings}")]
     Configuration {
-        /// Whose.
+        /// Name of the recipe.
         recipe: String,
-        /// The combination.
+        /// Combination of settings.
         settings: String,
-        /// Why.
+        /// Reason.
         source: RecipeError,
     },
-    /// Not a list of values.
-    #[error("`{over}` cannot be searched: {reason}")]
+    /// An axis of the grid cannot be parsed.
+    #[error("invalid grid axis `{axis}`: {reason}")]
     Axis {
-        /// What was given.
-        over: String,
-        /// Why.
+        /// Text of the axis.
+        axis: String,
+        /// Reason.
         reason: &'static str,
     },
-    /// A setting that cannot be searched.
-    #[error("`{path}` cannot be searched: {reason}")]
+    /// A setting that a grid cannot contain.
+    #[error("cannot search over `{path}`: {reason}")]
     NotSearchable {
-        /// Which.
+        /// Path of the setting.
         path: String,
-        /// Why.
+        /// Reason.
         reason: &'static str,
     },
-    /// Runs of two recipes would have the same names.
-    #[error("two recipes are called `{name}`")]
-    SameName {
-        /// Theirs.
+    /// Two recipes have the same name, so that their run directories would collide.
+    #[error("duplicate recipe `{name}`")]
+    DuplicateRecipe {
+        /// Name of both recipes.
         name: String,
     },
-    /// A configuration would be run twice.
-    #[error("recipe `{recipe}`: {left} and {right} are the same")]
-    SameConfiguration {
-        /// Whose.
+    /// Two combinations of settings are the same configuration.
+    #[error("duplicate configuration of recipe `{recipe}`: {left} and {right} are the same")]
+    DuplicateConfiguration {
+        /// Name of the recipe.
         recipe: String,
-        /// One combination.
+        /// First combination.
         left: String,
-        /// The other.
+        /// Second combination.
         right: String,
     },
-    /// More than anybody would run.
-    #[error("the sweep would have more than {configurations} configurations or {runs} runs")]
+    /// The grid is too large.
+    #[error("the sweep has more than {configurations} configurations or {runs} runs")]
     TooMany {
-        /// The most configurations.
+        /// Maximum number of configurations.
         configurations: u64,
-        /// The most runs.
+        /// Maximum number of runs.
         runs: u64,
     },
-    /// The directory is taken by something else.
-    #[error("`{directory}` already exists and is not a sweep")]
+    /// The directory exists and is not a sweep directory.
+    #[error("`{directory}` already exists and is not a sweep directory")]
     Exists {
-        /// Which.
+        /// Path of the directory.
         directory: PathBuf,
     },
-    /// The directory holds a sweep by another plan.
-    #[error("`{directory}` holds another sweep: {}", differences.join("; "))]
-    OtherPlan {
-        /// Which.
+    /// The directory contains a sweep with another plan.
+    #[error("`{directory}` contains a sweep with another plan: {}", differences.join("; "))]
+    PlanMismatch {
+        /// Path of the directory.
         directory: PathBuf,
-        /// In what the plans differ.
+        /// Differences between the plans.
         differences: Vec<String>,
     },
-    /// The plan cannot be read.
-    #[error("the `sweep.toml` of `{directory}` is damaged: {message}")]
-    Damaged {
-        /// Where.
+    /// The plan cannot be parsed.
+    #[error("`sweep.toml` in `{directory}` is corrupt: {message}")]
+    Corrupt {
+        /// Path of the sweep directory.
         directory: PathBuf,
-        /// What is wrong with it.
+        /// Message of the parser.
         message: String,
     },
-    /// The directory holds no sweep.
-    #[error("`{directory}` is not a sweep: {reason}")]
+    /// The directory is not a sweep directory.
+    #[error("`{directory}` is not a sweep directory: {reason}")]
     NotASweep {
-        /// Which.
+        /// Path of the directory.
         directory: PathBuf,
-        /// What is missing.
+        /// Missing or unreadable file.
         reason: String,
     },
-    /// A sweep among other things to report.
-    #[error("`{directory}` is a sweep, which is reported alone: what it chose holds inside it")]
-    NotAlone {
-        /// Which.
+    /// A sweep directory passed to a report together with other directories.
+    #[error(
+        "`{directory}` is a sweep directory and cannot be combined with other runs in one report"
+    )]
+    MixedWithRuns {
+        /// Path of the directory.
         directory: PathBuf,
     },
-    /// Another process is at it.
-    #[error("`{directory}` is being swept by another process")]
+    /// Another process holds the lock.
+    #[error("`{directory}` is locked by another sweep process")]
     Busy {
-        /// Which.
+        /// Path of the directory.
         directory: PathBuf,
     },
-    /// The file system refused.
+    /// A file cannot be written.
     #[error("cannot write `{path}`")]
     Write {
-        /// What.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Underlying I/O error.
         source: std::io::Error,
     },
 }
 
 impl SweepError {
-    /// What the user can do about it, when we know.
+    /// Returns a suggested fix, if one is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Recipe(error) | Self::Configuration { source: error, .. } => error.hint(),
-            Self::Axis { .. } => Some("write it as `--over optim.lr=3e-4,8e-4`".into()),
+            Self::Axis { .. } => Some("write it as `--grid optim.lr=3e-4,8e-4`".into()),
             Self::NotSearchable { .. } => None,
-            Self::SameName { .. } => {
-                Some("give each recipe once, and each file its own `name`".into())
+            Self::DuplicateRecipe { .. } => {
+                Some("pass each recipe once, and give each file a unique `name`".into())
             }
-            Self::SameConfiguration { .. } => Some("give each value once".into()),
-            Self::TooMany { .. } => Some("search less at once, or give fewer seeds".into()),
-            Self::Exists { .. } => Some("choose another directory with `--out`".into()),
-            Self::OtherPlan { directory, .. } => Some(format!(
-                "go on with that one by `graph-diffuser sweep --resume {}`, or choose another directory with `--out`",
-                quoted(directory)
+            Self::DuplicateConfiguration { .. } => Some("list each value once".into()),
+            Self::TooMany { .. } => Some("use a smaller `--grid` or fewer `--seeds`".into()),
+            Self::Exists { .. } => Some("choose another directory with `--output`".into()),
+            Self::PlanMismatch { directory, .. } => Some(format!(
+                "resume it with `graph-diffuser sweep --resume {}`, or choose another directory with \
+                 `--output`",
+                shell_quote(directory)
             )),
-            Self::Damaged { .. } => Some(
-                "put it right by hand, or begin a new sweep elsewhere; its runs are not touched"
+            Self::Corrupt { .. } => Some(
+                "fix the file, or start a new sweep in another directory; existing runs are kept"
                     .into(),
             ),
             Self::NotASweep { .. } => {
-                Some("give a directory that `graph-diffuser sweep` wrote".into())
+                Some("pass a directory written by `graph-diffuser sweep`".into())
             }
-            Self::NotAlone { directory } => {
-                Some(format!("`graph-diffuser report {}`", quoted(directory)))
+            Self::MixedWithRuns { directory } => {
+                Some(format!("run `graph-diffuser report {}`", shell_quote(directory)))
             }
-            Self::Busy { .. } => {
-                Some("wait for it, or stop it with Ctrl-C: it saves and can be resumed".into())
-            }
-            Self::Write { .. } => Some("check free space and permissions".into()),
+            Self::Busy { .. } => Some(
+                "wait for it, or stop it with Ctrl-C: it saves checkpoints and can be resumed"
+                    .into(),
+            ),
+            Self::Write { .. } => Some("check free disk space and permissions".into()),
         }
     }
 
-    /// Whether what was asked for cannot be asked for.
-    pub fn is_misuse(&self) -> bool {
+    /// Returns whether the error is in the arguments rather than in the environment.
+    pub fn is_usage_error(&self) -> bool {
         !matches!(self, Self::Busy { .. } | Self::Write { .. })
     }
 }
 
 impl Sweep {
-    /// Makes a new sweep directory, or opens the one that has the same plan.
+    /// Creates a sweep directory, or opens an existing one that has the same plan.
     ///
     /// # Errors
-    /// Where the plan is not sound, or the directory holds anything else.
+    /// Returns an error if the plan is invalid or the directory contains anything else.
     pub fn begin(directory: &Path, plan: Plan) -> Result<Self, SweepError> {
         let configurations = plan.configurations()?;
         if directory.join(PLAN).exists() {
-            let there = Self::open(directory)?;
-            let differences = plan.differences(&there.plan);
+            let existing = Self::open(directory)?;
+            let differences = plan.differences(&existing.plan);
             if !differences.is_empty() {
-                return Err(SweepError::OtherPlan { directory: directory.to_owned(), differences });
+                return Err(SweepError::PlanMismatch {
+                    directory: directory.to_owned(),
+                    differences,
+                });
             }
-            return Ok(there);
+            return Ok(existing);
         }
-        let half_made = format!("{PLAN}.new");
-        let others = |entry: fs::DirEntry| entry.file_name() != half_made.as_str();
-        let taken = match fs::read_dir(directory) {
-            Ok(mut entries) => entries.any(|entry| entry.is_ok_and(others)),
+        let unfinished = format!("{PLAN}.new"); // of a process that was killed
+        let is_other = |entry: fs::DirEntry| entry.file_name() != unfinished.as_str();
+        let is_occupied = match fs::read_dir(directory) {
+            Ok(mut entries) => entries.any(|entry| entry.is_ok_and(is_other)),
             Err(error) => error.kind() != std::io::ErrorKind::NotFound,
         };
-        if taken {
+        if is_occupied {
             return Err(SweepError::Exists { directory: directory.to_owned() });
         }
-        let text = toml::to_string(&plan).expect("a plan is a table of plain values");
+        let text = toml::to_string(&plan).expect("a plan can be serialized as TOML");
         let sweep = Self { directory: directory.to_owned(), plan, configurations };
-        let about = "# Every recipe with every combination of `over`, once a seed.\n";
-        sweep.write(Path::new(PLAN), format!("{about}{text}").as_bytes())?;
+        let comment = "# Every recipe × every combination of `grid` × every seed.\n";
+        sweep.write(Path::new(PLAN), format!("{comment}{text}").as_bytes())?;
         Ok(sweep)
     }
 
     /// Opens a sweep directory.
     ///
     /// # Errors
-    /// Where there is no sweep in it.
+    /// Returns an error if it is not a sweep directory or its plan is invalid.
     pub fn open(directory: &Path) -> Result<Self, SweepError> {
         let not_a_sweep =
             |reason: String| SweepError::NotASweep { directory: directory.to_owned(), reason };
         let text = fs::read_to_string(directory.join(PLAN)).map_err(|error| {
             not_a_sweep(match error.kind() {
-                std::io::ErrorKind::NotFound if directory.is_dir() => format!("it has no `{PLAN}`"),
-                std::io::ErrorKind::NotFound => "there is no such directory".to_owned(),
-                _ => format!("its `{PLAN}` cannot be read: {error}"),
+                std::io::ErrorKind::NotFound if directory.is_dir() => format!("`{PLAN}` not found"),
+                std::io::ErrorKind::NotFound => "no such directory".to_owned(),
+                _ => format!("cannot read `{PLAN}`: {error}"),
             })
         })?;
-        let damaged = |message: &str| {
+        let corrupt = |message: &str| {
             let message = message.trim_end().to_owned();
-            SweepError::Damaged { directory: directory.to_owned(), message }
+            SweepError::Corrupt { directory: directory.to_owned(), message }
         };
-        let plan: Plan = toml::from_str(&text).map_err(|error| damaged(&error.to_string()))?;
-        let configurations = plan.configurations().map_err(|error| damaged(&error.to_string()))?;
+        let plan: Plan = toml::from_str(&text).map_err(|error| corrupt(&error.to_string()))?;
+        let configurations = plan.configurations().map_err(|error| corrupt(&error.to_string()))?;
         Ok(Self { directory: directory.to_owned(), plan, configurations })
     }
 
-    /// Whether there is a plan in this directory, sound or not.
-    pub fn is_in(directory: &Path) -> bool {
+    /// Returns whether the directory contains a plan, valid or not.
+    pub fn exists(directory: &Path) -> bool {
         directory.join(PLAN).exists()
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// What it runs.
+    /// Returns the plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Every recipe with every combination, recipe after recipe.
+    /// Returns all configurations, grouped by recipe.
     pub fn configurations(&self) -> &[Configuration] {
         &self.configurations
     }
 
-    /// All runs in the order in which they are begun: the first seed of every configuration first.
+    /// Returns all runs in the order in which they are started: seed by seed, and all
+    /// configurations of a seed before the next.
     pub fn runs(&self) -> Vec<PlannedRun> {
         let seeds = self.plan.seeds.0.clone();
         let runs = seeds.flat_map(|seed| {
-            self.configurations.iter().enumerate().map(move |(place, configuration)| PlannedRun {
-                configuration: place,
+            self.configurations.iter().enumerate().map(move |(index, configuration)| PlannedRun {
+                configuration: index,
                 seed,
                 name: format!("{}-s{seed}", configuration.name),
             })
@@ -316,17 +325,17 @@ impl Sweep {
         runs.collect()
     }
 
-    /// What a run trains.
+    /// Returns the recipe of a run.
     pub fn recipe(&self, run: &PlannedRun) -> Recipe {
         Recipe { seed: run.seed, ..self.configurations[run.configuration].resolved.clone() }
     }
 
-    /// Where a run is or will be.
+    /// Returns the directory of a run.
     pub fn run_directory(&self, run: &PlannedRun) -> PathBuf {
         self.directory.join("runs").join(&run.name)
     }
 
-    /// The file with what a run says.
+    /// Returns the path of the log file of a run.
     pub fn log(&self, run: &PlannedRun) -> PathBuf {
         self.directory.join("logs").join(format!("{}.log", run.name))
     }
@@ -335,7 +344,7 @@ impl Sweep {
         self.log(run).with_added_extension("failed")
     }
 
-    /// How far a run is, read off its directory.
+    /// Reads the state of a run from its directory.
     pub fn state(&self, run: &PlannedRun) -> RunState {
         let directory = self.run_directory(run);
         let failure = fs::read_to_string(self.failure(run)).ok();
@@ -347,33 +356,34 @@ impl Sweep {
             Err(error) => return RunState::Unusable { reason: error.to_string() },
         };
         if *opened.recipe() != self.recipe(run) {
-            let reason = format!("`{}` holds a run of another recipe", directory.display());
+            let reason = format!("`{}` contains a run of another recipe", directory.display());
             return RunState::Unusable { reason };
         }
         match (opened.finished(), failure) {
             (Ok(Some(finished)), _) => RunState::Finished(Box::new(finished)),
             (Ok(None), Some(reason)) => RunState::Failed { reason },
-            (Ok(None), None) => RunState::Begun { epochs: opened.history().len(), fault: None },
-            (Err(error), _) => {
-                RunState::Begun { epochs: opened.history().len(), fault: Some(error.to_string()) }
-            }
+            (Ok(None), None) => RunState::Started { epochs: opened.history().len(), problem: None },
+            (Err(error), _) => RunState::Started {
+                epochs: opened.history().len(),
+                problem: Some(error.to_string()),
+            },
         }
     }
 
-    /// Makes the directory of a run that is missing; a process can then go on with it.
+    /// Creates the directory of a run, which a training process can then resume.
     ///
     /// # Errors
-    /// Where it exists or cannot be written.
+    /// Returns an error if the directory exists or cannot be written.
     pub fn create_run(&self, run: &PlannedRun, environment: &Environment) -> Result<(), RunError> {
         let directory = self.run_directory(run);
-        // Made aside and renamed: a kill between its files must not leave half a run in the way.
+        // Created under another name and renamed, so that a killed process leaves no partial run.
         let new = self.directory.join("runs").join(format!("{}.new", run.name));
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| RunError::Write { path, source }
         };
         for name in ["environment.json", "environment.json.new", "recipe.toml", "recipe.toml.new"] {
-            remove_file_if_there(&new.join(name)).map_err(failed(&new))?;
+            remove_file_if_exists(&new.join(name)).map_err(failed(&new))?;
         }
         if new.exists() {
             fs::remove_dir(&new).map_err(failed(&new))?;
@@ -382,29 +392,29 @@ impl Sweep {
         fs::rename(&new, &directory).map_err(failed(&directory))
     }
 
-    /// Keeps that a run failed, and why.
+    /// Records that a run failed, and why.
     ///
     /// # Errors
-    /// Where that cannot be written.
-    pub fn keep_failure(&self, run: &PlannedRun, reason: &str) -> Result<(), SweepError> {
+    /// Returns an error if the record cannot be written.
+    pub fn record_failure(&self, run: &PlannedRun, reason: &str) -> Result<(), SweepError> {
         let path = self.failure(run);
-        let name = path.strip_prefix(&self.directory).expect("it is below the sweep");
+        let name = path.strip_prefix(&self.directory).expect("logs are inside the sweep directory");
         self.write(name, reason.as_bytes())
     }
 
-    /// Forgets that a run failed, before it is tried again.
+    /// Removes the record of a failure before a run is restarted.
     ///
     /// # Errors
-    /// Where the file system refuses.
-    pub fn forget_failure(&self, run: &PlannedRun) -> Result<(), SweepError> {
+    /// Returns an error if the record cannot be removed.
+    pub fn clear_failure(&self, run: &PlannedRun) -> Result<(), SweepError> {
         let path = self.failure(run);
-        remove_file_if_there(&path).map_err(|source| SweepError::Write { path, source })
+        remove_file_if_exists(&path).map_err(|source| SweepError::Write { path, source })
     }
 
-    /// To be held while sweeping, so that no second process starts the same runs.
+    /// Acquires the lock of the sweep, so that no second process starts the same runs.
     ///
     /// # Errors
-    /// Where another process holds it.
+    /// Returns an error if another process holds the lock.
     pub fn lock(&self) -> Result<SweepLock, SweepError> {
         let path = self.directory.join("lock");
         let lock = File::create(&path).map_err(|source| SweepError::Write { path, source })?;
@@ -412,35 +422,35 @@ impl Sweep {
             Err(fs::TryLockError::WouldBlock) => {
                 Err(SweepError::Busy { directory: self.directory.clone() })
             }
-            // A file system without locks is no reason not to sweep.
+            // Sweeps continue on file systems that do not support locks.
             Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(SweepLock { _file: lock }),
         }
     }
 
-    /// Writes a file of the sweep.
+    /// Writes a file of the sweep atomically.
     ///
     /// # Errors
-    /// Where the file system refuses; what was there before then still is.
+    /// Returns an error if the file cannot be written; a previous version is kept.
     pub fn write(&self, name: &Path, content: &[u8]) -> Result<(), SweepError> {
-        write_whole(&self.directory.join(name), content)
+        write_atomic(&self.directory.join(name), content)
     }
 }
 
-/// Writes a file so that it is there whole or not at all, with the directories above it.
+/// Writes a file atomically, creating parent directories.
 ///
 /// # Errors
-/// Where the file system refuses; what was there before then still is.
-pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<(), SweepError> {
+/// Returns an error if the file cannot be written; a previous version is kept.
+pub(crate) fn write_atomic(path: &Path, content: &[u8]) -> Result<(), SweepError> {
     let directory = path.parent().unwrap_or(Path::new("."));
-    let new = path.with_added_extension("new");
+    let temporary = path.with_added_extension("new");
     let written = fs::create_dir_all(directory)
-        .and_then(|()| write_synced(&new, content))
-        .and_then(|()| fs::rename(&new, path))
+        .and_then(|()| write_synced(&temporary, content))
+        .and_then(|()| fs::rename(&temporary, path))
         .and_then(|()| sync_directory(directory));
     written.map_err(|source| SweepError::Write { path: path.to_owned(), source })
 }
 
-fn remove_file_if_there(path: &Path) -> std::io::Result<()> {
+fn remove_file_if_exists(path: &Path) -> std::io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -457,17 +467,17 @@ pub(crate) mod tests {
 
     use super::*;
 
-    pub(crate) fn plan(recipes: &[&str], over: &[&str], seeds: std::ops::Range<u64>) -> Plan {
+    pub(crate) fn plan(recipes: &[&str], grid: &[&str], seeds: std::ops::Range<u64>) -> Plan {
         let owned =
             |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        Plan::new(&owned(recipes), &[], &owned(over), seeds).expect("sound")
+        Plan::new(&owned(recipes), &[], &owned(grid), seeds).expect("valid plan")
     }
 
-    pub(crate) fn begin(over: &[&str], seeds: std::ops::Range<u64>) -> (TempDir, Sweep) {
+    pub(crate) fn begin(grid: &[&str], seeds: std::ops::Range<u64>) -> (TempDir, Sweep) {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let sweep =
-            Sweep::begin(&directory.path().join("table"), plan(&["grid-diffuser"], over, seeds));
-        (directory, sweep.expect("begun"))
+            Sweep::begin(&directory.path().join("table"), plan(&["grid-diffuser"], grid, seeds));
+        (directory, sweep.expect("created"))
     }
 
     fn environment() -> Environment {
@@ -481,9 +491,9 @@ pub(crate) mod tests {
         }
     }
 
-    /// Leaves the files of a run that finished with these scores.
+    /// Writes the files of a run that finished with these scores.
     pub(crate) fn finish(sweep: &Sweep, run: &PlannedRun, valid: f64, test: f64) {
-        sweep.create_run(run, &environment()).expect("made");
+        sweep.create_run(run, &environment()).expect("created");
         let scores = |metric| EvalMetrics {
             metric,
             loss: 0.0,
@@ -517,7 +527,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_first_seed_of_every_configuration_comes_first() {
+    fn runs_are_ordered_by_seed_then_configuration() {
         let (_directory, sweep) = begin(&["optim.lr=3e-4,8e-4"], 0..2);
         let names: Vec<String> = sweep.runs().into_iter().map(|run| run.name).collect();
         let expected = [
@@ -532,78 +542,78 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_same_plan_goes_on_and_another_is_refused() {
+    fn existing_directory_is_opened_for_the_same_plan_only() {
         let (_directory, sweep) = begin(&["optim.lr=3e-4,8e-4"], 0..2);
         let again = |plan| Sweep::begin(sweep.directory(), plan);
-        again(plan(&["grid-diffuser"], &["optim.lr=3e-4,8e-4"], 0..2)).expect("the same");
+        again(plan(&["grid-diffuser"], &["optim.lr=3e-4,8e-4"], 0..2)).expect("the same plan");
         let other = again(plan(&["grid-diffuser"], &["optim.lr=3e-4"], 0..3))
-            .expect_err("another")
+            .expect_err("another plan")
             .to_string();
-        assert!(other.contains("optim.lr=3e-4,8e-4 there, optim.lr=3e-4 here"), "{other}");
-        assert!(other.contains("seeds: 0..2 there, 0..3 here"), "{other}");
+        assert!(other.contains("grid: optim.lr=3e-4,8e-4 instead of optim.lr=3e-4"), "{other}");
+        assert!(other.contains("seeds: 0..2 instead of 0..3"), "{other}");
         let set = Plan::new(
             &["grid-diffuser".to_owned()],
             &["train.epochs=7".to_owned()],
             &["optim.lr=3e-4,8e-4".to_owned()],
             0..2,
         );
-        let other = again(set.expect("sound")).expect_err("another").to_string();
-        assert!(other.contains("train.epochs=7 here"), "{other}");
-        let full = sweep.directory().parent().expect("it has one");
+        let other = again(set.expect("valid plan")).expect_err("another plan").to_string();
+        assert!(other.contains("instead of train.epochs=7"), "{other}");
+        let full = sweep.directory().parent().expect("a parent");
         assert!(matches!(Sweep::begin(full, sweep.plan().clone()), Err(SweepError::Exists { .. })));
     }
 
     #[test]
-    fn a_damaged_plan_is_named_and_left_as_it_is() {
+    fn corrupt_plan_is_reported_and_not_modified() {
         let (_directory, sweep) = begin(&[], 0..1);
         let path = sweep.directory().join(PLAN);
         let whole = fs::read_to_string(&path).expect("a plan");
-        for damaged in [
+        for corrupt in [
             &whole[..whole.len() / 2],
             "",
             &whole.replace("heads", "haeds"),
             &whole.replace("0..1", "1..0"),
         ] {
-            fs::write(&path, damaged).expect("damaged");
+            fs::write(&path, corrupt).expect("written");
             for error in [
                 Sweep::open(sweep.directory()),
                 Sweep::begin(sweep.directory(), sweep.plan().clone()),
             ] {
-                let error = error.expect_err("damaged").to_string();
+                let error = error.expect_err("corrupt").to_string();
                 assert!(
-                    error.starts_with("the `sweep.toml` of ") && error.contains("is damaged"),
+                    error.starts_with("`sweep.toml` in ") && error.contains("is corrupt"),
                     "{error}"
                 );
             }
-            assert_eq!(fs::read_to_string(&path).expect("a plan"), *damaged);
+            assert_eq!(fs::read_to_string(&path).expect("a plan"), *corrupt);
         }
     }
 
     #[test]
-    fn what_is_in_a_run_directory_decides_its_state() {
+    fn run_state_follows_from_the_run_directory() {
         let (_directory, sweep) = begin(&[], 0..1);
         let run = &sweep.runs()[0];
         let directory = sweep.run_directory(run);
         assert_eq!(sweep.state(run), RunState::Missing);
-        // A kill while the directory was being made leaves something aside, which is in nobody's way.
-        fs::create_dir_all(directory.with_file_name(format!("{}.new", run.name))).expect("made");
+        // A killed process may leave a temporary directory, which must not prevent a restart.
+        fs::create_dir_all(directory.with_file_name(format!("{}.new", run.name))).expect("created");
         finish(&sweep, run, 0.5, 0.6);
         assert!(matches!(sweep.state(run), RunState::Finished(_)));
         let result = directory.join("result.json");
         let whole = fs::read(&result).expect("a result");
-        fs::write(&result, &whole[..20]).expect("damaged");
-        let RunState::Begun { epochs: 2, fault: Some(fault) } = sweep.state(run) else {
+        fs::write(&result, &whole[..20]).expect("truncated");
+        let RunState::Started { epochs: 2, problem: Some(problem) } = sweep.state(run) else {
             panic!("{:?}", sweep.state(run))
         };
-        assert!(fault.contains("`result.json` is damaged"), "{fault}");
+        assert!(problem.contains("`result.json` is corrupt"), "{problem}");
         fs::remove_file(&result).expect("removed");
-        assert_eq!(sweep.state(run), RunState::Begun { epochs: 2, fault: None });
-        sweep.keep_failure(run, "it was full").expect("kept");
-        assert_eq!(sweep.state(run), RunState::Failed { reason: "it was full".to_owned() });
-        // A score counts more than an older failure.
+        assert_eq!(sweep.state(run), RunState::Started { epochs: 2, problem: None });
+        sweep.record_failure(run, "disk full").expect("recorded");
+        assert_eq!(sweep.state(run), RunState::Failed { reason: "disk full".to_owned() });
+        // A result takes precedence over an older failure.
         fs::write(&result, &whole).expect("written");
         assert!(matches!(sweep.state(run), RunState::Finished(_)));
-        sweep.forget_failure(run).and_then(|()| sweep.forget_failure(run)).expect("forgotten");
+        sweep.clear_failure(run).and_then(|()| sweep.clear_failure(run)).expect("cleared");
         let recipe = directory.join("recipe.toml");
         let text = fs::read_to_string(&recipe).expect("a recipe");
         fs::write(&recipe, text.replace("seed = 0", "seed = 7")).expect("written");
@@ -614,7 +624,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_process_at_a_time() {
+    fn lock_is_exclusive() {
         let (_directory, sweep) = begin(&[], 0..1);
         let lock = sweep.lock().expect("free");
         assert!(matches!(sweep.lock(), Err(SweepError::Busy { .. })));

@@ -1,4 +1,4 @@
-//! What a sweep runs: recipes × combinations of settings × seeds.
+//! Plan of a sweep: recipes × combinations of settings × seeds.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,97 +8,97 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::recipe::Recipe;
-use crate::run::quoted;
+use crate::run::shell_quote;
 
 use super::SweepError;
 
-/// More would be a slip of the keyboard.
-const MOST_RUNS: u64 = 100_000;
-const MOST_CONFIGURATIONS: u64 = 10_000;
+/// Larger sweeps are assumed to be typing mistakes.
+const MAX_RUNS: u64 = 100_000;
+const MAX_CONFIGURATIONS: u64 = 10_000;
 
-/// Everything that decides a sweep, as `sweep.toml` holds it.
+/// Plan of a sweep, stored in `sweep.toml`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// Each configuration is run once for each of these.
+    /// Seeds of every configuration.
     pub seeds: SeedRange,
-    /// What was set in every recipe, as given; `recipes` have it already.
+    /// Overrides applied to every recipe, as given; `recipes` already include them.
     #[serde(default)]
     pub set: Vec<String>,
-    /// What is searched: every combination of these.
+    /// Axes of the grid, whose combinations are searched.
     #[serde(default)]
-    pub over: Vec<Axis>,
-    /// What is trained.
+    pub grid: Vec<Axis>,
+    /// Recipes to train.
     pub recipes: Vec<PlannedRecipe>,
 }
 
-/// Seeds from the first up to but without the last, written `0..10`.
+/// Half-open range of seeds, written `0..10`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SeedRange(pub Range<u64>);
 
-/// One setting and the values it takes.
+/// Axis of a grid: one setting and its values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Axis {
-    /// Which setting, such as `optim.lr`.
+    /// Path of the setting, such as `optim.lr`.
     pub path: String,
-    /// Each a TOML value or a bare word, as given.
+    /// Values, each a TOML value or a bare word, as given.
     pub values: Vec<String>,
 }
 
-/// A recipe of a plan.
+/// Recipe of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedRecipe {
-    /// Name or path it was asked for by.
+    /// Name or path of the recipe, as given.
     pub given: String,
-    /// The whole recipe, so that a file changed later changes nothing here.
+    /// Complete recipe, so that later changes of a recipe file do not affect the sweep.
     pub recipe: Recipe,
 }
 
-/// One recipe with one combination of the values searched.
+/// Recipe with one combination of the grid's values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Configuration {
-    /// Place of its recipe in the plan.
+    /// Index of its recipe in the plan.
     pub recipe: usize,
-    /// The combination, as assignments such as `optim.lr=3e-4`.
+    /// Combination of values, as overrides such as `optim.lr=3e-4`.
     pub settings: Vec<String>,
-    /// A name for files, unlike that of any other configuration.
+    /// Unique name that is safe in file names.
     pub name: String,
-    /// What is trained, but for the seed.
+    /// Recipe with the combination applied; its seed is not used.
     pub resolved: Recipe,
 }
 
 impl Plan {
-    /// Reads the recipes and makes `set` in all of them.
+    /// Loads the recipes and applies the overrides `set` to all of them.
     ///
     /// # Errors
-    /// The first fault in what was asked for.
+    /// Returns an error if a recipe, an override or an axis of the grid is invalid.
     pub fn new(
         recipes: &[String],
         set: &[String],
-        over: &[String],
+        grid: &[String],
         seeds: Range<u64>,
     ) -> Result<Self, SweepError> {
-        let over = over.iter().map(|text| text.parse()).collect::<Result<Vec<Axis>, _>>()?;
+        let grid = grid.iter().map(|text| text.parse()).collect::<Result<Vec<Axis>, _>>()?;
         let recipes = recipes.iter().map(|given| {
             let recipe = Recipe::find(given, set)?;
             Ok(PlannedRecipe { given: given.clone(), recipe: Recipe { seed: 0, ..recipe } })
         });
         let recipes = recipes.collect::<Result<_, SweepError>>()?;
-        Ok(Self { seeds: SeedRange(seeds), set: set.to_vec(), over, recipes })
+        Ok(Self { seeds: SeedRange(seeds), set: set.to_vec(), grid, recipes })
     }
 
-    /// Every recipe with every combination, all resolved and checked.
+    /// Returns every combination of recipe and grid values, resolved and checked.
     ///
     /// # Errors
-    /// The first that is not sound, or two that are the same.
+    /// Returns an error if a configuration is invalid or two are equal.
     pub fn configurations(&self) -> Result<Vec<Configuration>, SweepError> {
         self.check()?;
-        let combinations = combinations(&self.over);
+        let combinations = combinations(&self.grid);
         let mut configurations: Vec<Configuration> = Vec::new();
-        for (place, PlannedRecipe { recipe, .. }) in self.recipes.iter().enumerate() {
+        for (index, PlannedRecipe { recipe, .. }) in self.recipes.iter().enumerate() {
             let first = configurations.len();
             let text = recipe.to_toml();
             for settings in &combinations {
@@ -115,7 +115,7 @@ impl Plan {
                 {
                     let [left, right] =
                         [&same.settings, settings].map(|settings| settings.join(", "));
-                    return Err(SweepError::SameConfiguration {
+                    return Err(SweepError::DuplicateConfiguration {
                         recipe: recipe.name.clone(),
                         left,
                         right,
@@ -125,7 +125,7 @@ impl Plan {
                     .chain(settings.iter().cloned())
                     .collect::<Vec<_>>();
                 configurations.push(Configuration {
-                    recipe: place,
+                    recipe: index,
                     settings: settings.clone(),
                     name: name.join("--"),
                     resolved,
@@ -141,65 +141,62 @@ impl Plan {
     }
 
     fn check(&self) -> Result<(), SweepError> {
-        for (place, PlannedRecipe { recipe, .. }) in self.recipes.iter().enumerate() {
+        for (index, PlannedRecipe { recipe, .. }) in self.recipes.iter().enumerate() {
             let same = |other: &PlannedRecipe| other.recipe.name.eq_ignore_ascii_case(&recipe.name);
-            if self.recipes[..place].iter().any(same) {
-                return Err(SweepError::SameName { name: recipe.name.clone() });
+            if self.recipes[..index].iter().any(same) {
+                return Err(SweepError::DuplicateRecipe { name: recipe.name.clone() });
             }
         }
-        for (place, axis) in self.over.iter().enumerate() {
+        for (index, axis) in self.grid.iter().enumerate() {
             let wrong = |reason| Err(SweepError::NotSearchable { path: axis.path.clone(), reason });
             match axis.path.as_str() {
-                "seed" => return wrong("seeds are given by `--seeds A..B`"),
-                "name" => return wrong("a name changes nothing that could be searched"),
-                path if self.over[..place].iter().any(|other| other.path == path) => {
-                    return wrong("it is searched twice; give all its values at once");
+                "seed" => return wrong("seeds are set with `--seeds A..B`"),
+                "name" => return wrong("the name has no effect on training"),
+                path if self.grid[..index].iter().any(|other| other.path == path) => {
+                    return wrong("duplicate axis; list all values in one `--grid`");
                 }
                 _ => {}
             }
         }
         let configurations =
-            self.over.iter().try_fold(self.recipes.len() as u64, |product, axis| {
+            self.grid.iter().try_fold(self.recipes.len() as u64, |product, axis| {
                 product
                     .checked_mul(axis.values.len() as u64)
-                    .filter(|product| *product <= MOST_CONFIGURATIONS)
+                    .filter(|product| *product <= MAX_CONFIGURATIONS)
             });
         let seeds = self.seeds.0.end.saturating_sub(self.seeds.0.start);
         let runs = configurations
             .and_then(|count| count.checked_mul(seeds))
-            .filter(|runs| *runs <= MOST_RUNS);
+            .filter(|runs| *runs <= MAX_RUNS);
         if runs.is_none() || i64::try_from(self.seeds.0.end).is_err() {
-            return Err(SweepError::TooMany {
-                configurations: MOST_CONFIGURATIONS,
-                runs: MOST_RUNS,
-            });
+            return Err(SweepError::TooMany { configurations: MAX_CONFIGURATIONS, runs: MAX_RUNS });
         }
         Ok(())
     }
 
-    /// The command that starts this sweep.
+    /// Returns the command that starts this sweep.
     pub fn command(&self) -> String {
-        let quoted = |text: &str| quoted(Path::new(text));
+        let quote = |text: &str| shell_quote(Path::new(text));
         let mut words = vec!["graph-diffuser sweep".to_owned()];
-        words.extend(self.recipes.iter().map(|recipe| quoted(&recipe.given)));
-        words.extend(self.set.iter().map(|setting| format!("--set {}", quoted(setting))));
-        words.extend(self.over.iter().map(|axis| format!("--over {}", quoted(&axis.to_string()))));
+        words.extend(self.recipes.iter().map(|recipe| quote(&recipe.given)));
+        words.extend(self.set.iter().map(|setting| format!("--set {}", quote(setting))));
+        words.extend(self.grid.iter().map(|axis| format!("--grid {}", quote(&axis.to_string()))));
         words.push(format!("--seeds {}", self.seeds));
         words.join(" ")
     }
 
-    /// What is otherwise here than in `other`, for a message; empty where both run the same.
+    /// Describes the differences to `other` for a message; empty if both plans are equivalent.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let mut differences = Vec::new();
         let mut compare = |what: &str, ours: String, theirs: String| {
             if ours != theirs {
-                differences.push(format!("{what}: {theirs} there, {ours} here"));
+                differences.push(format!("{what}: {theirs} instead of {ours}"));
             }
         };
         let names =
             |plan: &Self| join(plan.recipes.iter().map(|recipe| recipe.recipe.name.clone()), ", ");
         compare("recipes", names(self), names(other));
-        compare("search", join(self.over.iter(), "; "), join(other.over.iter(), "; "));
+        compare("grid", join(self.grid.iter(), "; "), join(other.grid.iter(), "; "));
         compare("seeds", self.seeds.to_string(), other.seeds.to_string());
         if names(self) == names(other) {
             for (ours, theirs) in self.recipes.iter().zip(&other.recipes) {
@@ -215,7 +212,7 @@ impl Plan {
     }
 }
 
-/// The first of them, for a message.
+/// Joins the first few settings for a message.
 fn few(settings: &[String]) -> String {
     const SHOWN: usize = 3;
     let more = settings.len().saturating_sub(SHOWN);
@@ -228,9 +225,9 @@ fn join(items: impl Iterator<Item = impl fmt::Display>, between: &str) -> String
     if text.is_empty() { "none".to_owned() } else { text }
 }
 
-/// Every combination of one value a setting, the last setting changing fastest.
-fn combinations(over: &[Axis]) -> Vec<Vec<String>> {
-    over.iter().fold(vec![Vec::new()], |combinations, axis| {
+/// Returns the Cartesian product of the axes as overrides; the last axis varies fastest.
+fn combinations(grid: &[Axis]) -> Vec<Vec<String>> {
+    grid.iter().fold(vec![Vec::new()], |combinations, axis| {
         let extended = combinations.iter().flat_map(|combination| {
             axis.values.iter().map(|value| {
                 let mut combination = combination.clone();
@@ -242,23 +239,23 @@ fn combinations(over: &[Axis]) -> Vec<Vec<String>> {
     })
 }
 
-/// Names that every file system takes, each unlike the others whatever the case of letters.
+/// Converts labels into names that are valid in every file system and unique regardless of case.
 pub(crate) fn file_names<'a>(labels: impl Iterator<Item = &'a str>) -> Vec<String> {
-    /// Leaves room for a seed and an ending in the 255 bytes that file systems allow.
-    const LONGEST: usize = 150;
+    /// Leaves space for a seed and an extension in the 255 bytes that file systems allow.
+    const MAX_LENGTH: usize = 150;
     let mut names: Vec<String> = Vec::new();
     for label in labels {
-        let safe = |letter: char| letter.is_ascii_alphanumeric() || "-_.=+".contains(letter);
+        let is_safe = |char: char| char.is_ascii_alphanumeric() || "-_.=+".contains(char);
         let plain: String = label
             .chars()
-            .map(|letter| if safe(letter) { letter } else { '_' })
-            .take(LONGEST)
+            .map(|char| if is_safe(char) { char } else { '_' })
+            .take(MAX_LENGTH)
             .collect();
         let mut name = plain.clone();
-        let mut number = 2;
+        let mut suffix = 2;
         while names.iter().any(|known| known.eq_ignore_ascii_case(&name)) {
-            name = format!("{plain}_{number}");
-            number += 1;
+            name = format!("{plain}_{suffix}");
+            suffix += 1;
         }
         names.push(name);
     }
@@ -268,26 +265,26 @@ pub(crate) fn file_names<'a>(labels: impl Iterator<Item = &'a str>) -> Vec<Strin
 impl FromStr for Axis {
     type Err = SweepError;
 
-    /// Reads `optim.lr=3e-4,8e-4`. A comma inside brackets, braces or quotes belongs to its value.
+    /// Parses `optim.lr=3e-4,8e-4`; commas inside brackets, braces or quotes belong to the value.
     fn from_str(text: &str) -> Result<Self, SweepError> {
-        let wrong = |reason| SweepError::Axis { over: text.to_owned(), reason };
-        let (path, list) = text.split_once('=').ok_or_else(|| wrong("it has no `=`"))?;
+        let error = |reason| SweepError::Axis { axis: text.to_owned(), reason };
+        let (path, list) = text.split_once('=').ok_or_else(|| error("missing `=`"))?;
         let path = path.trim().to_owned();
         if path.split('.').any(str::is_empty) {
-            return Err(wrong("the setting has no name"));
+            return Err(error("empty key"));
         }
         let mut values = vec![String::new()];
         let (mut depth, mut quote, mut escaped) = (0_usize, None, false);
-        for letter in list.chars() {
+        for char in list.chars() {
             let was_escaped = std::mem::take(&mut escaped);
-            match (quote, letter) {
+            match (quote, char) {
                 (Some('"'), '\\') if !was_escaped => escaped = true,
-                (Some(open), letter) if letter == open && !was_escaped => quote = None,
-                (None, '"' | '\'') => quote = Some(letter),
+                (Some(open), char) if char == open && !was_escaped => quote = None,
+                (None, '"' | '\'') => quote = Some(char),
                 (None, '[' | '{') => depth += 1,
                 (None, ']' | '}') => {
                     depth =
-                        depth.checked_sub(1).ok_or_else(|| wrong("a bracket was never opened"))?
+                        depth.checked_sub(1).ok_or_else(|| error("unmatched closing bracket"))?
                 }
                 (None, ',') if depth == 0 => {
                     values.push(String::new());
@@ -295,14 +292,14 @@ impl FromStr for Axis {
                 }
                 _ => {}
             }
-            values.last_mut().expect("there is always one").push(letter);
+            values.last_mut().expect("never empty").push(char);
         }
         if quote.is_some() || depth > 0 {
-            return Err(wrong("a quote or bracket is never closed"));
+            return Err(error("unclosed quote or bracket"));
         }
         let values: Vec<String> = values.iter().map(|value| value.trim().to_owned()).collect();
         if values.iter().any(String::is_empty) {
-            return Err(wrong("a value is empty"));
+            return Err(error("empty value"));
         }
         Ok(Self { path, values })
     }
@@ -321,7 +318,9 @@ impl FromStr for SeedRange {
         let seed = |text: &str| text.trim().parse::<u64>().ok();
         let range = text.split_once("..").and_then(|(first, end)| Some(seed(first)?..seed(end)?));
         let range = range.filter(|range| !range.is_empty());
-        range.map(Self).ok_or_else(|| "write it as `0..10`: ten seeds from 0 to 9".to_owned())
+        range
+            .map(Self)
+            .ok_or_else(|| "expected a non-empty range such as `0..10` (seeds 0 to 9)".to_owned())
     }
 }
 
@@ -349,24 +348,24 @@ impl fmt::Display for SeedRange {
 mod tests {
     use super::*;
 
-    fn plan(recipes: &[&str], over: &[&str], seeds: Range<u64>) -> Result<Plan, SweepError> {
+    fn plan(recipes: &[&str], grid: &[&str], seeds: Range<u64>) -> Result<Plan, SweepError> {
         let owned =
             |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        Plan::new(&owned(recipes), &[], &owned(over), seeds)
+        Plan::new(&owned(recipes), &[], &owned(grid), seeds)
     }
 
-    fn names(recipes: &[&str], over: &[&str]) -> Vec<String> {
-        let plan = plan(recipes, over, 0..1).expect("sound");
+    fn names(recipes: &[&str], grid: &[&str]) -> Vec<String> {
+        let plan = plan(recipes, grid, 0..1).expect("valid plan");
         plan.configurations()
-            .expect("sound")
+            .expect("valid configurations")
             .into_iter()
             .map(|configuration| configuration.name)
             .collect()
     }
 
     #[test]
-    fn every_recipe_meets_every_combination() {
-        let over = ["optim.lr=3e-4,8e-4", "model.dropout=0,0.1"];
+    fn configurations_are_the_product_of_recipes_and_axes() {
+        let grid = ["optim.lr=3e-4,8e-4", "model.dropout=0,0.1"];
         let expected = [
             "grid-quick--optim.lr=3e-4--model.dropout=0",
             "grid-quick--optim.lr=3e-4--model.dropout=0.1",
@@ -377,12 +376,12 @@ mod tests {
             "grid-diffuser--optim.lr=8e-4--model.dropout=0",
             "grid-diffuser--optim.lr=8e-4--model.dropout=0.1",
         ];
-        assert_eq!(names(&["grid-quick", "grid-diffuser"], &over), expected);
+        assert_eq!(names(&["grid-quick", "grid-diffuser"], &grid), expected);
         assert_eq!(names(&["grid-quick"], &[]), ["grid-quick"]);
     }
 
     #[test]
-    fn a_comma_inside_brackets_or_quotes_does_not_split() {
+    fn commas_inside_brackets_or_quotes_do_not_separate_values() {
         let cases: [(&str, &[&str]); 5] = [
             ("a.b=1,2", &["1", "2"]),
             ("a = [1, 2] , [3]", &["[1, 2]", "[3]"]),
@@ -394,12 +393,12 @@ mod tests {
             assert_eq!(text.parse::<Axis>().expect(text).values, expected, "{text}");
         }
         for text in ["a", "a=", "a=1,", "a=,1", "=1", "a..b=1", "a=[1,2", "a=1]", "a=\"1"] {
-            assert!(text.parse::<Axis>().is_err(), "{text} was taken");
+            assert!(text.parse::<Axis>().is_err(), "{text} was accepted");
         }
     }
 
     #[test]
-    fn names_are_safe_and_unlike_each_other() {
+    fn file_names_are_safe_and_unique() {
         let labels = ["a", "A", "a b", "a/b", "../x", &"long".repeat(100)];
         let safe = file_names(labels.into_iter());
         assert_eq!(safe[..5], ["a", "A_2", "a_b", "a_b_2", ".._x"]);
@@ -415,38 +414,37 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_would_waste_time_is_refused_before_it_starts() {
-        let refused = |recipes: &[&str], over: &[&str], seeds: Range<u64>| {
-            let error = plan(recipes, over, seeds).and_then(|plan| plan.configurations().map(drop));
-            error.expect_err("refused").to_string()
+    fn invalid_plans_are_rejected_before_any_run_starts() {
+        let error = |recipes: &[&str], grid: &[&str], seeds: Range<u64>| {
+            let result =
+                plan(recipes, grid, seeds).and_then(|plan| plan.configurations().map(drop));
+            result.expect_err("invalid plan").to_string()
         };
         let one = ["grid-quick"];
-        assert!(refused(&["grid-quik"], &[], 0..1).contains("no recipe `grid-quik`"));
+        assert!(error(&["grid-quik"], &[], 0..1).contains("unknown recipe `grid-quik`"));
         assert!(
-            refused(&["grid-quick", "grid-quick"], &[], 0..1)
-                .contains("two recipes are called `grid-quick`")
+            error(&["grid-quick", "grid-quick"], &[], 0..1)
+                .contains("duplicate recipe `grid-quick`")
         );
-        assert!(refused(&one, &["optim.lr=1e-3,0.001"], 0..1).contains("are the same"));
-        assert!(
-            refused(&one, &["optim.lr=1e-3", "optim.lr=1e-4"], 0..1).contains("searched twice")
-        );
-        assert!(refused(&one, &["seed=1,2"], 0..1).contains("--seeds"));
-        assert!(refused(&one, &["optim.lr=1e-3,-1"], 0..1).contains("optim.lr=-1"));
-        assert!(refused(&one, &[], 0..u64::MAX).contains("more than"));
+        assert!(error(&one, &["optim.lr=1e-3,0.001"], 0..1).contains("are the same"));
+        assert!(error(&one, &["optim.lr=1e-3", "optim.lr=1e-4"], 0..1).contains("duplicate axis"));
+        assert!(error(&one, &["seed=1,2"], 0..1).contains("--seeds"));
+        assert!(error(&one, &["optim.lr=1e-3,-1"], 0..1).contains("optim.lr=-1"));
+        assert!(error(&one, &[], 0..u64::MAX).contains("more than"));
     }
 
     #[test]
-    fn a_plan_written_and_read_is_the_same() {
-        let over = ["optim.lr=3e-4,8e-4", r#"model.virtual_edges.transform={kind="none"}"#];
-        let plan = plan(&["grid-quick", "grid-diffuser"], &over, 3..7).expect("sound");
-        let text = toml::to_string(&plan).expect("plain values");
-        let again: Plan = toml::from_str(&text).expect("what is written can be read");
-        assert_eq!(again, plan);
-        assert_eq!(again.differences(&plan), [""; 0]);
+    fn plan_survives_a_round_trip_through_toml() {
+        let grid = ["optim.lr=3e-4,8e-4", r#"model.virtual_edges.transform={kind="none"}"#];
+        let plan = plan(&["grid-quick", "grid-diffuser"], &grid, 3..7).expect("valid plan");
+        let text = toml::to_string(&plan).expect("a plan can be serialized");
+        let reread: Plan = toml::from_str(&text).expect("a serialized plan");
+        assert_eq!(reread, plan);
+        assert_eq!(reread.differences(&plan), [""; 0]);
         assert_eq!(
             plan.command(),
-            "graph-diffuser sweep grid-quick grid-diffuser --over optim.lr=3e-4,8e-4 \
-             --over 'model.virtual_edges.transform={kind=\"none\"}' --seeds 3..7"
+            "graph-diffuser sweep grid-quick grid-diffuser --grid optim.lr=3e-4,8e-4 \
+             --grid 'model.virtual_edges.transform={kind=\"none\"}' --seeds 3..7"
         );
     }
 }

@@ -1,94 +1,95 @@
-//! What of a task can be chosen: its loss, and the metric that epochs are compared by.
+//! Task section of a recipe: loss and selection metric.
 
 use graph_diffuser_data::TargetSchema;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Metric, RegressionLoss, Task, TaskKind};
 
-/// What of a task can be chosen; what is left out is as [`Task::of`] has it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+/// Configuration of a [`Task`].
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskConfig {
-    /// Loss of a regression; L1 by default.
+    /// Loss of a regression task; default `l1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<RegressionLoss>,
-    /// Weight of each class in the cross-entropy of a classification; equal by default.
+    /// Weight of each class in the cross-entropy loss of a classification task; default: all equal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class_weights: Option<Vec<f32>>,
-    /// What the best epoch is best by; one of the task's metrics.
+    /// Metric that selects the best epoch; default: the first metric of the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metric: Option<Metric>,
 }
 
-/// Why a task cannot be set so.
+/// Error of a task configuration that does not match the dataset.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskError {
-    /// A setting that the task does not read.
-    #[error("`task.{field}` changes nothing: the dataset's task is {task}")]
-    Unread {
-        /// Which.
+    /// A setting that the task does not use.
+    #[error("`task.{field}` has no effect: the task of this dataset is {task}")]
+    NoEffect {
+        /// Name of the setting.
         field: &'static str,
-        /// What the task is.
+        /// Name of the task.
         task: &'static str,
     },
-    /// Not one weight a class.
-    #[error("`task.class_weights` has {found} numbers, and the dataset has {classes} classes")]
+    /// The number of weights differs from the number of classes.
+    #[error("`task.class_weights` has {found} values, but the dataset has {classes} classes")]
     ClassWeights {
-        /// Weights.
+        /// Number of weights.
         found: usize,
-        /// Classes.
+        /// Number of classes.
         classes: usize,
     },
-    /// A weight that is no weight.
-    #[error("`task.class_weights` holds {value}, which is not a positive number")]
+    /// A weight that is not positive.
+    #[error("`task.class_weights` contains {value}, expected positive numbers")]
     Weight {
-        /// Its value.
+        /// Value of the weight.
         value: f32,
     },
     /// A metric of another task.
-    #[error("`task.metric` is {}, which {task} does not have", metric.name())]
+    #[error("`task.metric` is {}, which is not a metric of {task}", metric.name())]
     Metric {
-        /// What was asked for.
+        /// Configured metric.
         metric: Metric,
-        /// What the task is.
+        /// Name of the task.
         task: &'static str,
-        /// What there is.
+        /// Metrics of the task.
         choices: &'static [Metric],
     },
 }
 
 impl TaskError {
-    /// What the user can do about it.
+    /// Returns a suggested fix.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::Unread { field, .. } => format!("remove `task.{field}` from the recipe"),
-            Self::ClassWeights { classes, .. } => format!("give {classes} numbers, one a class"),
-            Self::Weight { .. } => "give every class a number above 0".into(),
+            Self::NoEffect { field, .. } => format!("remove `task.{field}` from the recipe"),
+            Self::ClassWeights { classes, .. } => format!("set {classes} values, one per class"),
+            Self::Weight { .. } => "use positive values only".into(),
             Self::Metric { choices, .. } => {
                 let names: Vec<String> =
                     choices.iter().map(|metric| format!("`{}`", metric.name())).collect();
-                format!("choose one of {}", names.join(", "))
+                format!("use one of {}", names.join(", "))
             }
         })
     }
 }
 
 impl TaskConfig {
-    /// Whether nothing is chosen.
+    /// Returns whether every setting has its default.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Finds whether the task of such targets reads every setting.
+    /// Checks the settings against the targets of a dataset.
     ///
     /// # Errors
-    /// The first fault found.
+    /// Returns the first setting that is invalid or has no effect.
     pub fn check(&self, targets: TargetSchema) -> Result<(), TaskError> {
         let kind = TaskKind::of(targets);
         let task = kind.name();
         if self.loss.is_some() && !matches!(kind, TaskKind::Regression { .. }) {
-            return Err(TaskError::Unread { field: "loss", task });
+            return Err(TaskError::NoEffect { field: "loss", task });
         }
         match (&self.class_weights, targets) {
             (None, _) => {}
@@ -105,7 +106,7 @@ impl TaskConfig {
                     return Err(TaskError::Weight { value });
                 }
             }
-            (Some(_), _) => return Err(TaskError::Unread { field: "class_weights", task }),
+            (Some(_), _) => return Err(TaskError::NoEffect { field: "class_weights", task }),
         }
         match self.metric {
             Some(metric) if !kind.metrics().contains(&metric) => {
@@ -115,7 +116,7 @@ impl TaskConfig {
         }
     }
 
-    /// The task of such targets, as chosen; settings were checked.
+    /// Creates the task for the given targets; settings must have been checked.
     pub fn init(&self, targets: TargetSchema) -> Task {
         let mut task = Task::of(targets);
         match &mut task.kind {
@@ -135,11 +136,11 @@ mod tests {
     use super::*;
 
     fn config(text: &str) -> TaskConfig {
-        toml::from_str(text).expect("a sound table")
+        toml::from_str(text).expect("a valid configuration")
     }
 
     #[test]
-    fn a_choice_reaches_the_task() {
+    fn settings_are_applied_to_the_task() {
         let task = config("loss = \"mse\"\nmetric = \"r2\"").init(TargetSchema::Regression(1));
         assert_eq!(task.kind(), &TaskKind::Regression { loss: RegressionLoss::Mse });
         assert_eq!(task.metric(), Metric::R2);
@@ -152,24 +153,24 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_does_not_read_is_refused() {
+    fn settings_that_do_not_match_the_task_are_rejected() {
         let cases = [
-            ("loss = \"l1\"", TargetSchema::LinkPrediction, "`task.loss` changes nothing"),
+            ("loss = \"l1\"", TargetSchema::LinkPrediction, "`task.loss` has no effect"),
             (
                 "class_weights = [1.0]",
                 TargetSchema::Regression(1),
-                "`task.class_weights` changes nothing",
+                "`task.class_weights` has no effect",
             ),
             (
                 "class_weights = [1.0]",
                 TargetSchema::NodeMulticlass(2),
-                "has 1 numbers, and the dataset has 2 classes",
+                "has 1 values, but the dataset has 2 classes",
             ),
-            ("class_weights = [1.0, 0.0]", TargetSchema::NodeMulticlass(2), "holds 0"),
+            ("class_weights = [1.0, 0.0]", TargetSchema::NodeMulticlass(2), "contains 0"),
             ("metric = \"mae\"", TargetSchema::Multilabel(2), "`task.metric` is mae"),
         ];
         for (text, targets, message) in cases {
-            let error = config(text).check(targets).expect_err("refused");
+            let error = config(text).check(targets).expect_err("invalid setting");
             assert!(error.to_string().contains(message), "{error}");
             assert!(error.hint().is_some());
         }
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn every_metric_is_read_by_the_name_it_is_printed_with() {
+    fn metrics_are_parsed_by_their_names() {
         let schemas = [
             TargetSchema::NodeMulticlass(2),
             TargetSchema::Regression(1),

@@ -1,72 +1,76 @@
-//! What scores measure.
+//! Evaluation metrics.
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a score measures, always over all samples and never a mean of batch means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// Evaluation metric, computed over all samples rather than averaged over batches.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Share of samples whose most likely class is the right one.
+    /// Fraction of samples whose most probable class is correct.
     Accuracy,
-    /// F1 of each class that is there or was predicted, mean over those classes.
+    /// F1 score, averaged over the classes that occur in the targets or predictions.
     MacroF1,
-    /// Mean absolute error over all known values.
+    /// Mean absolute error over all observed values.
     Mae,
-    /// Root of the mean squared error of each target, mean over targets.
+    /// Root mean squared error, averaged over targets.
     Rmse,
-    /// Share of the variance that is explained, mean over targets.
+    /// Coefficient of determination, averaged over targets.
     R2,
-    /// Correlation of ranks, mean over targets.
+    /// Spearman rank correlation, averaged over targets.
     Spearman,
-    /// Average precision, mean over labels.
+    /// Average precision, averaged over labels.
     AveragePrecision,
-    /// Area under the receiver operating characteristic, mean over labels.
+    /// Area under the ROC curve, averaged over labels.
     RocAuc,
-    /// F1 of the predicted words as a set, mean over graphs.
+    /// F1 score of the predicted sub-tokens as a set, averaged over graphs.
     F1,
-    /// Share of the predicted words that are right, mean over graphs.
+    /// Precision of the predicted sub-tokens as a set, averaged over graphs.
     Precision,
-    /// Share of the right words that are predicted, mean over graphs.
+    /// Recall of the predicted sub-tokens as a set, averaged over graphs.
     Recall,
-    /// Reciprocal rank of a pair that belongs together among all pairs with its first node, mean over graphs.
+    /// Mean reciprocal rank of positive links among all pairs with the same first node, averaged
+    /// over graphs.
     Mrr,
-    /// Share of such pairs of rank 1.
+    /// Fraction of positive links with rank 1.
     #[serde(rename = "hits_at_1")]
     HitsAt1,
-    /// Share of rank 3 or better.
+    /// Fraction of positive links with rank 3 or better.
     #[serde(rename = "hits_at_3")]
     HitsAt3,
-    /// Share of rank 10 or better.
+    /// Fraction of positive links with rank 10 or better.
     #[serde(rename = "hits_at_10")]
     HitsAt10,
-    /// [`Metric::Mrr`] where other pairs that belong together are no rivals.
+    /// [`Metric::Mrr`] with other positive links excluded from the candidates.
     FilteredMrr,
-    /// [`Metric::HitsAt1`] of those ranks.
+    /// [`Metric::HitsAt1`] with the candidates of [`Metric::FilteredMrr`].
     #[serde(rename = "filtered_hits_at_1")]
     FilteredHitsAt1,
-    /// [`Metric::HitsAt3`] of those ranks.
+    /// [`Metric::HitsAt3`] with the candidates of [`Metric::FilteredMrr`].
     #[serde(rename = "filtered_hits_at_3")]
     FilteredHitsAt3,
-    /// [`Metric::HitsAt10`] of those ranks.
+    /// [`Metric::HitsAt10`] with the candidates of [`Metric::FilteredMrr`].
     #[serde(rename = "filtered_hits_at_10")]
     FilteredHitsAt10,
-    /// [`Metric::FilteredMrr`] where a node with itself is no rival either.
+    /// [`Metric::FilteredMrr`] with self-pairs excluded as well.
     FilteredNoSelfMrr,
-    /// [`Metric::HitsAt1`] of those ranks.
+    /// [`Metric::HitsAt1`] with the candidates of [`Metric::FilteredNoSelfMrr`].
     #[serde(rename = "filtered_no_self_hits_at_1")]
     FilteredNoSelfHitsAt1,
-    /// [`Metric::HitsAt3`] of those ranks.
+    /// [`Metric::HitsAt3`] with the candidates of [`Metric::FilteredNoSelfMrr`].
     #[serde(rename = "filtered_no_self_hits_at_3")]
     FilteredNoSelfHitsAt3,
-    /// [`Metric::HitsAt10`] of those ranks.
+    /// [`Metric::HitsAt10`] with the candidates of [`Metric::FilteredNoSelfMrr`].
     #[serde(rename = "filtered_no_self_hits_at_10")]
     FilteredNoSelfHitsAt10,
 }
 
 impl Metric {
-    /// Whether `score` is better than `other`; nothing is better than NaN, and anything beats it.
+    /// Returns whether `score` is better than `other`; every number is better than NaN.
     pub fn is_better(self, score: f64, other: f64) -> bool {
         if score.is_nan() || other.is_nan() {
             return !score.is_nan();
@@ -77,7 +81,7 @@ impl Metric {
         }
     }
 
-    /// Its name in tables and recipes.
+    /// Returns the name of the metric in reports and recipes.
     pub fn name(self) -> &'static str {
         match self {
             Self::Accuracy => "accuracy",
@@ -107,18 +111,18 @@ impl Metric {
     }
 }
 
-/// How good predictions are.
+/// Scores of a model on one split.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EvalMetrics {
-    /// The metric that epochs are compared by; NaN where it is not defined.
+    /// Value of the selection metric; NaN if it is undefined.
     #[serde(deserialize_with = "null_as_nan")]
     pub metric: f64,
-    /// Mean loss over all known targets.
+    /// Mean loss over all observed targets.
     #[serde(deserialize_with = "null_as_nan")]
     pub loss: f64,
-    /// Nodes or graphs scored.
+    /// Number of nodes or graphs.
     pub samples: usize,
-    /// Every metric of the task; none in files of older versions.
+    /// All metrics of the task; empty in files of older versions.
     #[serde(
         default,
         deserialize_with = "nulls_as_nan",
@@ -127,7 +131,7 @@ pub struct EvalMetrics {
     pub metrics: BTreeMap<Metric, f64>,
 }
 
-/// JSON has no NaN: it is written as `null`.
+/// Deserializes `null` as NaN, which JSON cannot represent.
 pub(crate) fn null_as_nan<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<f64, D::Error> {
@@ -146,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scores_are_read_back_and_older_ones_have_no_table() {
+    fn scores_survive_a_round_trip_and_older_files_are_readable() {
         let scores = EvalMetrics {
             metric: 0.5,
             loss: 1.5,
@@ -155,10 +159,7 @@ mod tests {
         };
         let text = serde_json::to_string(&scores).expect("plain data");
         assert_eq!(text, r#"{"metric":0.5,"loss":1.5,"samples":3,"metrics":{"hits_at_1":0.25}}"#);
-        assert_eq!(
-            serde_json::from_str::<EvalMetrics>(&text).expect("what is written can be read"),
-            scores
-        );
+        assert_eq!(serde_json::from_str::<EvalMetrics>(&text).expect("serialized scores"), scores);
         let old: EvalMetrics =
             serde_json::from_str(r#"{"metric":0.5,"loss":1.5,"samples":3}"#).expect("readable");
         assert!(old.metrics.is_empty());
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_fall_and_all_else_rises() {
+    fn lower_errors_and_higher_scores_are_better() {
         assert!(Metric::Rmse.is_better(1.0, 2.0) && !Metric::R2.is_better(1.0, 2.0));
         for metric in [Metric::Mae, Metric::Mrr] {
             assert!(metric.is_better(1.0, f64::NAN) && !metric.is_better(f64::NAN, 1.0));

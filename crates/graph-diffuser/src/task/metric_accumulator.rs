@@ -1,4 +1,4 @@
-//! Predictions gathered batch by batch, and the loss and metrics over all of them.
+//! Accumulation of predictions over batches, and the loss and metrics over all of them.
 
 use burn::tensor::{Tensor, TensorData};
 
@@ -6,16 +6,16 @@ use crate::batch::{GraphBatch, TargetTensor};
 
 use super::link_prediction::LinkMetrics;
 use super::predictions::{PredictedValues, Predictions};
-use super::sub_tokens::{TokenSetMetrics, predicted_words};
+use super::sub_tokens::{TokenSetMetrics, decode_tokens};
 use super::{EvalMetrics, Task, multiclass};
 
-/// Predictions of all batches; a metric is over all samples, never a mean of batch means.
+/// Accumulates predictions over batches; metrics are computed over all samples.
 #[derive(Debug)]
 pub struct MetricAccumulator {
     task: Task,
-    loss: f64,
-    /// What the loss is a mean over.
-    weight: f64,
+    loss_sum: f64,
+    /// Total weight of the loss: number of targets, or sum of their class weights.
+    loss_weight: f64,
     predictions: Predictions,
 }
 
@@ -24,21 +24,21 @@ impl MetricAccumulator {
         let values = PredictedValues::empty(&task.kind);
         Self {
             task,
-            loss: 0.0,
-            weight: 0.0,
+            loss_sum: 0.0,
+            loss_weight: 0.0,
             predictions: Predictions { graphs: vec![], samples: vec![], values },
         }
     }
 
-    /// Adds a batch with the given mean loss.
+    /// Adds a batch with its mean loss.
     ///
     /// # Shapes
     /// - `output`: `[rows, outputs]`, as for [`Task::loss`]
     pub fn add(&mut self, output: Tensor<2>, batch: &GraphBatch, mean_loss: f64) {
-        let weight = self.task.weight(&batch.targets);
+        let weight = self.task.loss_weight(&batch.targets);
         if weight > 0.0 {
-            self.loss += mean_loss * weight;
-            self.weight += weight;
+            self.loss_sum += mean_loss * weight;
+            self.loss_weight += weight;
         }
         let [_, outputs] = output.dims();
         let output = host(output.into_data());
@@ -65,16 +65,15 @@ impl MetricAccumulator {
             (
                 PredictedValues::Regression { columns, outputs: predicted, targets }
                 | PredictedValues::Labels { columns, outputs: predicted, targets },
-                TargetTensor::GraphValues { values, known },
+                TargetTensor::GraphValues { values, mask },
             ) => {
                 samples.extend(batch.indices.iter().map(|_| 1));
                 *columns = outputs;
                 predicted.extend(output);
-                let known = host(known.to_data());
-                let values = host(values.to_data()).into_iter().zip(known);
-                targets.extend(
-                    values.map(|(value, known)| if known == 0.0 { f32::NAN } else { value }),
-                );
+                let mask = host(mask.to_data());
+                let values = host(values.to_data()).into_iter().zip(mask);
+                targets
+                    .extend(values.map(|(value, mask)| if mask == 0.0 { f32::NAN } else { value }));
             }
             (
                 PredictedValues::PerGraph { values, .. },
@@ -82,7 +81,7 @@ impl MetricAccumulator {
             ) => {
                 samples.extend(batch.indices.iter().map(|_| 1));
                 let positions = classes.dims()[0] / words.len();
-                let predicted = predicted_words(&output, outputs, positions);
+                let predicted = decode_tokens(&output, outputs, positions);
                 values.extend(
                     predicted
                         .iter()
@@ -93,21 +92,22 @@ impl MetricAccumulator {
             (PredictedValues::PerGraph { values, .. }, TargetTensor::Links { graphs, .. }) => {
                 let mut rest = output.as_slice();
                 for graph in graphs {
-                    let (vectors, others) = rest.split_at(graph.nodes * outputs);
-                    let scores = LinkMetrics::of(vectors, outputs, &graph.positives);
-                    samples.push(u32::from(scores.is_some())); // a graph without positive pairs has no rank
+                    let (embeddings, others) = rest.split_at(graph.nodes * outputs);
+                    let scores = LinkMetrics::of(embeddings, outputs, &graph.positives);
+                    // A graph without positive pairs has no rank.
+                    samples.push(u32::from(scores.is_some()));
                     values.extend(scores.into_iter().flat_map(LinkMetrics::row));
                     rest = others;
                 }
             }
-            _ => panic!("targets of another kind than the task's"),
+            _ => panic!("the targets do not match the task"),
         }
     }
 
-    /// Scores over everything added.
+    /// Computes the scores over all batches added.
     pub fn scores(&self) -> EvalMetrics {
         let metrics = self.predictions.all_metrics();
-        let loss = if self.weight > 0.0 { self.loss / self.weight } else { 0.0 };
+        let loss = if self.loss_weight > 0.0 { self.loss_sum / self.loss_weight } else { 0.0 };
         EvalMetrics {
             metric: metrics[&self.task.metric],
             loss,
@@ -116,7 +116,7 @@ impl MetricAccumulator {
         }
     }
 
-    /// The predictions, by ascending graph index.
+    /// Returns the predictions, sorted by graph index.
     pub fn predictions(&self) -> Predictions {
         self.predictions.sorted()
     }

@@ -1,4 +1,4 @@
-//! What is predicted: loss and metrics together, one task a file.
+//! Tasks: loss, metrics and form of predictions, one task per file.
 
 mod config;
 pub mod link_prediction;
@@ -21,43 +21,51 @@ pub use metric::{EvalMetrics, Metric};
 pub use metric_accumulator::MetricAccumulator;
 pub use predictions::Predictions;
 pub use regression::RegressionLoss;
-pub(crate) use sub_tokens::predicted_words;
+pub(crate) use sub_tokens::decode_tokens;
 
-/// What is predicted, how far a prediction is from it, and how epochs are compared.
+/// Task of a model: kind of targets, loss and selection metric.
+///
+/// # Examples
+/// ```
+/// use graph_diffuser::task::{Metric, Task};
+/// use graph_diffuser_data::TargetSchema;
+///
+/// assert_eq!(Task::of(TargetSchema::Regression(1)).metric(), Metric::Mae);
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
     kind: TaskKind,
     metric: Metric,
 }
 
-/// What is predicted, and the choices its loss has.
+/// Kind of a task with the options of its loss.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskKind {
-    /// One of several classes for every node: cross-entropy.
+    /// Node classification: cross-entropy.
     NodeMulticlass {
-        /// Weight of each class; equal where there are none.
+        /// Weight of each class; all equal if `None`.
         class_weights: Option<Vec<f32>>,
     },
-    /// Numbers for every graph: absolute or squared error.
+    /// Graph regression: L1 or mean squared error.
     Regression {
-        /// Which of the two.
+        /// Loss function.
         loss: RegressionLoss,
     },
-    /// Yes or no for every graph and label: logistic loss.
+    /// Multi-label graph classification: binary cross-entropy.
     Multilabel,
-    /// One of several classes for every graph: cross-entropy.
+    /// Graph classification: cross-entropy.
     Multiclass {
-        /// Weight of each class; equal where there are none.
+        /// Weight of each class; all equal if `None`.
         class_weights: Option<Vec<f32>>,
     },
-    /// The words of a graph's name: the mean of the positions' cross-entropies.
+    /// Sub-token prediction: cross-entropy, averaged over positions.
     SubTokens,
-    /// Which pairs of nodes belong together: logistic loss.
+    /// Link prediction: binary cross-entropy with sampled negatives.
     LinkPrediction,
 }
 
 impl TaskKind {
-    /// The kind that fits the targets of a dataset, with the usual loss.
+    /// Returns the kind that matches the targets of a dataset, with the default loss.
     pub fn of(targets: TargetSchema) -> Self {
         match targets {
             TargetSchema::NodeMulticlass(_) => Self::NodeMulticlass { class_weights: None },
@@ -69,7 +77,7 @@ impl TaskKind {
         }
     }
 
-    /// Its metrics; the first is what epochs are compared by where nobody chooses another.
+    /// Returns the metrics of the task; the first is the default selection metric.
     pub fn metrics(&self) -> &'static [Metric] {
         match self {
             Self::NodeMulticlass { .. } | Self::Multiclass { .. } => {
@@ -95,41 +103,41 @@ impl TaskKind {
         }
     }
 
-    /// What it is called in messages.
+    /// Returns the name of the task in messages.
     pub fn name(&self) -> &'static str {
         match self {
             Self::NodeMulticlass { .. } => "node classification",
             Self::Regression { .. } => "graph regression",
-            Self::Multilabel => "graph labelling",
+            Self::Multilabel => "multi-label graph classification",
             Self::Multiclass { .. } => "graph classification",
-            Self::SubTokens => "naming graphs",
+            Self::SubTokens => "sub-token prediction",
             Self::LinkPrediction => "link prediction",
         }
     }
 }
 
 impl Task {
-    /// The task that fits the targets of a dataset, with the usual loss and metric.
+    /// Returns the task that matches the targets of a dataset, with default loss and metric.
     pub fn of(targets: TargetSchema) -> Self {
         let kind = TaskKind::of(targets);
         let metric = kind.metrics()[0];
         Self { kind, metric }
     }
 
-    /// What is predicted.
+    /// Returns the kind of the task.
     pub fn kind(&self) -> &TaskKind {
         &self.kind
     }
 
-    /// What epochs are compared by.
+    /// Returns the metric that selects the best epoch.
     pub fn metric(&self) -> Metric {
         self.metric
     }
 
-    /// Mean loss of a batch.
+    /// Computes the mean loss of a batch.
     ///
     /// # Shapes
-    /// - `output`: `[rows, outputs]`, rows as the model's head makes them
+    /// - `output`: `[rows, outputs]`, as returned by the model's head
     /// - returns `[1]`
     pub fn loss(&self, output: Tensor<2>, targets: &TargetTensor) -> Tensor<1> {
         match (&self.kind, targets) {
@@ -137,11 +145,11 @@ impl Task {
             | (TaskKind::Multiclass { class_weights }, TargetTensor::GraphClasses(classes)) => {
                 multiclass::loss(output, classes.clone(), class_weights.as_deref())
             }
-            (TaskKind::Regression { loss }, TargetTensor::GraphValues { values, known }) => {
-                loss.of(output, values.clone(), known.clone())
+            (TaskKind::Regression { loss }, TargetTensor::GraphValues { values, mask }) => {
+                loss.of(output, values.clone(), mask.clone())
             }
-            (TaskKind::Multilabel, TargetTensor::GraphValues { values, known }) => {
-                multilabel::loss(output, values.clone(), known.clone())
+            (TaskKind::Multilabel, TargetTensor::GraphValues { values, mask }) => {
+                multilabel::loss(output, values.clone(), mask.clone())
             }
             (TaskKind::SubTokens, TargetTensor::SubTokens { classes, .. }) => {
                 multiclass::loss(output, classes.clone(), None)
@@ -149,12 +157,13 @@ impl Task {
             (TaskKind::LinkPrediction, TargetTensor::Links { first, second, labels, .. }) => {
                 link_prediction::loss(output, first.clone(), second.clone(), labels.clone())
             }
-            _ => panic!("targets of another kind than the task's"),
+            _ => panic!("the targets do not match the task"),
         }
     }
 
-    /// What the mean loss of a batch is a mean over: known targets, or the weights of their classes.
-    pub fn weight(&self, targets: &TargetTensor) -> f64 {
+    /// Returns the weight of a batch in a mean of batch losses: the number of observed targets, or
+    /// the sum of their class weights.
+    pub fn loss_weight(&self, targets: &TargetTensor) -> f64 {
         match (&self.kind, targets) {
             (
                 TaskKind::NodeMulticlass { class_weights: Some(weights) }
@@ -171,21 +180,19 @@ impl Task {
                 | TargetTensor::GraphClasses(classes)
                 | TargetTensor::SubTokens { classes, .. },
             ) => classes.dims()[0] as f64,
-            (_, TargetTensor::GraphValues { known, .. }) => {
-                known.clone().sum().into_scalar::<f64>()
-            }
+            (_, TargetTensor::GraphValues { mask, .. }) => mask.clone().sum().into_scalar::<f64>(),
             (_, TargetTensor::Links { labels, .. }) => labels.dims()[0] as f64,
         }
     }
 
-    /// An empty sheet to score predictions on.
+    /// Creates an accumulator of predictions and losses.
     pub fn metric_accumulator(&self) -> MetricAccumulator {
         MetricAccumulator::new(self.clone())
     }
 }
 
-/// Predictions and targets of one column where the target is known.
-fn known_column<'a>(
+/// Returns predictions and targets of one column without missing targets.
+fn observed_column<'a>(
     predicted: &'a [f32],
     targets: &'a [f32],
     columns: usize,

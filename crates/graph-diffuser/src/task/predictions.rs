@@ -1,4 +1,5 @@
-//! Predictions beside their targets, graph by graph: what metrics are computed from and runs are compared by.
+//! Predictions with their targets, by graph: the basis of metrics and of paired comparisons of
+//! runs.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::{Metric, TaskKind, multiclass, multilabel, regression};
 
-/// Stored class of a prediction that is not a number.
+/// Stored class of a prediction with a NaN logit.
 const NO_CLASS: u16 = u16::MAX;
 
 /// Predictions and targets of the graphs of one split.
@@ -14,7 +15,7 @@ const NO_CLASS: u16 = u16::MAX;
 pub struct Predictions {
     /// Index of each graph in its dataset.
     pub graphs: Vec<u32>,
-    /// Number of samples of each graph: its nodes where nodes are predicted, otherwise one.
+    /// Number of samples of each graph: its nodes in node-level tasks, otherwise 1.
     pub samples: Vec<u32>,
     /// One row per sample.
     pub values: PredictedValues,
@@ -43,18 +44,18 @@ pub enum PredictedValues {
     },
     /// One of several classes.
     Classes {
-        /// The class with the largest logit; none where a logit is NaN.
+        /// Class with the largest logit; `None` if a logit is NaN.
         predicted: Vec<Option<u32>>,
-        /// The right class.
+        /// Target class.
         targets: Vec<u32>,
-        /// `[samples, classes]` logits where graphs are classified; nodes are too many to keep them.
+        /// `[samples, classes]` logits of graphs; empty for nodes, to limit the file size.
         logits: Vec<f32>,
     },
     /// Metrics of each graph, for tasks whose metric is a mean over graphs.
     PerGraph {
-        /// `[samples, metrics]` in the order of [`TaskKind::metrics`].
+        /// Metrics, in the order of [`TaskKind::metrics`].
         metrics: &'static [Metric],
-        /// Row by row.
+        /// `[samples, metrics]`
         values: Vec<f64>,
     },
 }
@@ -75,9 +76,9 @@ impl PredictedValues {
         }
     }
 
-    /// The rows at `range` appended to `other`, which is of the same kind.
+    /// Appends the rows in `range` to `other`, which must be of the same variant.
     fn append_to(&self, other: &mut Self, range: std::ops::Range<usize>) {
-        let rows = |width: usize| range.start * width..range.end * width;
+        let rows = |columns: usize| range.start * columns..range.end * columns;
         match (self, other) {
             (
                 Self::Regression { columns, outputs, targets },
@@ -101,7 +102,7 @@ impl PredictedValues {
             (Self::PerGraph { metrics, values }, Self::PerGraph { values: to, .. }) => {
                 to.extend_from_slice(&values[rows(metrics.len())]);
             }
-            _ => unreachable!("both are made by `Predictions::gather`"),
+            _ => unreachable!("`Predictions::gather` passes two values of one variant"),
         }
     }
 
@@ -122,17 +123,17 @@ impl PredictedValues {
 }
 
 impl Predictions {
-    /// Number of samples.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.samples.iter().map(|&count| count as usize).sum()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.samples.iter().all(|&count| count == 0)
     }
 
-    /// Metrics that can be computed from them.
+    /// Returns the metrics that can be computed from the predictions.
     pub fn metrics(&self) -> &'static [Metric] {
         match &self.values {
             PredictedValues::Regression { .. } => {
@@ -144,7 +145,7 @@ impl Predictions {
         }
     }
 
-    /// One metric over all samples; NaN where it is undefined or belongs to another task.
+    /// Computes a metric over all samples; NaN if it is undefined or belongs to another task.
     pub fn metric(&self, metric: Metric) -> f64 {
         match (&self.values, metric) {
             (PredictedValues::Regression { outputs, targets, .. }, Metric::Mae) => {
@@ -185,12 +186,12 @@ impl Predictions {
         }
     }
 
-    /// Every metric of the task.
+    /// Computes all metrics of the task.
     pub fn all_metrics(&self) -> BTreeMap<Metric, f64> {
         self.metrics().iter().map(|&metric| (metric, self.metric(metric))).collect()
     }
 
-    /// The graphs at these positions, which may repeat: a bootstrap sample, or another order.
+    /// Selects graphs by position; positions may repeat, as in a bootstrap sample.
     pub fn gather(&self, positions: &[usize]) -> Self {
         let starts = self.starts();
         let mut values = self.values.cleared();
@@ -204,14 +205,14 @@ impl Predictions {
         }
     }
 
-    /// The same predictions by ascending graph index.
+    /// Returns the predictions sorted by graph index.
     pub fn sorted(&self) -> Self {
         let mut positions: Vec<usize> = (0..self.graphs.len()).collect();
         positions.sort_by_key(|&position| self.graphs[position]);
         self.gather(&positions)
     }
 
-    /// Whether both are of the same graphs with the same targets, so that they can be compared pair by pair.
+    /// Returns whether both have the same graphs and targets, as paired comparisons require.
     pub fn is_paired_with(&self, other: &Self) -> bool {
         let same = |left: &[f32], right: &[f32]| {
             left.len() == right.len()
@@ -238,44 +239,45 @@ impl Predictions {
             }
     }
 
-    /// Where the samples of each graph begin, and where the last end.
+    /// Returns the offset of the first sample of each graph, followed by the number of samples.
     fn starts(&self) -> Vec<usize> {
         let mut starts = vec![0];
         for &count in &self.samples {
-            starts.push(starts.last().expect("it begins with one") + count as usize);
+            starts.push(starts.last().expect("never empty") + count as usize);
         }
         starts
     }
 }
 
-/// A tensor of a predictions file, with its bytes.
-struct BenchmarkConfig {
+/// Tensor of a predictions file.
+struct StoredTensor {
     name: String,
     dtype: Dtype,
     shape: Vec<usize>,
     bytes: Vec<u8>,
 }
 
-/// Writes the predictions of several splits as one safetensors file.
+/// Serializes the predictions of several splits as a safetensors file.
 ///
-/// Per split: `graph` and `samples` for each graph, and for each sample `output` and `target` (regression,
-/// labels), `predicted`, `target` and, for graphs, `logits` (classes), or one column per metric.
+/// The tensors of a split are `graph` and `samples`, with one entry per graph, and with one entry
+/// per sample `output` and `target` (regression), `logit` and `label` (labels), `predicted_class`,
+/// `class` and, for graphs, `class_logit` (classes), or one tensor per metric.
 pub fn to_safetensors(splits: &[(&str, &Predictions)]) -> Vec<u8> {
-    let mut tensors: Vec<BenchmarkConfig> = Vec::new();
+    let mut tensors: Vec<StoredTensor> = Vec::new();
     for (split, predictions) in splits {
         let mut add = |name: &str, dtype, shape: Vec<usize>, bytes: Vec<u8>| {
-            tensors.push(BenchmarkConfig { name: format!("{split}.{name}"), dtype, shape, bytes });
+            tensors.push(StoredTensor { name: format!("{split}.{name}"), dtype, shape, bytes });
         };
         let graphs = predictions.graphs.len();
         let samples = predictions.len();
-        let words = |values: &[u32]| {
+        let integers = |values: &[u32]| {
             values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()
         };
         let floats = |values: &[f32]| {
             values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()
         };
-        add("graph", Dtype::U32, vec![graphs], words(&predictions.graphs));
-        add("samples", Dtype::U32, vec![graphs], words(&predictions.samples));
+        add("graph", Dtype::U32, vec![graphs], integers(&predictions.graphs));
+        add("samples", Dtype::U32, vec![graphs], integers(&predictions.samples));
         match &predictions.values {
             PredictedValues::Regression { columns, outputs, targets } => {
                 add("output", Dtype::F32, vec![samples, *columns], floats(outputs));
@@ -316,12 +318,13 @@ pub fn to_safetensors(splits: &[(&str, &Predictions)]) -> Vec<u8> {
     }
     let views = tensors.iter().map(|stored| {
         let view = TensorView::new(stored.dtype, stored.shape.clone(), &stored.bytes);
-        (stored.name.as_str(), view.expect("the shape fits the bytes"))
+        (stored.name.as_str(), view.expect("the shape matches the data"))
     });
-    safetensors::serialize(views, None).expect("names are distinct and shapes fit")
+    safetensors::serialize(views, None).expect("names are unique and shapes match the data")
 }
 
-/// Reads one split of a file written by [`to_safetensors`]; `None` where it does not hold that split.
+/// Reads one split of a file written by [`to_safetensors`]; `None` if the split is missing or
+/// invalid.
 pub fn from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
     let file = SafeTensors::deserialize(bytes).ok()?;
     let tensor = |name: &str, dtype: Dtype| {
@@ -329,19 +332,19 @@ pub fn from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
             file.tensor(&format!("{split}.{name}")).ok().filter(|view| view.dtype() == dtype)?;
         Some((view.shape().to_vec(), view.data().to_vec()))
     };
-    fn numbers<const N: usize, T>(bytes: &[u8], read: fn([u8; N]) -> T) -> Vec<T> {
+    fn decode<const N: usize, T>(bytes: &[u8], read: fn([u8; N]) -> T) -> Vec<T> {
         bytes
             .chunks_exact(N)
-            .map(|word| read(word.try_into().expect("the length of a chunk")))
+            .map(|bytes| read(bytes.try_into().expect("a chunk of N bytes")))
             .collect()
     }
-    let words = |name: &str| Some(numbers(&tensor(name, Dtype::U32)?.1, u32::from_le_bytes));
-    let classes = |name: &str| Some(numbers(&tensor(name, Dtype::U16)?.1, u16::from_le_bytes));
+    let integers = |name: &str| Some(decode(&tensor(name, Dtype::U32)?.1, u32::from_le_bytes));
+    let classes = |name: &str| Some(decode(&tensor(name, Dtype::U16)?.1, u16::from_le_bytes));
     let floats = |name: &str| {
         let (shape, bytes) = tensor(name, Dtype::F32)?;
-        Some((*shape.get(1)?, numbers(&bytes, f32::from_le_bytes)))
+        Some((*shape.get(1)?, decode(&bytes, f32::from_le_bytes)))
     };
-    let (graphs, samples) = (words("graph")?, words("samples")?);
+    let (graphs, samples) = (integers("graph")?, integers("samples")?);
     let values = if let Some((columns, outputs)) = floats("output") {
         PredictedValues::Regression { columns, outputs, targets: floats("target")?.1 }
     } else if let Some((columns, outputs)) = floats("logit") {
@@ -360,7 +363,7 @@ pub fn from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
         let metrics =
             kinds.into_iter().find(|metrics| tensor(metrics[0].name(), Dtype::F64).is_some())?;
         let column = |metric: &Metric| {
-            Some(numbers(&tensor(metric.name(), Dtype::F64)?.1, f64::from_le_bytes))
+            Some(decode(&tensor(metric.name(), Dtype::F64)?.1, f64::from_le_bytes))
         };
         let columns: Vec<Vec<f64>> = metrics.iter().map(column).collect::<Option<_>>()?;
         let values = (0..columns[0].len())
@@ -373,10 +376,10 @@ pub fn from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
 }
 
 impl Predictions {
-    /// Whether all parts have the lengths that the samples imply.
+    /// Returns whether the lengths of all arrays match the number of samples.
     fn is_consistent(&self) -> bool {
         let samples = self.samples.iter().map(|&count| u64::from(count)).sum::<u64>();
-        let has = |length: usize, width: usize| length as u64 == samples * width as u64;
+        let has = |length: usize, columns: usize| length as u64 == samples * columns as u64;
         self.graphs.len() == self.samples.len()
             && match &self.values {
                 PredictedValues::Regression { columns, outputs, targets }
@@ -438,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_back_exactly() {
+    fn predictions_survive_a_round_trip_through_safetensors() {
         for predictions in cases() {
             let bytes = to_safetensors(&[("valid", &predictions), ("test", &predictions.sorted())]);
             assert_eq!(from_safetensors(&bytes, "valid"), Some(predictions.clone()));
@@ -449,12 +452,12 @@ mod tests {
     }
 
     #[test]
-    fn gathering_moves_the_samples_of_a_graph_together() {
+    fn gather_keeps_the_samples_of_a_graph_together() {
         let classes = &cases()[2];
         let gathered = classes.gather(&[1, 0, 1]);
         assert_eq!((gathered.graphs, gathered.samples), (vec![2, 5, 2], vec![1, 2, 1]));
         let PredictedValues::Classes { targets, .. } = gathered.values else {
-            panic!("classes stay classes")
+            panic!("gather keeps the variant")
         };
         assert_eq!(targets, [300, 0, 1, 300]);
         assert_eq!(classes.metric(Metric::Accuracy), 2.0 / 3.0);
@@ -478,8 +481,8 @@ mod tests {
     }
 
     #[test]
-    fn only_predictions_of_the_same_targets_are_paired() {
-        let [regression, labels, ..] = &cases()[..] else { panic!("there are several") };
+    fn predictions_are_paired_only_with_equal_graphs_and_targets() {
+        let [regression, labels, ..] = &cases()[..] else { panic!("several cases") };
         assert!(regression.is_paired_with(regression) && !regression.is_paired_with(labels));
         assert!(!regression.is_paired_with(&regression.sorted()));
         let mut other = regression.clone();

@@ -1,90 +1,96 @@
-//! Numbers for every graph, where values may be missing.
+//! Graph regression with missing values: L1 and MSE loss, MAE, RMSE, R² and Spearman correlation.
 //!
-//! Metrics take rows of `columns` numbers, one a target; a NaN among the targets is a missing value. Over several
-//! targets, the absolute error is a mean over all known values; the other metrics are taken target by target and
-//! then averaged, as OGB does with the squared error and scikit-learn with R².
+//! Metrics take rows of `columns` values, one per target; NaN targets are missing. With several
+//! targets, MAE is the mean over all observed values, and the other metrics are computed per target
+//! and averaged, as in OGB (RMSE) and scikit-learn (R²).
 
 use burn::tensor::Tensor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::known_column;
+use super::observed_column;
 
-/// What training makes small.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// Loss function of a regression task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RegressionLoss {
-    /// Absolute error.
+    /// Mean absolute error.
     #[default]
     L1,
-    /// Squared error.
+    /// Mean squared error.
     Mse,
 }
 
 impl RegressionLoss {
-    /// Mean over the known values of the batch.
+    /// Computes the mean loss over the observed values of the batch.
     ///
     /// # Shapes
-    /// - `output`, `values`, `known`: `[b, outputs]`
+    /// - `output`, `values`, `mask`: `[b, outputs]`
     /// - returns `[1]`
-    pub(super) fn of(self, output: Tensor<2>, values: Tensor<2>, known: Tensor<2>) -> Tensor<1> {
+    pub(super) fn of(self, output: Tensor<2>, values: Tensor<2>, mask: Tensor<2>) -> Tensor<1> {
         let differences = output - values;
         let errors = match self {
             Self::L1 => differences.abs(),
             Self::Mse => differences.clone() * differences,
         };
-        (errors * known.clone()).sum() / known.sum().clamp_min(1.0)
+        (errors * mask.clone()).sum() / mask.sum().clamp_min(1.0)
     }
 }
 
-/// Absolute error, mean over all known values.
+/// Computes the mean absolute error over all observed values.
 pub fn mean_absolute_error(predicted: &[f32], targets: &[f32]) -> f64 {
-    let known = predicted.iter().zip(targets).filter(|(_, target)| !target.is_nan());
-    let errors: Vec<f64> = known
+    let observed = predicted.iter().zip(targets).filter(|(_, target)| !target.is_nan());
+    let errors: Vec<f64> = observed
         .map(|(predicted, target)| (f64::from(*predicted) - f64::from(*target)).abs())
         .collect();
     mean(&errors)
 }
 
-/// Root of the mean squared error of each target, mean over targets.
+/// Computes the root mean squared error of each target, averaged over targets.
 pub fn root_mean_square_error(predicted: &[f32], targets: &[f32], columns: usize) -> f64 {
     mean_over_targets(predicted, targets, columns, |predicted, targets| {
-        squared_errors(predicted, targets).sqrt()
+        mean_squared_error(predicted, targets).sqrt()
     })
 }
 
-/// `1 − Σ(y − ŷ)² / Σ(y − ȳ)²` of each target, mean over targets.
+/// Computes R², `1 − Σ(y − ŷ)² / Σ(y − ȳ)²`, of each target, averaged over targets.
 ///
-/// A target that never changes has 1 where it is met exactly and 0 elsewhere, and one with fewer than two known values
-/// NaN, as scikit-learn has it.
+/// As in scikit-learn, the score of a constant target is 1 if it is predicted exactly and 0
+/// otherwise, and the score of a target with fewer than two observed values is NaN.
 pub fn r2(predicted: &[f32], targets: &[f32], columns: usize) -> f64 {
     mean_over_targets(predicted, targets, columns, |predicted, targets| {
         if targets.len() < 2 {
             return f64::NAN;
         }
-        let unexplained = squared_errors(predicted, targets);
-        let variance = squared_errors(targets, &vec![mean(targets); targets.len()]);
-        match (unexplained == 0.0, variance == 0.0) {
+        let residual = mean_squared_error(predicted, targets);
+        let variance = mean_squared_error(targets, &vec![mean(targets); targets.len()]);
+        match (residual == 0.0, variance == 0.0) {
             (true, _) => 1.0,
             (false, true) => 0.0,
-            (false, false) => 1.0 - unexplained / variance,
+            (false, false) => 1.0 - residual / variance,
         }
     })
 }
 
-/// Correlation of ranks of each target, mean over targets; equal values share the mean of their ranks.
+/// Computes Spearman's rank correlation of each target, averaged over targets; ties share their
+/// mean rank.
 ///
-/// NaN where predictions or targets never change.
+/// The result is NaN if predictions or targets are constant.
 pub fn spearman(predicted: &[f32], targets: &[f32], columns: usize) -> f64 {
     mean_over_targets(predicted, targets, columns, |predicted, targets| {
         if predicted.iter().any(|value| value.is_nan()) {
             return f64::NAN;
         }
-        let (ours, theirs) = (ranks(predicted), ranks(targets));
-        let middle = f64::midpoint(1.0, ours.len() as f64);
+        let (predicted, targets) = (ranks(predicted), ranks(targets));
+        let mean_rank = f64::midpoint(1.0, predicted.len() as f64);
         let product = |left: &[f64], right: &[f64]| -> f64 {
-            left.iter().zip(right).map(|(left, right)| (left - middle) * (right - middle)).sum()
+            left.iter()
+                .zip(right)
+                .map(|(left, right)| (left - mean_rank) * (right - mean_rank))
+                .sum()
         };
-        product(&ours, &theirs) / (product(&ours, &ours) * product(&theirs, &theirs)).sqrt()
+        product(&predicted, &targets)
+            / (product(&predicted, &predicted) * product(&targets, &targets)).sqrt()
     })
 }
 
@@ -96,18 +102,19 @@ fn mean_over_targets(
 ) -> f64 {
     let scores: Vec<f64> = (0..columns)
         .map(|column| {
-            let known = known_column(predicted, targets, columns, column);
-            let (predicted, targets): (Vec<f64>, Vec<f64>) =
-                known.map(|(predicted, target)| (f64::from(predicted), f64::from(target))).unzip();
+            let observed = observed_column(predicted, targets, columns, column);
+            let (predicted, targets): (Vec<f64>, Vec<f64>) = observed
+                .map(|(predicted, target)| (f64::from(predicted), f64::from(target)))
+                .unzip();
             score(&predicted, &targets)
         })
         .collect();
     mean(&scores)
 }
 
-fn squared_errors(predicted: &[f64], targets: &[f64]) -> f64 {
+fn mean_squared_error(predicted: &[f64], targets: &[f64]) -> f64 {
     let errors: Vec<f64> =
-        predicted.iter().zip(targets).map(|(ours, theirs)| (ours - theirs).powi(2)).collect();
+        predicted.iter().zip(targets).map(|(value, target)| (value - target).powi(2)).collect();
     mean(&errors)
 }
 
@@ -115,7 +122,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Ranks from 1 up; equal values share the mean of theirs.
+/// Returns ranks from 1; ties share their mean rank.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&left, &right| values[left].total_cmp(&values[right]));
@@ -123,8 +130,8 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     let mut before = 0;
     for equal in order.chunk_by(|&left, &right| values[left] == values[right]) {
         let rank = before as f64 + f64::midpoint(1.0, equal.len() as f64);
-        for &place in equal {
-            ranks[place] = rank;
+        for &index in equal {
+            ranks[index] = rank;
         }
         before += equal.len();
     }
@@ -138,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_are_means_over_known_values() {
+    fn losses_are_means_over_observed_values() {
         let tensor =
             |rows: [[f64; 2]; 2]| Tensor::<2>::from_data(rows, (&Device::flex(), DType::F64));
         let value = |loss: RegressionLoss| {
@@ -151,25 +158,25 @@ mod tests {
     }
 
     #[test]
-    fn missing_values_do_not_count() {
+    fn missing_values_are_ignored() {
         let (predicted, targets) = ([1.0, 5.0, 0.0, 1.0], [2.0, f32::NAN, 0.5, 1.0]);
         assert_eq!(mean_absolute_error(&predicted, &targets), 0.5);
-        // The first target has squared errors 1 and 1/4, the second one error of nothing.
+        // The first target has squared errors 1 and 1/4, the second a single error of 0.
         let expected = f64::midpoint(0.625_f64.sqrt(), 0.0);
         assert!((root_mean_square_error(&predicted, &targets, 2) - expected).abs() < 1e-12);
         assert!(r2(&predicted, &targets, 2).is_nan(), "one value has no variance");
     }
 
     #[test]
-    fn explained_variance_by_hand() {
-        // Mean 2, squares 2; errors 0, 1, 0.
+    fn r2_matches_hand_computation() {
+        // Mean 2, sum of squares 2; errors 0, 1, 0.
         assert_eq!(r2(&[1.0, 3.0, 3.0], &[1.0, 2.0, 3.0], 1), 0.5);
         assert_eq!(r2(&[1.0, 1.0], &[1.0, 1.0], 1), 1.0);
         assert_eq!(r2(&[1.0, 2.0], &[1.0, 1.0], 1), 0.0);
     }
 
     #[test]
-    fn ranks_share_ties_and_constants_have_no_correlation() {
+    fn ties_share_ranks_and_constants_have_no_correlation() {
         assert_eq!(ranks(&[3.0, 1.0, 3.0, 0.0]), [3.5, 2.0, 3.5, 1.0]);
         assert_eq!(spearman(&[1.0, 10.0, 100.0], &[-3.0, -2.0, 5.0], 1), 1.0);
         assert_eq!(spearman(&[3.0, 2.0, 1.0], &[1.0, 2.0, 4.0], 1), -1.0);

@@ -1,26 +1,27 @@
-//! The words of a graph's name, one classifier a position.
+//! Sub-token prediction: one classifier per position of a graph's name.
 //!
-//! The loss is the mean of the positions' cross-entropies, each a mean over graphs: one mean over all of them. The
-//! prediction is the most likely word of each position up to the first end, and is judged as a set against the uncut
-//! name, as OGB's evaluator does. The unknown word stays a word, which no name has.
+//! The loss is the cross-entropy, averaged over positions and graphs. The prediction is the most
+//! probable token of each position up to the first end token; it is compared as a set with the
+//! complete reference name, as in OGB's evaluator. A predicted unknown token counts as a token that
+//! no reference contains.
 
 use std::collections::BTreeSet;
 
 use super::multiclass::argmax;
 
-/// How well the words of one graph were found.
+/// Precision, recall and F1 score of the predicted tokens of one graph.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TokenSetMetrics {
-    /// Share of the predicted words that are right; 0 where none is predicted.
+    /// Fraction of predicted tokens in the reference; 0 if nothing is predicted.
     pub precision: f64,
-    /// Share of the right words that are predicted; 0 where there are none.
+    /// Fraction of reference tokens that are predicted; 0 if the reference is empty.
     pub recall: f64,
-    /// `2PR / (P + R)`; 0 where both are.
+    /// `2PR / (P + R)`; 0 if both are 0.
     pub f1: f64,
 }
 
 impl TokenSetMetrics {
-    /// Order and repetition do not matter.
+    /// Computes the metrics of two sets of tokens; order and repetition are ignored.
     pub fn of(predicted: &[u32], reference: &[u32]) -> Self {
         let (predicted, reference): (BTreeSet<u32>, BTreeSet<u32>) =
             (predicted.iter().copied().collect(), reference.iter().copied().collect());
@@ -31,26 +32,23 @@ impl TokenSetMetrics {
         Self { precision, recall, f1 }
     }
 
-    /// Its metrics in the order of [`TaskKind::metrics`](super::TaskKind::metrics).
+    /// Returns the metrics in the order of [`TaskKind::metrics`](super::TaskKind::metrics).
     pub(super) fn row(self) -> [f64; 3] {
         [self.f1, self.precision, self.recall]
     }
 }
 
-/// The words predicted for each graph: rows of `vocabulary` outputs, so many positions a graph.
+/// Decodes the predicted tokens of each graph from rows of `vocabulary` outputs, `positions` rows
+/// per graph.
 ///
-/// A position with a NaN ends the name.
-pub(crate) fn predicted_words(
-    outputs: &[f32],
-    vocabulary: usize,
-    positions: usize,
-) -> Vec<Vec<u32>> {
+/// Decoding stops at the end token or at a row with a NaN.
+pub(crate) fn decode_tokens(outputs: &[f32], vocabulary: usize, positions: usize) -> Vec<Vec<u32>> {
     let end = vocabulary as u32 - 1;
-    let words = argmax(outputs, vocabulary);
-    let until_end = |words: &[Option<u32>]| {
-        words.iter().map_while(|word| word.filter(|&word| word != end)).collect()
+    let tokens = argmax(outputs, vocabulary);
+    let until_end = |tokens: &[Option<u32>]| {
+        tokens.iter().map_while(|token| token.filter(|&token| token != end)).collect()
     };
-    words.chunks(positions).map(until_end).collect()
+    tokens.chunks(positions).map(until_end).collect()
 }
 
 #[cfg(test)]
@@ -58,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_by_hand() {
+    fn set_metrics_match_hand_computation() {
         let scores = |precision, recall, f1| TokenSetMetrics { precision, recall, f1 };
         assert_eq!(TokenSetMetrics::of(&[3, 1, 3], &[1, 2]), scores(0.5, 0.5, 0.5));
         assert_eq!(TokenSetMetrics::of(&[1], &[1, 2, 2, 4]), scores(1.0, 1.0 / 3.0, 0.5));
@@ -67,12 +65,12 @@ mod tests {
     }
 
     #[test]
-    fn a_name_ends_at_the_first_end() {
-        // A vocabulary of the word 0, the unknown word 1 and the end 2, at three positions of two graphs.
-        let row = |word: usize| [0, 1, 2].map(|number| if number == word { 1.0 } else { 0.0 });
+    fn decoding_stops_at_the_end_token_or_nan() {
+        // Token 0, unknown token 1 and end token 2, at three positions of two graphs.
+        let row = |token: usize| [0, 1, 2].map(|index| if index == token { 1.0 } else { 0.0 });
         let outputs = [row(1), row(0), row(2), row(0), row(2), row(0)].concat();
-        assert_eq!(predicted_words(&outputs, 3, 3), [vec![1, 0], vec![0]]);
-        let broken = [row(0), [f32::NAN; 3], row(0)].concat();
-        assert_eq!(predicted_words(&broken, 3, 3), [vec![0]]);
+        assert_eq!(decode_tokens(&outputs, 3, 3), [vec![1, 0], vec![0]]);
+        let with_nan = [row(0), [f32::NAN; 3], row(0)].concat();
+        assert_eq!(decode_tokens(&with_nan, 3, 3), [vec![0]]);
     }
 }

@@ -1,4 +1,4 @@
-//! Which graphs stand in which batch, and batches prepared ahead of their use.
+//! Composition of batches, and collation of the next batch in the background.
 
 use std::sync::mpsc;
 use std::thread;
@@ -12,22 +12,24 @@ use crate::batch::{Batcher, ChunkedEval, GraphBatch};
 pub struct BatchSize {
     /// Maximum number of graphs.
     pub graphs: usize,
-    /// Maximum number of node pairs of all graphs together; a larger graph forms a batch of its own.
+    /// Maximum number of node pairs of all graphs together; a larger graph forms a batch of its
+    /// own.
     pub max_pairs: Option<usize>,
 }
 
 impl BatchSize {
-    /// This many graphs.
+    /// Limits the number of graphs only.
     pub const fn graphs(graphs: usize) -> Self {
         Self { graphs, max_pairs: None }
     }
 
-    /// As many graphs as have at most `max_pairs` node pairs together.
+    /// Limits the total number of node pairs only.
     pub const fn pairs(max_pairs: usize) -> Self {
         Self { graphs: usize::MAX, max_pairs: Some(max_pairs) }
     }
 
-    /// Half as large, while that is possible: the limit on pairs where there is one, otherwise that on graphs.
+    /// Halves the limit on node pairs if there is one, otherwise that on graphs; `None` if it would
+    /// become 0.
     pub(super) fn halved(self) -> Option<Self> {
         let size = match self.max_pairs {
             Some(max_pairs) => Self { max_pairs: Some(max_pairs / 2), ..self },
@@ -36,20 +38,21 @@ impl BatchSize {
         (size.graphs > 0 && size.max_pairs != Some(0)).then_some(size)
     }
 
-    fn group(self, dataset: &Dataset, numbers: &[usize]) -> Vec<Vec<usize>> {
+    /// Groups consecutive graphs into batches.
+    fn group(self, dataset: &Dataset, indices: &[usize]) -> Vec<Vec<usize>> {
         let mut batches: Vec<Vec<usize>> = Vec::new();
         let mut filled = 0_usize;
-        for &number in numbers {
-            let nodes = dataset.graphs.nodes(number);
+        for &index in indices {
+            let nodes = dataset.graphs.nodes(index);
             let pairs = nodes.saturating_mul(nodes);
-            let fits = self.max_pairs.is_none_or(|most| filled.saturating_add(pairs) <= most);
+            let fits = self.max_pairs.is_none_or(|max| filled.saturating_add(pairs) <= max);
             match batches.last_mut() {
                 Some(batch) if fits && batch.len() < self.graphs => {
-                    batch.push(number);
+                    batch.push(index);
                     filled = filled.saturating_add(pairs);
                 }
                 _ => {
-                    batches.push(vec![number]);
+                    batches.push(vec![index]);
                     filled = pairs;
                 }
             }
@@ -58,53 +61,56 @@ impl BatchSize {
     }
 }
 
-/// The batches of one epoch, shuffled by the stream of that epoch.
+/// Returns the batches of one epoch, in the random order of that epoch.
 pub fn training_batches(
     dataset: &Dataset,
     size: BatchSize,
     seeds: SeedTree,
     epoch: usize,
 ) -> Vec<Vec<usize>> {
-    let mut numbers = dataset.splits.train.clone();
-    seeds.stream_at("shuffle", epoch as u64).shuffle(&mut numbers);
-    size.group(dataset, &numbers)
+    let mut indices = dataset.splits.train.clone();
+    seeds.stream_at("shuffle", epoch as u64).shuffle(&mut indices);
+    size.group(dataset, &indices)
 }
 
-/// The first `count` batches of a fixed shuffle of the training graphs, for batch-norm statistics.
+/// Returns the first `count` batches of a fixed random order of the training graphs, for batch-norm
+/// recalibration.
 pub fn recalibration_batches(
     dataset: &Dataset,
     size: BatchSize,
     seeds: SeedTree,
     count: usize,
 ) -> Vec<Vec<usize>> {
-    let mut numbers = dataset.splits.train.clone();
-    seeds.stream("recalibration").shuffle(&mut numbers);
-    let mut batches = size.group(dataset, &numbers);
+    let mut indices = dataset.splits.train.clone();
+    seeds.stream("recalibration").shuffle(&mut indices);
+    let mut batches = size.group(dataset, &indices);
     batches.truncate(count);
     batches
 }
 
-/// All of `numbers`, sorted by size so that graphs of one size meet; a graph that goes by rows is alone.
+/// Returns batches of all `indices`, sorted by graph size; a graph with chunked evaluation forms a
+/// batch of its own.
 pub fn evaluation_batches(
     dataset: &Dataset,
     size: BatchSize,
-    rows: Option<ChunkedEval>,
-    numbers: &[usize],
+    chunked_eval: Option<ChunkedEval>,
+    indices: &[usize],
 ) -> Vec<Vec<usize>> {
-    let mut numbers = numbers.to_vec();
-    let nodes = |number: usize| dataset.graphs.nodes(number);
-    numbers.sort_by_key(|&number| nodes(number));
-    let small =
-        numbers.partition_point(|&number| !rows.is_some_and(|rows| rows.applies_to(nodes(number))));
-    let (small, large) = numbers.split_at(small);
+    let mut indices = indices.to_vec();
+    let nodes = |index: usize| dataset.graphs.nodes(index);
+    indices.sort_by_key(|&index| nodes(index));
+    let is_chunked =
+        |index: usize| chunked_eval.is_some_and(|chunked| chunked.applies_to(nodes(index)));
+    let small = indices.partition_point(|&index| !is_chunked(index));
+    let (small, large) = indices.split_at(small);
     let mut batches = size.group(dataset, small);
-    batches.extend(large.iter().map(|&number| vec![number]));
+    batches.extend(large.iter().map(|&index| vec![index]));
     batches
 }
 
-/// Gives `each` the batches one after another; the next is packed while one is used.
+/// Calls `each` for every batch in order, collating the next batch in a background thread.
 ///
-/// Stops early when `each` answers with something.
+/// Stops at the first batch for which `each` returns a value, and returns it.
 pub(crate) fn for_each_batch<T>(
     batcher: &Batcher,
     dataset: &Dataset,
@@ -114,9 +120,9 @@ pub(crate) fn for_each_batch<T>(
     thread::scope(|scope| {
         let (send, receive) = mpsc::sync_channel(1);
         scope.spawn(move || {
-            for numbers in batches {
-                if send.send(batcher.collate(dataset, numbers)).is_err() {
-                    return; // the user of the batches has stopped
+            for indices in batches {
+                if send.send(batcher.collate(dataset, indices)).is_err() {
+                    return; // the receiver stopped early
                 }
             }
         });
@@ -143,23 +149,23 @@ mod tests {
     }
 
     #[test]
-    fn every_training_graph_comes_once_an_epoch_in_another_order() {
+    fn epochs_contain_every_training_graph_once_in_different_orders() {
         let dataset = dataset();
         for size in [BatchSize::graphs(6), BatchSize::pairs(100)] {
             let epoch = |epoch| training_batches(&dataset, size, SeedTree::new(1), epoch);
             assert_eq!(epoch(0), epoch(0));
             assert_ne!(epoch(0), epoch(1));
-            let mut numbers = epoch(0).concat();
-            numbers.sort_unstable();
-            assert_eq!(numbers, dataset.splits.train);
+            let mut indices = epoch(0).concat();
+            indices.sort_unstable();
+            assert_eq!(indices, dataset.splits.train);
         }
     }
 
     #[test]
-    fn a_budget_of_pairs_is_kept_unless_one_graph_exceeds_it() {
+    fn batches_respect_max_pairs_unless_a_single_graph_exceeds_it() {
         let dataset = dataset();
         let pairs = |batch: &[usize]| {
-            batch.iter().map(|&number| dataset.graphs.get(number).pairs()).sum::<usize>()
+            batch.iter().map(|&index| dataset.graphs.get(index).pairs()).sum::<usize>()
         };
         let batches =
             evaluation_batches(&dataset, BatchSize::pairs(130), None, &dataset.splits.train);
@@ -170,15 +176,19 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_that_goes_by_rows_is_alone_and_the_others_are_not() {
+    fn graphs_with_chunked_evaluation_form_their_own_batches() {
         let dataset = dataset();
-        let rows = Some(ChunkedEval { min_pairs: 36, ..ChunkedEval::default() });
-        let batches =
-            evaluation_batches(&dataset, BatchSize::graphs(50), rows, &dataset.splits.train);
-        let nodes = |number: usize| dataset.graphs.nodes(number);
-        let large = dataset.splits.train.iter().filter(|&&number| nodes(number) == 8).count();
+        let chunked_eval = Some(ChunkedEval { min_pairs: 36, ..ChunkedEval::default() });
+        let batches = evaluation_batches(
+            &dataset,
+            BatchSize::graphs(50),
+            chunked_eval,
+            &dataset.splits.train,
+        );
+        let nodes = |index: usize| dataset.graphs.nodes(index);
+        let large = dataset.splits.train.iter().filter(|&&index| nodes(index) == 8).count();
         assert_eq!(batches.len(), 1 + large);
-        assert!(batches[0].iter().all(|&number| nodes(number) <= 6));
+        assert!(batches[0].iter().all(|&index| nodes(index) <= 6));
         assert_eq!(batches.concat().len(), dataset.splits.train.len());
     }
 }

@@ -1,8 +1,8 @@
-//! Checkpoints: directories that are either whole or not there.
+//! Atomic checkpoints.
 //!
-//! A checkpoint is written to a temporary name, synced, sealed by a manifest of hashes written
-//! last, and renamed into place; the one before it is kept beside it. Whatever moment a kill
-//! comes, a whole one remains.
+//! A checkpoint is a directory that is written under a temporary name, synced, completed by a
+//! manifest of SHA-256 hashes, and renamed. The previous checkpoint is kept beside it, so that a
+//! valid checkpoint exists even if the process is killed while saving.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,58 +15,58 @@ use sha2::{Digest, Sha256};
 
 const MANIFEST: &str = "manifest.json";
 
-/// The checkpoints of one run under one name, such as `last`.
+/// Checkpoints of a run under one name, such as `last`.
 #[derive(Debug, Clone)]
 pub struct Checkpoints {
     directory: PathBuf,
     name: &'static str,
 }
 
-/// Files of one checkpoint, by name.
+/// Files of a checkpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Content of each file.
+    /// Content of each file, by name.
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
-/// A checkpoint that was found whole.
+/// Checkpoint that was read and verified.
 #[derive(Debug, Clone)]
 pub struct LoadedCheckpoint {
-    /// Its files.
+    /// Files of the checkpoint.
     pub checkpoint: Checkpoint,
-    /// Where it was.
+    /// Path of its directory.
     pub path: PathBuf,
-    /// What was wrong with newer ones, if anything.
+    /// Reasons why newer checkpoints were skipped.
     pub skipped: Vec<String>,
 }
 
-/// Why a checkpoint could not be written or read.
+/// Error of writing or reading a checkpoint.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The file system refused.
+    /// A file or directory cannot be written.
     #[error("cannot write `{path}`")]
     Write {
-        /// Which file or directory.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// Why.
+        /// Underlying I/O error.
         source: std::io::Error,
     },
-    /// None of the checkpoints is whole.
-    #[error("no whole checkpoint in `{directory}`: {}", faults.join("; "))]
-    NoneWhole {
-        /// Where they were looked for.
+    /// All checkpoints are incomplete or corrupt.
+    #[error("no valid checkpoint in `{directory}`: {}", reasons.join("; "))]
+    NoneValid {
+        /// Directory of the checkpoints.
         directory: PathBuf,
-        /// What is wrong with each.
-        faults: Vec<String>,
+        /// Problem of each checkpoint.
+        reasons: Vec<String>,
     },
-    /// A whole checkpoint does not hold what the program expects.
-    #[error("the checkpoint `{path}` was written by another version of the program: {what}")]
-    Foreign {
-        /// Which.
+    /// The checkpoint is intact but does not match the model or this version of the program.
+    #[error("checkpoint `{path}` is incompatible with this model or version: {reason}")]
+    Incompatible {
+        /// Path of the checkpoint.
         path: PathBuf,
-        /// What is missing or cannot be read.
-        what: String,
+        /// Missing or unreadable content.
+        reason: String,
     },
 }
 
@@ -76,7 +76,7 @@ struct Manifest {
 }
 
 impl Checkpoints {
-    /// Those under `directory/name`.
+    /// Creates a handle to the checkpoints at `directory/name`; no file is accessed.
     pub fn new(directory: &Path, name: &'static str) -> Self {
         Self { directory: directory.to_owned(), name }
     }
@@ -85,10 +85,10 @@ impl Checkpoints {
         self.directory.join(format!("{}{suffix}", self.name))
     }
 
-    /// Writes a checkpoint; the one before stays as `name.previous`.
+    /// Writes a checkpoint and keeps the previous one as `name.previous`.
     ///
     /// # Errors
-    /// Where the file system refuses; an older checkpoint is then still in place.
+    /// Returns an error if a file cannot be written; an older checkpoint is still valid then.
     pub fn save(&self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
         let (current, previous, new) = (self.path(""), self.path(".previous"), self.path(".new"));
         let failed = |path: &Path| {
@@ -103,10 +103,11 @@ impl Checkpoints {
             write_synced(&new.join(name), content).map_err(failed(&new.join(name)))?;
             manifest.sha256.insert(name.clone(), hash(content));
         }
-        let manifest = serde_json::to_vec_pretty(&manifest).expect("a map of strings serialises");
+        let manifest =
+            serde_json::to_vec_pretty(&manifest).expect("a map of strings can be serialized");
         write_synced(&new.join(MANIFEST), &manifest).map_err(failed(&new.join(MANIFEST)))?;
         sync_directory(&new).map_err(failed(&new))?;
-        // From here on `new` is whole, and `open` would find it under any of its names.
+        // From here on `new` is complete, and `open` finds it under any of its names.
         if current.exists() {
             remove(&previous).map_err(failed(&previous))?;
             fs::rename(&current, &previous).map_err(failed(&previous))?;
@@ -115,63 +116,63 @@ impl Checkpoints {
         sync_directory(&self.directory).map_err(failed(&self.directory))
     }
 
-    /// The newest checkpoint that is whole; `None` where none was ever written.
+    /// Reads the newest valid checkpoint; `None` if none was ever completed.
     ///
     /// # Errors
-    /// Where there are checkpoints, but none is whole.
+    /// Returns an error if checkpoints exist but none is valid.
     pub fn open(&self) -> Result<Option<LoadedCheckpoint>, CheckpointError> {
-        let mut faults = Vec::new();
-        // `.new` is only newer than the plain name between the two renames of `save`, when the
-        // plain name does not exist; and half-written ones fail their manifest.
+        let mut reasons = Vec::new();
+        // `.new` is newer than the plain name only between the two renames of `save`, when the
+        // plain name does not exist; incomplete checkpoints have no valid manifest.
         for path in [self.path(""), self.path(".new"), self.path(".previous")] {
             if !path.exists() {
                 continue;
             }
             match read(&path) {
                 Ok(checkpoint) => {
-                    return Ok(Some(LoadedCheckpoint { checkpoint, path, skipped: faults }));
+                    return Ok(Some(LoadedCheckpoint { checkpoint, path, skipped: reasons }));
                 }
-                Err(fault) => faults.push(format!("`{}` {fault}", path.display())),
+                Err(reason) => reasons.push(format!("`{}` {reason}", path.display())),
             }
         }
-        // A first checkpoint that was never finished is as good as none.
+        // An incomplete first checkpoint counts as none.
         let only_unfinished = !self.path("").exists() && !self.path(".previous").exists();
-        if faults.is_empty() || only_unfinished {
+        if reasons.is_empty() || only_unfinished {
             return Ok(None);
         }
-        Err(CheckpointError::NoneWhole { directory: self.directory.clone(), faults })
+        Err(CheckpointError::NoneValid { directory: self.directory.clone(), reasons })
     }
 }
 
 impl LoadedCheckpoint {
-    /// A file that every checkpoint of this program has.
+    /// Returns the content of a file.
     ///
     /// # Errors
-    /// Where it does not.
+    /// Returns an error if the checkpoint has no such file.
     pub fn file(&self, name: &str) -> Result<&[u8], CheckpointError> {
         let file = self.checkpoint.files.get(name).map(Vec::as_slice);
-        file.ok_or_else(|| self.incompatible(format!("it has no `{name}`")))
+        file.ok_or_else(|| self.incompatible(format!("missing `{name}`")))
     }
 
-    /// An error that names this checkpoint.
-    pub fn incompatible(&self, what: String) -> CheckpointError {
-        CheckpointError::Foreign { path: self.path.clone(), what }
+    /// Creates an error that names this checkpoint.
+    pub fn incompatible(&self, reason: String) -> CheckpointError {
+        CheckpointError::Incompatible { path: self.path.clone(), reason }
     }
 }
 
 fn read(path: &Path) -> Result<Checkpoint, String> {
-    let manifest = fs::read(path.join(MANIFEST)).map_err(|_| "was not finished".to_owned())?;
+    let manifest = fs::read(path.join(MANIFEST)).map_err(|_| "is incomplete".to_owned())?;
     let manifest: Manifest =
-        serde_json::from_slice(&manifest).map_err(|_| "has a damaged manifest".to_owned())?;
+        serde_json::from_slice(&manifest).map_err(|_| "has a corrupt manifest".to_owned())?;
     let mut files = BTreeMap::new();
     for (name, expected) in manifest.sha256 {
-        // A manifest from elsewhere must not lead out of the directory.
+        // An untrusted manifest must not refer to files outside the directory.
         if Path::new(&name).file_name() != Some(name.as_ref()) {
-            return Err("has a damaged manifest".to_owned());
+            return Err("has a corrupt manifest".to_owned());
         }
-        let content = fs::read(path.join(&name)).map_err(|_| format!("lacks `{name}`"))?;
+        let content = fs::read(path.join(&name)).map_err(|_| format!("is missing `{name}`"))?;
         if hash(&content) != expected {
-            return Err(format!("has a damaged `{name}`"));
+            return Err(format!("has a corrupt `{name}`"));
         }
         files.insert(name, content);
     }
@@ -196,12 +197,12 @@ pub(crate) fn sync_directory(path: &Path) -> std::io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Removes a checkpoint's files and then its directory; anything else in it stays and is an error.
+/// Removes the files of a checkpoint and its directory; fails if it contains subdirectories.
 fn remove(path: &Path) -> std::io::Result<()> {
     if !path.exists() {
         return Ok(());
     }
-    // The manifest first: what is left without one is not taken for a checkpoint.
+    // The manifest is removed first: a directory without one is not a valid checkpoint.
     match fs::remove_file(path.join(MANIFEST)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -224,12 +225,12 @@ mod tests {
     fn opened(checkpoints: &Checkpoints) -> Option<(Checkpoint, usize)> {
         checkpoints
             .open()
-            .expect("one is whole")
+            .expect("a valid checkpoint")
             .map(|found| (found.checkpoint, found.skipped.len()))
     }
 
     #[test]
-    fn the_newest_whole_checkpoint_is_found() {
+    fn open_returns_the_newest_checkpoint() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let checkpoints = Checkpoints::new(directory.path(), "last");
         assert_eq!(opened(&checkpoints), None);
@@ -240,56 +241,56 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_checkpoint_is_passed_over_with_a_message() {
+    fn corrupt_checkpoints_are_skipped_with_a_reason() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let checkpoints = Checkpoints::new(directory.path(), "last");
         let newest = directory.path().join("last/weights");
-        type Damage = fn(&Path);
-        let damages: [Damage; 4] = [
+        type Corruption = fn(&Path);
+        let corruptions: [Corruption; 4] = [
             |path| fs::write(path, b"twO").expect("changed one byte"),
-            |path| fs::write(path, b"tw").expect("cut short"),
+            |path| fs::write(path, b"tw").expect("truncated"),
             |path| fs::remove_file(path).expect("removed"),
             |path| fs::remove_file(path.with_file_name(MANIFEST)).expect("removed"),
         ];
-        for damage in damages {
+        for corrupt in corruptions {
             checkpoints.save(&checkpoint("one")).expect("saved");
             checkpoints.save(&checkpoint("two")).expect("saved");
-            damage(&newest);
+            corrupt(&newest);
             assert_eq!(opened(&checkpoints), Some((checkpoint("one"), 1)));
         }
         fs::remove_file(directory.path().join("last.previous/state")).expect("removed");
-        let error = checkpoints.open().expect_err("both are damaged").to_string();
-        assert!(error.contains("was not finished") && error.contains("lacks `state`"), "{error}");
+        let error = checkpoints.open().expect_err("both are corrupt").to_string();
+        assert!(error.contains("is incomplete") && error.contains("is missing `state`"), "{error}");
     }
 
     #[test]
-    fn a_kill_at_any_moment_of_saving_leaves_a_whole_checkpoint() {
-        // The states of the directory between the steps of `save`, made by hand.
+    fn valid_checkpoint_remains_if_saving_is_interrupted() {
+        // Reproduces the states of the directory between the steps of `save`.
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = |name: &str| directory.path().join(name);
         let checkpoints = Checkpoints::new(directory.path(), "last");
         checkpoints.save(&checkpoint("one")).expect("saved");
         checkpoints.save(&checkpoint("two")).expect("saved");
         // Killed while writing: a directory without a manifest.
-        fs::create_dir(path("last.new")).expect("made");
+        fs::create_dir(path("last.new")).expect("created");
         fs::write(path("last.new/weights"), b"thr").expect("written");
         assert_eq!(opened(&checkpoints), Some((checkpoint("two"), 0)));
-        // Killed between the two renames: the plain name is gone, the new one whole.
-        checkpoints.save(&checkpoint("three")).expect("saved over the rest of the killed one");
+        // Killed between the two renames: the plain name is missing, `.new` is complete.
+        checkpoints.save(&checkpoint("three")).expect("saved");
         fs::rename(path("last"), path("last.new")).expect("renamed");
         assert_eq!(opened(&checkpoints), Some((checkpoint("three"), 0)));
         // Killed while removing the oldest: its manifest goes first.
         fs::rename(path("last.new"), path("last")).expect("renamed");
         fs::remove_file(path("last.previous").join(MANIFEST)).expect("removed");
         assert_eq!(opened(&checkpoints), Some((checkpoint("three"), 0)));
-        // A first checkpoint that was never finished is none.
+        // An incomplete first checkpoint counts as none.
         let other = Checkpoints::new(directory.path(), "best");
-        fs::create_dir(path("best.new")).expect("made");
+        fs::create_dir(path("best.new")).expect("created");
         assert_eq!(opened(&other), None);
     }
 
     #[test]
-    fn a_manifest_cannot_lead_out_of_its_directory() {
+    fn manifest_cannot_refer_to_files_outside_its_directory() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let checkpoints = Checkpoints::new(directory.path(), "last");
         checkpoints.save(&checkpoint("one")).expect("saved");

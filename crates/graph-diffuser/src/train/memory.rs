@@ -1,7 +1,8 @@
-//! How much memory a training step takes, said before it is taken.
+//! Estimate of the peak memory of a training step.
 //!
-//! Counted is what operations keep for the backward pass, a pair, a node and an edge at a time. The numbers
-//! were read off an allocator that counts; what single precision on the CPU keeps is what they are.
+//! The estimate counts the values per node pair, node and edge that operations keep for the
+//! backward pass. The factors were measured with a counting allocator, in single precision on the
+//! CPU.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -15,28 +16,31 @@ use crate::virtual_edges::{AdjacencyConfig, EdgeFfnConfig};
 
 use super::{BatchSize, TrainError, training_batches};
 
-/// The program itself, the stacks of its threads and what its allocator never gives back.
+/// Memory of the program itself, its thread stacks and unreturned allocator pages.
 const PROGRAM_BYTES: f64 = 50e6;
-/// Memory held for each byte in use: freed memory goes back to the system late. It and the program were fitted to
-/// peaks of `bench` and of twelve recipes, 0.1 to 3.6 GB: those are between 23 % below and 24 % above what is said,
-/// and one recipe alone varied by a quarter from run to run.
-const HELD: f64 = 1.25;
-/// Numbers a parameter: itself, its gradient, two moments, and copies as one vector on the way.
+/// Resident bytes per byte in use, because freed memory is returned to the system late.
+///
+/// This factor and [`PROGRAM_BYTES`] were fitted to peaks of `bench` and of twelve recipes between
+/// 0.1 and 3.6 GB. Those are between 23 % below and 24 % above the estimate, and a single recipe
+/// varied by a quarter between runs.
+const RESIDENT_FACTOR: f64 = 1.25;
+/// Values per parameter: weight, gradient, two moments and flattened copies.
 const COPIES_OF_PARAMETERS: f64 = 8.0;
 
-/// What the memory of a step depends on, beside the model.
+/// Size of a batch, as far as its memory depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BatchShape {
-    /// Nodes, `r`.
+    /// Number of nodes `r`.
     pub nodes: usize,
-    /// Edges, `m`.
+    /// Number of edges `m`.
     pub edges: usize,
-    /// Pairs whose virtual edges are computed: fewer where graphs share them.
+    /// Number of node pairs whose virtual edges are computed; graphs of equal topology may share
+    /// them.
     pub distinct_pairs: usize,
 }
 
 impl BatchShape {
-    /// Of these graphs in one batch.
+    /// Returns the size of a batch of `graphs`.
     pub fn of(config: &ModelConfig, graphs: &[&Graph]) -> Self {
         let extra = usize::from(config.head.uses_cls());
         let structures: HashSet<(usize, &[[u32; 2]])> = if shares(config) {
@@ -53,14 +57,14 @@ impl BatchShape {
             distinct_pairs: if structures.is_empty() {
                 all(&Graph::pairs)
             } else {
-                // A sum does not mind the order of a set.
+                // The sum does not depend on the iteration order of the set.
                 structures.into_iter().map(|(nodes, _)| nodes * nodes).sum()
             },
         }
     }
 }
 
-/// Whether graphs of one structure share their virtual edges.
+/// Returns whether graphs of equal topology share their virtual edges.
 fn shares(config: &ModelConfig) -> bool {
     config
         .virtual_edges
@@ -68,9 +72,9 @@ fn shares(config: &ModelConfig) -> bool {
         .is_some_and(|edges| edges.adjacency == (AdjacencyConfig::Fixed {}))
 }
 
-/// About how many bytes the program holds at the peak of a training step.
+/// Estimates the peak memory of a training step in bytes.
 ///
-/// `sizes_differ` is whether other batches have other numbers of pairs.
+/// `sizes_differ` states whether batches have different numbers of node pairs.
 pub fn step_bytes(
     config: &ModelConfig,
     parameters: usize,
@@ -80,13 +84,14 @@ pub fn step_bytes(
     let (d, layers) = (config.hidden_dim as f64, config.layers as f64);
     let [nodes, edges, distinct] =
         [shape.nodes, shape.edges, shape.distinct_pairs].map(|count| count as f64);
-    let (kept, while_backward) = pair_numbers(config, distinct, sizes_differ);
+    let (forward, backward) = pair_values(config, distinct, sizes_differ);
 
-    // Queries, keys and values, what attention gathered, and the inputs of norms and linear maps.
+    // Queries, keys and values, attention outputs, and the inputs of normalization and linear
+    // layers.
     let ffn = config.ffn_ratio as f64;
-    let mut a_node = 9.0 + ffn;
+    let mut per_node = 9.0 + ffn;
     if config.dropout > 0.0 {
-        a_node += 2.0 + ffn;
+        per_node += 2.0 + ffn;
     }
     let (local_node, local_edge) = match config.mpnn.map(|mpnn| mpnn.kind) {
         None => (0.0, 0.0),
@@ -97,28 +102,31 @@ pub fn step_bytes(
         .mpnn
         .map_or(0.0, |mpnn| mpnn.pre_layers as f64 + if mpnn.parallel { layers } else { 0.0 });
     let weighted = config.virtual_edges.is_some() && !shares(config);
-    let of_nodes = d * nodes * (layers * a_node + local * local_node);
+    let of_nodes = d * nodes * (layers * per_node + local * local_node);
     let encoded = if config.mpnn.is_some() { 1.0 } else { 0.0 };
     let of_edges = d * edges * (local * local_edge + encoded + if weighted { 3.0 } else { 0.0 });
 
-    // The last thing differentiated are the virtual edges, when all of the layers is done with.
-    let peak = (kept + of_nodes).max(while_backward) + of_edges;
-    (PROGRAM_BYTES + HELD * 4.0 * (peak + COPIES_OF_PARAMETERS * parameters as f64)) as u64
+    // Virtual edges are differentiated last, when the activations of all layers are released.
+    let peak = (forward + of_nodes).max(backward) + of_edges;
+    (PROGRAM_BYTES + RESIDENT_FACTOR * 4.0 * (peak + COPIES_OF_PARAMETERS * parameters as f64))
+        as u64
 }
 
-/// Numbers that pairs take while layers run and while the virtual edges are differentiated.
-fn pair_numbers(config: &ModelConfig, distinct: f64, sizes_differ: bool) -> (f64, f64) {
+/// Returns the number of values of node pairs while the layers run and while the virtual edges are
+/// differentiated.
+fn pair_values(config: &ModelConfig, distinct: f64, sizes_differ: bool) -> (f64, f64) {
     let Some(edges) = &config.virtual_edges else { return (0.0, 0.0) };
     let attention = config.attention.as_ref().filter(|attention| attention.scores.use_position());
     let heads = attention.map_or(0.0, |attention| attention.heads as f64);
     let scores = config.layers as f64 * heads;
     let (c, out) = (edges.stack_channels() as f64, edges.channels() as f64);
-    // Of the network: what it keeps, and what its backward adds, the gradients of the scores included.
+    // Values that the edge network keeps, and those that its backward pass adds, including the
+    // gradients of the scores.
     let (network, backward) = match edges.ffn {
         EdgeFfnConfig::None {} => (c, 2.0 * c + scores),
-        // The inputs of its layers are in memory that is kept for the next batch; one that needs more takes other.
-        // The gradient on its way down takes the place of the last of them, and that of the stack is made when those
-        // of the scores are gone.
+        // The inputs of its layers are in a buffer that is reused by the next batch; a larger batch
+        // allocates another. The backward gradient overwrites the last input, and the gradient of
+        // the stack is allocated after those of the scores are released.
         EdgeFfnConfig::Residual { layers, .. } => {
             let (inputs, buffers) =
                 (layers.saturating_sub(1) as f64, if sizes_differ { 2.0 } else { 1.0 });
@@ -134,31 +142,32 @@ fn pair_numbers(config: &ModelConfig, distinct: f64, sizes_differ: bool) -> (f64
             (3.0 * c + (layers as f64 + 2.0) * out, 2.5 * out + scores)
         }
     };
-    // Layers read scores where they are, and one layer's gradient is there while that layer is differentiated.
+    // Layers read the scores without a copy, and one layer's gradient exists at a time.
     (distinct * (network + scores + heads), distinct * (network + backward))
 }
 
-/// The batch that takes most, and what it takes.
+/// Returns the batch with the largest estimated memory, and the estimate in bytes.
 pub fn largest_step<'a>(
     config: &ModelConfig,
     parameters: usize,
     dataset: &Dataset,
     batches: impl IntoIterator<Item = &'a [usize]>,
 ) -> Option<(u64, &'a [usize])> {
-    let shape = |numbers: &[usize]| {
+    let shape = |indices: &[usize]| {
         let graphs: Vec<Cow<'_, Graph>> =
-            numbers.iter().map(|&number| dataset.graphs.get(number)).collect();
+            indices.iter().map(|&index| dataset.graphs.get(index)).collect();
         BatchShape::of(config, &graphs.iter().map(Cow::as_ref).collect::<Vec<_>>())
     };
-    let shapes: Vec<_> = batches.into_iter().map(|numbers| (shape(numbers), numbers)).collect();
-    let differ = shapes.windows(2).any(|two| two[0].0.distinct_pairs != two[1].0.distinct_pairs);
+    let shapes: Vec<_> = batches.into_iter().map(|indices| (shape(indices), indices)).collect();
+    let sizes_differ =
+        shapes.windows(2).any(|two| two[0].0.distinct_pairs != two[1].0.distinct_pairs);
     let bytes = shapes
         .iter()
-        .map(|(shape, numbers)| (step_bytes(config, parameters, shape, differ), *numbers));
+        .map(|(shape, indices)| (step_bytes(config, parameters, shape, sizes_differ), *indices));
     bytes.max_by_key(|(bytes, _)| *bytes)
 }
 
-/// Memory that the system can still give, where it says so.
+/// Returns the available system memory in bytes, if the system reports it.
 pub fn available_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -166,12 +175,13 @@ pub fn available_bytes() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// Finds whether a step of the first epoch fits into `available` bytes; without that all do.
+/// Checks that the training steps of the first epoch fit into `available` bytes; `None` skips the
+/// check.
 ///
-/// Later epochs shuffle otherwise, so it can be a little more then.
+/// Later epochs have other batches, which may need slightly more memory.
 ///
 /// # Errors
-/// Where it does not, with what would.
+/// Returns an error if a step does not fit, with a batch size that does, if any.
 pub fn check_memory(
     recipe: &Recipe,
     dataset: &Dataset,
@@ -192,14 +202,14 @@ pub fn check_memory(
     }
     let halved = std::iter::successors(Some(recipe.train.batch()), |size| size.halved());
     let fits = halved.skip(1).find(|&size| largest(size).0 <= available);
-    let in_question = if fits.is_some() { &batch } else { &dataset.splits.train };
+    let candidates = if fits.is_some() { &batch } else { &dataset.splits.train };
     let nodes =
-        in_question.iter().map(|&number| dataset.graphs.nodes(number)).max().unwrap_or_default();
+        candidates.iter().map(|&index| dataset.graphs.nodes(index)).max().unwrap_or_default();
     Err(TrainError::Memory { graphs: batch.len(), nodes, needed, available, fits })
 }
 
-/// Bytes as people read them.
-pub(super) fn readable(bytes: u64) -> String {
+/// Formats a number of bytes with a decimal unit.
+pub(super) fn format_bytes(bytes: u64) -> String {
     match bytes as f64 {
         bytes if bytes >= 1e9 => format!("{:.1} GB", bytes / 1e9),
         bytes => format!("{:.0} MB", (bytes / 1e6).ceil()),
@@ -215,19 +225,19 @@ mod tests {
             ["data.rows=20", "data.columns=[20]", "data.train=16", "data.valid=1", "data.test=1"];
         let settings: Vec<String> =
             small.iter().chain(settings).map(|&setting| setting.to_owned()).collect();
-        Recipe::find("grid-diffuser", &settings).expect("a sound recipe")
+        Recipe::find("grid-diffuser", &settings).expect("valid recipe")
     }
 
-    fn fault(settings: &[&str], available: u64) -> Option<TrainError> {
+    fn memory_error(settings: &[&str], available: u64) -> Option<TrainError> {
         let recipe = recipe(settings);
-        check_memory(&recipe, &recipe.dataset().expect("it is drawn"), Some(available)).err()
+        check_memory(&recipe, &recipe.dataset().expect("valid dataset"), Some(available)).err()
     }
 
     #[test]
-    fn more_of_anything_takes_more() {
+    fn estimate_grows_with_batch_and_model() {
         let bytes = |settings: &[&str], graphs: usize| {
             let recipe = recipe(settings);
-            let dataset = recipe.dataset().expect("it is drawn");
+            let dataset = recipe.dataset().expect("valid dataset");
             let graphs: Vec<Cow<'_, Graph>> = dataset.graphs.iter().take(graphs).collect();
             let graphs: Vec<&Graph> = graphs.iter().map(Cow::as_ref).collect();
             step_bytes(&recipe.model, 1000, &BatchShape::of(&recipe.model, &graphs), false)
@@ -237,26 +247,28 @@ mod tests {
         for more in ["model.hidden_dim=64", "model.layers=12", "model.virtual_edges.num_steps=20"] {
             assert!(bytes(&[more], 4) > one, "{more}");
         }
-        // Grids of one shape share their virtual edges when edges weigh the same.
+        // Grids of one shape share their virtual edges with a fixed adjacency.
         assert!(bytes(&["model.virtual_edges.adjacency={kind=\"fixed\"}"], 16) < bytes(&[], 16));
     }
 
     #[test]
-    fn a_smaller_batch_is_named_where_it_fits_and_only_there() {
+    fn memory_error_suggests_a_batch_size_that_fits() {
         let settings = ["train.batch_size=16"];
-        assert!(fault(&settings, u64::MAX).is_none());
+        assert!(memory_error(&settings, u64::MAX).is_none());
         let Some(TrainError::Memory { graphs: 16, nodes: 400, needed, fits, .. }) =
-            fault(&settings, 500_000_000)
+            memory_error(&settings, 500_000_000)
         else {
-            panic!("sixteen graphs of 160,000 pairs take more than 0.5 GB");
+            panic!("16 graphs of 160,000 pairs need more than 0.5 GB");
         };
-        let Some(BatchSize { graphs: fewer, max_pairs: None }) = fits else { panic!("{fits:?}") };
+        let Some(BatchSize { graphs: smaller, max_pairs: None }) = fits else { panic!("{fits:?}") };
         assert!(
-            fewer < 16 && fault(&[&format!("train.batch_size={fewer}")], 500_000_000).is_none()
+            smaller < 16
+                && memory_error(&[&format!("train.batch_size={smaller}")], 500_000_000).is_none()
         );
         assert!(needed > 500_000_000);
-        let Some(TrainError::Memory { fits: None, .. }) = fault(&settings, 50_000_000) else {
-            panic!("one graph alone takes more than 50 MB");
+        let Some(TrainError::Memory { fits: None, .. }) = memory_error(&settings, 50_000_000)
+        else {
+            panic!("a single graph needs more than 50 MB");
         };
     }
 }

@@ -1,4 +1,4 @@
-//! Training: our own loop, because exact resume and equal bits on any number of threads need it.
+//! Training loop with exact resume and results that do not depend on the number of threads.
 
 mod batches;
 pub(crate) mod checkpoint;
@@ -8,6 +8,7 @@ mod optimizer;
 mod schedule;
 mod trainer;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use batches::for_each_batch;
@@ -23,53 +24,57 @@ pub use trainer::{
     check_loss,
 };
 
-/// How long to train, on what batches, and how to judge.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Configuration of training: epochs, batches, evaluation and early stopping.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrainConfig {
-    /// Passes over the training graphs.
+    /// Number of passes over the training graphs.
     pub epochs: usize,
-    /// Number of graphs per batch.
+    /// Maximum number of graphs per batch.
     pub batch_size: usize,
-    /// Maximum number of node pairs per batch, which bounds memory where graphs differ in size.
+    /// Maximum number of node pairs per batch, which bounds memory for graphs of different sizes;
+    /// default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_pairs: Option<usize>,
-    /// Epochs between two evaluations; the last epoch is always evaluated.
+    /// Number of epochs between evaluations on the validation split (the last epoch is always
+    /// evaluated); default 1.
     #[serde(default = "one")]
     pub eval_every: usize,
-    /// Number of training batches from which batch-norm statistics are re-estimated, without dropout,
-    /// before each evaluation; 0 evaluates with the running averages collected during training.
+    /// Number of training batches from which batch-norm statistics are re-estimated, without
+    /// dropout, before each evaluation (0 uses the running averages of training); default 50.
     ///
-    /// The batches are the same for every evaluation of a run, so that scores of two epochs differ
-    /// only by their weights.
+    /// All evaluations of a run use the same batches, so that scores of two epochs differ only by
+    /// their weights.
     #[serde(default = "default_bn_recalibration_batches")]
     pub bn_recalibration_batches: usize,
-    /// Criterion by which the best epoch is selected.
+    /// Validation criterion that selects the best epoch; default `metric`.
     #[serde(default, skip_serializing_if = "SelectBy::is_default")]
     pub select_by: SelectBy,
-    /// Decay of an exponential moving average of the weights, which is then what is evaluated.
+    /// Decay per step of an exponential moving average of the weights, which is evaluated in place
+    /// of the weights; default: no averaging.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ema_decay: Option<f64>,
-    /// Stops after so many evaluations without a better one.
+    /// Number of evaluations without improvement after which training stops; default: no early
+    /// stopping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<usize>,
 }
 
 impl TrainConfig {
-    /// Limits of a batch.
+    /// Returns the limits of a batch.
     pub fn batch(&self) -> BatchSize {
         BatchSize { graphs: self.batch_size, max_pairs: self.max_pairs }
     }
 }
 
-/// Criterion by which the best epoch is selected.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Validation criterion that selects the best epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SelectBy {
     /// The task's metric on the validation split.
     #[default]
     Metric,
-    /// The loss on the validation split: less noisy than ranking metrics on few positives.
+    /// The loss on the validation split, which is less noisy than ranking metrics on few positives.
     Loss,
 }
 

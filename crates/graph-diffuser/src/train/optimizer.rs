@@ -1,7 +1,8 @@
-//! `AdamW` with decoupled weight decay, over all parameters as one flat tensor.
+//! AdamW over all parameters as one flat tensor.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ops::{self, AdamWStep};
@@ -9,23 +10,23 @@ use crate::parameters;
 
 use super::Schedule;
 
-/// What [`AdamW`] needs, and how its learning rate changes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Configuration of [`AdamW`] and its learning-rate schedule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OptimConfig {
-    /// Largest learning rate.
+    /// Peak learning rate; default 1e-3.
     pub lr: f64,
-    /// Share of a weight that is taken off each step, in learning rates.
+    /// Decoupled weight decay, multiplied by the learning rate in each step; default 0.
     pub weight_decay: f64,
-    /// Gradients longer than this are shortened to it; 0 leaves them as they are.
+    /// Maximum global norm of the gradient, 0 disables clipping; default 1.
     pub grad_clip_norm: f64,
-    /// Memory of the first moment.
+    /// Decay rate β₁ of the first moment; default 0.9.
     pub beta_1: f64,
-    /// Memory of the second moment.
+    /// Decay rate β₂ of the second moment; default 0.999.
     pub beta_2: f64,
-    /// Added to the root of the second moment.
+    /// Term ε added to the square root of the second moment; default 1e-8.
     pub eps: f64,
-    /// How the learning rate changes.
+    /// Learning-rate schedule; default `{kind = "constant"}`.
     pub schedule: Schedule,
 }
 
@@ -43,12 +44,12 @@ impl Default for OptimConfig {
     }
 }
 
-/// Length of the gradient of all parameters.
+/// Computes the L2 norm of the gradient of all parameters.
 pub fn global_norm(gradient: &Tensor<1>) -> f64 {
     ops::sum_of_squares(gradient.clone()).sqrt()
 }
 
-/// The optimiser and its moments.
+/// AdamW optimizer with its moments.
 #[derive(Debug, Clone)]
 pub struct AdamW {
     config: OptimConfig,
@@ -63,22 +64,22 @@ struct Moments {
 }
 
 impl AdamW {
-    /// Before the first step.
+    /// Creates an optimizer before its first step.
     pub fn new(config: &OptimConfig) -> Self {
         Self { config: config.clone(), steps: 0, moments: None }
     }
 
-    /// As it was after so many steps.
+    /// Restores an optimizer after `steps` steps with the given moments.
     pub fn resume(config: &OptimConfig, steps: u64, [first, second]: [Tensor<1>; 2]) -> Self {
         Self { config: config.clone(), steps, moments: Some(Moments { first, second }) }
     }
 
-    /// Moments, where a step was taken.
+    /// Returns the first and second moments; `None` before the first step.
     pub fn moments(&self) -> Option<[&Tensor<1>; 2]> {
         self.moments.as_ref().map(|moments| [&moments.first, &moments.second])
     }
 
-    /// The model after one step along `gradient`, whose length is `norm`.
+    /// Returns the model after one step along `gradient`, whose L2 norm is `norm`.
     ///
     /// # Shapes
     /// - `gradient`: `[all parameters]`
@@ -96,7 +97,7 @@ impl AdamW {
             eps,
             weight_decay,
             gradient_scale: if clips { grad_clip_norm / (norm + 1e-6) } else { 1.0 },
-            number: self.steps,
+            step_index: self.steps,
         };
         let [weights, first, second] =
             ops::adamw(step, [parameters::flatten(&model), gradient, first, second]);

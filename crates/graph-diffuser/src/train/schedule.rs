@@ -1,40 +1,42 @@
-//! How the learning rate changes over a run.
+//! Learning-rate schedules.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How the learning rate changes.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// Learning-rate schedule, selected by `kind`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Schedule {
-    /// It does not.
+    /// Constant learning rate.
     Constant {},
-    /// Up linearly over the warm-up, then down half a cosine to zero.
+    /// Linear warmup, then cosine decay to 0.
     Cosine {
-        /// Length of the warm-up.
+        /// Length of the warmup in epochs; default 0.
         #[serde(default)]
         warmup_epochs: f64,
-        /// How often it is set.
+        /// Interval at which the learning rate is updated; default `epoch`.
         #[serde(default)]
         interval: Interval,
     },
 }
 
-/// How often the learning rate is set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// Interval at which the learning rate is updated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Interval {
-    /// Once an epoch: the paper.
+    /// Once per epoch, as in the paper.
     #[default]
     Epoch,
-    /// At every step.
+    /// Once per step.
     Step,
 }
 
 impl Schedule {
-    /// Share of the full learning rate at `step` of `steps` in `epoch` of `epochs`, from zero.
+    /// Returns the factor of the peak learning rate at `step` of `steps` in `epoch` of `epochs`,
+    /// both counted from 0.
     pub fn factor(self, epoch: usize, epochs: usize, step: usize, steps: usize) -> f64 {
         let Self::Cosine { warmup_epochs, interval } = self else { return 1.0 };
-        // `next` is where the linear rise has come to at the end of this epoch or step.
+        // The warmup reaches the value of `next` at the end of this epoch or step.
         let (now, next) = match interval {
             Interval::Epoch => (epoch as f64, (epoch + 1) as f64),
             Interval::Step => {
@@ -56,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cosine_by_epoch_rises_then_falls_to_nothing() {
+    fn cosine_schedule_by_epoch_warms_up_and_decays_to_zero() {
         let schedule = Schedule::Cosine { warmup_epochs: 2.0, interval: Interval::Epoch };
         let factors: Vec<f64> = (0..6).map(|epoch| schedule.factor(epoch, 6, 9, 10)).collect();
         let half_root = 0.5 * 0.5_f64.sqrt();
@@ -68,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cosine_by_step_moves_within_an_epoch() {
+    fn cosine_schedule_by_step_changes_within_an_epoch() {
         let schedule = Schedule::Cosine { warmup_epochs: 0.5, interval: Interval::Step };
         assert_eq!(schedule.factor(0, 1, 0, 4), 0.5);
         assert_eq!(schedule.factor(0, 1, 1, 4), 1.0);
@@ -77,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_is_constant() {
+    fn constant_schedule_has_factor_one() {
         assert_eq!(Schedule::Constant {}.factor(7, 9, 1, 2), 1.0);
     }
 }

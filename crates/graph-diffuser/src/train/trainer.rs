@@ -17,209 +17,226 @@ use crate::recipe::Recipe;
 use crate::task::{EvalMetrics, Metric, Predictions, Task, null_as_nan};
 
 use super::batches::for_each_batch;
-use super::memory::readable;
+use super::memory::format_bytes;
 use super::{
     AdamW, BatchSize, Checkpoint, CheckpointError, Checkpoints, Evaluator, LoadedCheckpoint,
     SelectBy, global_norm, recalibration_batches, training_batches,
 };
 
-/// Share by which running statistics move towards those of a batch.
-const STATISTICS_RATE: f64 = 0.1;
+/// Momentum of the running batch-norm statistics.
+const BN_MOMENTUM: f64 = 0.1;
 
-/// What happened in one epoch.
+/// Record of one epoch, a line of `metrics.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EpochRecord {
-    /// Counted from one.
+    /// Epoch, counted from 1.
     pub epoch: usize,
-    /// Steps taken since the start of the run.
+    /// Number of optimizer steps since the start of the run.
     pub step: u64,
-    /// Learning rate of the epoch's last step.
+    /// Learning rate of the last step of the epoch.
     pub lr: f64,
-    /// Mean training loss over the epoch's targets.
+    /// Mean training loss over the targets of the epoch.
     #[serde(deserialize_with = "null_as_nan")]
     pub train_loss: f64,
-    /// Scores on the validation graphs, in epochs that end with an evaluation.
+    /// Validation scores; `None` if the epoch was not evaluated.
     pub valid: Option<EvalMetrics>,
-    /// Whether they were the best so far.
+    /// True if the scores are the best so far.
     pub best: bool,
-    /// Wall time of the epoch.
+    /// Wall time of the epoch in seconds.
     pub seconds: f64,
 }
 
-/// The best epoch so far.
+/// Best epoch so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BestEpoch {
-    /// Counted from one.
+    /// Epoch, counted from 1.
     pub epoch: usize,
-    /// Its scores on the validation graphs.
+    /// Validation scores of the epoch.
     pub valid: EvalMetrics,
 }
 
-/// Where a run stands; with weights and moments, all that resuming needs.
+/// Progress of a run; together with weights and optimizer moments the complete state of training.
 ///
-/// Streams need no positions of their own: the masks of a step and the order of an epoch are found
-/// by the numbers `step` and `epoch`.
+/// Random streams have no state of their own: dropout masks are determined by `step`, the order of
+/// graphs by `epoch`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainProgress {
-    /// The run's seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// Whole epochs done.
+    /// Number of completed epochs.
     pub epoch: usize,
-    /// Batches of the current epoch done.
+    /// Number of completed batches of the current epoch.
     pub batch: usize,
-    /// Steps done.
+    /// Number of completed steps.
     pub step: u64,
-    /// Sum of the losses of the current epoch's targets.
+    /// Weighted sum of the losses of the current epoch.
     pub loss_sum: f64,
-    /// What that sum is over: targets of the current epoch seen, or the weights of their classes.
+    /// Total weight of that sum: number of targets, or sum of their class weights.
     pub samples: f64,
-    /// Wall time of the current epoch before this session.
+    /// Wall time of the current epoch in earlier sessions, in seconds.
     pub seconds: f64,
-    /// The best epoch so far.
+    /// Best epoch so far.
     pub best: Option<BestEpoch>,
-    /// All epochs done.
+    /// Records of all completed epochs.
     pub history: Vec<EpochRecord>,
 }
 
-/// What a trainer tells while it works.
+/// Progress event of a [`Trainer`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TrainEvent<'a> {
-    /// Training goes on from a checkpoint.
+    /// Training resumes from a checkpoint.
     Resumed {
-        /// Epochs done.
+        /// Number of completed epochs.
         epoch: usize,
-        /// Batches of the current epoch done.
+        /// Number of completed batches of the current epoch.
         batch: usize,
-        /// What was wrong with newer checkpoints.
+        /// Reasons why newer checkpoints were skipped.
         skipped: &'a [String],
     },
-    /// A step is done.
+    /// A step is completed.
     Step {
-        /// Counted from one.
+        /// Epoch, counted from 1.
         epoch: usize,
-        /// Batches of this epoch done, and in all.
+        /// Number of completed batches of this epoch, and of all its batches.
         batches: (usize, usize),
-        /// Graphs in the batch.
+        /// Number of graphs in the batch.
         graphs: usize,
-        /// Its loss.
+        /// Loss of the batch.
         loss: f64,
     },
-    /// Validation begins.
+    /// Evaluation starts.
     Evaluating,
-    /// An epoch is done.
+    /// An epoch is completed.
     Epoch(&'a EpochRecord),
 }
 
-/// How a session ended.
+/// Outcome of a training session.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TrainOutcome {
-    /// All epochs are done, or patience ran out.
+    /// All epochs are completed, or training stopped early.
     Finished {
-        /// The best epoch.
+        /// Best epoch.
         best: BestEpoch,
-        /// Scores of the best epoch's weights on the test graphs.
+        /// Test scores of the weights of the best epoch.
         test: EvalMetrics,
-        /// Their predictions for the validation and the test graphs.
+        /// Predictions of the best epoch for the validation and test graphs.
         predictions: Box<[Predictions; 2]>,
     },
-    /// Asked to stop; a checkpoint was saved.
+    /// Interrupted after saving a checkpoint.
     Stopped {
-        /// Epochs done.
+        /// Number of completed epochs.
         epoch: usize,
-        /// Batches of the current epoch done.
+        /// Number of completed batches of the current epoch.
         batch: usize,
     },
 }
 
-/// Why training cannot go on.
+/// Error of training.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
-    /// A NaN or an infinity.
-    #[error("step {step}: {what} is not finite; first in `{tensor}`, with graphs {graphs:?}")]
-    NotFinite {
-        /// The step, counted from one.
+    /// The loss or gradient is NaN or infinite.
+    #[error("step {step}: {what} is not finite (first in `{tensor}`, graphs {graphs:?})")]
+    NonFinite {
+        /// Step, counted from 1.
         step: u64,
-        /// `the loss` or `the gradient`.
+        /// `loss` or `gradient`.
         what: &'static str,
-        /// The first tensor that went wrong.
+        /// Name of the first tensor that is not finite.
         tensor: String,
-        /// Graph numbers of the batch.
+        /// Indices of the graphs of the batch.
         graphs: Vec<usize>,
     },
-    /// A checkpoint could not be written or read.
+    /// A checkpoint cannot be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The history file could not be written.
+    /// The metrics file cannot be written.
     #[error("cannot write `{path}`")]
     Write {
-        /// Which.
+        /// Path of the file.
         path: std::path::PathBuf,
-        /// Why.
+        /// Underlying I/O error.
         source: std::io::Error,
     },
     /// The checkpoint belongs to a run with another seed.
-    #[error("the checkpoint was trained with seed {found}, the recipe asks for {expected}")]
-    OtherSeed {
-        /// Of the recipe.
+    #[error("the checkpoint has seed {found}, but the recipe has seed {expected}")]
+    SeedMismatch {
+        /// Seed of the recipe.
         expected: u64,
-        /// Of the checkpoint.
+        /// Seed of the checkpoint.
         found: u64,
     },
-    /// A step takes more memory than there is.
+    /// A step needs more memory than is available.
     #[error(
-        "a training step would take about {} of memory, and {} is free: a batch has {graphs} graphs of up to {nodes} nodes",
-        readable(*needed),
-        readable(*available)
+        "a training step needs about {} of memory, but {} is available (batch of {graphs} graphs \
+         with up to {nodes} nodes)",
+        format_bytes(*needed),
+        format_bytes(*available)
     )]
     Memory {
-        /// Graphs of the batch that takes most.
+        /// Number of graphs of the largest batch.
         graphs: usize,
-        /// Nodes of its largest graph.
+        /// Number of nodes of its largest graph.
         nodes: usize,
-        /// Bytes that it takes, about.
+        /// Estimated memory in bytes.
         needed: u64,
-        /// Bytes that there are.
+        /// Available memory in bytes.
         available: u64,
-        /// A batch that fits, if any does.
+        /// Batch size that fits, if any.
         fits: Option<BatchSize>,
     },
-    /// Validation gave no number in any epoch.
-    #[error("no epoch has a validation score")]
+    /// The validation score is NaN in every epoch.
+    #[error("the validation score is NaN in every epoch")]
     NoScore,
 }
 
 impl TrainError {
-    /// What the user can do about it, when we know.
+    /// Returns a suggested fix, if one is known.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::NotFinite { .. } => Some(
-                "the last good checkpoint is kept; lower `optim.lr`, or lengthen the warm-up, and start a new run"
+            Self::NonFinite { .. } => Some(
+                "start a new run with a lower `optim.lr` or a longer warmup; the last checkpoint is kept"
                     .into(),
             ),
-            Self::OtherSeed { found, .. } => {
-                Some(format!("set `seed` in the run's `recipe.toml` back to {found}, or start a new run"))
+            Self::SeedMismatch { found, .. } => {
+                Some(format!("set `seed = {found}` in the run's `recipe.toml`, or start a new run"))
             }
-            Self::Memory { fits: Some(BatchSize { max_pairs: Some(most), .. }), .. } => {
-                Some(format!("set `train.max_pairs` to {most}"))
+            Self::Memory { fits: Some(BatchSize { max_pairs: Some(max_pairs), .. }), .. } => {
+                Some(format!("set `train.max_pairs` to {max_pairs}"))
             }
             Self::Memory { fits: Some(BatchSize { graphs, max_pairs: None }), .. } => {
                 Some(format!("set `train.batch_size` to {graphs}"))
             }
             Self::Memory { nodes, fits: None, .. } => Some(format!(
-                "a graph of {nodes} nodes does not fit even alone: lower `model.virtual_edges.num_steps` or `model.layers`, or \
-                 train without it; `graph-diffuser eval` scores graphs of any size"
+                "a single graph of {nodes} nodes does not fit: lower `model.virtual_edges.num_steps` or \
+                 `model.layers`, or remove it from the training split (`graph-diffuser eval` \
+                 supports graphs of any size)"
             )),
             Self::Write { .. } | Self::Checkpoint(CheckpointError::Write { .. }) => {
-                Some("check free space and permissions, then resume the run".into())
+                Some("check free disk space and permissions, then resume the run".into())
             }
             _ => None,
         }
     }
 }
 
-/// Trains one model.
+/// Trains a model, with checkpoints from which it can resume exactly.
+///
+/// # Examples
+/// ```no_run
+/// use std::{path::Path, sync::atomic::AtomicBool};
+/// use graph_diffuser::{Device, recipe::Recipe, train::Trainer};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let recipe = Recipe::find("grid-quick", &[])?;
+/// let dataset = recipe.dataset()?;
+/// let checkpoints = Path::new("checkpoints");
+/// let mut trainer = Trainer::new(&recipe, &dataset, &Device::flex(), checkpoints, |_| {})?;
+/// let outcome = trainer.run(&AtomicBool::new(false), |event| println!("{event:?}"))?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Trainer<'a> {
     recipe: &'a Recipe,
@@ -236,7 +253,7 @@ pub struct Trainer<'a> {
     state: State,
 }
 
-/// All that changes while training.
+/// Mutable state of training.
 #[derive(Debug)]
 struct State {
     model: GraphDiffuser,
@@ -246,16 +263,16 @@ struct State {
 }
 
 impl<'a> Trainer<'a> {
-    /// A trainer that keeps its checkpoints in `directory` and goes on from those that are there.
+    /// Creates a trainer with checkpoints in `directory`, resuming from an existing checkpoint.
     ///
     /// # Errors
-    /// Where checkpoints are there but cannot be used.
+    /// Returns an error if checkpoints exist but are corrupt or incompatible.
     pub fn new(
         recipe: &'a Recipe,
         dataset: &'a Dataset,
         device: &Device,
         directory: &std::path::Path,
-        mut tell: impl FnMut(TrainEvent<'_>),
+        mut on_event: impl FnMut(TrainEvent<'_>),
     ) -> Result<Self, TrainError> {
         let device = device.clone().autodiff();
         let seeds = SeedTree::new(recipe.seed);
@@ -281,7 +298,7 @@ impl<'a> Trainer<'a> {
         if let Some(found) = last.open()? {
             state.restore(recipe, &found)?;
             let TrainProgress { epoch, batch, .. } = state.progress;
-            tell(TrainEvent::Resumed { epoch, batch, skipped: &found.skipped });
+            on_event(TrainEvent::Resumed { epoch, batch, skipped: &found.skipped });
         }
         Ok(Self {
             recipe,
@@ -303,40 +320,42 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// Where the run stands.
+    /// Returns the progress of the run.
     pub fn progress(&self) -> &TrainProgress {
         &self.state.progress
     }
 
-    /// The model as it is now.
+    /// Returns the current model.
     pub fn model(&self) -> &GraphDiffuser {
         &self.state.model
     }
 
-    /// What its scores measure.
+    /// Returns the metric that selects the best epoch.
     pub fn metric(&self) -> Metric {
         self.task.metric()
     }
 
-    /// Trains to the end, or until `stop` is set.
+    /// Trains until the last epoch or until `stop` is set.
     ///
     /// # Errors
-    /// Where a number is not finite or a checkpoint cannot be written; the last checkpoint stays.
+    /// Returns an error if the loss or gradient is not finite or a checkpoint cannot be written;
+    /// the last checkpoint is kept.
     pub fn run(
         &mut self,
         stop: &AtomicBool,
-        mut tell: impl FnMut(TrainEvent<'_>),
+        mut on_event: impl FnMut(TrainEvent<'_>),
     ) -> Result<TrainOutcome, TrainError> {
         while self.state.progress.epoch < self.recipe.train.epochs && !self.is_out_of_patience() {
-            if self.train_epoch(stop, &mut tell)? {
+            if self.train_epoch(stop, &mut on_event)? {
                 let TrainProgress { epoch, batch, .. } = self.state.progress;
                 return Ok(TrainOutcome::Stopped { epoch, batch });
             }
         }
         let best = self.state.progress.best.clone().ok_or(TrainError::NoScore)?;
         let model = self.best_model()?;
-        tell(TrainEvent::Evaluating);
-        // The weights come with the statistics that they were selected with, so `eval` repeats these scores.
+        on_event(TrainEvent::Evaluating);
+        // The saved weights include the batch-norm statistics of their selection, so that later
+        // evaluations reproduce these scores.
         let [valid, test] = [Split::Valid, Split::Test]
             .map(|split| self.evaluator.metric_accumulator(&model, self.dataset.split(split)));
         let predictions = Box::new([valid.predictions(), test.predictions()]);
@@ -353,11 +372,11 @@ impl<'a> Trainer<'a> {
             .is_some_and(|patience| progress.best.is_some() && waited >= patience)
     }
 
-    /// Trains the rest of one epoch and judges it; `true` where asked to stop before its end.
+    /// Trains the remaining batches of an epoch and evaluates it; returns `true` if interrupted.
     fn train_epoch(
         &mut self,
         stop: &AtomicBool,
-        tell: &mut impl FnMut(TrainEvent<'_>),
+        on_event: &mut impl FnMut(TrainEvent<'_>),
     ) -> Result<bool, TrainError> {
         let start = Instant::now();
         let epoch = self.state.progress.epoch;
@@ -379,7 +398,7 @@ impl<'a> Trainer<'a> {
                 Ok(loss) => loss,
                 Err(error) => return Some(Err(error)),
             };
-            tell(TrainEvent::Step {
+            on_event(TrainEvent::Step {
                 epoch: epoch + 1,
                 batches: (state.progress.batch, batches.len()),
                 graphs: batch.indices.len(),
@@ -394,23 +413,23 @@ impl<'a> Trainer<'a> {
         if let Some(interrupted) = interrupted {
             return interrupted.map(|()| true);
         }
-        self.finish_epoch(lr, start, tell)?;
+        self.finish_epoch(lr, start, on_event)?;
         Ok(stop.load(Ordering::Relaxed) && self.state.progress.epoch < self.recipe.train.epochs)
     }
 
-    /// Judges the epoch and saves.
+    /// Evaluates the epoch and saves checkpoints.
     fn finish_epoch(
         &mut self,
         lr: f64,
         start: Instant,
-        tell: &mut impl FnMut(TrainEvent<'_>),
+        on_event: &mut impl FnMut(TrainEvent<'_>),
     ) -> Result<(), TrainError> {
         let train = &self.recipe.train;
         let epoch = self.state.progress.epoch + 1;
         let due = epoch.is_multiple_of(train.eval_every) || epoch == train.epochs;
         let mut improved = None;
         let valid = due.then(|| {
-            tell(TrainEvent::Evaluating);
+            on_event(TrainEvent::Evaluating);
             let model = self.eval_model();
             let scores = self.evaluator.scores(&model, self.dataset.split(Split::Valid));
             if self.is_better(&scores) {
@@ -434,7 +453,8 @@ impl<'a> Trainer<'a> {
         };
         if let (Some(model), Some(valid)) = (&improved, record.valid.clone()) {
             progress.best = Some(BestEpoch { epoch, valid });
-            // Before `last`: a kill between the two repeats this epoch and writes the same again.
+            // Saved before `last`: if the process is killed in between, this epoch is repeated and
+            // the same weights are saved again.
             let files = [("weights.safetensors".to_owned(), serialize_model(model))];
             self.best.save(&Checkpoint { files: files.into() })?;
         }
@@ -443,11 +463,12 @@ impl<'a> Trainer<'a> {
         (progress.batch, progress.loss_sum, progress.samples, progress.seconds) =
             (0, 0.0, 0.0, 0.0);
         self.last.save(&self.state.checkpoint())?;
-        tell(TrainEvent::Epoch(&record));
+        on_event(TrainEvent::Epoch(&record));
         Ok(())
     }
 
-    /// The model that is evaluated: averaged and with re-estimated statistics, where asked.
+    /// Returns the model to evaluate: with averaged weights and recalibrated statistics if
+    /// configured.
     fn eval_model(&self) -> GraphDiffuser {
         let State { model, average, .. } = &self.state;
         let model = match average {
@@ -460,7 +481,7 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Whether an epoch with these validation scores is better than the best so far.
+    /// Returns whether an epoch with these validation scores is better than the best so far.
     fn is_better(&self, scores: &EvalMetrics) -> bool {
         let best = self.state.progress.best.as_ref().map(|best| &best.valid);
         match self.recipe.train.select_by {
@@ -473,10 +494,10 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// The weights of the best epoch.
+    /// Loads the model with the weights of the best epoch.
     ///
     /// # Errors
-    /// Where they cannot be read.
+    /// Returns an error if there is no such checkpoint or it cannot be read.
     pub fn best_model(&self) -> Result<GraphDiffuser, TrainError> {
         let found = self.best.open()?.ok_or(TrainError::NoScore)?;
         let model =
@@ -486,7 +507,7 @@ impl<'a> Trainer<'a> {
 }
 
 impl State {
-    /// One step on `batch`; its loss.
+    /// Performs one optimizer step and returns the loss of the batch.
     fn step(
         &mut self,
         batch: &GraphBatch,
@@ -500,14 +521,14 @@ impl State {
         let output = self.model.forward(batch, &ctx);
         let loss = task.loss(output, &batch.targets);
         let value = loss.clone().into_scalar::<f64>();
-        let not_finite = |what, tensor| TrainError::NotFinite {
+        let non_finite = |what, tensor| TrainError::NonFinite {
             step: self.progress.step + 1,
             what,
             tensor,
             graphs: batch.indices.clone(),
         };
         check_loss(value, &self.model, batch, dropout_key)
-            .map_err(|tensor| not_finite("the loss", tensor))?;
+            .map_err(|tensor| non_finite("loss", tensor))?;
         let gradients = parameters::gradients(&self.model, &mut loss.backward());
         let gradient = Tensor::cat(gradients.clone(), 0);
         let norm = global_norm(&gradient);
@@ -517,12 +538,11 @@ impl State {
             let first =
                 entries.zip(&gradients).find(|(_, gradient)| !is_finite((*gradient).clone()));
             let name = first
-                .map_or_else(|| "the sum of all gradients".to_owned(), |(entry, _)| entry.name);
-            return Err(not_finite("the gradient", name));
+                .map_or_else(|| "sum of squared gradients".to_owned(), |(entry, _)| entry.name);
+            return Err(non_finite("gradient", name));
         }
         let model = self.optimizer.step(self.model.clone(), gradient, norm, lr);
-        self.model =
-            parameters::update_running_stats(model, &ctx.into_statistics(), STATISTICS_RATE);
+        self.model = parameters::update_running_stats(model, &ctx.into_statistics(), BN_MOMENTUM);
         if let (Some(average), Some(decay)) = (&mut self.average, ema_decay) {
             average.inplace(|average| {
                 average * decay + parameters::flatten(&self.model) * (1.0 - decay)
@@ -530,7 +550,7 @@ impl State {
         }
         self.progress.step += 1;
         self.progress.batch += 1;
-        let weight = task.weight(&batch.targets);
+        let weight = task.loss_weight(&batch.targets);
         self.progress.loss_sum += value * weight;
         self.progress.samples += weight;
         Ok(value)
@@ -547,10 +567,11 @@ impl State {
         }
         let vectors =
             vectors.iter().map(|(name, values)| (*name, vec![values.len()], values.as_slice()));
-        let progress = serde_json::to_vec_pretty(&self.progress).expect("plain data serialises");
+        let progress =
+            serde_json::to_vec_pretty(&self.progress).expect("plain data can be serialized");
         let files = [
             ("weights.safetensors".to_owned(), serialize_model(&self.model)),
-            ("optimiser.safetensors".to_owned(), serialize(vectors.collect())),
+            ("optimizer.safetensors".to_owned(), serialize(vectors.collect())),
             ("progress.json".to_owned(), progress),
         ];
         Checkpoint { files: files.into() }
@@ -560,17 +581,19 @@ impl State {
         let progress: TrainProgress = serde_json::from_slice(found.file("progress.json")?)
             .map_err(|error| found.incompatible(format!("`progress.json`: {error}")))?;
         if progress.seed != recipe.seed {
-            return Err(TrainError::OtherSeed { expected: recipe.seed, found: progress.seed });
+            return Err(TrainError::SeedMismatch { expected: recipe.seed, found: progress.seed });
         }
         self.model = load_model(self.model.clone(), found)?;
         let flat = parameters::flatten(&self.model);
-        let vectors = SafeTensors::deserialize(found.file("optimiser.safetensors")?)
-            .map_err(|error| found.incompatible(format!("`optimiser.safetensors`: {error}")))?;
+        let vectors = SafeTensors::deserialize(found.file("optimizer.safetensors")?)
+            .map_err(|error| found.incompatible(format!("`optimizer.safetensors`: {error}")))?;
         let vector = |name: &str| {
             let data = vectors.tensor(name).ok().and_then(|view| data(&view));
             let data = data.filter(|data| data.num_elements() == flat.dims()[0]);
             data.map(|data| Tensor::<1>::from_data(data, &flat.device())).ok_or_else(|| {
-                found.incompatible(format!("`optimiser.safetensors` has no `{name}` of this model"))
+                found.incompatible(format!(
+                    "`optimizer.safetensors` has no `{name}` with the size of this model"
+                ))
             })
         };
         if progress.step > 0 {
@@ -585,10 +608,10 @@ impl State {
     }
 }
 
-/// `Ok` where the loss is finite; otherwise the first tensor of the pass that is not.
+/// Checks that the loss is finite; if not, repeats the forward pass to find the cause.
 ///
 /// # Errors
-/// The name of that tensor.
+/// Returns the name of the first parameter or activation that is not finite.
 pub fn check_loss(
     loss: f64,
     model: &GraphDiffuser,
@@ -608,7 +631,7 @@ pub fn check_loss(
     Err(ctx.first_non_finite().unwrap_or_else(|| "loss".to_owned()))
 }
 
-/// All numbers of a model as a safetensors file.
+/// Serializes parameters and buffers of a model as a safetensors file.
 fn serialize_model(model: &GraphDiffuser) -> Vec<u8> {
     let values: Vec<_> = parameters::named_tensors(model)
         .into_iter()
@@ -631,12 +654,12 @@ fn serialize(tensors: Vec<(&str, Vec<usize>, &[f32])>) -> Vec<u8> {
         .collect();
     let views = bytes.iter().map(|(name, shape, bytes)| {
         let view = TensorView::new(Dtype::F32, shape.clone(), bytes);
-        (*name, view.expect("the shape fits the values"))
+        (*name, view.expect("the shape matches the data"))
     });
-    safetensors::serialize(views, None).expect("names are distinct and shapes fit")
+    safetensors::serialize(views, None).expect("names are unique and shapes match the data")
 }
 
-/// `model` with the weights of a checkpoint.
+/// Returns `model` with the weights of a checkpoint.
 pub(crate) fn load_model(
     model: GraphDiffuser,
     found: &LoadedCheckpoint,
@@ -648,12 +671,12 @@ pub(crate) fn load_model(
 }
 
 fn data(view: &TensorView<'_>) -> Option<TensorData> {
-    let words = view
+    let values = view
         .data()
         .chunks_exact(4)
-        .map(|word| f32::from_le_bytes(word.try_into().expect("four bytes")));
+        .map(|bytes| f32::from_le_bytes(bytes.try_into().expect("four bytes")));
     (view.dtype() == Dtype::F32)
-        .then(|| TensorData::new(words.collect::<Vec<f32>>(), view.shape().to_vec()))
+        .then(|| TensorData::new(values.collect::<Vec<f32>>(), view.shape().to_vec()))
 }
 
 fn host(tensor: &Tensor<1>) -> Vec<f32> {

@@ -1,56 +1,57 @@
-//! Multi-head attention directed by virtual edges (Eq. 6–8).
+//! Multi-head attention gated by virtual edges (Eq. 6–8).
 
 use burn::module::Module;
 use burn::tensor::Tensor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{GraphBatch, indices};
+use crate::batch::{GraphBatch, index_tensor};
 use crate::nn::{ForwardContext, Linear, ParamInit};
-use crate::ops::{self, AttentionComponents, AttentionOptions, Combine, PairScores};
+use crate::ops::{self, AttentionComponents, AttentionOptions, PairScores, ScoreCombination};
 
 use crate::virtual_edges::PositionScores;
 
 use super::ClsToken;
 
-/// What [`DiffuserAttention`] needs to exist.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Configuration of [`DiffuserAttention`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AttentionConfig {
-    /// Number of heads, `h`; divides the width.
+    /// Number of heads, `h`; must divide the hidden dimension.
     pub heads: usize,
-    /// Probability that an attention weight is dropped in training.
+    /// Dropout probability of the attention weights.
     #[serde(default)]
     pub dropout: f64,
-    /// What attention is decided by.
+    /// Scores that determine the attention weights.
     pub scores: AttentionScores,
 }
 
-/// What attention is decided by.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// Scores that determine the attention weights.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum AttentionScores {
-    /// What nodes hold and where they stand: Graph Diffuser.
+    /// Position scores of virtual edges and content scores of queries and keys: Graph Diffuser.
     PositionAndContent {
-        /// How the two are combined.
-        combine: Combine,
-        /// Both are first brought into `±clamp`, as in the authors' code.
+        /// Combination of the two scores.
+        combine: ScoreCombination,
+        /// Clamps both scores to `±clamp`, as in the authors' code.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         clamp: Option<f64>,
     },
-    /// Where nodes stand alone: no queries and keys.
+    /// Position scores only, without queries and keys.
     Position {
-        /// Whether scores pass a gate.
-        combine: Combine,
-        /// Scores are first brought into `±clamp`.
+        /// Transformation of the scores: a sigmoid gate or none.
+        combine: ScoreCombination,
+        /// Clamps the scores to `±clamp`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         clamp: Option<f64>,
     },
-    /// What nodes hold alone: a plain Transformer.
+    /// Content scores only, as in a standard Transformer.
     Content {},
 }
 
 impl AttentionScores {
-    /// Whether virtual edges are read.
+    /// Returns whether position scores are used, which require virtual edges.
     pub fn use_position(self) -> bool {
         !matches!(self, Self::Content {})
     }
@@ -61,20 +62,20 @@ impl AttentionScores {
 }
 
 impl AttentionConfig {
-    /// Draws the parameters; `channels` are those of a virtual edge.
+    /// Initializes the layer; `channels` is the number of channels of a virtual edge.
     pub fn init(
         &self,
         hidden_dim: usize,
         channels: Option<usize>,
         init: &mut ParamInit,
     ) -> DiffuserAttention {
-        let parts = if self.scores.use_content() { 3 } else { 1 };
+        let projections = if self.scores.use_content() { 3 } else { 1 };
         let position = self.scores.use_position().then(|| {
-            let channels = channels.expect("the config was checked: position needs virtual edges");
+            let channels = channels.expect("`check` requires virtual edges for position scores");
             Linear::new(channels, self.heads, init)
         });
         DiffuserAttention {
-            query_key_value: Linear::glorot(hidden_dim, parts * hidden_dim, init),
+            query_key_value: Linear::glorot(hidden_dim, projections * hidden_dim, init),
             position,
             output: Linear::zero_bias(hidden_dim, hidden_dim, init),
             heads: self.heads,
@@ -84,7 +85,7 @@ impl AttentionConfig {
     }
 }
 
-/// Each node gathers from every node of its own graph.
+/// Multi-head attention between all nodes of each graph.
 #[derive(Module, Debug)]
 pub struct DiffuserAttention {
     query_key_value: Linear,
@@ -99,14 +100,15 @@ pub struct DiffuserAttention {
 }
 
 impl DiffuserAttention {
-    /// The projection of virtual edges to position scores, where position is read (Eq. 6).
+    /// Returns the projection of virtual edges to position scores (Eq. 6), if they are used.
     pub fn position(&self) -> Option<&Linear> {
         self.position.as_ref()
     }
 
+    /// Applies attention between all nodes of each graph.
+    ///
     /// # Shapes
-    /// - `x`: `[r, d]` nodes, CLS nodes among them
-    /// - `scores`: where position scores are found, where position is read
+    /// - `x`: `[r, d]` node states, including CLS nodes
     /// - returns `[r, d]`
     pub fn forward(
         &self,
@@ -119,7 +121,9 @@ impl DiffuserAttention {
         self.forward_traced(x, scores, cls, batch, ctx, None).0
     }
 
-    /// The same, and what the attention of the asked rows is made of; the batch is one graph.
+    /// Applies attention and returns the attention components of the traced rows.
+    ///
+    /// Tracing requires a batch of one graph.
     pub fn forward_traced(
         &self,
         x: Tensor<2>,
@@ -133,9 +137,9 @@ impl DiffuserAttention {
         let (combine, clamp) = match self.scores {
             AttentionScores::PositionAndContent { combine, clamp }
             | AttentionScores::Position { combine, clamp } => (combine, clamp),
-            AttentionScores::Content {} => (Combine::Gate, None), // without position nothing is combined
+            AttentionScores::Content {} => (ScoreCombination::Gate, None), // not used without position
         };
-        let rule = AttentionOptions {
+        let options = AttentionOptions {
             heads: self.heads,
             combine,
             clamp,
@@ -147,32 +151,33 @@ impl DiffuserAttention {
             .as_ref()
             .zip(cls)
             .map(|(linear, cls)| linear.forward_channels_first(cls.edge()));
-        let parts = traced.map(|traced| self.parts(&qkv, d, cls_scores.as_ref(), traced, &rule));
-        let gathered = match (scores, &self.position) {
+        let components =
+            traced.map(|traced| self.components(&qkv, d, cls_scores.as_ref(), traced, &options));
+        let attended = match (scores, &self.position) {
             (PositionScores::Chunked(rows), position) => {
-                rows.attend(qkv, d, position.as_ref(), cls_scores, &rule, ctx) // Eq. 1–8
+                rows.attention(qkv, d, position.as_ref(), cls_scores, &options, ctx) // Eq. 1–8
             }
             (PositionScores::Dense(scores), Some(_)) => {
                 let position =
                     PairScores { scores, starts: batch.edge_starts.clone(), cls: cls_scores };
-                ops::attention(qkv, d, Some(position), &batch.layer_topology().layout, &rule) // Eq. 7–8
+                ops::attention(qkv, d, Some(position), &batch.layer_topology().layout, &options) // Eq. 7–8
             }
-            (_, None) => ops::attention(qkv, d, None, &batch.layer_topology().layout, &rule),
+            (_, None) => ops::attention(qkv, d, None, &batch.layer_topology().layout, &options),
             (PositionScores::None, Some(_)) => {
-                panic!("the config was checked: position needs virtual edges")
+                panic!("position scores are missing")
             }
         };
-        (self.output.forward(gathered), parts)
+        (self.output.forward(attended), components)
     }
 
-    /// In plain tensor operations, for the asked rows alone.
-    fn parts(
+    /// Computes the attention components of the traced rows in plain tensor operations.
+    fn components(
         &self,
         qkv: &Tensor<2>,
         d: usize,
         cls_scores: Option<&Tensor<2>>,
         traced: TracedRows<'_>,
-        rule: &AttentionOptions,
+        options: &AttentionOptions,
     ) -> AttentionComponents {
         let ([n, columns], h, rows) = (qkv.dims(), self.heads, traced.rows.len());
         let by_head = |which: usize| {
@@ -180,30 +185,37 @@ impl DiffuserAttention {
             part.reshape([n, h, d / h]).swap_dims(0, 1) // [h, n, d_head]
         };
         let content = (columns == 3 * d).then(|| {
-            let queries = by_head(0).select(1, indices(traced.rows.to_vec(), &qkv.device()));
+            let queries = by_head(0).select(1, index_tensor(traced.rows.to_vec(), &qkv.device()));
             let scale = 1.0 / ((d / h) as f64).sqrt();
             (queries * scale).matmul(by_head(1).transpose()) // Eq. 7, [h, rows, n]
         });
         let position = traced.position.map(|scores| match cls_scores {
             None => scores.reshape([h, rows, n]),
             Some(cls) => {
-                // The CLS node is the last; every pair with it has one score.
-                let own = scores.dims()[1] / (n - 1);
+                // The CLS node is last, and all pairs with it share one score.
+                let rows_of_nodes = scores.dims()[1] / (n - 1);
                 let cls = |rows, columns| cls.clone().reshape([h, 1, 1]).expand([h, rows, columns]);
-                let scores = Tensor::cat(vec![scores.reshape([h, own, n - 1]), cls(own, 1)], 2);
-                if rows == own { scores } else { Tensor::cat(vec![scores, cls(rows - own, n)], 1) }
+                let scores = Tensor::cat(
+                    vec![scores.reshape([h, rows_of_nodes, n - 1]), cls(rows_of_nodes, 1)],
+                    2,
+                );
+                if rows == rows_of_nodes {
+                    scores
+                } else {
+                    Tensor::cat(vec![scores, cls(rows - rows_of_nodes, n)], 1)
+                }
             }
         });
-        AttentionComponents::new(content, position, rule)
+        AttentionComponents::new(content, position, options)
     }
 }
 
-/// Rows whose attention is asked for.
+/// Rows whose attention is traced.
 #[derive(Debug, Clone)]
 pub struct TracedRows<'a> {
-    /// Nodes of the graph; the CLS node, where it is among them, is the last.
+    /// Indices of the nodes; the CLS node, if included, is last.
     pub rows: &'a [usize],
-    /// `[h, rows · n]` position scores of this layer, where position is read; without the CLS node.
+    /// Position scores of the layer, `[h, rows · n]`, if they are used; without the CLS node.
     pub position: Option<Tensor<2>>,
 }
 
@@ -217,12 +229,12 @@ mod tests {
 
     use super::*;
 
-    fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    fn to_vec<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
         tensor.into_data().iter::<f64>().collect()
     }
 
     #[test]
-    fn values_gathered_by_the_traced_attention_are_what_the_fused_operation_gathers() {
+    fn traced_attention_reproduces_the_output_of_the_fused_operation() {
         let device = Device::flex();
         let grid =
             GridHistogram { rows: 3, columns: vec![4], train: 1, ..GridHistogram::default() }
@@ -231,11 +243,11 @@ mod tests {
         let (n, d, h) = (12, 8, 2);
         let both = |combine, clamp| AttentionScores::PositionAndContent { combine, clamp };
         for scores in [
-            both(Combine::Gate, None),
-            both(Combine::Gate, Some(0.5)),
-            both(Combine::Add, None),
-            AttentionScores::Position { combine: Combine::Gate, clamp: None },
-            AttentionScores::Position { combine: Combine::Add, clamp: None },
+            both(ScoreCombination::Gate, None),
+            both(ScoreCombination::Gate, Some(0.5)),
+            both(ScoreCombination::Add, None),
+            AttentionScores::Position { combine: ScoreCombination::Gate, clamp: None },
+            AttentionScores::Position { combine: ScoreCombination::Add, clamp: None },
             AttentionScores::Content {},
         ] {
             let config = AttentionConfig { heads: h, dropout: 0.0, scores };
@@ -251,30 +263,31 @@ mod tests {
             let rows: Vec<usize> = (0..n).collect();
             let traced = TracedRows { rows: &rows, position };
             let ctx = ForwardContext::evaluate();
-            let (output, parts) =
+            let (output, components) =
                 attention.forward_traced(x.clone(), given, None, &batch, &ctx, Some(traced));
-            let parts = parts.expect("they were asked for");
+            let components = components.expect("rows are traced");
             let qkv = attention.query_key_value.forward(x);
             let columns = qkv.dims()[1];
             let values =
                 qkv.slice([0..n, columns - d..columns]).reshape([n, h, d / h]).swap_dims(0, 1);
-            let gathered = parts.attention.clone().matmul(values).swap_dims(0, 1).reshape([n, d]);
-            let expected = numbers(attention.output.forward(gathered));
-            for (ours, expected) in numbers(output).iter().zip(&expected) {
+            let attended =
+                components.attention.clone().matmul(values).swap_dims(0, 1).reshape([n, d]);
+            let expected = to_vec(attention.output.forward(attended));
+            for (ours, expected) in to_vec(output).iter().zip(&expected) {
                 assert!((ours - expected).abs() < 1e-5, "{scores:?}: {ours} is not {expected}");
             }
-            // The attention is the normalised product of its parts.
-            let product = match (&parts.position, &parts.content) {
+            // The attention is the normalized product of its components.
+            let product = match (&components.position, &components.content) {
                 (Some(position), Some(content)) => position.clone() * content.clone(),
                 (Some(part), None) | (None, Some(part)) => part.clone(),
-                (None, None) => panic!("{scores:?} has no part"),
+                (None, None) => panic!("{scores:?} has no components"),
             };
             let product = product.clone() / product.sum_dim(2);
-            for (ours, expected) in numbers(product).iter().zip(numbers(parts.attention)) {
+            for (ours, expected) in to_vec(product).iter().zip(to_vec(components.attention)) {
                 assert!((ours - expected).abs() < 1e-5, "{scores:?}: {ours} is not {expected}");
             }
             assert_eq!(
-                (parts.position.is_some(), parts.content.is_some()),
+                (components.position.is_some(), components.content.is_some()),
                 (scores.use_position(), scores.use_content())
             );
         }

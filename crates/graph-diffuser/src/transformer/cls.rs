@@ -1,4 +1,4 @@
-//! The CLS token: one learned node a graph that everything attends to and that is read in the end.
+//! CLS token: one learned node per graph that attends to all nodes and is used for pooling.
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use crate::batch::ClsLayout;
 use crate::nn::ParamInit;
 
-/// A learned node and the learned virtual edge of every pair that touches it.
+/// CLS token: a learned node and the learned virtual edge of all pairs with it.
 #[derive(Module, Debug)]
 pub struct ClsToken {
     node: Param<Tensor<1>>,
@@ -14,7 +14,8 @@ pub struct ClsToken {
 }
 
 impl ClsToken {
-    /// `channels` are those of a virtual edge, where attention reads any.
+    /// Initializes the token; `channels` is the number of channels of a virtual edge, if attention
+    /// uses position scores.
     pub fn new(hidden_dim: usize, channels: Option<usize>, init: &mut ParamInit) -> Self {
         Self {
             node: init.normal([hidden_dim]),
@@ -22,7 +23,7 @@ impl ClsToken {
         }
     }
 
-    /// Adds the token behind the nodes of each graph.
+    /// Inserts the token after the nodes of each graph.
     ///
     /// # Shapes
     /// - `x`: `[r, d]`
@@ -33,10 +34,9 @@ impl ClsToken {
         Tensor::cat(vec![x, tokens], 0).select(0, layout.node_order.clone())
     }
 
-    /// `[c', 1]`
+    /// Returns the learned virtual edge, `[c', 1]`.
     pub(super) fn edge(&self) -> Tensor<2> {
-        let edge =
-            self.edge.as_ref().expect("the config was checked: position needs virtual edges");
+        let edge = self.edge.as_ref().expect("`check` requires virtual edges for position scores");
         edge.val().unsqueeze_dim(1)
     }
 }

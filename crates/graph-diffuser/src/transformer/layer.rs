@@ -1,4 +1,4 @@
-//! One Transformer layer: attention and message passing side by side, then a feed-forward network.
+//! Transformer layer: attention in parallel with message passing, then a feed-forward network.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -10,25 +10,25 @@ use crate::virtual_edges::PositionScores;
 
 use super::{AttentionConfig, ClsToken, DiffuserAttention, LocalMpnn, MpnnConfig, TracedRows};
 
-/// What [`Layer`] needs to exist.
+/// Configuration of [`Layer`].
 #[derive(Debug, Clone, Copy)]
 pub struct LayerConfig<'a> {
-    /// Width of a node, `d`.
+    /// Hidden dimension of a node, `d`.
     pub hidden_dim: usize,
-    /// Hidden width of the feed-forward network, in widths.
+    /// Hidden dimension of the feed-forward network as a multiple of `hidden_dim`.
     pub ffn_ratio: usize,
-    /// Dropout on the output of attention and of the feed-forward network, and inside the latter.
+    /// Dropout on the outputs of attention and feed-forward network, and inside the latter.
     pub dropout: f64,
-    /// The attention branch.
+    /// Attention branch.
     pub attention: &'a AttentionConfig,
-    /// The local branch, where there is one.
+    /// Message passing branch, if any.
     pub mpnn: Option<MpnnConfig>,
-    /// Channels of a virtual edge, where there are any.
+    /// Channels of a virtual edge, if the model has virtual edges.
     pub channels: Option<usize>,
 }
 
 impl LayerConfig<'_> {
-    /// Draws the parameters.
+    /// Initializes the layer.
     pub fn init(&self, init: &mut ParamInit) -> Layer {
         let hidden = self.ffn_ratio * self.hidden_dim;
         Layer {
@@ -51,16 +51,16 @@ struct FeedForward {
     second: Linear,
 }
 
-/// Nodes and edges on their way through the layers.
+/// Input and output of a layer.
 #[derive(Debug, Clone)]
 pub struct LayerState {
-    /// `[r, d]`
+    /// Node states, `[r, d]`.
     pub x: Tensor<2>,
-    /// `[m, d]`, where messages read edges.
+    /// Edge states, `[m, d]`, if message passing uses edge features.
     pub e: Option<Tensor<2>>,
 }
 
-/// One layer, as in GPS.
+/// Transformer layer with the structure of a GPS layer.
 #[derive(Module, Debug)]
 pub struct Layer {
     local: Option<LocalMpnn>,
@@ -73,17 +73,17 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// The projection of virtual edges to this layer's position scores.
+    /// Returns the projection of virtual edges to position scores, if the layer has one.
     pub fn position(&self) -> Option<&Linear> {
         self.attention.position()
     }
 
-    /// Whether messages pass beside attention.
+    /// Returns whether the layer has a message passing branch.
     pub fn passes_messages(&self) -> bool {
         self.local.is_some()
     }
 
-    /// `y = BN(x + Attn(x)) + BN(x + MPNN(x))`, then `BN(y + FFN(y))`.
+    /// Computes `y = BN(x + Attn(x)) + BN(x + MPNN(x))`, then `BN(y + FFN(y))`.
     pub fn forward(
         &self,
         state: LayerState,
@@ -95,7 +95,9 @@ impl Layer {
         self.forward_traced(state, scores, cls, batch, ctx, None).0
     }
 
-    /// The same, and what the attention of the asked rows is made of; the batch is one graph.
+    /// Applies the layer and returns the attention components of the traced rows.
+    ///
+    /// Tracing requires a batch of one graph.
     pub fn forward_traced(
         &self,
         state: LayerState,
@@ -106,7 +108,7 @@ impl Layer {
         traced: Option<TracedRows<'_>>,
     ) -> (LayerState, Option<AttentionComponents>) {
         let x = state.x.clone();
-        let (attended, parts) =
+        let (attended, components) =
             self.attention.forward_traced(x.clone(), scores, cls, batch, ctx, traced);
         let attended = self.attention_norm.forward_residual(x, attended, self.dropout, ctx);
         ctx.record(|| "attention".into(), &attended);
@@ -121,6 +123,6 @@ impl Layer {
         let x =
             self.ffn_norm.forward_residual(y, self.ffn.second.forward(hidden), self.dropout, ctx);
         ctx.record(|| "feed_forward".into(), &x);
-        (LayerState { x, e }, parts)
+        (LayerState { x, e }, components)
     }
 }

@@ -1,4 +1,4 @@
-//! The Transformer: nodes attend to each other, directed by virtual edges (Eq. 6–9).
+//! Transformer layers with attention gated by virtual edges (Eq. 6–9).
 
 mod attention;
 mod cls;

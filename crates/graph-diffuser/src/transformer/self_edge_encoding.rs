@@ -7,7 +7,7 @@ use crate::batch::GraphBatch;
 use crate::nn::{BatchNorm, ForwardContext, Linear, ParamInit};
 use crate::virtual_edges::{SelfEdges, VirtualEdgesConfig};
 
-/// Adds `ReLU(W_pe E_ii)` to every node.
+/// Positional encoding that adds `ReLU(W_pe E_ii)` to every node.
 #[derive(Module, Debug)]
 pub struct SelfEdgeEncoding {
     norm: Option<BatchNorm>,
@@ -15,7 +15,7 @@ pub struct SelfEdgeEncoding {
 }
 
 impl SelfEdgeEncoding {
-    /// What the config asks for, if anything.
+    /// Initializes the encoding, or returns `None` if the config has none.
     pub fn new(
         config: &VirtualEdgesConfig,
         hidden_dim: usize,
@@ -36,24 +36,27 @@ impl SelfEdgeEncoding {
         }
     }
 
+    /// Adds the encoding to the node states.
+    ///
     /// # Shapes
-    /// - `x`: `[r, d]`, returned in the same
-    /// - `own`: `[c, nodes]` of the distinct structures
+    /// - `x`: `[r, d]`
+    /// - `diagonal`: `[c, nodes]` of the distinct topologies
+    /// - returns `[r, d]`
     pub fn forward(
         &self,
         x: Tensor<2>,
-        own: Tensor<2>,
+        diagonal: Tensor<2>,
         batch: &GraphBatch,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
-        let own = match &self.norm {
+        let diagonal = match &self.norm {
             Some(norm) => {
-                let weights = batch.shared.as_ref().map(|shared| &shared.node_weights);
-                norm.forward_channels_first(own, weights, ctx)
+                let counts = batch.shared.as_ref().map(|shared| &shared.node_counts);
+                norm.forward_channels_first(diagonal, counts, ctx)
             }
-            None => own,
+            None => diagonal,
         };
-        let encoding = self.linear.forward_relu(own.transpose(), None); // Eq. 9, [nodes, d]
+        let encoding = self.linear.forward_relu(diagonal.transpose(), None); // Eq. 9, [nodes, d]
         match &batch.shared {
             Some(shared) => x + encoding.select(0, shared.nodes.clone()),
             None => x + encoding,

@@ -1,9 +1,10 @@
-//! Virtual edges that are made some rows at a time, read and thrown away: evaluation of large graphs.
+//! Virtual edges computed one chunk of rows at a time, for the evaluation of large graphs.
 //!
-//! In evaluation batch norm is affine, so a virtual edge needs nothing but its own walks, and walks from
-//! some nodes need nothing of walks from others. Memory is then that of a block of rows, not of all
-//! pairs. Every layer makes them again and reads its own scores alone. The same network runs over a
-//! block as over a whole stack; pairs that no walk connects have equal virtual edges, made once.
+//! In evaluation, batch norm is an affine map, so that a virtual edge depends only on its own
+//! diffusion features, and the rows of the diffusion stack are independent. Peak memory is
+//! therefore that of one chunk instead of all pairs. Every layer recomputes the virtual edges and
+//! keeps only its own position scores. Unreachable pairs have equal virtual edges, which are
+//! computed once.
 
 use std::sync::Arc;
 
@@ -12,65 +13,62 @@ use graph_diffuser_kernels::diffusion_rows::RowGroup;
 
 use crate::batch::{ChunkedEval, EdgeEmbeddings, GraphBatch, Topology};
 use crate::nn::{ForwardContext, Linear};
-use crate::ops::{self, AttentionOptions, RowsOf};
+use crate::ops::{self, AttentionOptions, QueryRows};
 
 use super::{SelfEdges, VirtualEdges};
 
-/// What makes virtual edges of some rows.
+/// Virtual edges of a batch in chunked evaluation.
 #[derive(Debug)]
 pub struct ChunkedVirtualEdges<'a> {
-    /// The network, and the weights `[m]` of the edges; absent where attention is by content alone.
+    /// Virtual edge network and edge weights `[m]`; `None` if the model has no virtual edges.
     edges: Option<(&'a VirtualEdges, Tensor<1>)>,
     batch: &'a GraphBatch,
-    size: ChunkedEval,
+    options: ChunkedEval,
 }
 
 impl<'a> ChunkedVirtualEdges<'a> {
-    /// Weighs the edges of a batch that goes by rows.
+    /// Computes the edge weights of a batch.
     ///
     /// # Shapes
-    /// - `x`: `[r, d]` nodes
+    /// - `x`: `[r, d]` node states
     pub(crate) fn new(
         edges: Option<&'a VirtualEdges>,
         x: &Tensor<2>,
         e: Option<&EdgeEmbeddings>,
-        (batch, size): (&'a GraphBatch, ChunkedEval),
+        (batch, options): (&'a GraphBatch, ChunkedEval),
         ctx: &ForwardContext,
     ) -> Self {
-        assert!(
-            !ctx.uses_batch_statistics(),
-            "a batch that goes by rows has no statistics of its own"
-        );
-        let weigh =
+        assert!(!ctx.uses_batch_statistics(), "chunked evaluation requires running statistics");
+        let with_weights =
             |edges: &'a VirtualEdges| (edges, edges.edge_weights(x, e, &batch.topology, ctx));
-        Self { edges: edges.map(weigh), batch, size }
+        Self { edges: edges.map(with_weights), batch, options }
     }
 
     fn topology(&self) -> &Topology {
         &self.batch.topology
     }
 
-    /// Virtual edges of nodes with themselves, where they are encoded (Eq. 9).
+    /// Returns the diagonal of the virtual edges, if it is encoded (Eq. 9).
     ///
     /// # Shapes
     /// - returns `[c, r]`
-    pub(crate) fn own(&self, ctx: &ForwardContext) -> Option<Tensor<2>> {
+    pub(crate) fn diagonal(&self, ctx: &ForwardContext) -> Option<Tensor<2>> {
         let (edges, weights) = self.edges.as_ref()?;
         if edges.self_edges == SelfEdges::Off {
             return None;
         }
         let device = weights.device();
-        let blocks =
-            ops::chunked_eval(self.topology(), Some(edges.num_steps), self.size.pairs_per_chunk);
-        let diagonals = blocks.map(|block| {
-            let own = block.groups.iter().flat_map(RowGroup::self_pairs).collect();
+        let chunks =
+            ops::row_chunks(self.topology(), Some(edges.num_steps), self.options.pairs_per_chunk);
+        let diagonals = chunks.map(|chunk| {
+            let self_pairs = chunk.groups.iter().flat_map(RowGroup::self_pairs).collect();
             let stack = ops::diffusion_rows(
                 weights.clone(),
                 self.topology(),
-                &Arc::new(block),
+                &Arc::new(chunk),
                 edges.num_steps,
             );
-            stack.select(1, crate::batch::indices(own, &device))
+            stack.select(1, crate::batch::index_tensor(self_pairs, &device))
         });
         let raw = edges.transform.apply(Tensor::cat(diagonals.collect(), 1));
         Some(match (&edges.ffn, edges.self_edges) {
@@ -79,42 +77,44 @@ impl<'a> ChunkedVirtualEdges<'a> {
         })
     }
 
-    /// Each node gathers from every node of its own graph (Eq. 6–8).
+    /// Computes the attention of one layer between all nodes of each graph (Eq. 1–3, 6–8).
+    ///
+    /// `position` is the position projection of the layer, if it has one.
     ///
     /// # Shapes
-    /// - `qkv`: `[r, 3d]` queries, keys and values, or `[r, d]` values alone, CLS nodes among them
-    /// - `position`: what reads this layer's scores, where it has any
-    /// - `cls_scores`: `[h, 1]` of pairs with a CLS node
+    /// - `qkv`: `[r, 3d]` queries, keys and values, or `[r, d]` values only, including CLS nodes
+    /// - `cls_scores`: `[h, 1]` score of pairs with a CLS node
     /// - returns `[r, d]`
-    pub(crate) fn attend(
+    pub(crate) fn attention(
         &self,
         qkv: Tensor<2>,
         d: usize,
         position: Option<&Linear>,
         cls_scores: Option<Tensor<2>>,
-        rule: &AttentionOptions,
+        options: &AttentionOptions,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
-        let by_head = ops::split_heads(qkv, d, rule.heads);
-        let reading = self.edges.as_ref().zip(position);
-        let steps = reading.map(|((edges, _), _)| edges.num_steps);
-        let blocks = ops::chunked_eval(self.topology(), steps, self.size.pairs_per_chunk);
-        let gathered = blocks.map(|block| {
+        let by_head = ops::split_heads(qkv, d, options.heads);
+        let projection = self.edges.as_ref().zip(position);
+        let steps = projection.map(|((edges, _), _)| edges.num_steps);
+        let chunks = ops::row_chunks(self.topology(), steps, self.options.pairs_per_chunk);
+        let attended = chunks.map(|chunk| {
             let layout = self.batch.layer_topology().layout.clone();
             let rows =
-                RowsOf { block: Arc::new(block), layout, cls: self.batch.with_cls.is_some() };
-            let scores = reading.map(|((edges, weights), position)| {
+                QueryRows { block: Arc::new(chunk), layout, cls: self.batch.with_cls.is_some() };
+            let scores = projection.map(|((edges, weights), position)| {
                 let stack = ops::diffusion_rows(
                     weights.clone(),
                     self.topology(),
                     &rows.block,
                     edges.num_steps,
                 ); // Eq. 1
-                let scores = edges.read(stack, &[position], None, None, ctx).scores.remove(0); // Eq. 2–3, 6
+                let scores =
+                    edges.forward_stack(stack, &[position], None, None, ctx).scores.remove(0); // Eq. 2–3, 6
                 Tensor::cat(std::iter::once(scores).chain(cls_scores.clone()).collect(), 1)
             });
-            ops::attention_rows(by_head.clone(), scores, &rows, rule) // Eq. 7–8
+            ops::attention_rows(by_head.clone(), scores, &rows, options) // Eq. 7–8
         });
-        Tensor::cat(gathered.collect(), 0)
+        Tensor::cat(attended.collect(), 0)
     }
 }

@@ -1,8 +1,9 @@
-//! The edge-wise feed-forward network: mixes the diffusion steps of every pair (Eq. 2–3).
+//! Edge-wise feed-forward network, which mixes the diffusion steps of every node pair (Eq. 2–3).
 
 use burn::module::Module;
 use burn::tensor::{Tensor, activation::relu};
 use graph_diffuser_kernels::edge_ffn as kernel;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::nn::{BatchNorm, ForwardContext, Linear, PairCounts, ParamInit};
@@ -10,33 +11,31 @@ use crate::ops::{EdgeFfnOutput, FusedEdgeFfn};
 
 use super::StackTransform;
 
-/// Which network, with how many layers, and how wide.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Configuration of [`EdgeFfn`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EdgeFfnConfig {
-    /// No network and no batch norm: positions are read off the stack itself.
+    /// No network and no batch norm: the virtual edges are the diffusion stack itself.
     None {},
-    /// BN, then `E + W₂ ReLU(BN(W₁ E))`: the paper. The hidden width is `expansion` channels.
+    /// Batch norm and residual layers `E + W₂ ReLU(BN(W₁ E))`, as in the paper.
     Residual {
         /// Number of layers.
         layers: usize,
-        /// Hidden width in channels.
+        /// Hidden dimension as a multiple of the number of channels.
         expansion: usize,
     },
-    /// BN, then `ReLU(E + BN(W E))`, then a linear layer: the authors' later code. The output is
-    /// `expansion` times as wide.
+    /// Batch norm, layers `ReLU(E + BN(W E))` and a linear layer, as in the authors' released code.
     AuthorsRelease {
         /// Number of layers.
         layers: usize,
-        /// Output width in channels.
+        /// Output dimension as a multiple of the number of channels.
         expansion: usize,
     },
-    /// BN, then `ReLU(W E)`, then a linear layer: the authors' grid script. Hidden and output are
-    /// `expansion` times as wide.
+    /// Batch norm, layers `ReLU(W E)` and a linear layer, as in the authors' grid script.
     AuthorsGrid {
-        /// Number of layers before the last.
+        /// Number of layers before the linear output layer.
         layers: usize,
-        /// Width in channels.
+        /// Hidden and output dimension as a multiple of the number of channels.
         expansion: usize,
     },
 }
@@ -48,7 +47,7 @@ impl Default for EdgeFfnConfig {
 }
 
 impl EdgeFfnConfig {
-    /// Channels that come out when `channels` go in.
+    /// Returns the number of output channels for a number of input channels.
     pub fn output_channels(self, channels: usize) -> usize {
         match self {
             Self::None {} | Self::Residual { .. } => channels,
@@ -58,7 +57,7 @@ impl EdgeFfnConfig {
         }
     }
 
-    /// Draws the parameters, where there are any.
+    /// Initializes the network, or returns `None` for [`EdgeFfnConfig::None`].
     pub fn init(self, c: usize, init: &mut ParamInit) -> Option<EdgeFfn> {
         let out = self.output_channels(c);
         let norm = |init: &mut ParamInit| BatchNorm::new(c, init);
@@ -101,7 +100,7 @@ impl EdgeFfnConfig {
     }
 }
 
-/// One layer; which parts exist says which form it has.
+/// One layer; `norm` and `second` are present depending on the kind of the network.
 #[derive(Module, Debug)]
 struct EdgeFfnLayer {
     first: Linear,
@@ -109,7 +108,7 @@ struct EdgeFfnLayer {
     second: Option<Linear>,
 }
 
-/// The network over every pair.
+/// Edge-wise feed-forward network.
 #[derive(Module, Debug)]
 pub struct EdgeFfn {
     norm: BatchNorm,
@@ -118,17 +117,19 @@ pub struct EdgeFfn {
 }
 
 impl EdgeFfn {
+    /// Applies the network to every pair.
+    ///
     /// # Shapes
     /// - `e`: `[c, p]`
     /// - returns `[c', p]`
     pub fn forward(
         &self,
         e: Tensor<2>,
-        weights: Option<&PairCounts>,
+        counts: Option<&PairCounts>,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
-        let input = self.norm.forward_channels_first(e, weights, ctx);
-        let mixed = self.layers.iter().fold(input, |e, layer| layer.forward(e, weights, ctx));
+        let input = self.norm.forward_channels_first(e, counts, ctx);
+        let mixed = self.layers.iter().fold(input, |e, layer| layer.forward(e, counts, ctx));
         match &self.output {
             Some(output) => output.forward_channels_first(mixed),
             None => mixed,
@@ -136,29 +137,31 @@ impl EdgeFfn {
     }
 }
 
-/// The fused form: the paper's network and the projections that read it, in one operation.
+/// Fused operation of the residual network and the position projections.
 impl EdgeFfn {
-    /// Whether this is a network that the kernel computes.
+    /// Returns whether this is the residual network, which the kernel supports.
     pub(super) fn is_residual(&self) -> bool {
         self.output.is_none()
             && self.layers.iter().all(|layer| layer.norm.is_some() && layer.second.is_some())
     }
 
-    /// What `positions` and, where asked for, nodes themselves read of the mixed stack.
+    /// Computes the position scores of all layers and, given `self_pairs`, the diagonal.
+    ///
+    /// This is a fused form of the transform, [`EdgeFfn::forward`] and the projections `positions`.
     ///
     /// # Shapes
     /// - `stack`: `[c, p]` before the transform
-    pub fn read(
+    pub fn forward_scores(
         &self,
         stack: Tensor<2>,
         transform: StackTransform,
         positions: &[&Linear],
         self_pairs: Option<Vec<usize>>,
-        weights: Option<&PairCounts>,
+        counts: Option<&PairCounts>,
         ctx: &ForwardContext,
     ) -> EdgeFfnOutput {
         let ([c, p], device) = (stack.dims(), stack.device());
-        let total = weights.map_or(p, |weights| weights.total);
+        let total = counts.map_or(p, |counts| counts.total);
         let norms: Vec<&BatchNorm> = std::iter::once(&self.norm)
             .chain(self.layers.iter().filter_map(|layer| layer.norm.as_ref()))
             .collect();
@@ -175,31 +178,33 @@ impl EdgeFfn {
             hidden: self.layers.first().map_or(c, |layer| layer.first.weight.dims()[0]),
             layers: self.layers.len(),
             heads: positions.first().map_or(0, |position| position.weight.dims()[0]),
-            readers: positions.len(),
+            position_layers: positions.len(),
             transform: match transform {
                 StackTransform::None {} => kernel::PairTransform::None,
                 StackTransform::Log { eps } => kernel::PairTransform::Log { eps: eps as f32 },
                 StackTransform::SignedSquareRoot {} => kernel::PairTransform::SignedSquareRoot,
             },
             self_pairs,
-            counts: weights.filter(|_| ctx.uses_batch_statistics()).map(|weights| {
-                let share = weights.share.to_data();
-                share.iter::<f32>().map(|share| (share * total as f32).round()).collect()
+            counts: counts.filter(|_| ctx.uses_batch_statistics()).map(|counts| {
+                let fractions = counts.fractions.to_data();
+                fractions.iter::<f32>().map(|fraction| (fraction * total as f32).round()).collect()
             }),
             running: (!ctx.uses_batch_statistics()).then(|| {
                 let running = norms.iter().map(|norm| norm.running().map(host));
-                running.map(|[mean, variance]| kernel::Statistics { mean, variance }).collect()
+                running
+                    .map(|[mean, variance]| kernel::EdgeFfnStatistics { mean, variance })
+                    .collect()
             }),
         };
-        let read = op.apply(stack, Tensor::cat(parameters, 0));
+        let output = op.apply(stack, Tensor::cat(parameters, 0));
         if ctx.uses_batch_statistics() {
-            for (norm, statistics) in norms.iter().zip(&read.statistics) {
+            for (norm, statistics) in norms.iter().zip(&output.statistics) {
                 let tensor = |values: &[f32]| Tensor::from_data(values, &device);
                 let values = [tensor(&statistics.mean), tensor(&statistics.variance)];
                 ctx.collect(norm.running_ids(), values, total);
             }
         }
-        read
+        output
     }
 }
 
@@ -207,16 +212,16 @@ impl EdgeFfnLayer {
     fn forward(
         &self,
         e: Tensor<2>,
-        weights: Option<&PairCounts>,
+        counts: Option<&PairCounts>,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
         let hidden = self.first.forward_channels_first(e.clone());
         match (&self.norm, &self.second) {
             (Some(norm), Some(second)) => {
-                let hidden = relu(norm.forward_channels_first(hidden, weights, ctx));
+                let hidden = relu(norm.forward_channels_first(hidden, counts, ctx));
                 e + second.forward_channels_first(hidden) // Eq. 2–3
             }
-            (Some(norm), None) => relu(e + norm.forward_channels_first(hidden, weights, ctx)),
+            (Some(norm), None) => relu(e + norm.forward_channels_first(hidden, counts, ctx)),
             (None, _) => relu(hidden),
         }
     }

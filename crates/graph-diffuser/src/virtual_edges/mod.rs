@@ -1,7 +1,8 @@
-//! Virtual edges: what diffusion says of every pair of nodes (Eq. 1–5).
+//! Virtual edges: diffusion features of every node pair (Eq. 1–5).
 //!
-//! Edge weights are learned (Eq. 4–5) or fixed, walks along them are stacked (Eq. 1), and a small
-//! network mixes the steps of every pair (Eq. 2–3).
+//! Powers of the row-normalized adjacency matrix, whose edge weights are learned (Eq. 4–5) or
+//! fixed, form the diffusion stack (Eq. 1); an edge-wise network mixes the steps of every pair (Eq.
+//! 2–3).
 
 mod chunked;
 mod edge_ffn;
@@ -10,6 +11,7 @@ mod weighted_adjacency;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{EdgeEmbeddings, GraphBatch, Topology, UniqueTopologies};
@@ -21,68 +23,73 @@ pub use edge_ffn::{EdgeFfn, EdgeFfnConfig};
 pub use transform::StackTransform;
 pub use weighted_adjacency::{AdjacencyConfig, EdgeActivation, Projections, WeightedAdjacency};
 
-/// The fused network takes statistics from sums, which cancel where there are next to no pairs: with
-/// two, gradients of the stack were off by up to 1e-2. So few cost nothing in plain operations. Given statistics
-/// do not cancel, and a small graph alone then has the scores that it has among others, to the bit.
+/// Minimum number of pairs for the fused network with batch statistics.
+///
+/// The kernel computes statistics from sums, which suffer from cancellation for very few pairs:
+/// with two pairs, gradients of the stack were off by up to 1e-2. The reference is fast enough for
+/// so few. Running statistics are unaffected; with them the kernel always runs, so that the scores
+/// of a small graph do not depend on the batch, to the last bit.
 const MIN_FUSED_PAIRS: usize = 16;
 
-/// What [`VirtualEdges`] needs to exist.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Configuration of [`VirtualEdges`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VirtualEdgesConfig {
     /// Number of diffusion steps, `k`.
     pub num_steps: usize,
-    /// Where edge weights come from.
+    /// Edge weights.
     #[serde(default)]
     pub adjacency: AdjacencyConfig,
-    /// What is done to the stack before the network sees it.
+    /// Pointwise transform of the diffusion stack.
     #[serde(default)]
     pub transform: StackTransform,
-    /// The network over every pair.
+    /// Edge-wise feed-forward network.
     #[serde(default)]
     pub ffn: EdgeFfnConfig,
-    /// Which self-virtual-edges are added to the nodes (Eq. 9).
+    /// Self-virtual-edges as positional encoding (Eq. 9).
     #[serde(default)]
     pub self_edges: SelfEdges,
 }
 
-/// Which self-virtual-edges are added to the nodes (Eq. 9).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// Self-virtual-edges that are added to the nodes as positional encoding (Eq. 9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SelfEdges {
-    /// None.
+    /// No positional encoding.
     Off,
-    /// Those after the edge-wise network: the paper.
+    /// Virtual edges after the edge-wise network, as in the paper.
     #[default]
     AfterFfn,
-    /// Those before it, with a batch norm of their own: the authors' code.
+    /// Transformed diffusion stack before the network with a separate batch norm, as in the
+    /// authors' code.
     BeforeFfn,
 }
 
 impl VirtualEdgesConfig {
-    /// Channels of the stack: the identity and `k` powers, `c`.
+    /// Returns the number of channels of the diffusion stack, `c = k + 1`.
     pub fn stack_channels(&self) -> usize {
         self.num_steps + 1
     }
 
-    /// Channels of a virtual edge after the network.
+    /// Returns the number of channels of a virtual edge after the network.
     pub fn channels(&self) -> usize {
         self.ffn.output_channels(self.stack_channels())
     }
 
-    /// Draws the parameters; `edge_width` is that of `e`, where edges have features.
+    /// Initializes the module; `edge_dim` is the dimension of edge embeddings, if edges have
+    /// features.
     pub fn init(
         &self,
-        width: usize,
-        edge_width: Option<usize>,
+        hidden_dim: usize,
+        edge_dim: Option<usize>,
         init: &mut ParamInit,
     ) -> VirtualEdges {
         VirtualEdges {
             adjacency: match self.adjacency {
                 AdjacencyConfig::Fixed {} => None,
-                AdjacencyConfig::Weighted { activation, projections } => {
-                    Some(WeightedAdjacency::new(width, edge_width, activation, projections, init))
-                }
+                AdjacencyConfig::Weighted { activation, projections } => Some(
+                    WeightedAdjacency::new(hidden_dim, edge_dim, activation, projections, init),
+                ),
             },
             ffn: self.ffn.init(self.stack_channels(), init),
             num_steps: self.num_steps,
@@ -92,7 +99,7 @@ impl VirtualEdgesConfig {
     }
 }
 
-/// Makes virtual edges from nodes and edges.
+/// Module that computes virtual edges and position scores from node and edge states.
 #[derive(Module, Debug)]
 pub struct VirtualEdges {
     adjacency: Option<WeightedAdjacency>,
@@ -105,42 +112,45 @@ pub struct VirtualEdges {
     self_edges: SelfEdges,
 }
 
-/// What the Transformer reads of the virtual edges.
+/// Output of [`VirtualEdges::forward`].
 #[derive(Debug, Clone)]
 pub struct VirtualEdgeOutput {
-    /// `[h, p]` position scores of each layer (Eq. 6), one a pair of the distinct structures.
+    /// Position scores of each layer (Eq. 6), `[h, p]`, over the pairs of the distinct topologies.
     pub scores: Vec<Tensor<2>>,
-    /// `[c, nodes]` virtual edges of nodes with themselves, where they are encoded (Eq. 9).
-    pub own: Option<Tensor<2>>,
+    /// Diagonal of the virtual edges, `[c, nodes]`, if it is encoded (Eq. 9).
+    pub diagonal: Option<Tensor<2>>,
 }
 
-/// Virtual edges of some rows of one graph, for those who look inside.
+/// Intermediate values of the virtual edges of some rows of one graph.
 #[derive(Debug, Clone)]
 pub struct VirtualEdgeTrace {
-    /// `[m]` weights of the edges, rows of A.
+    /// Row-normalized edge weights, `[m]`.
     pub weights: Tensor<1>,
-    /// `[c, rows · n]` walks of 0 to `k` steps from each row to every node (Eq. 1).
+    /// Random-walk probabilities after 0 to `k` steps from each row to every node (Eq. 1),
+    /// `[c, rows · n]`.
     pub walks: Tensor<2>,
-    /// `[h, rows · n]` position scores of each layer (Eq. 6).
+    /// Position scores of each layer (Eq. 6), `[h, rows · n]`.
     pub scores: Vec<Tensor<2>>,
 }
 
-/// Where a layer finds the position scores of its pairs.
+/// Source of the position scores of a layer.
 #[derive(Debug)]
 pub enum PositionScores<'a> {
-    /// Nowhere: attention is by content alone.
+    /// No position scores: content attention only.
     None,
-    /// `[h, p]`, made before the first layer, one a pair of the distinct structures.
+    /// Scores computed before the first layer, `[h, p]`, over the pairs of the distinct topologies.
     Dense(Tensor<2>),
-    /// The layer makes them, some rows at a time.
+    /// Scores computed by the layer, one chunk of rows at a time.
     Chunked(&'a ChunkedVirtualEdges<'a>),
 }
 
 impl VirtualEdges {
-    /// Makes virtual edges and reads off them what `positions`, one a layer, ask for.
+    /// Computes the virtual edges of a batch and their position scores.
+    ///
+    /// `positions` holds the position projection of each layer.
     ///
     /// # Shapes
-    /// - `x`: `[r, d]` nodes
+    /// - `x`: `[r, d]` node states
     pub fn forward(
         &self,
         x: &Tensor<2>,
@@ -153,17 +163,18 @@ impl VirtualEdges {
         let weights = self.edge_weights(x, e, topology, ctx);
         let stack = ops::diffusion_stack(weights, topology, self.num_steps); // Eq. 1, [c, p]
         ctx.record(|| "virtual_edges.stack".into(), &stack);
-        let related = self.read(stack, positions, Some(topology), batch.shared.as_ref(), ctx);
-        if let Some(scores) = related.scores.first() {
+        let output =
+            self.forward_stack(stack, positions, Some(topology), batch.shared.as_ref(), ctx);
+        if let Some(scores) = output.scores.first() {
             ctx.record(|| "virtual_edges.ffn".into(), scores);
         }
-        related
+        output
     }
 
-    /// Virtual edges from some nodes of a graph that is alone in its batch, in evaluation.
+    /// Computes the virtual edges of some rows of a batch with one graph, in evaluation.
     ///
-    /// Walks go step by step from the asked rows alone, so memory is theirs and not that of all pairs.
-    pub(crate) fn of_rows(
+    /// Only the given rows of the diffusion stack are computed and stored.
+    pub(crate) fn trace_rows(
         &self,
         x: &Tensor<2>,
         e: Option<&EdgeEmbeddings>,
@@ -172,13 +183,13 @@ impl VirtualEdges {
         batch: &GraphBatch,
         ctx: &ForwardContext,
     ) -> VirtualEdgeTrace {
-        assert!(!ctx.uses_batch_statistics(), "some rows have no statistics of their own");
+        assert!(!ctx.uses_batch_statistics(), "tracing requires running statistics");
         let Topology { layout, sources, targets, .. } = &batch.topology;
         let (n, count) = (layout.nodes(), rows.len());
         let weights = self.edge_weights(x, e, &batch.topology, ctx);
         let mut start = vec![0.0_f32; n * count];
-        for (place, &row) in rows.iter().enumerate() {
-            start[row * count + place] = 1.0;
+        for (index, &row) in rows.iter().enumerate() {
+            start[row * count + index] = 1.0;
         }
         let options = (&x.device(), x.dtype());
         let mut step =
@@ -189,21 +200,22 @@ impl VirtualEdges {
                 step = step * 0.0;
             } else if power > 0 {
                 let along = ops::gather(step, sources.clone()) * weights.clone().unsqueeze_dim(1);
-                step = ops::scatter_sum(along, targets.clone(), n); // A one step further, [n, rows]
+                step = ops::scatter_sum(along, targets.clone(), n); // next power of A, [n, rows]
             }
             walks.push(step.clone().transpose().reshape([1, count * n]));
         }
         let walks = Tensor::cat(walks, 0); // Eq. 1
-        let scores = self.read(walks.clone(), positions, None, None, ctx).scores; // Eq. 2–3, 6
+        let scores = self.forward_stack(walks.clone(), positions, None, None, ctx).scores; // Eq. 2–3, 6
         VirtualEdgeTrace { weights, walks, scores }
     }
 
-    /// Mixes the steps of every pair of `stack` and reads off what is asked for.
+    /// Applies the transform, the edge-wise network and the position projections to a stack.
+    ///
+    /// Given the topology of the nodes, the diagonal is returned too, if it is encoded.
     ///
     /// # Shapes
-    /// - `stack`: `[c, p]`, in evaluation of any pairs
-    /// - `nodes`: whose virtual edges with themselves are read too, where that is asked for
-    fn read(
+    /// - `stack`: `[c, p]`; in evaluation, any subset of pairs
+    fn forward_stack(
         &self,
         stack: Tensor<2>,
         positions: &[&Linear],
@@ -212,7 +224,7 @@ impl VirtualEdges {
         ctx: &ForwardContext,
     ) -> VirtualEdgeOutput {
         let nodes = nodes.filter(|_| self.self_edges != SelfEdges::Off);
-        let own = |stack: &Tensor<2>| {
+        let diagonal = |stack: &Tensor<2>| {
             nodes.map(|nodes| stack.clone().select(1, nodes.self_pairs.clone()))
         };
         let pairs = stack.dims()[1];
@@ -220,16 +232,20 @@ impl VirtualEdges {
         let fused = self.ffn.as_ref().filter(|ffn| {
             ffn.is_residual() && !positions.is_empty() && enough && ops::can_run(&stack)
         });
-        let counts = shared.map(|shared| &shared.pair_weights);
+        let counts = shared.map(|shared| &shared.pair_counts);
         if let Some(ffn) = fused {
             let after = self.self_edges == SelfEdges::AfterFfn;
-            let before =
-                if after { None } else { own(&stack).map(|own| self.transform.apply(own)) };
+            let before = if after {
+                None
+            } else {
+                diagonal(&stack).map(|diagonal| self.transform.apply(diagonal))
+            };
             let self_pairs = nodes.filter(|_| after).map(|nodes| nodes.layout.self_pairs());
-            let read = ffn.read(stack, self.transform, positions, self_pairs, counts, ctx); // Eq. 2–3, 6
+            let output =
+                ffn.forward_scores(stack, self.transform, positions, self_pairs, counts, ctx); // Eq. 2–3, 6
             VirtualEdgeOutput {
-                scores: read.scores,
-                own: before.or(read.own.map(Tensor::transpose)),
+                scores: output.scores,
+                diagonal: before.or(output.diagonal.map(Tensor::transpose)),
             }
         } else {
             let raw = self.transform.apply(stack);
@@ -237,18 +253,18 @@ impl VirtualEdges {
                 Some(ffn) => ffn.forward(raw.clone(), counts, ctx),
                 None => raw.clone(),
             }; // Eq. 2–3, [c', p]
-            let own = match self.self_edges {
+            let diagonal = match self.self_edges {
                 SelfEdges::Off => None,
-                SelfEdges::BeforeFfn => own(&raw),
-                SelfEdges::AfterFfn => own(&mixed),
+                SelfEdges::BeforeFfn => diagonal(&raw),
+                SelfEdges::AfterFfn => diagonal(&mixed),
             };
             let scores =
                 positions.iter().map(|position| position.forward_channels_first(mixed.clone())); // Eq. 6
-            VirtualEdgeOutput { scores: scores.collect(), own }
+            VirtualEdgeOutput { scores: scores.collect(), diagonal }
         }
     }
 
-    /// Rows of A: learned (Eq. 4–5) or uniform over the neighbours.
+    /// Computes the row-normalized edge weights, learned (Eq. 4–5) or uniform over the neighbors.
     ///
     /// # Shapes
     /// - returns `[m]`
@@ -286,12 +302,12 @@ mod tests {
 
     use super::*;
 
-    fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    fn to_vec<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
         tensor.into_data().iter::<f64>().collect()
     }
 
     #[test]
-    fn virtual_edges_of_some_rows_are_those_rows_of_all() {
+    fn traced_rows_equal_the_rows_of_all_virtual_edges() {
         let device = Device::flex();
         let grids =
             GridHistogram { rows: 3, columns: vec![4], train: 1, ..GridHistogram::default() }
@@ -310,22 +326,22 @@ mod tests {
         let position = Linear::new(config.channels(), 2, &mut init);
         let ctx = ForwardContext::evaluate();
         let rows = [7, 2];
-        let some = edges.of_rows(&x, None, &[&position], &rows, &batch, &ctx);
+        let some = edges.trace_rows(&x, None, &[&position], &rows, &batch, &ctx);
         let all = edges.forward(&x, None, &[&position], &batch, &ctx);
         let stack = ops::diffusion_stack(some.weights.clone(), &batch.topology, config.num_steps);
         for (some, all) in [(some.walks, stack), (some.scores[0].clone(), all.scores[0].clone())] {
             let channels = some.dims()[0];
             let expected =
                 rows.map(|row| all.clone().slice([0..channels, row * 12..(row + 1) * 12]));
-            let expected = numbers(Tensor::cat(expected.to_vec(), 1));
-            for (ours, expected) in numbers(some).iter().zip(&expected) {
+            let expected = to_vec(Tensor::cat(expected.to_vec(), 1));
+            for (ours, expected) in to_vec(some).iter().zip(&expected) {
                 assert!((ours - expected).abs() < 1e-10, "{ours} is not {expected}");
             }
         }
     }
 
     #[test]
-    fn rows_of_a_and_of_every_power_sum_to_one_and_channel_0_is_the_identity() {
+    fn rows_of_every_power_sum_to_one_and_channel_0_is_the_identity() {
         let device = Device::flex();
         let grids =
             GridHistogram { rows: 2, columns: vec![2, 3], train: 3, ..GridHistogram::default() }
@@ -353,8 +369,8 @@ mod tests {
                 batch.topology.sources.clone(),
                 layout.nodes(),
             );
-            assert!(numbers(rows).iter().all(|sum| (sum - 1.0).abs() < 1e-12));
-            let stack = numbers(ops::diffusion_stack(
+            assert!(to_vec(rows).iter().all(|sum| (sum - 1.0).abs() < 1e-12));
+            let stack = to_vec(ops::diffusion_stack(
                 virtual_edges.edge_weights(&x, None, &batch.topology, &ForwardContext::train(0)),
                 &batch.topology,
                 config.num_steps,
@@ -367,7 +383,7 @@ mod tests {
                     );
                 }
             }
-            let self_pairs = numbers(batch.topology.self_pairs.clone().float());
+            let self_pairs = to_vec(batch.topology.self_pairs.clone().float());
             for (pair, &value) in stack[..layout.pairs()].iter().enumerate() {
                 assert_eq!(value == 1.0, self_pairs.contains(&(pair as f64)));
                 assert!(value == 0.0 || value == 1.0);

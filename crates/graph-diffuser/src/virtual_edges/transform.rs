@@ -1,22 +1,23 @@
-//! A pointwise transform of the stack before the edge-wise network.
+//! Pointwise transform of the diffusion stack before the edge-wise network.
 //!
-//! Far pairs have tiny entries that a batch norm cannot tell apart; a logarithm can.
+//! Distant pairs have tiny entries, which a batch norm cannot distinguish but a logarithm can.
 
 use burn::tensor::Tensor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is done to every entry of the stack.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// Pointwise transform of the diffusion stack.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum StackTransform {
-    /// Nothing: the paper.
+    /// No transform, as in the paper.
     None {},
     /// `log(E + eps)`.
     Log {
-        /// Keeps the logarithm finite where no walk arrives.
+        /// Offset that keeps the logarithm of zero entries finite.
         eps: f64,
     },
-    /// `sign(E) √|E|`, with slope zero at zero.
+    /// `sign(E) √|E|`, with gradient zero at zero.
     SignedSquareRoot {},
 }
 
@@ -27,14 +28,17 @@ impl Default for StackTransform {
 }
 
 impl StackTransform {
+    /// Applies the transform to every entry.
+    ///
     /// # Shapes
-    /// - `stack`: any, returned in the same
+    /// - `stack`: `[c, p]`
+    /// - returns `[c, p]`
     pub fn apply(self, stack: Tensor<2>) -> Tensor<2> {
         match self {
             Self::None {} => stack,
             Self::Log { eps } => (stack + eps).log(),
             Self::SignedSquareRoot {} => {
-                // The root's slope is infinite at zero, where most entries are; they stay zero.
+                // The derivative of the root is infinite at zero, so zero entries are masked.
                 let zero = stack.clone().equal_scalar(0.0);
                 let safe = stack.clone().mask_fill(zero.clone(), 1.0);
                 (safe.clone().abs().sqrt() * safe.sign()).mask_fill(zero, 0.0)
@@ -50,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_signed_root_keeps_signs_and_has_no_slope_at_zero() {
+    fn signed_square_root_preserves_signs_and_has_zero_gradient_at_zero() {
         let device = Device::flex().autodiff();
         let stack = Tensor::<2>::from_floats([[4.0, 0.0, -0.25]], &device).require_grad();
         let root = (StackTransform::SignedSquareRoot {}).apply(stack.clone());

@@ -1,26 +1,27 @@
-//! Edge weights learned from nodes and edges (Eq. 4–5).
+//! Learned edge weights (Eq. 4–5).
 
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{EdgeEmbeddings, Topology};
 use crate::nn::{BatchNorm, ForwardContext, Linear, ParamInit};
-use crate::ops::{Activation, edge_update, linear};
+use crate::ops::{Activation, edge_endpoint_sum, linear};
 
-/// Where edge weights come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Configuration of the edge weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum AdjacencyConfig {
-    /// Every edge weighs the same.
+    /// Equal weights for all edges.
     Fixed {},
-    /// Learned (Eq. 4–5).
+    /// Learned weights (Eq. 4–5).
     Weighted {
-        /// What makes a score positive.
+        /// Activation of the edge scores.
         #[serde(default)]
         activation: EdgeActivation,
-        /// Whether both ends of an edge are seen through one projection.
+        /// Projections of the two endpoints of an edge.
         #[serde(default)]
         projections: Projections,
     },
@@ -35,29 +36,29 @@ impl Default for AdjacencyConfig {
     }
 }
 
-/// What makes a score positive before rows are normalised.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// Activation that makes edge scores positive before row normalization.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EdgeActivation {
     /// `σ(a)`: Eq. 5.
     #[default]
     Sigmoid,
-    /// `exp(a)`, so that a row is a softmax: the authors' grid script.
+    /// `exp(a)`, which makes each row a softmax, as in the authors' grid script.
     Exp,
 }
 
-/// Whether both ends of an edge are seen through one projection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// Projections of the two endpoints of an edge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Projections {
-    /// One for each end: `W₁` of Eq. 4.
+    /// One projection per endpoint: `W₁` of Eq. 4.
     #[default]
     Separate,
-    /// The same for both: a version of the authors' code.
+    /// One projection for both endpoints, as in a version of the authors' code.
     Shared,
 }
 
-/// Scores every edge; `W₁ = [source; target; edge]` of Eq. 4.
+/// Learned edge weights; `W₁` of Eq. 4 is stored as the blocks `source`, `target` and `edge`.
 #[derive(Module, Debug)]
 pub struct WeightedAdjacency {
     source: Linear,
@@ -70,29 +71,30 @@ pub struct WeightedAdjacency {
 }
 
 impl WeightedAdjacency {
-    /// For nodes of `width` and, where they have features, edges of `edge_width`.
+    /// Initializes the layer; `edge_dim` is the dimension of edge embeddings, if edges have
+    /// features.
     pub fn new(
-        width: usize,
-        edge_width: Option<usize>,
+        hidden_dim: usize,
+        edge_dim: Option<usize>,
         activation: EdgeActivation,
         projections: Projections,
         init: &mut ParamInit,
     ) -> Self {
-        let hidden = 2 * width;
+        let hidden = 2 * hidden_dim;
         Self {
-            source: Linear::new(width, hidden, init),
+            source: Linear::new(hidden_dim, hidden, init),
             target: match projections {
-                Projections::Separate => Some(Linear::without_bias(width, hidden, init)),
+                Projections::Separate => Some(Linear::without_bias(hidden_dim, hidden, init)),
                 Projections::Shared => None,
             },
-            edge: edge_width.map(|edge_width| Linear::without_bias(edge_width, hidden, init)),
+            edge: edge_dim.map(|edge_dim| Linear::without_bias(edge_dim, hidden, init)),
             norm: BatchNorm::new(hidden, init),
             output: Linear::new(hidden, 1, init),
             activation,
         }
     }
 
-    /// Positive weights, before rows are normalised.
+    /// Computes positive edge weights, before row normalization.
     ///
     /// # Shapes
     /// - `x`: `[r, d]`
@@ -104,26 +106,26 @@ impl WeightedAdjacency {
         topology: &Topology,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
-        // Projecting nodes and kinds of edges before gathering is the same sum, with fewer products.
+        // Projecting nodes and distinct edges before gathering gives the same sum with less work.
         let source = self.source.forward(x.clone());
         let target = match &self.target {
             Some(target) => target.forward(x.clone()),
             None => linear(x.clone(), self.source.weight.val(), None, Activation::None),
         };
         let edge = match (&self.edge, e) {
-            (Some(edge), Some(EdgeEmbeddings { rows, kinds })) => {
-                Some(EdgeEmbeddings { rows: edge.forward(rows.clone()), kinds: kinds.clone() })
+            (Some(edge), Some(EdgeEmbeddings { rows, unique })) => {
+                Some(EdgeEmbeddings { rows: edge.forward(rows.clone()), unique: unique.clone() })
             }
             (None, _) => None,
-            (Some(_), None) => panic!("edges lost the features that the model was built for"),
+            (Some(_), None) => panic!("the model expects edge features"),
         };
-        let hidden = edge_update(source, target, edge, topology);
+        let hidden = edge_endpoint_sum(source, target, edge, topology);
         let scores = self.norm.forward_relu_linear(hidden, &self.output, ctx); // Eq. 4, [m, 1]
         match self.activation {
             EdgeActivation::Sigmoid => sigmoid(scores), // Eq. 5
             EdgeActivation::Exp => {
-                // The largest score cancels in every row; taking it off keeps exp finite. A row far
-                // below it is kept from vanishing, or it could not be normalised.
+                // Subtracting the largest score keeps exp finite and cancels in every normalized
+                // row. The clamp prevents rows with much smaller scores from underflowing to zero.
                 let largest = scores.clone().detach().max_dim(0);
                 (scores - largest).clamp_min(-80.0).exp()
             }

@@ -1,4 +1,4 @@
-//! Small models of every kind, and graphs of every awkward kind.
+//! Small models that cover all options, and batches of graphs with unusual structure.
 
 use burn::tensor::{DType, Device};
 use graph_diffuser::batch::GraphBatch;
@@ -8,7 +8,7 @@ use graph_diffuser_data::{
     FeatureSchema, Features, Graph, Names, RandomStream, Schema, SeedTree, TargetSchema, Targets,
 };
 
-/// A config, with the head that fits what is predicted.
+/// Model configuration and the schema of its data.
 pub(crate) struct Case {
     pub name: &'static str,
     pub config: ModelConfig,
@@ -16,7 +16,7 @@ pub(crate) struct Case {
     pub edge_features: bool,
 }
 
-/// Every part of the model in at least one of them.
+/// Returns cases that together cover every part of the model.
 pub(crate) fn cases() -> Vec<Case> {
     let node = "[head]\nkind = \"node\"\nmlp = { kind = \"plain\", hidden_layers = 1 }";
     let graph = |pooling: &str, mlp: &str| {
@@ -120,12 +120,12 @@ pub(crate) fn cases() -> Vec<Case> {
             true,
         ),
     ];
-    cases.extend(of_other_tasks());
+    cases.extend(other_tasks());
     cases
 }
 
-/// The paper's model beside message passing, with the heads that the others do not have.
-fn of_other_tasks() -> impl Iterator<Item = Case> {
+/// Returns one model with parallel message passing for each of the remaining heads.
+fn other_tasks() -> impl Iterator<Item = Case> {
     let model = "hidden_dim = 8\nlayers = 2\nmpnn = { kind = \"gated_gcn\", parallel = true }\n[virtual_edges]\nnum_steps = 3\n[attention]\nheads = 2\nscores = { kind = \"position_and_content\", combine = \"gate\" }\n[head]\n";
     let mlp = "mlp = { kind = \"plain\", hidden_layers = 1 }";
     [
@@ -179,14 +179,14 @@ impl Case {
         )
     }
 
-    /// Features and targets for a structure.
+    /// Creates a graph with random features and targets.
     pub(crate) fn graph(
         &self,
         nodes: usize,
         edges: &[[u32; 2]],
         stream: &mut RandomStream,
     ) -> Graph {
-        let kinds =
+        let categories =
             (0..nodes).flat_map(|_| [stream.below(4) as u32, stream.below(2) as u32]).collect();
         let edge_features = if self.edge_features {
             let values = edges.iter().map(|_| stream.below(3) as u32).collect();
@@ -206,7 +206,7 @@ impl Case {
             }
             TargetSchema::Multiclass(count) => Targets::GraphClass(stream.below(count) as u32),
             TargetSchema::SubTokens(vocabulary) => {
-                // None to five words, some beyond the vocabulary.
+                // Zero to five tokens, some out of vocabulary.
                 let words = stream.below(6);
                 Targets::SubTokens(
                     (0..words).map(|_| stream.below(vocabulary + 2) as u32).collect(),
@@ -220,11 +220,11 @@ impl Case {
                 )
             }
         };
-        let node_features = Features::Categorical { columns: 2, values: kinds };
+        let node_features = Features::Categorical { columns: 2, values: categories };
         Graph { nodes, edges: edges.to_vec(), node_features, edge_features, targets }
     }
 
-    /// Structures that break careless code, in batches.
+    /// Returns batches of graphs with unusual structure.
     pub(crate) fn batches(&self) -> Vec<(&'static str, Vec<Graph>)> {
         let mut stream = SeedTree::new(1).stream("graphs");
         let ring: &[[u32; 2]] = &[[0, 1], [1, 0], [1, 2], [2, 1], [2, 3], [3, 2], [3, 0], [0, 3]];
@@ -238,8 +238,8 @@ impl Case {
                 make(&[(4, ring), (3, path), (4, ring), (5, &[[0, 1], [1, 0], [3, 4], [4, 3]])]),
             ),
             ("one graph", make(&[(4, ring)])),
-            ("a single node among others", make(&[(1, &[]), (3, path), (4, ring)])),
-            ("no edges in one graph", make(&[(3, &[]), (4, ring), (3, path)])),
+            ("single-node graph", make(&[(1, &[]), (3, path), (4, ring)])),
+            ("graph without edges", make(&[(3, &[]), (4, ring), (3, path)])),
             ("isolated nodes", make(&[(5, path), (6, ring)])),
             ("self-loops", make(&[(3, &[[0, 0], [0, 1], [1, 0], [2, 2]]), (4, ring)])),
             ("directed edges", make(&[(4, &[[0, 1], [1, 2], [2, 3]]), (3, &[[2, 0], [2, 1]])])),

@@ -1,4 +1,4 @@
-//! Reads a recorded case, builds the same model and runs it.
+//! Recorded test cases: loads the weights and data of a case and runs the model.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,17 +16,17 @@ use graph_diffuser_data::{
 };
 use safetensors::{Dtype, SafeTensors};
 
-/// One recorded case.
+/// Recorded test case.
 pub(crate) struct Recorded {
     config: ModelConfig,
     bytes: Vec<u8>,
 }
 
-/// What our model made of it.
-pub(crate) struct Seen {
-    /// Output, evaluation, loss, gradients and statistics by recorded name.
+/// Results of the model on a recorded case.
+pub(crate) struct Results {
+    /// Outputs, loss, gradients and running statistics of one step, by recorded name.
     pub one_step: BTreeMap<String, Vec<f64>>,
-    /// Ten training losses.
+    /// Losses of ten training steps.
     pub losses: Vec<f64>,
 }
 
@@ -34,14 +34,14 @@ impl Recorded {
     pub(crate) fn open(case: &str) -> Self {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(case);
         let config = std::fs::read_to_string(path.with_extension("toml"))
-            .expect("the fixture is in the tree");
+            .expect("the fixture config exists");
         let bytes =
-            std::fs::read(path.with_extension("safetensors")).expect("the fixture is in the tree");
-        Self { config: toml::from_str(&config).expect("a model config"), bytes }
+            std::fs::read(path.with_extension("safetensors")).expect("the fixture tensors exist");
+        Self { config: toml::from_str(&config).expect("the fixture config is valid"), bytes }
     }
 
     fn tensors(&self) -> SafeTensors<'_> {
-        SafeTensors::deserialize(&self.bytes).expect("a sound safetensors file")
+        SafeTensors::deserialize(&self.bytes).expect("the fixture is a valid safetensors file")
     }
 
     pub(crate) fn names(&self, prefix: &str) -> Vec<String> {
@@ -102,9 +102,9 @@ impl Recorded {
 
     fn task(&self) -> (TargetSchema, Task) {
         let outputs = self.integers("batch.outputs")[0];
-        let (_, metadata) =
-            SafeTensors::read_metadata(&self.bytes).expect("a sound safetensors file");
-        let metadata = metadata.metadata().clone().expect("the loss is named");
+        let (_, metadata) = SafeTensors::read_metadata(&self.bytes)
+            .expect("the fixture is a valid safetensors file");
+        let metadata = metadata.metadata().clone().expect("the metadata contain the loss");
         let schema = match metadata["loss"].as_str() {
             "cross_entropy" => TargetSchema::NodeMulticlass(outputs),
             "l1" => TargetSchema::Regression(outputs),
@@ -123,7 +123,7 @@ impl Recorded {
             .iter()
             .zip(self.integers("batch.edge_counts"))
             .enumerate()
-            .map(|(number, (&nodes, count))| {
+            .map(|(index, (&nodes, count))| {
                 let (node_end, edge_end) = (node + nodes, edge + count);
                 let graph = Graph {
                     nodes,
@@ -141,11 +141,11 @@ impl Recorded {
                                 .collect(),
                         ),
                         TargetSchema::Regression(outputs) | TargetSchema::Multilabel(outputs) => {
-                            let values = &self.array("batch.values")
-                                [number * outputs..(number + 1) * outputs];
+                            let values =
+                                &self.array("batch.values")[index * outputs..(index + 1) * outputs];
                             Targets::GraphValues(values.iter().map(|&value| value as f32).collect())
                         }
-                        other => panic!("nothing was recorded for {other:?}"),
+                        other => panic!("unsupported target schema {other:?}"),
                     },
                 };
                 (node, edge) = (node_end, edge_end);
@@ -159,7 +159,7 @@ impl Recorded {
         let graphs: Vec<&Graph> = graphs.iter().collect();
         let mut batch =
             self.config.batcher(device, dtype).collate_graphs(&graphs, self.task().0, vec![]);
-        // Features and targets are kept in single precision; the record is not.
+        // `Graph` stores single-precision features and targets; use the recorded double precision.
         let replace = |tensor: &mut Tensor<2>, name: &str| {
             if let Some((shape, values)) = self.find(name) {
                 *tensor = Tensor::from_data(TensorData::new(values, shape), (device, dtype));
@@ -179,7 +179,7 @@ impl Recorded {
     }
 
     pub(crate) fn model(&self, device: &Device, dtype: DType) -> GraphDiffuser {
-        self.config.check().expect("a sound config");
+        self.config.check().expect("the fixture config is valid");
         let mut init = ParamInit::with_dtype(SeedTree::new(0), device, dtype);
         let schema = Schema {
             node_features: self.schema("node"),
@@ -188,17 +188,17 @@ impl Recorded {
             names: Names::default(),
         };
         let model = self.config.init_for(&schema, &mut init);
-        let entries = parameters::named_params(&model);
-        assert_eq!(entries.len(), self.names("weight.").len(), "every recorded weight has a place");
+        let params = parameters::named_params(&model);
+        assert_eq!(params.len(), self.names("weight.").len(), "number of recorded weights");
         parameters::load(model, |name| {
             let (shape, values) = self.find(&format!("weight.{}", recorded_name(name)))?;
             Some(TensorData::new(values, shape))
         })
-        .expect("every weight is recorded")
+        .expect("all weights are recorded")
     }
 
-    /// One step seen closely, then ten for their losses.
-    pub(crate) fn run(&self, dtype: DType) -> Seen {
+    /// Runs ten training steps and returns all results of the first one.
+    pub(crate) fn run(&self, dtype: DType) -> Results {
         let device = Device::flex().autodiff();
         let batch = self.batch(&device, dtype);
         let (_, task) = self.task();
@@ -207,7 +207,7 @@ impl Recorded {
         let plain = self.batch(&Device::flex(), dtype);
         one_step.insert(
             "evaluation".to_owned(),
-            numbers(model.valid().forward(&plain, &ForwardContext::evaluate())),
+            to_vec(model.valid().forward(&plain, &ForwardContext::evaluate())),
         );
 
         let optim = OptimConfig { lr: 1e-2, weight_decay: 1e-2, ..OptimConfig::default() };
@@ -217,18 +217,18 @@ impl Recorded {
             let ctx = ForwardContext::train(0);
             let output = model.forward(&batch, &ctx);
             let loss = task.loss(output.clone(), &batch.targets);
-            losses.push(numbers(loss.clone())[0]);
+            losses.push(to_vec(loss.clone())[0]);
             let mut gradients = loss.backward();
             let gradients = parameters::gradients(&model, &mut gradients);
             if step == 0 {
-                one_step.insert("output".to_owned(), numbers(output));
+                one_step.insert("output".to_owned(), to_vec(output));
                 one_step.insert("loss".to_owned(), vec![losses[0]]);
                 let trainable =
                     parameters::named_params(&model).into_iter().filter(|entry| entry.trainable);
                 for (entry, gradient) in trainable.zip(&gradients) {
                     one_step.insert(
                         format!("grad.{}", recorded_name(&entry.name)),
-                        numbers(gradient.clone()),
+                        to_vec(gradient.clone()),
                     );
                 }
                 let moved =
@@ -239,7 +239,7 @@ impl Recorded {
                 {
                     one_step.insert(
                         format!("statistic.{}", recorded_name(&entry.name)),
-                        numbers(tensor),
+                        to_vec(tensor),
                     );
                 }
             }
@@ -247,27 +247,28 @@ impl Recorded {
             let norm = global_norm(&gradient);
             model = optimizer.step(model, gradient, norm, optim.lr);
         }
-        Seen { one_step, losses }
+        Results { one_step, losses }
     }
 }
 
-/// The record does not say which head a model has: it has one.
+/// Returns the recorded name of a parameter, which does not contain the kind of head or encoding.
 fn recorded_name(name: &str) -> String {
     name.replace("head.node.", "head.")
         .replace("head.graph.", "head.")
-        .replace("positional_encoding.random_walk.", "positional_encoding.")
+        .replace("positional_encoding.rwse.", "positional_encoding.")
 }
 
-fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+fn to_vec<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
-/// The largest difference, as a share of the largest recorded number, or of 0.01 where that is less.
+/// Returns the largest difference relative to the largest recorded value, or to 0.01 if that is
+/// larger.
 ///
-/// Some gradients are zero but for rounding: that of a bias in front of a batch norm, for one. What
-/// is left of it is rounding of the size of the other gradients, which are about one.
+/// Some gradients are zero except for rounding errors, such as that of a bias before a batch norm.
+/// These errors are relative to the other gradients, which are of order one.
 pub(crate) fn worst_difference(ours: &[f64], recorded: &[f64]) -> f64 {
-    assert_eq!(ours.len(), recorded.len(), "another number of values");
+    assert_eq!(ours.len(), recorded.len(), "number of values");
     let scale = recorded.iter().fold(1e-2_f64, |scale, value| scale.max(value.abs()));
     ours.iter().zip(recorded).fold(0.0_f64, |worst, (ours, recorded)| {
         let difference = (ours - recorded).abs() / scale;

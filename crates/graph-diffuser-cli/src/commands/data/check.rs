@@ -1,62 +1,68 @@
-//! `data check`: every problem of a file, with its place and what to do.
+//! `data check`: validates a file or directory and reports all errors.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use graph_diffuser::recipe::DataDirs;
-use graph_diffuser_data::LocatedError;
 use graph_diffuser_data::format::Format;
 use graph_diffuser_data::smiles_csv::SmilesCsvOptions;
 use graph_diffuser_data::warnings::warnings;
+use graph_diffuser_data::{LocatedError, Schema, TargetSchema};
 use serde_json::json;
 
-use crate::printer::Printer;
-use crate::progress::FileProgress;
+use crate::args::check_input;
+use crate::printer::{Printer, counted};
+use crate::progress::TaskProgress;
 
-/// Find every problem of a file or folder, with its place and what to do
+/// Number of target names in the summary.
+const MAX_NAMES: usize = 5;
+
+/// Validate a file or directory and report all errors
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  graph-diffuser data check mine.csv\n\n\
-    The format is seen from the content: a table with a column of SMILES, graphs as JSON lines, a folder in the csv \
-    layout of OGB or of the TU collection. Ends with 1 if there is a problem.")]
+#[command(after_help = "Examples:\n  \
+    graph-diffuser data check mine.csv\n  \
+    graph-diffuser data check mine.csv --smiles-column structure --target logS\n\n\
+    The format is detected from the content: a CSV file with a SMILES column, a JSON Lines file \
+    of graphs, or a directory of OGB CSV files or of a TU dataset. Exits with code 1 if there are \
+    errors.")]
 pub(super) struct CheckArgs {
-    /// File or folder to be learned from
+    /// File or directory
     path: PathBuf,
-    /// Column of SMILES, where the file is a table [default: `smiles`]
+    /// Name of the SMILES column of a CSV file [default: `smiles`]
     #[arg(long, value_name = "COLUMN")]
-    smiles: Option<String>,
-    /// Column to be learned, where the file is a table; may be given again [default: all that can be]
+    smiles_column: Option<String>,
+    /// Target column of a CSV file (repeatable) [default: inferred]
     #[arg(long, value_name = "COLUMN")]
     target: Vec<String>,
 }
 
-pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> ExitCode {
-    let CheckArgs { path, smiles, target } = args;
-    let table = SmilesCsvOptions {
-        smiles_column: smiles,
+pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+    let CheckArgs { path, smiles_column, target } = args;
+    check_input(&path)?;
+    let options = SmilesCsvOptions {
+        smiles_column,
         target_columns: Some(target).filter(|columns| !columns.is_empty()),
         ..SmilesCsvOptions::default()
     };
-    let mut progress = FileProgress::new("reading");
-    let cache = DataDirs::here().cache.join("graphs");
-    let read = Format::of(&path).map_err(|problem| vec![problem]).and_then(|format| {
+    let mut progress = TaskProgress::bytes("reading");
+    let cache = DataDirs::from_env().cache.join("graphs");
+    let read = Format::detect(&path).map_err(|error| vec![error]).and_then(|format| {
         format
-            .read(&path, &table, &cache, &mut |done, total| progress.show(done, total, ""))
-            .map(|data| (format, data))
+            .read(&path, &options, &cache, &mut |done, total| progress.show(done, total, ""))
+            .map(|dataset| (format, dataset))
     });
     progress.finish();
     let (format, dataset) = match read {
         Ok(read) => read,
-        Err(problems) => {
-            for problem in &problems {
-                printer.data(&to_json(problem), || to_text(problem));
+        Err(errors) => {
+            for error in &errors {
+                printer.data(&to_json(error), || to_text(error));
             }
             if !printer.is_json() {
-                let count = problems.len();
-                printer
-                    .note(&format!("{count} {}", if count == 1 { "problem" } else { "problems" }));
+                printer.note(&counted(errors.len(), "error", "errors"));
             }
-            return ExitCode::FAILURE;
+            return Ok(ExitCode::FAILURE);
         }
     };
     let found = warnings(&dataset);
@@ -64,24 +70,63 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> ExitCode {
         printer.note(&format!("warning: {warning}"));
     }
     let graphs = dataset.graphs.len();
-    let value = json!({ "path": path, "format": format.name(), "graphs": graphs, "sound": true, "warnings": found });
-    printer.data(&value, || format!("`{}` is sound: {graphs} graphs", path.display()));
-    ExitCode::SUCCESS
+    let value = json!({
+        "path": path,
+        "format": format.name(),
+        "graphs": graphs,
+        "valid": true,
+        "warnings": found,
+    });
+    printer.data(&value, || {
+        let graphs = match format {
+            Format::SmilesCsv => counted(graphs, "molecule", "molecules"),
+            _ => counted(graphs, "graph", "graphs"),
+        };
+        let found = match found.len() {
+            0 => "no problems found".to_owned(),
+            count => counted(count, "warning", "warnings"),
+        };
+        format!("OK: {graphs}, {}, {found}", targets(&dataset.schema))
+    });
+    Ok(ExitCode::SUCCESS)
 }
 
-fn to_json(problem: &LocatedError) -> serde_json::Value {
+/// Describes the targets, such as ``1 regression target (`logS`)``.
+fn targets(schema: &Schema) -> String {
+    let names = &schema.names.targets;
+    let mut quoted: Vec<String> =
+        names.iter().take(MAX_NAMES).map(|name| format!("`{name}`")).collect();
+    if names.len() > MAX_NAMES {
+        quoted.push("…".to_owned());
+    }
+    let names = if quoted.is_empty() { String::new() } else { format!(" ({})", quoted.join(", ")) };
+    match schema.targets {
+        TargetSchema::Regression(count) => {
+            counted(count, "regression target", "regression targets") + &names
+        }
+        TargetSchema::Multilabel(count) => {
+            counted(count, "binary target", "binary targets") + &names
+        }
+        TargetSchema::Multiclass(classes) => format!("1 multi-class target of {classes} classes"),
+        TargetSchema::NodeMulticlass(classes) => format!("node labels of {classes} classes"),
+        TargetSchema::SubTokens(size) => format!("sub-token targets, vocabulary of {size}"),
+        TargetSchema::LinkPrediction => "link prediction targets".to_owned(),
+    }
+}
+
+fn to_json(error: &LocatedError) -> serde_json::Value {
     json!({
-        "path": problem.path,
-        "line": problem.line,
-        "column": problem.column,
-        "problem": problem.fault.to_string(),
-        "hint": problem.hint(),
+        "path": error.path,
+        "line": error.line,
+        "column": error.column,
+        "problem": error.error.to_string(),
+        "hint": error.hint(),
     })
 }
 
-fn to_text(problem: &LocatedError) -> String {
+fn to_text(error: &LocatedError) -> String {
     let cause =
-        std::error::Error::source(problem).map_or(String::new(), |cause| format!(": {cause}"));
-    let hint = problem.hint().map_or(String::new(), |hint| format!("\n  hint: {hint}"));
-    format!("{problem}{cause}{hint}")
+        std::error::Error::source(error).map_or(String::new(), |cause| format!(": {cause}"));
+    let hint = error.hint().map_or(String::new(), |hint| format!("\n  hint: {hint}"));
+    format!("{error}{cause}{hint}")
 }

@@ -1,33 +1,35 @@
-//! A graph as a picture: neighbours stand near each other.
+//! Figure of a graph, laid out by its edges.
 
 use std::fmt::Write as _;
 
 use graph_diffuser::explain::Structure;
-use graph_diffuser::explain::layout::places;
+use graph_diffuser::explain::layout::coordinates;
 use graph_diffuser_data::Graph;
 
-/// More would be a black spot.
-pub(super) const MOST_NODES: usize = 1000;
+/// Maximum number of nodes that are drawn; a larger figure is unreadable.
+pub(super) const MAX_NODES: usize = 1000;
 
 const MARGIN: f64 = 30.0;
 
-/// The graph as SVG, with a label at each node.
+/// Draws a graph as SVG with a label on each node.
 pub(super) fn draw(graph: &Graph, labels: &[String]) -> String {
-    let places = scaled(&places(graph.nodes, &graph.edges, &Structure::Other {}));
+    let coordinates = scaled(&coordinates(graph.nodes, &graph.edges, &Structure::Other {}));
     let side = side(graph.nodes);
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {side} {side}\" width=\"{side}\" height=\"{side}\" \
-         font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {side} {side}\" \
+         width=\"{side}\" height=\"{side}\" font-family=\"sans-serif\" font-size=\"11\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
+    // An edge with its reverse is drawn once.
     for &[source, target] in graph
         .edges
         .iter()
-        .filter(|[source, target]| source < target || !has(graph, *target, *source))
+        .filter(|[source, target]| source < target || !graph.edges.contains(&[*target, *source]))
     {
-        let ([x1, y1], [x2, y2]) = (places[source as usize], places[target as usize]);
+        let ([x1, y1], [x2, y2]) = (coordinates[source as usize], coordinates[target as usize]);
         let _ = writeln!(svg, "<path d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\" stroke=\"#888\"/>");
     }
-    for ([x, y], label) in places.iter().zip(labels) {
+    for ([x, y], label) in coordinates.iter().zip(labels) {
         let label = label.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         let _ = writeln!(
             svg,
@@ -39,28 +41,25 @@ pub(super) fn draw(graph: &Graph, labels: &[String]) -> String {
     svg + "</svg>\n"
 }
 
-/// Whether the edge is there; an edge that goes both ways is drawn once.
-fn has(graph: &Graph, source: u32, target: u32) -> bool {
-    graph.edges.contains(&[source, target])
-}
-
+/// Returns the side length of the figure.
 fn side(nodes: usize) -> f64 {
     (2.0 * MARGIN + 60.0 * (nodes as f64).sqrt()).clamp(160.0, 2000.0).round()
 }
 
-/// Into the square of the picture.
-fn scaled(places: &[[f64; 2]]) -> Vec<[f64; 2]> {
-    let side = side(places.len());
-    let least = |axis: usize| places.iter().map(|place| place[axis]).fold(f64::INFINITY, f64::min);
-    let most =
-        |axis: usize| places.iter().map(|place| place[axis]).fold(f64::NEG_INFINITY, f64::max);
-    let extent = (most(0) - least(0)).max(most(1) - least(1)).max(1e-9);
+/// Scales and centers the coordinates in the figure.
+fn scaled(coordinates: &[[f64; 2]]) -> Vec<[f64; 2]> {
+    let side = side(coordinates.len());
+    let min =
+        |axis: usize| coordinates.iter().map(|point| point[axis]).fold(f64::INFINITY, f64::min);
+    let max =
+        |axis: usize| coordinates.iter().map(|point| point[axis]).fold(f64::NEG_INFINITY, f64::max);
+    let extent = (max(0) - min(0)).max(max(1) - min(1)).max(1e-9);
     let scale = (side - 2.0 * MARGIN) / extent;
-    let at = |place: &[f64; 2], axis: usize| {
-        let slack = (side - 2.0 * MARGIN - scale * (most(axis) - least(axis))) / 2.0;
-        MARGIN + slack + scale * (place[axis] - least(axis))
+    let scale_axis = |point: &[f64; 2], axis: usize| {
+        let slack = (side - 2.0 * MARGIN - scale * (max(axis) - min(axis))) / 2.0;
+        MARGIN + slack + scale * (point[axis] - min(axis))
     };
-    places.iter().map(|place| [at(place, 0), at(place, 1)]).collect()
+    coordinates.iter().map(|point| [scale_axis(point, 0), scale_axis(point, 1)]).collect()
 }
 
 #[cfg(test)]
@@ -70,21 +69,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_stand_nearer_than_strangers_and_all_are_inside() {
+    fn adjacent_nodes_are_closest_and_all_nodes_are_inside_the_figure() {
         // A path of five nodes: its ends are farthest apart.
         let edges = (0..4_u32).flat_map(|node| [[node, node + 1], [node + 1, node]]).collect();
         let none = || Features::None;
         let targets = Targets::GraphValues(vec![]);
         let graph =
             Graph { nodes: 5, edges, node_features: none(), edge_features: none(), targets };
-        let places = scaled(&places(graph.nodes, &graph.edges, &Structure::Other {}));
-        let far = |first: usize, second: usize| {
-            let ([x, y], [other_x, other_y]) = (places[first], places[second]);
+        let coordinates = scaled(&coordinates(graph.nodes, &graph.edges, &Structure::Other {}));
+        let distance = |first: usize, second: usize| {
+            let ([x, y], [other_x, other_y]) = (coordinates[first], coordinates[second]);
             (x - other_x).hypot(y - other_y)
         };
-        assert!((0..4).all(|node| far(node, node + 1) < far(0, 4)));
+        assert!((0..4).all(|node| distance(node, node + 1) < distance(0, 4)));
         let inside = |value: f64| (0.0..=side(5)).contains(&value);
-        assert!(places.iter().all(|[x, y]| inside(*x) && inside(*y)));
+        assert!(coordinates.iter().all(|[x, y]| inside(*x) && inside(*y)));
         let labels: Vec<String> = (0..5).map(|node| format!("<{node}")).collect();
         let svg = draw(&graph, &labels);
         assert_eq!((svg.matches("<path").count(), svg.matches("&lt;").count()), (4, 5));

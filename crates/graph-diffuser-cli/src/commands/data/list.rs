@@ -1,51 +1,55 @@
-//! `data list`: the published datasets.
+//! `data list`: lists the published datasets.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use graph_diffuser::recipe::DataDirs;
-use graph_diffuser_data::catalog::{SOURCES, Source};
+use graph_diffuser_data::catalog::{DatasetSource, SOURCES};
 use graph_diffuser_data::prepare::is_prepared;
 use serde::Serialize;
 
 use crate::printer::Printer;
 
+/// Output of `data list --json`, one object per dataset.
 #[derive(Debug, Serialize)]
-struct Listed {
+struct ListedDataset {
     name: &'static str,
-    about: &'static str,
-    licence: &'static str,
+    description: &'static str,
+    license: &'static str,
     directory: PathBuf,
-    here: bool,
-    /// Of all files, where it is known.
+    /// True if the dataset is in `directory`.
+    present: bool,
+    /// Size of all files, if known.
     bytes: Option<u64>,
-    addresses: Vec<&'static str>,
+    urls: Vec<&'static str>,
 }
 
 pub(super) fn list(printer: &mut Printer) -> ExitCode {
-    let data = DataDirs::here().data;
+    let data = DataDirs::from_env().data;
     for source in SOURCES {
-        let Source { name, about, files, licence, .. } = *source;
-        let listed = Listed {
+        let DatasetSource { name, description, files, license, .. } = *source;
+        let listed = ListedDataset {
             name,
-            about,
-            licence,
+            description,
+            license,
             directory: data.join(name),
-            here: is_prepared(source, &data),
+            present: is_prepared(source, &data),
             bytes: files.iter().map(|file| file.bytes).sum(),
-            addresses: files.iter().map(|file| file.address).collect(),
+            urls: files.iter().map(|file| file.url).collect(),
         };
         printer.data(&listed, || {
-            let here = if listed.here { "here" } else { "–" };
+            let state = if listed.present { "local" } else { "–" };
             let size = listed
                 .bytes
                 .map_or(String::new(), |bytes| format!(" ({:.1} MB)", bytes as f64 / 1e6));
-            format!("{name:<16} {here:<5} {about}{size}\n{:<22} {licence}", "")
+            format!("{name:<16} {state:<5} {description}{size}\n{:<22} {license}", "")
         });
     }
     if !printer.is_json() {
-        printer
-            .note(&format!("`graph-diffuser data fetch NAME` puts one into `{}`", data.display()));
+        printer.note(&format!(
+            "download a dataset to `{}` with `graph-diffuser data fetch NAME`",
+            data.display()
+        ));
     }
     ExitCode::SUCCESS
 }

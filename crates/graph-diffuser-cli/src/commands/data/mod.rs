@@ -1,4 +1,4 @@
-//! `data`: what there is to learn from.
+//! `data`: lists, fetches, inspects and validates datasets.
 
 mod check;
 mod fetch;
@@ -12,13 +12,13 @@ use clap::{Args, Subcommand};
 
 use crate::printer::Printer;
 
-/// List, fetch, show or check data
+/// List, fetch, inspect or validate datasets
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     graph-diffuser data list\n  \
     graph-diffuser data fetch peptides-func\n  \
     graph-diffuser data check mine.csv\n\n\
-    Datasets are kept in `data`, or where GRAPH_DIFFUSER_DATA says.")]
+    Datasets are stored in `data`, or in the directory given by GRAPH_DIFFUSER_DATA.")]
 pub(crate) struct DataArgs {
     #[command(subcommand)]
     command: DataCommand,
@@ -26,7 +26,7 @@ pub(crate) struct DataArgs {
 
 #[derive(Debug, Subcommand)]
 enum DataCommand {
-    /// The published datasets, and which of them are here
+    /// List the published datasets that can be fetched
     #[command(after_help = "Example:\n  graph-diffuser data list")]
     List,
     Fetch(fetch::FetchArgs),
@@ -39,6 +39,6 @@ pub(crate) fn data(args: DataArgs, printer: &mut Printer) -> anyhow::Result<Exit
         DataCommand::List => Ok(list::list(printer)),
         DataCommand::Fetch(args) => fetch::fetch(args, printer),
         DataCommand::Show(args) => show::show(args, printer),
-        DataCommand::Check(args) => Ok(check::check(args, printer)),
+        DataCommand::Check(args) => check::check(args, printer),
     }
 }

@@ -1,4 +1,4 @@
-//! `data show`: what is in a dataset, and one of its graphs.
+//! `data show`: prints statistics of a dataset, or one of its graphs.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,47 +7,48 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Args;
 use graph_diffuser::predict::AtomicFile;
-use graph_diffuser::recipe::{BUILT_IN, DataDirs, DataError, Recipe};
+use graph_diffuser::recipe::{BUILT_IN, DataDirs, DataError, Recipe, RecipeError};
 use graph_diffuser_data::format::Format;
 use graph_diffuser_data::smiles_csv::SmilesCsvOptions;
 use graph_diffuser_data::summary::Summary;
-use graph_diffuser_data::warnings::warnings_of;
+use graph_diffuser_data::warnings::warnings_from_summary;
 use graph_diffuser_data::{Dataset, Features, Graph, Schema, Targets};
 use serde_json::{Value, json};
 
-use crate::printer::{Misuse, Printer};
-use crate::progress::{FileProgress, read_dataset};
+use crate::args::check_input;
+use crate::printer::{Printer, UsageError, counted};
+use crate::progress::{TaskProgress, read_dataset};
 
 use super::figure;
 
-/// Show what is in a dataset: sizes, features, targets, and one of its graphs
+/// Show statistics of a dataset, or one of its graphs
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     graph-diffuser data show grid-quick\n  \
     graph-diffuser data show mine.csv --graph 3\n  \
     graph-diffuser data show mine.jsonl --graph 3 -o graph.svg")]
 pub(super) struct ShowArgs {
-    /// A recipe, by name or file, whose data is shown; or a file or folder of graphs; or a dataset that was fetched
-    what: String,
-    /// Change a setting of the recipe, such as `data.path=mine.csv`; may be given again
+    /// Recipe (name or TOML file), data file or directory, or name of a fetched dataset
+    dataset: String,
+    /// Override a setting of the recipe, such as `data.path=mine.csv` (repeatable)
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// Print the graph of this number, counted from 0
-    #[arg(long, value_name = "N")]
+    /// Print the graph with this index
+    #[arg(long, value_name = "INDEX")]
     graph: Option<usize>,
-    /// Draw the graph into this SVG file
+    /// Draw the graph to this SVG file
     #[arg(short, long, value_name = "FILE", requires = "graph")]
     output: Option<PathBuf>,
-    /// Replace the SVG file if it exists
+    /// Overwrite an existing SVG file
     #[arg(long, requires = "output")]
     force: bool,
 }
 
 pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
     let dataset = read(&args)?;
-    let Some(number) = args.graph else {
-        let summary = Summary::of(&dataset);
-        let warnings = warnings_of(&dataset, &summary);
+    let Some(index) = args.graph else {
+        let summary = Summary::compute(&dataset);
+        let warnings = warnings_from_summary(&dataset, &summary);
         printer.data(&json!({ "summary": summary, "warnings": warnings }), || summary.to_string());
         for warning in &warnings {
             printer.note(&format!("warning: {warning}"));
@@ -55,76 +56,73 @@ pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> anyhow::Result<Exit
         return Ok(ExitCode::SUCCESS);
     };
     let count = dataset.graphs.len();
-    if number >= count {
-        let what = format!("there is no graph {number}: there are {count}");
-        return Err(Misuse { what, hint: "graphs are counted from 0" }.into());
+    if index >= count {
+        let graphs = counted(count, "graph", "graphs");
+        let message = format!("graph {index} is out of range: the dataset has {graphs}");
+        let hint = format!("use an index from 0 to {}", count.saturating_sub(1));
+        return Err(UsageError { message, hint }.into());
     }
-    let graph = dataset.graphs.get(number);
+    let graph = dataset.graphs.get(index);
     if let Some(path) = &args.output {
-        if graph.nodes > figure::MOST_NODES {
-            let what = format!(
-                "graph {number} has {} nodes, and {} can be drawn",
+        if graph.nodes > figure::MAX_NODES {
+            let message = format!(
+                "cannot draw graph {index}: it has {} nodes, the maximum is {}",
                 graph.nodes,
-                figure::MOST_NODES
+                figure::MAX_NODES
             );
-            return Err(Misuse { what, hint: "choose a smaller graph" }.into());
+            return Err(UsageError { message, hint: "choose a smaller graph".to_owned() }.into());
         }
         let labels: Vec<String> =
             (0..graph.nodes).map(|node| label(&graph, &dataset.schema, node)).collect();
-        let new = AtomicFile::create(path, args.force)?;
-        std::io::Write::write_all(&mut new.file(), figure::draw(&graph, &labels).as_bytes())
+        let file = AtomicFile::create(path, args.force)?;
+        std::io::Write::write_all(&mut file.file(), figure::draw(&graph, &labels).as_bytes())
             .with_context(|| format!("cannot write `{}`", path.display()))?;
-        new.keep()?;
+        file.persist()?;
     }
-    printer.data(&to_json(number, &graph, &dataset.schema), || {
-        to_text(number, &graph, &dataset.schema)
-    });
+    printer
+        .data(&to_json(index, &graph, &dataset.schema), || to_text(index, &graph, &dataset.schema));
     Ok(ExitCode::SUCCESS)
 }
 
-/// A recipe's data, or what is at a path.
+/// Reads the dataset of a recipe, or the data at a path.
 fn read(args: &ShowArgs) -> anyhow::Result<Dataset> {
-    let what = args.what.as_str();
-    let path = Path::new(what);
-    let is_recipe = BUILT_IN.iter().any(|(name, _)| *name == what)
-        || path.extension().is_some_and(|end| end == "toml");
-    let places = DataDirs::here();
-    let fetched = places.data.join(what);
+    let name = args.dataset.as_str();
+    let path = Path::new(name);
+    let is_recipe = BUILT_IN.iter().any(|(recipe, _)| *recipe == name)
+        || path.extension().is_some_and(|extension| extension == "toml");
+    let dirs = DataDirs::from_env();
+    let fetched = dirs.data.join(name);
     let path = match (path.exists(), fetched.is_dir()) {
         _ if is_recipe => None,
         (true, _) => Some(path),
         (false, true) => Some(fetched.as_path()),
-        // A name with an extension was meant as a file.
+        // A name with an extension is a missing file rather than an unknown recipe.
         (false, false) => path.extension().map(|_| path),
     };
-    let Some(path) = path else { return Ok(read_dataset(&Recipe::find(what, &args.set)?)?) };
+    let Some(path) = path else { return Ok(read_dataset(&Recipe::find(name, &args.set)?)?) };
     if !args.set.is_empty() {
-        let what = format!("`--set` changes a recipe, and `{what}` is none");
-        return Err(Misuse {
-            what,
-            hint: "name a recipe, such as `molecules --set data.path=mine.csv`",
-        }
-        .into());
+        let message = format!("`--set` requires a recipe, but `{name}` is a dataset");
+        let hint = "name a recipe, such as `molecules --set data.path=mine.csv`".to_owned();
+        return Err(UsageError { message, hint }.into());
     }
-    let mut progress = FileProgress::new("reading");
-    let cache = places.cache.join("graphs");
+    check_input(path)?;
+    let mut progress = TaskProgress::bytes("reading");
+    let cache = dirs.cache.join("graphs");
     let mut show = |done, total| progress.show(done, total, "");
-    let read = Format::of(path)
-        .map_err(|problem| vec![problem])
+    let read = Format::detect(path)
+        .map_err(|error| vec![error])
         .and_then(|format| format.read(path, &SmilesCsvOptions::default(), &cache, &mut show));
     progress.finish();
-    Ok(read.map_err(|problems| {
-        graph_diffuser::recipe::RecipeError::from(DataError::Problems(problems))
-    })?)
+    Ok(read.map_err(|errors| RecipeError::from(DataError::Problems(errors)))?)
 }
 
-/// A category by its name, or its number.
+/// Returns the name of a category, or its index if it has none.
 fn category(names: &[Vec<String>], column: usize, value: u32) -> String {
     let name = names.get(column).and_then(|names| names.get(value as usize));
     name.cloned().unwrap_or_else(|| value.to_string())
 }
 
-/// One row of features.
+/// Returns the features of one node or edge.
 fn row(features: &Features, names: &[Vec<String>], row: usize) -> Vec<Value> {
     match features {
         Features::None => vec![],
@@ -148,8 +146,8 @@ fn label(graph: &Graph, schema: &Schema, node: usize) -> String {
 
 fn targets(graph: &Graph, schema: &Schema) -> Value {
     let names = &schema.names;
-    let named = |names: &[String], number: usize| {
-        names.get(number).cloned().unwrap_or_else(|| number.to_string())
+    let named = |names: &[String], index: usize| {
+        names.get(index).cloned().unwrap_or_else(|| index.to_string())
     };
     match &graph.targets {
         Targets::NodeClasses(classes) => {
@@ -160,17 +158,17 @@ fn targets(graph: &Graph, schema: &Schema) -> Value {
             let each = values
                 .iter()
                 .enumerate()
-                .map(|(place, &value)| (named(&names.targets, place), json!(value)));
+                .map(|(target, &value)| (named(&names.targets, target), json!(value)));
             Value::Object(each.collect())
         }
-        Targets::SubTokens(words) => {
-            words.iter().map(|&word| named(&names.classes, word as usize)).collect()
+        Targets::SubTokens(tokens) => {
+            tokens.iter().map(|&token| named(&names.classes, token as usize)).collect()
         }
         Targets::Links(pairs) => json!(pairs),
     }
 }
 
-fn to_json(number: usize, graph: &Graph, schema: &Schema) -> Value {
+fn to_json(index: usize, graph: &Graph, schema: &Schema) -> Value {
     let nodes: Vec<_> = (0..graph.nodes)
         .map(|node| row(&graph.node_features, &schema.names.node_categories, node))
         .collect();
@@ -178,7 +176,7 @@ fn to_json(number: usize, graph: &Graph, schema: &Schema) -> Value {
     let edges: Vec<_> =
         edges.map(|edge| row(&graph.edge_features, &schema.names.edge_categories, edge)).collect();
     json!({
-        "graph": number,
+        "graph": index,
         "nodes": graph.nodes,
         "edges": graph.edges,
         "node_features": nodes,
@@ -187,20 +185,20 @@ fn to_json(number: usize, graph: &Graph, schema: &Schema) -> Value {
     })
 }
 
-/// One line a node: its features, and the nodes that it has edges to with theirs.
-fn to_text(number: usize, graph: &Graph, schema: &Schema) -> String {
+/// Formats a graph with one line per node: its features, and its outgoing edges with theirs.
+fn to_text(index: usize, graph: &Graph, schema: &Schema) -> String {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let joined = |values: Vec<Value>| values.iter().map(plain).collect::<Vec<_>>().join(" ");
-    let mut leaving: Vec<Vec<String>> = vec![vec![]; graph.nodes];
+    let mut outgoing: Vec<Vec<String>> = vec![vec![]; graph.nodes];
     for (edge, &[source, target]) in graph.edges.iter().enumerate() {
         let features = joined(row(&graph.edge_features, &schema.names.edge_categories, edge));
         let features = if features.is_empty() { features } else { format!(" ({features})") };
-        leaving[source as usize].push(format!("{target}{features}"));
+        outgoing[source as usize].push(format!("{target}{features}"));
     }
     let mut text =
-        format!("graph {number}: {} nodes, {} directed edges\n", graph.nodes, graph.edges.len());
+        format!("graph {index}: {} nodes, {} directed edges\n", graph.nodes, graph.edges.len());
     let _ = writeln!(text, "targets {}", targets(graph, schema));
-    for (node, others) in leaving.iter().enumerate() {
+    for (node, others) in outgoing.iter().enumerate() {
         let features = joined(row(&graph.node_features, &schema.names.node_categories, node));
         let others =
             if others.is_empty() { String::new() } else { format!("  → {}", others.join(", ")) };

@@ -1,121 +1,121 @@
 "use strict";
-// Where numbers come from: the program over HTTP, or the file that the page is in. Then rows of attention by node.
+// Data access: from the server over HTTP, or from the data embedded in an exported file.
 
 const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-const DIGIT = new Map([...DIGITS].map((digit, place) => [digit, place]));
+const DIGIT_VALUE = new Map([...DIGITS].map((digit, value) => [digit, value]));
 
-/** A row of weights as it is, or unpacked from `[most, digits]`: see `pack_row` of the export. */
+/** Decodes a row of weights; a row packed by `pack_row` of the export is `[max, digits]`. */
 function unpack(row) {
   if (typeof row[1] !== "string") return row;
-  const [most, digits] = row;
+  const [max, digits] = row;
   const weights = new Float64Array(digits.length / 2);
-  for (let place = 0; place < weights.length; place++) {
-    const share = (64 * DIGIT.get(digits[2 * place]) + DIGIT.get(digits[2 * place + 1])) / 4095;
-    weights[place] = most * share * share;
+  for (let i = 0; i < weights.length; i++) {
+    const root = (64 * DIGIT_VALUE.get(digits[2 * i]) + DIGIT_VALUE.get(digits[2 * i + 1])) / 4095;
+    weights[i] = max * root * root;
   }
   return weights;
 }
 
-/** Asks the program. */
-class Program {
-  canAsk = true;
+/** Data source backed by the HTTP server. */
+class ServerSource {
+  isLive = true;
 
-  introduction() { return this.read("/api/run"); }
+  info() { return this.request("/api/run"); }
 
-  scores(from) { return this.read(`/api/scores/${from}`); }
+  scores(from) { return this.request(`/api/scores/${from}`); }
 
-  trace(what, rows, places) {
-    const question = { graph: what.graph, smiles: what.smiles, colours: what.colours, rows, places };
-    const body = JSON.stringify(question, (_, value) => value ?? undefined);
-    return this.read("/api/trace", { method: "POST", headers: { "Content-Type": "application/json" }, body });
+  trace(query, rows, layout) {
+    const body = JSON.stringify({ ...query, rows, layout }, (_, value) => value ?? undefined);
+    return this.request("/api/trace", { method: "POST", headers: { "Content-Type": "application/json" }, body });
   }
 
-  async read(path, options) {
+  async request(path, options) {
     let response;
     try {
       response = await fetch(path, options);
     } catch {
-      throw new Error("The program does not answer. Was it ended?");
+      throw new Error("The server does not respond. Is `graph-diffuser explore` still running?");
     }
-    const answer = await response.json();
-    if (!response.ok) throw new Error(answer.hint ? `${answer.error}. Hint: ${answer.hint}` : answer.error);
-    return answer;
+    const body = await response.json();
+    if (!response.ok) throw new Error(body.hint ? `${body.error}. Hint: ${body.hint}` : body.error);
+    return body;
   }
 }
 
-/** Reads what was written into the page. */
-class Embedded {
-  canAsk = false;
+/** Data source embedded in an exported file. */
+class EmbeddedSource {
+  isLive = false;
 
   constructor(text) {
     this.data = JSON.parse(text);
-    this.traces = new Map(this.data.traces.map((drawn) => [drawn.trace.graph.number, drawn]));
+    this.traces = new Map(this.data.traces.map((response) => [response.trace.graph.index, response]));
   }
 
-  async introduction() { return this.data.run; }
+  async info() { return this.data.run; }
 
-  async scores(from) { return from > 0 ? { scores: [], all: this.data.scores.all } : this.data.scores; }
+  async scores(from) { return from > 0 ? { scores: [], total: this.data.scores.total } : this.data.scores; }
 
-  async trace(what, rows) {
-    const drawn = what.smiles ? undefined : this.traces.get(what.graph);
-    if (!drawn) throw new Error("This graph is not in the file.");
-    if (rows.some((row) => !drawn.trace.rows.includes(row))) throw new Error("This node is not in the file.");
-    return drawn;
+  async trace(query, rows) {
+    const response = query.smiles ? undefined : this.traces.get(query.graph);
+    if (!response) throw new Error("This graph is not in the exported file.");
+    if (rows.some((row) => !response.trace.rows.includes(row))) throw new Error("This node is not in the exported file.");
+    return response;
   }
 }
 
-/** One graph with the rows that are known so far. */
-class Known {
-  constructor(what, drawn) {
-    const { graph, cls, outcome, edge_weights: edgeWeights, layers, walks } = drawn.trace;
-    Object.assign(this, { what, graph, cls, edgeWeights, outcome });
-    this.telling = drawn.telling;
-    this.whole = drawn.whole;
-    this.isTrue = drawn.known;
-    this.drawing = drawn.drawing;
+/** One graph with the attention rows loaded so far. */
+class GraphView {
+  constructor(query, response) {
+    const { graph, cls, outcome, edge_weights: edgeWeights, layers, walks } = response.trace;
+    Object.assign(this, { query, graph, cls, edgeWeights, outcome });
+    this.defaultNode = response.default_node;
+    this.fullTrace = response.full_trace;
+    this.hasTargets = response.has_targets;
+    this.layout = response.layout;
     this.layers = layers.length;
     this.heads = layers[0].heads.length;
     this.steps = walks ? walks[0].length - 1 : 0;
     this.rows = new Map();
-    this.add(drawn);
+    this.add(response);
   }
 
   get nodes() { return this.graph.nodes; }
 
   get columns() { return this.graph.nodes + (this.cls ? 1 : 0); }
 
-  add(drawn) {
-    if (drawn.drawing) [this.drawing, this.nearest] = [drawn.drawing, undefined];
-    const { rows, layers, walks, outcome } = drawn.trace;
-    rows.forEach((node, place) => {
-      const part = (matrix) => matrix && matrix[place];
+  /** Adds the rows of another response for the same graph. */
+  add(response) {
+    if (response.layout) [this.layout, this.spacing] = [response.layout, undefined];
+    const { rows, layers, walks, outcome } = response.trace;
+    rows.forEach((node, i) => {
+      const row = (matrix) => matrix && matrix[i];
       const heads = layers.map((layer) => layer.heads.map((head) => ({
-        position: part(head.position), content: part(head.content), attention: part(head.attention),
+        position: row(head.position), content: row(head.content), attention: row(head.attention),
       })));
-      const links = outcome.kind === "links" ? outcome.probabilities[place] : null;
-      this.rows.set(node, { heads, walks: part(walks), counted: drawn.counted && drawn.counted[place], links });
+      const links = outcome.kind === "links" ? outcome.probabilities[i] : null;
+      this.rows.set(node, { heads, walks: row(walks), groundTruth: response.ground_truth && response.ground_truth[i], links });
     });
   }
 
-  /** Position, content and attention of one node, by one head or on average over all. */
-  parts(node, layer, head) {
+  /** Position, content and attention of a query node, for one head or averaged over heads. */
+  components(node, layer, head) {
     const heads = this.rows.get(node).heads[layer];
-    const asked = (head === null ? heads : [heads[head]]).map(complete);
-    const mean = (part) => asked[0][part] && average(asked.map((parts) => parts[part]));
+    const selected = (head === null ? heads : [heads[head]]).map(complete);
+    const mean = (name) => selected[0][name] && average(selected.map((components) => components[name]));
     return { position: mean("position"), content: mean("content"), attention: mean("attention") };
   }
 
-  /** Where a walk from the node is after so many steps; the CLS node walks nowhere. */
+  /** Random-walk distribution after `step` steps from the node; null for the CLS node. */
   walk(node, step) {
     const walks = this.rows.get(node).walks;
     return walks ? unpack(walks[step]) : null;
   }
 
-  counted(node) { return this.rows.get(node)?.counted ?? []; }
+  groundTruth(node) { return this.rows.get(node)?.groundTruth ?? []; }
 
   label(node) { return node < this.nodes ? this.graph.labels[node] : "CLS"; }
 
-  /** `23 (C)`, or the number alone where that is the label. */
+  /** Name of a node, such as `23 (C)`, or its index alone if that is its label. */
   name(node) {
     const label = this.label(node);
     if (node >= this.nodes) return "CLS";
@@ -123,13 +123,13 @@ class Known {
   }
 }
 
-/** A file leaves attention out where both its parts are there: it is their product, normalised. */
+/** Computes attention if an exported file omits it: the normalized product of position and content. */
 function complete({ position, content, attention }) {
-  const parts = { position: position && unpack(position), content: content && unpack(content) };
-  if (attention) return { ...parts, attention: unpack(attention) };
-  const product = Float64Array.from(parts.position, (weight, node) => weight * parts.content[node]);
+  const components = { position: position && unpack(position), content: content && unpack(content) };
+  if (attention) return { ...components, attention: unpack(attention) };
+  const product = Float64Array.from(components.position, (weight, node) => weight * components.content[node]);
   const sum = product.reduce((sum, weight) => sum + weight, 0) || 1;
-  return { ...parts, attention: product.map((weight) => weight / sum) };
+  return { ...components, attention: product.map((weight) => weight / sum) };
 }
 
 function average(rows) {
@@ -137,8 +137,8 @@ function average(rows) {
   return Float64Array.from(rows[0], (_, node) => rows.reduce((sum, row) => sum + row[node], 0) / rows.length);
 }
 
-/** Three digits that count. */
-function short(value) {
+/** Formats a number with three significant digits. */
+function formatNumber(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (value === 0) return "0";
   const size = Math.abs(value);
@@ -146,4 +146,4 @@ function short(value) {
   return String(Number(value.toPrecision(3)));
 }
 
-function percent(value) { return `${(100 * value).toFixed(value < 0.0995 ? 1 : 0)}%`; }
+function formatPercent(value) { return `${(100 * value).toFixed(value < 0.0995 ? 1 : 0)}%`; }

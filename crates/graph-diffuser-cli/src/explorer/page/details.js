@@ -1,5 +1,5 @@
 "use strict";
-// What was predicted, in words, bars and tables. Text is only ever set as text.
+// Predictions as text, bars and tables. Strings are always set as text content, never as HTML.
 
 function make(name, { text, className, ...attributes } = {}, ...children) {
   const element = document.createElement(name);
@@ -10,133 +10,131 @@ function make(name, { text, className, ...attributes } = {}, ...children) {
   return element;
 }
 
-function bar({ what, share, value, isTrue = false, click = null }) {
-  const name = click ? make("button", { text: what, type: "button" }) : make("span", { text: what });
-  name.classList.add("what");
-  name.title = what;
+function bar({ label, fraction, value, isTarget = false, click = null }) {
+  const name = click ? make("button", { text: label, type: "button" }) : make("span", { text: label });
+  name.classList.add("label");
+  name.title = label;
   if (click) name.addEventListener("click", click);
   const fill = make("i");
-  fill.style.width = `${Math.min(100, 100 * share)}%`;
-  return make("li", { className: isTrue ? "true" : "" }, name, make("span", { className: "track" }, fill), make("span", { className: "value", text: value }));
+  fill.style.width = `${Math.min(100, 100 * fraction)}%`;
+  return make("li", { className: isTarget ? "target" : "" }, name, make("span", { className: "track" }, fill), make("span", { className: "value", text: value }));
 }
 
-function className(outcome, number) { return outcome.names?.[number] ?? String(number); }
+function className(outcome, index) { return outcome.names?.[index] ?? String(index); }
 
-function targetName(outcome, place) {
-  return outcome.names?.[place] ?? (outcome.kind === "graph_values" && outcome.predicted.length === 1 ? "value" : `target ${place}`);
+function targetName(outcome, index) {
+  return outcome.names?.[index] ?? (outcome.kind === "graph_values" && outcome.predicted.length === 1 ? "value" : `target ${index}`);
 }
 
-function chip(isRight) {
-  return make("span", { className: `chip ${isRight ? "right" : "wrong"}`, text: isRight ? "✓ right" : "✗ wrong" });
+function joinTokens(outcome, tokens) { return tokens.map((token) => className(outcome, token)).join(" ") || "none"; }
+
+function chip(isCorrect) {
+  return make("span", { className: `chip ${isCorrect ? "correct" : "wrong"}`, text: isCorrect ? "✓ correct" : "✗ wrong" });
 }
 
-function said(label, value) { return make("span", {}, `${label} `, make("b", { text: value })); }
+function labeled(label, value) { return make("span", {}, `${label} `, make("b", { text: value })); }
 
-/** The line above the pictures, for one node. `tag` is A or B where two are compared. */
-function verdict(known, node, tag) {
-  const { outcome, isTrue } = known;
-  const line = make("p", { className: "verdict" });
+/** Summary line above the figures for one query node. `tag` is A or B if two nodes are compared. */
+function summaryLine(view, node, tag) {
+  const { outcome, hasTargets } = view;
+  const line = make("p", { className: "summary-line" });
   if (tag) line.append(make("span", { className: `tag ${tag.toLowerCase()}`, text: tag }));
-  const about = make("span", { className: "quiet", text: `node ${known.name(node)}` });
-  const compared = (predicted, target, isRight) => {
-    line.append(said("predicted", predicted));
-    if (isTrue && target !== null) line.append(said("true", target), ...(isRight === undefined ? [] : [chip(isRight)]));
+  const query = make("span", { className: "muted", text: `node ${view.name(node)}` });
+  const compare = (predicted, target, isCorrect) => {
+    line.append(labeled("predicted", predicted));
+    if (hasTargets && target !== null) line.append(labeled("true", target), ...(isCorrect === undefined ? [] : [chip(isCorrect)]));
   };
   switch (outcome.kind) {
     case "node_classes": {
-      const right = outcome.targets.filter((target, place) => target === outcome.predicted[place]).length;
-      if (node < known.nodes) {
-        line.append(about);
+      const correct = outcome.targets.filter((target, i) => target === outcome.predicted[i]).length;
+      if (node < view.nodes) {
+        line.append(query);
         const [predicted, target] = [outcome.predicted[node], outcome.targets[node]];
-        compared(className(outcome, predicted), className(outcome, target), predicted === target);
+        compare(className(outcome, predicted), className(outcome, target), predicted === target);
       }
-      if (tag !== "B") line.append(make("span", { className: "quiet", text: `${right} of ${known.nodes} nodes of the graph right` }));
+      if (tag !== "B") line.append(make("span", { className: "muted", text: `${correct} of ${view.nodes} nodes correct` }));
       return line;
     }
     case "graph_values": {
       const target = outcome.targets[0];
-      if (outcome.names[0]) line.append(make("span", { className: "quiet", text: outcome.names[0] }));
-      compared(short(outcome.predicted[0]), target === null ? null : short(target));
-      if (isTrue && target !== null) line.append(make("span", { className: "quiet", text: `off by ${short(Math.abs(outcome.predicted[0] - target))}` }));
-      if (outcome.predicted.length > 1) line.append(make("span", { className: "quiet", text: `and ${outcome.predicted.length - 1} more` }));
+      if (outcome.names[0]) line.append(make("span", { className: "muted", text: outcome.names[0] }));
+      compare(formatNumber(outcome.predicted[0]), target === null ? null : formatNumber(target));
+      if (hasTargets && target !== null) line.append(make("span", { className: "muted", text: `absolute error ${formatNumber(Math.abs(outcome.predicted[0] - target))}` }));
+      if (outcome.predicted.length > 1) line.append(make("span", { className: "muted", text: `and ${outcome.predicted.length - 1} more` }));
       break;
     }
     case "graph_labels": {
-      const place = Math.max(0, outcome.targets.findIndex((target) => target !== null));
-      const target = outcome.targets[place];
-      line.append(make("span", { className: "quiet", text: targetName(outcome, place) }));
-      compared(percent(outcome.probabilities[place]), target === null ? null : target > 0.5 ? "yes" : "no", target === null ? undefined : (outcome.probabilities[place] > 0.5) === (target > 0.5));
+      const index = Math.max(0, outcome.targets.findIndex((target) => target !== null));
+      const target = outcome.targets[index];
+      line.append(make("span", { className: "muted", text: targetName(outcome, index) }));
+      compare(formatPercent(outcome.probabilities[index]), target === null ? null : target > 0.5 ? "yes" : "no", target === null ? undefined : (outcome.probabilities[index] > 0.5) === (target > 0.5));
       break;
     }
     case "graph_class":
-      compared(`${className(outcome, outcome.predicted)} (${percent(outcome.probabilities[outcome.predicted])})`, className(outcome, outcome.target), outcome.predicted === outcome.target);
+      compare(`${className(outcome, outcome.predicted)} (${formatPercent(outcome.probabilities[outcome.predicted])})`, className(outcome, outcome.target), outcome.predicted === outcome.target);
       break;
-    case "words": {
-      const words = (numbers) => numbers.map((word) => className(outcome, word)).join(" ") || "nothing";
-      compared(words(outcome.predicted), words(outcome.targets));
+    case "sub_tokens":
+      compare(joinTokens(outcome, outcome.predicted), joinTokens(outcome, outcome.targets));
       break;
-    }
     case "links": {
       const linked = outcome.targets.filter(([source]) => source === node).map(([, target]) => target);
-      const row = known.rows.get(node)?.links;
-      if (row) line.append(said("links predicted", `${linked.filter((other) => row[other] > 0.5).length} of ${linked.length}`));
+      const row = view.rows.get(node)?.links;
+      if (row) line.append(labeled("links predicted", `${linked.filter((other) => row[other] > 0.5).length} of ${linked.length}`));
       break;
     }
   }
-  about.textContent = `attention of node ${known.name(node)}`;
-  line.append(about);
+  query.textContent = `query node ${view.name(node)}`;
+  line.append(query);
   return line;
 }
 
-/** Everything that was predicted, as bars or a table. */
-function outcomeDetails(known, node, choose) {
-  const { outcome, isTrue } = known;
+/** All predictions of the graph or node, as bars or a table. */
+function outcomeDetails(view, node, select) {
+  const { outcome, hasTargets } = view;
   const list = (bars) => make("ol", { className: "bars" }, ...bars);
-  const likeliest = (probabilities, isTarget) => {
-    const order = probabilities.map((_, place) => place).sort((left, right) => probabilities[right] - probabilities[left]);
-    const shown = order.filter((place, rank) => rank < 5 || isTarget(place)).slice(0, 8);
-    return list(shown.map((place) => bar({ what: className(outcome, place), share: probabilities[place], value: percent(probabilities[place]), isTrue: isTrue && isTarget(place) })));
+  const topClasses = (probabilities, isTarget) => {
+    const order = probabilities.map((_, index) => index).sort((left, right) => probabilities[right] - probabilities[left]);
+    const shown = order.filter((index, rank) => rank < 5 || isTarget(index)).slice(0, 8);
+    return list(shown.map((index) => bar({ label: className(outcome, index), fraction: probabilities[index], value: formatPercent(probabilities[index]), isTarget: hasTargets && isTarget(index) })));
   };
   switch (outcome.kind) {
     case "node_classes":
-      if (node >= known.nodes) return make("p", { className: "quiet", text: "Choose a node." });
-      return likeliest(outcome.probabilities[node], (place) => place === outcome.targets[node]);
+      if (node >= view.nodes) return make("p", { className: "muted", text: "Select a node." });
+      return topClasses(outcome.probabilities[node], (index) => index === outcome.targets[node]);
     case "graph_class":
-      return likeliest(outcome.probabilities, (place) => place === outcome.target);
+      return topClasses(outcome.probabilities, (index) => index === outcome.target);
     case "graph_labels":
-      return list(outcome.probabilities.map((probability, place) => bar({
-        what: targetName(outcome, place), share: probability, value: percent(probability), isTrue: isTrue && outcome.targets[place] > 0.5,
+      return list(outcome.probabilities.map((probability, index) => bar({
+        label: targetName(outcome, index), fraction: probability, value: formatPercent(probability), isTarget: hasTargets && outcome.targets[index] > 0.5,
       })));
     case "graph_values": {
-      const heads = ["", "predicted", ...(isTrue ? ["true", "off by"] : [])];
-      const row = (value, place) => {
-        const target = outcome.targets[place];
-        const cells = [targetName(outcome, place), short(value), ...(isTrue ? [short(target), target === null ? "–" : short(Math.abs(value - target))] : [])];
+      const headings = ["", "predicted", ...(hasTargets ? ["true", "abs. error"] : [])];
+      const row = (value, index) => {
+        const target = outcome.targets[index];
+        const cells = [targetName(outcome, index), formatNumber(value), ...(hasTargets ? [formatNumber(target), target === null ? "–" : formatNumber(Math.abs(value - target))] : [])];
         return make("tr", {}, ...cells.map((text) => make("td", { text })));
       };
-      return make("table", { className: "values" }, make("tr", {}, ...heads.map((text) => make("th", { text }))), ...outcome.predicted.map(row));
+      return make("table", { className: "values" }, make("tr", {}, ...headings.map((text) => make("th", { text }))), ...outcome.predicted.map(row));
     }
-    case "words": {
-      const words = (numbers) => numbers.map((word) => className(outcome, word)).join(" ") || "nothing";
-      return make("p", {}, said("predicted", words(outcome.predicted)), make("br"), said("true", words(outcome.targets)));
-    }
+    case "sub_tokens":
+      return make("p", {}, labeled("predicted", joinTokens(outcome, outcome.predicted)), make("br"), labeled("true", joinTokens(outcome, outcome.targets)));
     default: {
-      const row = known.rows.get(node)?.links;
-      if (!row) return make("p", { className: "quiet", text: "Choose a node." });
+      const row = view.rows.get(node)?.links;
+      if (!row) return make("p", { className: "muted", text: "Select a node." });
       const linked = new Set(outcome.targets.filter(([source]) => source === node).map(([, target]) => target));
       const order = [...row.keys()].filter((other) => other !== node).sort((left, right) => row[right] - row[left]);
       const shown = order.filter((other, rank) => rank < 5 || linked.has(other)).slice(0, 10);
-      return list(shown.map((other) => bar({ what: known.name(other), share: row[other], value: percent(row[other]), isTrue: linked.has(other), click: () => choose(other) })));
+      return list(shown.map((other) => bar({ label: view.name(other), fraction: row[other], value: formatPercent(row[other]), isTarget: linked.has(other), click: () => select(other) })));
     }
   }
 }
 
-/** The nodes that most of the attention goes to. */
-function mostAttended(known, node, attention, choose) {
+/** Bars of the nodes with the largest attention weights. */
+function topAttended(view, node, attention, select) {
   const order = [...attention.keys()].sort((left, right) => attention[right] - attention[left]).slice(0, 6);
-  const most = attention[order[0]] || 1;
+  const max = attention[order[0]] || 1;
   return order.map((other) => bar({
-    what: other === node ? "itself" : known.name(other), share: attention[other] / most, value: percent(attention[other]),
-    click: other === node ? null : () => choose(other),
+    label: other === node ? "self" : view.name(other), fraction: attention[other] / max, value: formatPercent(attention[other]),
+    click: other === node ? null : () => select(other),
   }));
 }

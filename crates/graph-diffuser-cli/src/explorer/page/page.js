@@ -1,143 +1,144 @@
 "use strict";
-// State, controls and keys. What is seen stands in the address, so that a view can be linked.
+// State, controls and keyboard shortcuts. The URL fragment holds the state, so that a view can be linked.
 
 const $ = (id) => document.getElementById(id);
 const embedded = $("data");
-const source = embedded ? new Embedded(embedded.textContent) : new Program();
-/** How many numbers are asked for at once when rows are fetched ahead. */
-const AHEAD = 100_000;
-const LISTED_AT_ONCE = 200;
+const source = embedded ? new EmbeddedSource(embedded.textContent) : new ServerSource();
+/** Number of values per request when rows are prefetched. */
+const PREFETCH_VALUES = 100_000;
+const LIST_PAGE_SIZE = 200;
 
 let run = null;
-let known = null;
+let current = null;
 const scores = new Map();
-const state = { graph: null, smiles: null, colours: new Map(), node: null, other: null, layer: null, head: null, step: null, weights: true, texts: false };
+const state = { graph: null, smiles: null, colors: new Map(), node: null, other: null, layer: null, head: null, step: null, weights: true, predictions: false };
 let hovered = null;
 let brush = null;
 let original = null;
-let turn = 0;
-let shownInList = LISTED_AT_ONCE;
+/** Incremented with each graph that is loaded; responses to older requests are dropped. */
+let generation = 0;
+let listLimit = LIST_PAGE_SIZE;
 let playing = null;
 
-// The address.
+// URL fragment.
 
-function remember() {
-  const parts = new URLSearchParams();
-  if (state.smiles) parts.set("smiles", state.smiles);
-  else if (state.graph !== null) parts.set("graph", state.graph);
-  if (state.colours.size) parts.set("colours", [...state.colours].map((pair) => pair.join(":")).join(","));
-  for (const key of ["node", "other", "layer", "head", "step"]) if (state[key] !== null) parts.set(key, state[key]);
-  if (!state.weights) parts.set("weights", "off");
-  if (state.texts) parts.set("texts", "predictions");
-  history.replaceState(null, "", `#${parts}`);
+function writeFragment() {
+  const params = new URLSearchParams();
+  if (state.smiles) params.set("smiles", state.smiles);
+  else if (state.graph !== null) params.set("graph", state.graph);
+  if (state.colors.size) params.set("colors", [...state.colors].map((pair) => pair.join(":")).join(","));
+  for (const key of ["node", "other", "layer", "head", "step"]) if (state[key] !== null) params.set(key, state[key]);
+  if (!state.weights) params.set("weights", "off");
+  if (state.predictions) params.set("labels", "predictions");
+  history.replaceState(null, "", `#${params}`);
 }
 
-function recall() {
-  const parts = new URLSearchParams(location.hash.slice(1));
-  const number = (key) => (/^\d+$/.test(parts.get(key) ?? "") ? Number(parts.get(key)) : null);
-  state.smiles = source.canAsk && run.molecules ? parts.get("smiles") : null;
-  state.graph = number("graph") ?? run.graphs[0]?.[0] ?? null;
-  if (state.graph === null && source.canAsk && run.molecules) state.smiles ??= "CC(=O)Oc1ccccc1C(=O)O";
-  const pairs = (parts.get("colours") ?? "").split(",").map((pair) => pair.split(":").map(Number));
-  state.colours = new Map(source.canAsk ? pairs.filter(([cell, colour]) => Number.isInteger(cell) && colour < run.colours.length) : []);
-  for (const key of ["node", "other", "layer", "head", "step"]) state[key] = number(key);
-  state.weights = parts.get("weights") !== "off";
-  state.texts = parts.get("texts") === "predictions";
+function readFragment() {
+  const params = new URLSearchParams(location.hash.slice(1));
+  const index = (key) => (/^\d+$/.test(params.get(key) ?? "") ? Number(params.get(key)) : null);
+  state.smiles = source.isLive && run.molecules ? params.get("smiles") : null;
+  state.graph = index("graph") ?? run.graphs[0]?.[0] ?? null;
+  if (state.graph === null && source.isLive && run.molecules) state.smiles ??= "CC(=O)Oc1ccccc1C(=O)O";
+  const pairs = (params.get("colors") ?? "").split(",").map((pair) => pair.split(":").map(Number));
+  state.colors = new Map(source.isLive ? pairs.filter(([cell, color]) => Number.isInteger(cell) && color < run.colors.length) : []);
+  for (const key of ["node", "other", "layer", "head", "step"]) state[key] = index(key);
+  state.weights = params.get("weights") !== "off";
+  state.predictions = params.get("labels") === "predictions";
 }
 
 // Graphs and rows.
 
-const asked = () => ({ graph: state.smiles ? null : state.graph, smiles: state.smiles, colours: [...state.colours] });
+const currentQuery = () => ({ graph: state.smiles ? null : state.graph, smiles: state.smiles, colors: [...state.colors] });
 
-async function busily(work) {
-  const slow = setTimeout(() => { $("busy").hidden = false; }, 150);
+async function withBusyIndicator(work) {
+  const timer = setTimeout(() => { $("busy").hidden = false; }, 150);
   try {
     return await work();
   } finally {
-    clearTimeout(slow);
+    clearTimeout(timer);
     $("busy").hidden = true;
   }
 }
 
-function complain(error) {
-  $("fault").textContent = error.message;
-  $("fault").hidden = false;
+function showError(error) {
+  $("error").textContent = error.message;
+  $("error").hidden = false;
 }
 
 /**
- * Opens the graph that the state names, with the rows of some nodes. True once it is shown, false where that
- * fails and the picture before stays, null where something else was asked for meanwhile.
+ * Loads the graph named by the state, with the rows of some nodes. Returns true once it is shown, false if it
+ * failed and the previous graph stays, null if another graph was requested in the meantime.
  */
-async function open(rows = []) {
-  const mine = ++turn;
+async function loadGraph(rows = []) {
+  const mine = ++generation;
   stopPlaying();
   try {
-    const what = asked();
-    const next = new Known(what, await busily(() => source.trace(what, rows, true)));
-    const place = (node) => (node !== null && node < next.columns ? node : null);
-    const node = place(state.node) ?? next.telling ?? next.rows.keys().next().value;
-    const other = place(state.other);
-    await need(next, [node, other]);
-    if (mine !== turn) return null;
-    known = next;
+    const query = currentQuery();
+    const next = new GraphView(query, await withBusyIndicator(() => source.trace(query, rows, true)));
+    const valid = (node) => (node !== null && node < next.columns ? node : null);
+    const node = valid(state.node) ?? next.defaultNode ?? next.rows.keys().next().value;
+    const other = valid(state.other);
+    await ensureRows(next, [node, other]);
+    if (mine !== generation) return null;
+    current = next;
     hovered = null;
-    if (!what.colours.length) original = known;
-    const clamp = (value, most, usual) => (value === null ? usual : Math.min(value, most));
+    if (!query.colors.length) original = current;
+    const clamp = (value, max, fallback) => (value === null ? fallback : Math.min(value, max));
     Object.assign(state, {
       node, other,
-      layer: clamp(state.layer, known.layers - 1, known.layers - 1),
-      head: clamp(state.head, known.heads - 1, null),
-      step: clamp(state.step, known.steps, Math.min(4, known.steps)),
+      layer: clamp(state.layer, current.layers - 1, current.layers - 1),
+      head: clamp(state.head, current.heads - 1, null),
+      step: clamp(state.step, current.steps, Math.min(4, current.steps)),
     });
-    $("fault").hidden = true;
+    $("error").hidden = true;
     build();
-    fetchAhead(mine);
+    prefetchRows(mine);
     return true;
   } catch (error) {
-    if (mine !== turn) return null;
-    complain(error);
+    if (mine !== generation) return null;
+    showError(error);
     return false;
   }
 }
 
-/** Makes sure that the rows of some nodes are here. */
-async function need(graph, nodes) {
+/** Loads the rows of some nodes if they are missing. */
+async function ensureRows(view, nodes) {
   const wanted = [...new Set(nodes)].filter((node) => node !== null);
-  // Of a large graph only some nodes are drawn: those near the asked rows and those that they attend to.
-  const isPart = graph.drawing.nodes.length < graph.nodes;
-  const missing = wanted.filter((node) => !graph.rows.has(node) || (isPart && !graph.drawing.nodes.includes(node)));
+  // Of a large graph only the nodes near the requested rows, and those that they attend to, are drawn.
+  const isPartial = view.layout.nodes.length < view.nodes;
+  const missing = wanted.filter((node) => !view.rows.has(node) || (isPartial && !view.layout.nodes.includes(node)));
   if (!missing.length) return;
-  graph.add(await busily(() => source.trace(graph.what, isPart ? wanted : missing, isPart)));
-  if (isPart && graph === known) build();
+  view.add(await withBusyIndicator(() => source.trace(view.query, isPartial ? wanted : missing, isPartial)));
+  if (isPartial && view === current) build();
 }
 
-/** Fetches the other rows of a small graph, so that the pictures follow the pointer at once. */
-async function fetchAhead(mine) {
+/** Loads the remaining rows of a small graph, so that the figures follow the pointer without delay. */
+async function prefetchRows(mine) {
   delete document.body.dataset.rows;
-  if (!source.canAsk || !known.whole) return;
-  const perRow = known.columns * (3 * known.layers * (known.heads + 1) + known.steps + 1);
-  const count = Math.max(1, Math.floor(AHEAD / perRow));
-  const missing = [...Array(known.columns).keys()].filter((node) => !known.rows.has(node));
-  for (let at = 0; at < missing.length && mine === turn; at += count) {
+  if (!source.isLive || !current.fullTrace) return;
+  const valuesPerRow = current.columns * (3 * current.layers * (current.heads + 1) + current.steps + 1);
+  const count = Math.max(1, Math.floor(PREFETCH_VALUES / valuesPerRow));
+  const missing = [...Array(current.columns).keys()].filter((node) => !current.rows.has(node));
+  for (let at = 0; at < missing.length && mine === generation; at += count) {
     try {
-      const drawn = await source.trace(known.what, missing.slice(at, at + count), false);
-      if (mine === turn) known.add(drawn);
+      const response = await source.trace(current.query, missing.slice(at, at + count), false);
+      if (mine === generation) current.add(response);
     } catch {
-      return; // the next click asks again, and says what is wrong
+      return; // the next click repeats the request and shows the error
     }
   }
-  if (mine === turn) document.body.dataset.rows = "all";
+  if (mine === generation) document.body.dataset.rows = "all";
 }
 
-async function choose(node, asSecond = false) {
-  const mine = turn;
+async function selectNode(node, asSecond = false) {
+  const mine = generation;
   try {
-    await need(known, asSecond ? [state.node, node] : [node, state.other]);
+    await ensureRows(current, asSecond ? [state.node, node] : [node, state.other]);
   } catch (error) {
-    complain(error);
+    showError(error);
     return;
   }
-  if (mine !== turn) return;
+  if (mine !== generation) return;
   if (asSecond) state.other = node === state.node ? null : node;
   else state.node = node;
   $("compare").checked = state.other !== null || ($("compare").checked && !asSecond);
@@ -145,67 +146,68 @@ async function choose(node, asSecond = false) {
   render();
 }
 
-function openGraph(number) {
-  Object.assign(state, { graph: number, smiles: null, node: null, other: null, colours: new Map() });
+function openGraph(index) {
+  Object.assign(state, { graph: index, smiles: null, node: null, other: null, colors: new Map() });
   $("compare").checked = false;
-  open();
+  loadGraph();
 }
 
 async function openMolecule(smiles) {
   const before = { ...state };
-  Object.assign(state, { smiles, node: null, other: null, colours: new Map() });
-  if ((await open()) === false) Object.assign(state, before);
+  Object.assign(state, { smiles, node: null, other: null, colors: new Map() });
+  if ((await loadGraph()) === false) Object.assign(state, before);
 }
 
-async function paint(node) {
-  if (brush === null || node >= known.nodes) return;
-  const before = new Map(state.colours);
-  if (original?.graph.node_features[node][0] === brush) state.colours.delete(node);
-  else state.colours.set(node, brush);
-  if ((await open([state.node])) === false) state.colours = before;
+async function paintCell(node) {
+  if (brush === null || node >= current.nodes) return;
+  const before = new Map(state.colors);
+  if (original?.graph.node_features[node][0] === brush) state.colors.delete(node);
+  else state.colors.set(node, brush);
+  if ((await loadGraph([state.node])) === false) state.colors = before;
 }
 
-// Pictures.
+// Figures.
 
-const told = (isChooser) => ({
+const pointerHandlers = (isMain) => ({
   over(node, event) {
-    point(node);
-    tip(node, event);
-    if (isChooser && known.rows.has(node) && node !== hovered && brush === null) {
+    highlight(node);
+    nodeTooltip(node, event);
+    if (isMain && current.rows.has(node) && node !== hovered && brush === null) {
       hovered = node;
       render();
     }
   },
   out() {
-    $("tip").hidden = true;
-    point(null);
-    if (isChooser && hovered !== null) {
+    $("tooltip").hidden = true;
+    highlight(null);
+    if (isMain && hovered !== null) {
       hovered = null;
       render();
     }
   },
   click(node, event) {
-    if (isChooser && brush !== null) paint(node);
-    else choose(node, event.shiftKey || ($("compare").checked && node !== state.node));
+    if (isMain && brush !== null) paintCell(node);
+    else selectNode(node, event.shiftKey || ($("compare").checked && node !== state.node));
   },
   overEdge(pair, event) {
-    if (isChooser && known.edgeWeights) edgeTip(pair, event);
+    if (isMain && current.edgeWeights) edgeTooltip(pair, event);
   },
 });
 
-const graphPicture = new Picture($("graph-stage"), "plain", told(true));
-const walkPicture = new Picture($("walk-stage"), "heat", told(false));
+const graphFigure = new Figure($("graph-stage"), "plain", pointerHandlers(true));
+const walkFigure = new Figure($("walk-stage"), "heat", pointerHandlers(false));
+/** One row of figures per query node: position × content = attention. */
 let equations = [];
 
-const pictures = () => [graphPicture, ...(known.steps ? [walkPicture] : []), ...equations.flatMap((equation) => equation.pictures.map(({ picture }) => picture))];
+const figures = () => [graphFigure, ...(current.steps ? [walkFigure] : []), ...equations.flatMap((panels) => panels.map(({ figure }) => figure))];
 
-function point(node) { pictures().forEach((picture) => picture.pointAt(node)); }
+function highlight(node) { figures().forEach((figure) => figure.highlight(node)); }
 
 function build() {
-  graphPicture.build(known);
-  if (known.steps) walkPicture.build(known);
-  $("walk-panel").hidden = !known.steps;
-  document.querySelector(".lower").classList.toggle("without-walks", !known.steps);
+  graphFigure.build(current);
+  if (current.steps) walkFigure.build(current);
+  $("walk-panel").hidden = !current.steps;
+  document.querySelector(".lower").classList.toggle("without-walks", !current.steps);
   equations = [];
   $("equations").replaceChildren();
   buildControls();
@@ -213,200 +215,200 @@ function build() {
 }
 
 function buildEquation(letter) {
-  const { position, content } = known.parts(state.node, 0, 0);
-  const parts = position && content ? ["position", "content", "attention"] : position ? ["position", "attention"] : ["attention"];
-  const host = make("div", { className: `equation ${parts.length === 1 ? "one" : ""}` });
-  if (parts.length === 2) host.style.gridTemplateColumns = "minmax(0,1fr) 22px minmax(0,1fr)";
-  const panels = parts.map((part, place) => {
-    const note = make("p", { className: "quiet small" });
+  const { position, content } = current.components(state.node, 0, 0);
+  const names = position && content ? ["position", "content", "attention"] : position ? ["position", "attention"] : ["attention"];
+  const host = make("div", { className: `equation ${names.length === 1 ? "one" : ""}` });
+  if (names.length === 2) host.style.gridTemplateColumns = "minmax(0,1fr) 22px minmax(0,1fr)";
+  const panels = names.map((name, i) => {
+    const note = make("p", { className: "muted small" });
     const stage = make("div", { className: "stage" });
-    const title = make("h3", { text: part[0].toUpperCase() + part.slice(1) });
+    const title = make("h3", { text: name[0].toUpperCase() + name.slice(1) });
     if (letter) title.append(" ", make("span", { className: `tag ${letter.toLowerCase()}`, text: `of ${letter}` }));
-    if (place) host.append(make("div", { className: "sign", text: part === "attention" ? "=" : "×", "aria-hidden": "true" }));
+    if (i) host.append(make("div", { className: "sign", text: name === "attention" ? "=" : "×", "aria-hidden": "true" }));
     host.append(make("article", { className: "panel" }, make("header", {}, title, note), stage));
-    const picture = new Picture(stage, "heat", told(false));
-    picture.build(known);
-    return { part, picture, note };
+    const figure = new Figure(stage, "heat", pointerHandlers(false));
+    figure.build(current);
+    return { name, figure, note };
   });
   $("equations").append(host);
-  return { letter, pictures: panels };
+  return panels;
 }
 
-/** The darkest shade stands for the most that is given to another node. */
-function most(weights, node) {
-  let most = 1e-9;
-  weights.forEach((weight, other) => { if (other !== node) most = Math.max(most, weight); });
-  return most;
+/** Largest weight on a node other than the query node; the end of the color ramp. */
+function maxExcludingSelf(weights, node) {
+  let max = 1e-9;
+  weights.forEach((weight, other) => { if (other !== node) max = Math.max(max, weight); });
+  return max;
 }
 
 function render() {
-  if (!known) return;
+  if (!current) return;
   const node = hovered ?? state.node;
-  const pair = state.other === null ? [node] : [node, state.other];
-  const letters = pair.length > 1 ? ["A", "B"] : [null];
-  if (equations.length !== pair.length) {
+  const queries = state.other === null ? [node] : [node, state.other];
+  const letters = queries.length > 1 ? ["A", "B"] : [null];
+  if (equations.length !== queries.length) {
     $("equations").replaceChildren();
     equations = letters.map(buildEquation);
   }
-  document.body.classList.toggle("compared", pair.length > 1);
-  document.body.classList.toggle("of-grid", known.graph.structure.kind === "grid");
-  const parts = pair.map((one) => known.parts(one, state.layer, state.head));
-  equations.forEach((equation, place) => {
-    for (const { part, picture, note } of equation.pictures) {
-      // Two nodes are compared on one scale.
-      const scale = Math.max(...parts.map((of, at) => most(of[part], pair[at])));
-      picture.heat(parts[place][part], scale);
-      note.textContent = `0 to ${short(scale)}, itself ${short(parts[place][part][pair[place]])}`;
-      mark(picture, pair, place, part === "attention");
-      picture.describe(`${part} of node ${known.name(pair[place])}: most ${short(scale)}`);
+  document.body.classList.toggle("compared", queries.length > 1);
+  document.body.classList.toggle("is-grid", current.graph.structure.kind === "grid");
+  const components = queries.map((query) => current.components(query, state.layer, state.head));
+  equations.forEach((panels, i) => {
+    for (const { name, figure, note } of panels) {
+      // Two nodes are compared on the same scale.
+      const max = Math.max(...components.map((weights, j) => maxExcludingSelf(weights[name], queries[j])));
+      figure.setWeights(components[i][name], max);
+      note.textContent = `max ${formatNumber(max)}, self ${formatNumber(components[i][name][queries[i]])}`;
+      mark(figure, queries, i, name === "attention");
+      figure.describe(`${name} of query node ${current.name(queries[i])}: max ${formatNumber(max)}`);
     }
   });
-  renderGraph(pair);
-  renderWalk(pair[0]);
-  renderWords(pair, parts);
-  remember();
+  renderGraph(queries);
+  renderWalk(queries[0]);
+  renderText(queries, components);
+  writeFragment();
 }
 
-function mark(picture, pair, place, withCounted) {
-  picture.unmark();
-  if (withCounted) known.counted(pair[place]).forEach((other) => picture.halo(other, "counted"));
-  picture.halo(pair[place], place ? "second" : "first");
-  if (pair.length > 1) picture.letter(pair[place], "AB"[place], place ? "second" : "first");
+function mark(figure, queries, i, withGroundTruth) {
+  figure.clearMarks();
+  if (withGroundTruth) current.groundTruth(queries[i]).forEach((other) => figure.halo(other, "ground-truth"));
+  figure.halo(queries[i], i ? "second" : "first");
+  if (queries.length > 1) figure.letter(queries[i], "AB"[i], i ? "second" : "first");
 }
 
-function renderGraph(pair) {
-  const { outcome } = known;
-  const showPredictions = state.texts && outcome.kind === "node_classes";
-  graphPicture.tint((node) => (showPredictions && node < known.nodes ? className(outcome, outcome.predicted[node]) : known.label(node)));
-  graphPicture.unmark();
-  known.counted(pair[0]).forEach((other) => graphPicture.halo(other, "counted"));
-  if (showPredictions && known.isTrue) outcome.predicted.forEach((predicted, node) => { if (predicted !== outcome.targets[node]) graphPicture.cross(node); });
+function renderGraph(queries) {
+  const { outcome } = current;
+  const showPredictions = state.predictions && outcome.kind === "node_classes";
+  graphFigure.setCategories((node) => (showPredictions && node < current.nodes ? className(outcome, outcome.predicted[node]) : current.label(node)));
+  graphFigure.clearMarks();
+  current.groundTruth(queries[0]).forEach((other) => graphFigure.halo(other, "ground-truth"));
+  if (showPredictions && current.hasTargets) outcome.predicted.forEach((predicted, node) => { if (predicted !== outcome.targets[node]) graphFigure.cross(node); });
   const changed = changedPredictions();
-  changed.forEach((node) => graphPicture.halo(node, "changed"));
-  pair.forEach((node, place) => {
-    graphPicture.halo(node, place ? "second" : "first");
-    if (pair.length > 1) graphPicture.letter(node, "AB"[place], place ? "second" : "first");
+  changed.forEach((node) => graphFigure.halo(node, "changed"));
+  queries.forEach((node, i) => {
+    graphFigure.halo(node, i ? "second" : "first");
+    if (queries.length > 1) graphFigure.letter(node, "AB"[i], i ? "second" : "first");
   });
-  const byWeight = state.weights && known.edgeWeights !== null;
-  const [low, high] = graphPicture.thicken(byWeight);
-  const drawn = known.drawing.nodes.length < known.nodes ? `${known.drawing.nodes.length} of ${known.nodes} nodes; ` : "";
-  const weights = known.edgeWeights === null || !Number.isFinite(low) ? "" : high - low > 1e-4 ? `edge weights ${short(low)} to ${short(high)}` : `all edges weigh ${short(high)}`;
-  $("graph-note").textContent = state.colours.size
-    ? `${state.colours.size} recoloured: ${changed.length} ${changed.length === 1 ? "prediction" : "predictions"} changed (dotted)`
+  const byWeight = state.weights && current.edgeWeights !== null;
+  const [low, high] = graphFigure.setEdgeWidths(byWeight);
+  const drawn = current.layout.nodes.length < current.nodes ? `${current.layout.nodes.length} of ${current.nodes} nodes; ` : "";
+  const weights = current.edgeWeights === null || !Number.isFinite(low) ? "" : high - low > 1e-4 ? `edge weight range ${formatNumber(low)} to ${formatNumber(high)}` : `edge weight ${formatNumber(high)}`;
+  $("graph-note").textContent = state.colors.size
+    ? `${state.colors.size} recolored: ${changed.length} ${changed.length === 1 ? "prediction" : "predictions"} changed (dotted)`
     : drawn + weights;
-  graphPicture.describe(`The graph: ${known.nodes} nodes. Node ${known.name(pair[0])} is chosen. Arrow keys choose another.`);
+  graphFigure.describe(`Graph with ${current.nodes} nodes; query node ${current.name(queries[0])}. Use the arrow keys to select another node.`);
 }
 
-/** Nodes whose predicted class is another than before cells were recoloured. */
+/** Nodes whose predicted class changed after cells were recolored. */
 function changedPredictions() {
-  if (!state.colours.size || !original || original.what.graph !== known.what.graph || known.outcome.kind !== "node_classes") return [];
-  return known.outcome.predicted.flatMap((predicted, node) => (predicted === original.outcome.predicted[node] ? [] : [node]));
+  if (!state.colors.size || !original || original.query.graph !== current.query.graph || current.outcome.kind !== "node_classes") return [];
+  return current.outcome.predicted.flatMap((predicted, node) => (predicted === original.outcome.predicted[node] ? [] : [node]));
 }
 
 function renderWalk(node) {
-  if (!known.steps) return;
-  const walk = known.walk(node, state.step);
+  if (!current.steps) return;
+  const walk = current.walk(node, state.step);
   $("step").value = state.step;
   $("step-out").textContent = state.step === 1 ? "1 step" : `${state.step} steps`;
-  walkPicture.unmark();
+  walkFigure.clearMarks();
   if (!walk) {
-    walkPicture.heat([], 1);
-    $("walk-note").textContent = "no walk leaves the CLS node";
+    walkFigure.setWeights([], 1);
+    $("walk-note").textContent = "not defined for the CLS node";
     return;
   }
-  const scale = Math.max(1e-9, ...walk);
-  walkPicture.heat(walk, scale);
-  walkPicture.halo(node, "first");
-  $("walk-note").textContent = `where a walk is, at most ${percent(scale)}`;
-  walkPicture.describe(`Where a walk from node ${known.name(node)} is after ${state.step} steps: most ${percent(scale)} at one node`);
+  const max = Math.max(1e-9, ...walk);
+  walkFigure.setWeights(walk, max);
+  walkFigure.halo(node, "first");
+  $("walk-note").textContent = `random-walk distribution, max ${formatPercent(max)}`;
+  walkFigure.describe(`Random-walk distribution after ${state.step} steps from node ${current.name(node)}: max ${formatPercent(max)}`);
 }
 
-function renderWords(pair, parts) {
-  const named = known.what.smiles ? "Your molecule" : `Graph ${known.what.graph}${state.colours.size ? ", recoloured" : ""}`;
-  $("graph").textContent = named;
-  document.title = `${named} · ${run.recipe}`;
-  const bonds = known.graph.structure.kind === "molecule";
-  $("size").textContent = `${known.nodes} ${bonds ? "atoms" : "nodes"}, ${neighbours(known).length} ${bonds ? "bonds" : "edges"}`;
-  $("verdicts").replaceChildren(...pair.map((node, place) => verdict(known, node, pair.length > 1 ? "AB"[place] : null)));
-  $("counted-key").hidden = !pair.some((node) => known.counted(node).length);
-  $("outcome").replaceChildren(outcomeDetails(known, pair[0], choose));
-  $("details-title").textContent = ["node_classes", "links"].includes(known.outcome.kind) ? `Prediction for node ${known.name(pair[0])}` : "Prediction";
-  $("most").replaceChildren(...mostAttended(known, pair[0], parts[0].attention, choose));
-  $("chosen").textContent = named;
-  for (const button of $("list").querySelectorAll("button")) button.setAttribute("aria-current", String(!known.what.smiles && Number(button.dataset.number) === known.what.graph));
+function renderText(queries, components) {
+  const title = current.query.smiles ? "Your molecule" : `Graph ${current.query.graph}${state.colors.size ? ", recolored" : ""}`;
+  $("graph").textContent = title;
+  document.title = `${title} · ${run.recipe}`;
+  const isMolecule = current.graph.structure.kind === "molecule";
+  $("size").textContent = `${current.nodes} ${isMolecule ? "atoms" : "nodes"}, ${undirectedEdges(current).length} ${isMolecule ? "bonds" : "edges"}`;
+  $("summary").replaceChildren(...queries.map((node, i) => summaryLine(current, node, queries.length > 1 ? "AB"[i] : null)));
+  $("ground-truth-key").hidden = !queries.some((node) => current.groundTruth(node).length);
+  $("outcome").replaceChildren(outcomeDetails(current, queries[0], selectNode));
+  $("details-title").textContent = ["node_classes", "links"].includes(current.outcome.kind) ? `Prediction for node ${current.name(queries[0])}` : "Prediction";
+  $("top-attended").replaceChildren(...topAttended(current, queries[0], components[0].attention, selectNode));
+  $("current").textContent = title;
+  for (const button of $("list").querySelectorAll("button")) button.setAttribute("aria-current", String(!current.query.smiles && Number(button.dataset.index) === current.query.graph));
 }
 
-// Tips.
+// Tooltips.
 
-function tip(node, event) {
-  const from = hovered ?? state.node;
+function nodeTooltip(node, event) {
+  const query = hovered ?? state.node;
   const lines = [];
-  if (known.rows.has(from)) {
-    const parts = known.parts(from, state.layer, state.head);
-    for (const part of ["position", "content", "attention"]) if (parts[part]) lines.push([part, parts[part][node]]);
-    const walk = known.steps ? known.walk(from, state.step) : null;
-    if (walk && node < known.nodes) lines.push([`walk, ${state.step} steps`, walk[node]]);
+  if (current.rows.has(query)) {
+    const components = current.components(query, state.layer, state.head);
+    for (const name of ["position", "content", "attention"]) if (components[name]) lines.push([name, components[name][node]]);
+    const walk = current.steps ? current.walk(query, state.step) : null;
+    if (walk && node < current.nodes) lines.push([`random walk, ${state.step} steps`, walk[node]]);
   }
-  const heading = node === from ? `node ${known.name(node)}, itself` : `${known.name(from)} → ${known.name(node)}`;
-  showTip(heading, lines, event);
+  const heading = node === query ? `node ${current.name(node)}, self` : `${current.name(query)} → ${current.name(node)}`;
+  showTooltip(heading, lines, event);
 }
 
-function edgeTip(pair, event) {
-  showTip("edge weights", pair.weights.map(({ source: from, target, weight }) => [`${from} → ${target}`, weight]), event);
+function edgeTooltip(pair, event) {
+  showTooltip("edge weights", pair.weights.map(({ source: from, target, weight }) => [`${from} → ${target}`, weight]), event);
 }
 
-function showTip(heading, lines, event) {
+function showTooltip(heading, lines, event) {
   const exact = (value) => (value === undefined ? "–" : value >= 0.001 ? value.toFixed(5) : value.toExponential(3));
-  $("tip").replaceChildren(make("b", { text: heading }), ...lines.map(([what, value]) => make("span", { text: what }, make("em", { text: exact(value) }))));
-  $("tip").hidden = false;
-  const box = $("tip").getBoundingClientRect();
+  $("tooltip").replaceChildren(make("b", { text: heading }), ...lines.map(([name, value]) => make("span", { text: name }, make("em", { text: exact(value) }))));
+  $("tooltip").hidden = false;
+  const box = $("tooltip").getBoundingClientRect();
   const left = event.clientX + 16 + box.width > innerWidth ? event.clientX - 12 - box.width : event.clientX + 16;
   const top = event.clientY + 16 + box.height > innerHeight ? event.clientY - 12 - box.height : event.clientY + 16;
-  $("tip").style.left = `${Math.max(4, left)}px`;
-  $("tip").style.top = `${Math.max(4, top)}px`;
+  $("tooltip").style.left = `${Math.max(4, left)}px`;
+  $("tooltip").style.top = `${Math.max(4, top)}px`;
 }
 
 // Controls.
 
-function choices(host, name, options, chosen, pick) {
-  host.querySelectorAll(".choice").forEach((choice) => choice.remove());
+function radioGroup(host, name, options, selected, onChange) {
+  host.querySelectorAll(".option").forEach((option) => option.remove());
   for (const [value, text] of options) {
     const input = make("input", { type: "radio", name, value: String(value), "aria-label": `${name} ${text}` });
-    input.checked = value === chosen;
-    input.addEventListener("change", () => pick(value));
-    host.append(make("label", { className: "choice" }, input, make("span", { text })));
+    input.checked = value === selected;
+    input.addEventListener("change", () => onChange(value));
+    host.append(make("label", { className: "option" }, input, make("span", { text })));
   }
 }
 
 function buildControls() {
-  const numbers = (count) => [...Array(count).keys()].map((number) => [number, String(number)]);
-  choices($("layers"), "layer", numbers(known.layers), state.layer, (layer) => { state.layer = layer; render(); });
-  choices($("heads"), "head", [[null, "mean"], ...numbers(known.heads)], state.head, (head) => { state.head = head; render(); });
-  $("step").max = known.steps;
+  const indices = (count) => [...Array(count).keys()].map((index) => [index, String(index)]);
+  radioGroup($("layers"), "layer", indices(current.layers), state.layer, (layer) => { state.layer = layer; render(); });
+  radioGroup($("heads"), "head", [[null, "mean"], ...indices(current.heads)], state.head, (head) => { state.head = head; render(); });
+  $("step").max = current.steps;
   $("weights").checked = state.weights;
-  $("texts").checked = state.texts;
+  $("predictions").checked = state.predictions;
   $("compare").checked ||= state.other !== null;
-  $("weights-switch").hidden = known.edgeWeights === null;
-  $("texts-switch").hidden = known.outcome.kind !== "node_classes";
-  const canPaint = source.canAsk && run.colours.length > 0 && known.graph.structure.kind === "grid";
+  $("weights-switch").hidden = current.edgeWeights === null;
+  $("predictions-switch").hidden = current.outcome.kind !== "node_classes";
+  const canPaint = source.isLive && run.colors.length > 0 && current.graph.structure.kind === "grid";
   $("paint-switch").hidden = !canPaint;
   if (!canPaint) brush = null;
   $("paint").checked = brush !== null;
   $("palette").hidden = brush === null;
-  $("reset").hidden = state.colours.size === 0;
+  $("reset").hidden = state.colors.size === 0;
 }
 
 function buildPalette() {
-  $("palette").replaceChildren(...run.colours.map(([letter, fill], colour) => {
-    const button = make("button", { text: letter, type: "button", role: "radio", "aria-checked": String(colour === brush), "aria-label": `colour ${letter}` });
+  $("palette").replaceChildren(...run.colors.map(([letter, fill], color) => {
+    const button = make("button", { text: letter, type: "button", role: "radio", "aria-checked": String(color === brush), "aria-label": `color ${letter}` });
     button.style.background = fill;
-    button.addEventListener("click", () => { brush = colour; buildPalette(); });
+    button.addEventListener("click", () => { brush = color; buildPalette(); });
     return button;
   }));
 }
 
-function step(kind, by) {
-  const count = kind === "layer" ? known.layers : known.heads;
+function changeIndex(kind, by) {
+  const count = kind === "layer" ? current.layers : current.heads;
   const now = kind === "head" && state.head === null ? -1 : state[kind];
   const next = Math.min(count - 1, Math.max(kind === "head" ? -1 : 0, now + by));
   state[kind] = next < 0 ? null : next;
@@ -414,8 +416,8 @@ function step(kind, by) {
   render();
 }
 
-function walkStep(by) {
-  state.step = Math.min(known.steps, Math.max(0, state.step + by));
+function changeStep(by) {
+  state.step = Math.min(current.steps, Math.max(0, state.step + by));
   render();
 }
 
@@ -430,40 +432,40 @@ function play() {
   state.step = 0;
   render();
   $("play").textContent = "❚❚";
-  playing = setInterval(() => (state.step < known.steps ? walkStep(1) : stopPlaying()), 450);
+  playing = setInterval(() => (state.step < current.steps ? changeStep(1) : stopPlaying()), 450);
 }
 
-/** The nearest node in a direction, by angle and distance. */
-function move(x, y) {
-  const from = graphPicture.place.get(state.node);
-  let [best, least] = [null, Infinity];
-  for (const [node, [u, v]] of graphPicture.place) {
-    const [along, aside] = [(u - from[0]) * x + (v - from[1]) * y, Math.abs((u - from[0]) * y - (v - from[1]) * x)];
-    const cost = along + 2.5 * aside;
-    if (node !== state.node && along > 1 && cost < least) [best, least] = [node, cost];
+/** Selects the nearest node in a direction, by angle and distance. */
+function moveSelection(x, y) {
+  const from = graphFigure.coordinates.get(state.node);
+  let [best, minCost] = [null, Infinity];
+  for (const [node, [u, v]] of graphFigure.coordinates) {
+    const [along, across] = [(u - from[0]) * x + (v - from[1]) * y, Math.abs((u - from[0]) * y - (v - from[1]) * x)];
+    const cost = along + 2.5 * across;
+    if (node !== state.node && along > 1 && cost < minCost) [best, minCost] = [node, cost];
   }
-  if (best !== null) choose(best);
+  if (best !== null) selectNode(best);
 }
 
-function neighbourGraph(by) {
-  const numbers = listed().map(([number]) => number);
-  const at = numbers.indexOf(state.graph);
-  const next = numbers[Math.min(numbers.length - 1, Math.max(0, at + by))];
+function openAdjacentGraph(by) {
+  const indices = filteredGraphs().map(([index]) => index);
+  const at = indices.indexOf(state.graph);
+  const next = indices[Math.min(indices.length - 1, Math.max(0, at + by))];
   if (next !== undefined && (next !== state.graph || state.smiles)) openGraph(next);
 }
 
-// The list.
+// List of graphs.
 
-function matches([number, nodes], text) {
+function matches([index, nodes], text) {
   const size = text.match(/^n\s*([<>=])\s*(\d+)$/);
   if (size) return { "<": nodes < size[2], ">": nodes > size[2], "=": nodes === Number(size[2]) }[size[1]];
-  return String(number).includes(text);
+  return String(index).includes(text);
 }
 
-function listed() {
+function filteredGraphs() {
   const text = $("search").value.trim().replace(/^#/, "");
   const graphs = text ? run.graphs.filter((graph) => matches(graph, text)) : [...run.graphs];
-  const error = ([number], missing) => scores.get(number)?.error ?? missing;
+  const error = ([index], missing) => scores.get(index)?.error ?? missing;
   const order = {
     worst: (left, right) => error(right, -1) - error(left, -1),
     best: (left, right) => error(left, Infinity) - error(right, Infinity),
@@ -474,92 +476,93 @@ function listed() {
 }
 
 function renderList() {
-  const graphs = listed();
-  const worst = Math.max(1e-9, ...[...scores.values()].map((score) => score.error ?? 0));
-  $("list").replaceChildren(...graphs.slice(0, shownInList).map(([number, nodes]) => {
-    const score = scores.get(number);
-    const button = make("button", { type: "button", "data-number": number, "aria-current": String(!state.smiles && number === state.graph) },
-      make("span", { className: "number", text: String(number) }), make("span", { className: "nodes", text: `${nodes} nodes` }));
+  const graphs = filteredGraphs();
+  const maxError = Math.max(1e-9, ...[...scores.values()].map((score) => score.error ?? 0));
+  $("list").replaceChildren(...graphs.slice(0, listLimit).map(([index, nodes]) => {
+    const score = scores.get(index);
+    const button = make("button", { type: "button", "data-index": index, "aria-current": String(!state.smiles && index === state.graph) },
+      make("span", { className: "index", text: String(index) }), make("span", { className: "nodes", text: `${nodes} nodes` }));
     if (score) {
       const meter = make("i", { className: "meter" });
-      meter.style.width = `${(score.error ?? 0) / worst * 40}%`;
+      meter.style.width = `${(score.error ?? 0) / maxError * 40}%`;
       const text = score.truth.startsWith("of ") ? `${score.predicted} ${score.truth}` : `${score.predicted}, true ${score.truth}`;
-      button.append(make("span", { className: "error", text: score.error === null ? "" : short(score.error), title: `error: ${run.error}` }), make("span", { className: "said", text }), meter);
+      button.append(make("span", { className: "error", text: score.error === null ? "" : formatNumber(score.error), title: `error: ${run.error}` }), make("span", { className: "prediction", text }), meter);
     }
-    button.addEventListener("click", () => { openGraph(number); if (isNarrow.matches) $("chooser").open = false; });
+    button.addEventListener("click", () => { openGraph(index); if (isNarrow.matches) $("graphs").open = false; });
     return make("li", {}, button);
   }));
-  $("more").hidden = graphs.length <= shownInList;
-  const all = run.total > run.graphs.length ? `The first ${run.graphs.length} of ${run.total} graphs of the ${run.split} split.` : `${run.total} graphs of the ${run.split} split.`;
-  $("list-note").textContent = graphs.length ? `${all} Error: ${run.error}.` : run.total ? "No graph is like that." : "No graphs are here. Type a SMILES.";
+  $("more").hidden = graphs.length <= listLimit;
+  const total = run.total > run.graphs.length ? `First ${run.graphs.length} of ${run.total} graphs of the ${run.split} split.` : `${run.total} graphs of the ${run.split} split.`;
+  $("list-note").textContent = graphs.length ? `${total} Error: ${run.error}.` : run.total ? "No matching graphs." : "No dataset loaded. Enter a SMILES string.";
 }
 
-/** Scores come while they are computed; the list is drawn anew now and then. */
-async function followScores() {
+/** Polls the scores while they are computed, and updates the list. */
+async function pollScores() {
   $("scoring").hidden = false;
   for (;;) {
-    let answer;
+    let response;
     try {
-      answer = await source.scores(scores.size);
+      response = await source.scores(scores.size);
     } catch {
       return;
     }
-    answer.scores.forEach((score) => scores.set(score.number, score));
-    $("scoring").firstElementChild.style.width = `${100 * scores.size / Math.max(1, answer.all)}%`;
-    $("scoring").setAttribute("aria-valuenow", Math.round(100 * scores.size / Math.max(1, answer.all)));
-    if (answer.scores.length) renderList();
-    if (scores.size >= answer.all) break;
-    await new Promise((wake) => setTimeout(wake, 700));
+    response.scores.forEach((score) => scores.set(score.index, score));
+    const percent = 100 * scores.size / Math.max(1, response.total);
+    $("scoring").firstElementChild.style.width = `${percent}%`;
+    $("scoring").setAttribute("aria-valuenow", Math.round(percent));
+    if (response.scores.length) renderList();
+    if (scores.size >= response.total) break;
+    await new Promise((resolve) => setTimeout(resolve, 700));
   }
   $("scoring").hidden = true;
 }
 
-// Light and dark.
+// Theme.
 
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 const isNarrow = matchMedia("(max-width: 760px)");
 
-function stored(value) {
+function storedTheme(value) {
   try {
     if (value !== undefined) localStorage.setItem("graph-diffuser-theme", value);
     return localStorage.getItem("graph-diffuser-theme");
   } catch {
-    return null; // a page from a file may not remember
+    return null; // pages loaded from a file may have no storage
   }
 }
 
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
-  const colours = isDark() ? [...ramp].reverse() : ramp;
-  $("bar").style.background = `linear-gradient(to right, ${colours.join(", ")})`;
+  const colors = isDark() ? [...ramp].reverse() : ramp;
+  $("ramp").style.background = `linear-gradient(to right, ${colors.join(", ")})`;
   render();
 }
 
-const usualTheme = () => stored() ?? (prefersDark.matches ? "dark" : "light");
+const preferredTheme = () => storedTheme() ?? (prefersDark.matches ? "dark" : "light");
 
 function switchTheme() {
   const theme = isDark() ? "light" : "dark";
-  stored(theme);
+  storedTheme(theme);
   setTheme(theme);
 }
 
-// Keys and wiring.
+// Keyboard shortcuts and event listeners.
 
 const KEYS = {
-  ArrowLeft: () => move(-1, 0), ArrowRight: () => move(1, 0), ArrowUp: () => move(0, -1), ArrowDown: () => move(0, 1),
-  n: () => neighbourGraph(1), p: () => neighbourGraph(-1),
-  "[": () => step("layer", -1), "]": () => step("layer", 1),
-  h: () => step("head", -1), l: () => step("head", 1), m: () => { state.head = null; buildControls(); render(); },
-  ",": () => walkStep(-1), ".": () => walkStep(1), " ": play,
+  ArrowLeft: () => moveSelection(-1, 0), ArrowRight: () => moveSelection(1, 0), ArrowUp: () => moveSelection(0, -1), ArrowDown: () => moveSelection(0, 1),
+  n: () => openAdjacentGraph(1), p: () => openAdjacentGraph(-1),
+  "[": () => changeIndex("layer", -1), "]": () => changeIndex("layer", 1),
+  h: () => changeIndex("head", -1), l: () => changeIndex("head", 1), m: () => { state.head = null; buildControls(); render(); },
+  ",": () => changeStep(-1), ".": () => changeStep(1), " ": play,
   c: () => $("compare").click(), e: () => $("weights").click(), r: () => { if (!$("paint-switch").hidden) $("paint").click(); },
   x: () => { if (state.other !== null) { [state.node, state.other] = [state.other, state.node]; render(); } },
-  "/": () => { $("chooser").open = true; $("search").focus(); }, t: switchTheme, "?": () => $("help-dialog").showModal(),
+  "/": () => { $("graphs").open = true; $("search").focus(); }, t: switchTheme, "?": () => $("help-dialog").showModal(),
 };
 
 function onKey(event) {
   const target = event.target;
   if (event.key === "Escape" && target.matches("input, select")) return target.blur();
-  if (event.ctrlKey || event.metaKey || event.altKey || $("help-dialog").open || !known) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || $("help-dialog").open || !current) return;
   const takesText = target.matches("input[type=text], input[type=search], select");
   const usesKey = target.matches("input, button, summary, select") && (event.key === " " || (target.type !== "checkbox" && target.tagName === "INPUT" && event.key.startsWith("Arrow")));
   if (takesText || usesKey || !Object.hasOwn(KEYS, event.key)) return;
@@ -567,47 +570,47 @@ function onKey(event) {
   KEYS[event.key]();
 }
 
-function wire() {
+function addListeners() {
   document.addEventListener("keydown", onKey);
   $("theme").addEventListener("click", switchTheme);
   $("help").addEventListener("click", KEYS["?"]);
   $("previous").addEventListener("click", KEYS.p);
   $("next").addEventListener("click", KEYS.n);
-  $("search").addEventListener("input", () => { shownInList = LISTED_AT_ONCE; renderList(); });
+  $("search").addEventListener("input", () => { listLimit = LIST_PAGE_SIZE; renderList(); });
   $("sort").addEventListener("change", () => { renderList(); $("list").scrollTop = 0; });
-  $("more").addEventListener("click", () => { shownInList += 5 * LISTED_AT_ONCE; renderList(); });
+  $("more").addEventListener("click", () => { listLimit += 5 * LIST_PAGE_SIZE; renderList(); });
   $("compare").addEventListener("change", (event) => { if (!event.target.checked) { state.other = null; render(); } });
   $("weights").addEventListener("change", (event) => { state.weights = event.target.checked; render(); });
-  $("texts").addEventListener("change", (event) => { state.texts = event.target.checked; render(); });
+  $("predictions").addEventListener("change", (event) => { state.predictions = event.target.checked; render(); });
   $("paint").addEventListener("change", (event) => { brush = event.target.checked ? 0 : null; buildPalette(); buildControls(); });
-  $("reset").addEventListener("click", () => { state.colours = new Map(); open([state.node]); });
+  $("reset").addEventListener("click", () => { state.colors = new Map(); loadGraph([state.node]); });
   $("step").addEventListener("input", (event) => { stopPlaying(); state.step = Number(event.target.value); render(); });
   $("play").addEventListener("click", play);
   $("smiles-form").addEventListener("submit", (event) => { event.preventDefault(); openMolecule($("smiles").value.trim()); });
-  prefersDark.addEventListener("change", () => setTheme(usualTheme()));
-  isNarrow.addEventListener("change", () => { $("chooser").open = !isNarrow.matches; });
-  addEventListener("hashchange", () => { recall(); open(); });
+  prefersDark.addEventListener("change", () => setTheme(preferredTheme()));
+  isNarrow.addEventListener("change", () => { $("graphs").open = !isNarrow.matches; });
+  addEventListener("hashchange", () => { readFragment(); loadGraph(); });
 }
 
 async function start() {
   try {
-    run = await source.introduction();
+    run = await source.info();
   } catch (error) {
-    complain(error);
+    showError(error);
     return;
   }
   ramp = run.ramp;
-  setTheme(usualTheme());
+  setTheme(preferredTheme());
   $("run").textContent = `${run.recipe}${run.run && run.run !== run.recipe ? ` · ${run.run}` : ""} · ${run.split}`;
-  $("smiles-form").hidden = !(source.canAsk && run.molecules);
-  $("chooser").open = !isNarrow.matches;
-  recall();
+  $("smiles-form").hidden = !(source.isLive && run.molecules);
+  $("graphs").open = !isNarrow.matches;
+  readFragment();
   if (state.smiles) $("smiles").value = state.smiles;
-  wire();
+  addListeners();
   buildPalette();
   renderList();
-  await open();
-  followScores();
+  await loadGraph();
+  pollScores();
 }
 
 start();

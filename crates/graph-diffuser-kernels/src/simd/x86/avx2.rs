@@ -1,8 +1,8 @@
-//! AVX2 with fused multiply-add: eight lanes.
+//! AVX2 with FMA: eight lanes.
 
 #[cfg_attr(
     not(test),
-    expect(clippy::wildcard_imports, reason = "intrinsics are named by the thousand")
+    expect(clippy::wildcard_imports, reason = "the module uses dozens of intrinsics")
 )]
 use std::arch::x86_64::*;
 
@@ -13,16 +13,16 @@ pub(in crate::simd) fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx2(()))
 }
 
-/// Only `run_avx2` makes one.
+/// Proof of AVX2 and FMA support, created only by `run_avx2`.
 #[derive(Debug, Clone, Copy)]
 struct Avx2(());
 
-/// All bits of the first `count` lanes.
+/// Returns a mask with all bits set in the first `count` lanes.
 #[inline(always)]
 unsafe fn first_8(count: usize) -> __m256i {
-    const LADDER: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
-    // SAFETY: eight numbers from 8 - min(count, 8) lie inside the ladder.
-    unsafe { _mm256_loadu_si256(LADDER.as_ptr().add(8 - count.min(8)).cast()) }
+    const MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+    // SAFETY: the eight values from index `8 - min(count, 8)` are within the array.
+    unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(8 - count.min(8)).cast()) }
 }
 
 impl Simd for Avx2 {
@@ -42,11 +42,11 @@ impl Simd for Avx2 {
         with!(_mm256_storeu_ps(to, value));
     }
     #[inline(always)]
-    unsafe fn stream(self, to: *mut f32, value: Self::V) {
+    unsafe fn store_nontemporal(self, to: *mut f32, value: Self::V) {
         with!(_mm256_stream_ps(to, value));
     }
     #[inline(always)]
-    fn settle(self) {
+    fn fence(self) {
         with!(_mm_sfence());
     }
     #[inline(always)]
@@ -109,7 +109,7 @@ impl Simd for Avx2 {
         with!(_mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
     }
     #[inline(always)]
-    fn two_to_the(self, n: Self::V) -> Self::V {
+    fn exp2_int(self, n: Self::V) -> Self::V {
         with! {
             let n = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
             _mm256_castsi256_ps(_mm256_slli_epi32::<23>(n))
@@ -143,7 +143,7 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    fn sum(self, a: Self::V) -> f32 {
+    fn reduce_sum(self, a: Self::V) -> f32 {
         with! {
             let four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
             let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
@@ -151,7 +151,7 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    fn largest(self, a: Self::V) -> f32 {
+    fn reduce_max(self, a: Self::V) -> f32 {
         with! {
             let four = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
             let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
@@ -161,7 +161,8 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn dropout_mask(self, dropout: Dropout, index: u64) -> Self::V {
         if (index as u32).checked_add(7).is_none() {
-            // A vector that crosses a multiple of 2³² has two high words; it is rare.
+            // The high word of the index changes within a vector that crosses a multiple of 2³²;
+            // this is rare.
             let factors: [f32; 8] = std::array::from_fn(|lane| dropout.factor(index + lane as u64));
             return with!(_mm256_loadu_ps(factors.as_ptr()));
         }
@@ -182,7 +183,7 @@ impl Simd for Avx2 {
             // Unsigned `bits >= threshold` is `max(bits, threshold) == bits`.
             let threshold = _mm256_set1_epi32(dropout.threshold as i32);
             let kept = _mm256_cmpeq_epi32(_mm256_max_epu32(bits, threshold), bits);
-            _mm256_and_ps(_mm256_castsi256_ps(kept), _mm256_set1_ps(dropout.kept))
+            _mm256_and_ps(_mm256_castsi256_ps(kept), _mm256_set1_ps(dropout.scale))
         }
     }
 }

@@ -2,7 +2,7 @@
 
 #[cfg_attr(
     not(test),
-    expect(clippy::wildcard_imports, reason = "intrinsics are named by the thousand")
+    expect(clippy::wildcard_imports, reason = "the module uses dozens of intrinsics")
 )]
 use std::arch::x86_64::*;
 
@@ -13,7 +13,7 @@ pub(in crate::simd) fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx512(()))
 }
 
-/// Only `run_avx512` makes one.
+/// Proof of AVX-512 support, created only by `run_avx512`.
 #[derive(Debug, Clone, Copy)]
 struct Avx512(());
 
@@ -39,11 +39,11 @@ impl Simd for Avx512 {
         with!(_mm512_storeu_ps(to, value));
     }
     #[inline(always)]
-    unsafe fn stream(self, to: *mut f32, value: Self::V) {
+    unsafe fn store_nontemporal(self, to: *mut f32, value: Self::V) {
         with!(_mm512_stream_ps(to, value));
     }
     #[inline(always)]
-    fn settle(self) {
+    fn fence(self) {
         with!(_mm_sfence());
     }
     #[inline(always)]
@@ -106,11 +106,11 @@ impl Simd for Avx512 {
         with!(_mm512_roundscale_ps::<0x08>(a))
     }
     #[inline(always)]
-    fn two_to_the(self, n: Self::V) -> Self::V {
+    fn exp2_int(self, n: Self::V) -> Self::V {
         with!(_mm512_scalef_ps(_mm512_set1_ps(1.0), n))
     }
     #[inline(always)]
-    fn times_two_to_the(self, a: Self::V, n: Self::V) -> Self::V {
+    fn ldexp(self, a: Self::V, n: Self::V) -> Self::V {
         with!(_mm512_scalef_ps(a, n))
     }
     #[inline(always)]
@@ -136,9 +136,9 @@ impl Simd for Avx512 {
         with!((_mm512_getmant_ps::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_SRC>(a), _mm512_getexp_ps(a)))
     }
     #[inline(always)]
-    fn inverse(self, a: Self::V) -> Self::V {
+    fn recip(self, a: Self::V) -> Self::V {
         with! {
-            // 14 bits, and twice as many after one step of Newton's.
+            // The approximation has 14 bits; one Newton step doubles them.
             let guess = _mm512_rcp14_ps(a);
             _mm512_fmadd_ps(guess, _mm512_fnmadd_ps(a, guess, _mm512_set1_ps(1.0)), guess)
         }
@@ -159,12 +159,13 @@ impl Simd for Avx512 {
     ) {
         with! {
             let mut block = [_mm512_setzero_ps(); 16];
-            // Loops have constant ends so that vectors stay in registers; a load without lanes reads nothing.
+            // Constant loop bounds keep the vectors in registers; a load with an empty mask reads
+            // nothing.
             for (row, vector) in block.iter_mut().enumerate() {
                 let lanes = if row < rows { first_16(columns) } else { 0 };
                 *vector = _mm512_maskz_loadu_ps(lanes, from.wrapping_add(row * from_step));
             }
-            // Pairs, fours, then quarters of vectors change places.
+            // Interleave pairs of values, then pairs of 64-bit halves, then 128-bit quarters.
             let mut other = block;
             for k in 0..8 {
                 let (a, b) = (block[2 * k], block[2 * k + 1]);
@@ -199,11 +200,11 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
-    fn sum(self, a: Self::V) -> f32 {
+    fn reduce_sum(self, a: Self::V) -> f32 {
         with!(_mm512_reduce_add_ps(a))
     }
     #[inline(always)]
-    fn largest(self, a: Self::V) -> f32 {
+    fn reduce_max(self, a: Self::V) -> f32 {
         with!(_mm512_reduce_max_ps(a))
     }
     #[inline(always)]
@@ -220,7 +221,7 @@ impl Simd for Avx512 {
             let [low, high] = dropout.key;
             let start = (index as u32).wrapping_add(low) as i32;
             let first = hash32(_mm512_add_epi32(lanes, _mm512_set1_epi32(start)));
-            // A vector that crosses a multiple of 2³² has two high words.
+            // The high word of the index changes within a vector that crosses a multiple of 2³².
             let carried = (index as u32).wrapping_add(15) < index as u32;
             let word = (index >> 32) as u32;
             let high_word = if carried {
@@ -233,7 +234,7 @@ impl Simd for Avx512 {
             };
             let bits = hash32(_mm512_xor_si512(first, high_word));
             let kept = _mm512_cmpge_epu32_mask(bits, _mm512_set1_epi32(dropout.threshold as i32));
-            _mm512_maskz_mov_ps(kept, _mm512_set1_ps(dropout.kept))
+            _mm512_maskz_mov_ps(kept, _mm512_set1_ps(dropout.scale))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `GatedGCN`: each edge decides, channel by channel, how much of its message passes.
+//! `GatedGCN`: messages weighted by a learned gate per edge and channel.
 //!
 //! `g_ij = D x_i + E x_j + C e_ij`, `x_i' = A x_i + Σ_j σ(g_ij) B x_j / (Σ_j σ(g_ij) + 1e-6)`,
 //! then `x + ReLU(BN(x'))` and `e + ReLU(BN(g))`.
@@ -11,7 +11,7 @@ use crate::nn::{BatchNorm, ForwardContext, Linear, ParamInit};
 use crate::ops::{GatedGcnInputs, gated_gcn_aggregate};
 use crate::transformer::layer::LayerState;
 
-/// Gated messages, with a stream of edges.
+/// Gated graph convolution with edge updates.
 #[derive(Module, Debug)]
 pub(super) struct GatedGcn {
     node: Linear,
@@ -40,7 +40,7 @@ impl GatedGcn {
         }
     }
 
-    /// The branch of the nodes without its residual; that of the edges is inside.
+    /// Computes the node update without, and the edge update with, the residual connection.
     pub(super) fn forward(
         &self,
         LayerState { x, e }: LayerState,
@@ -48,9 +48,9 @@ impl GatedGcn {
         ctx: &ForwardContext,
     ) -> LayerState {
         let [_, d] = x.dims();
-        let own = self.node.forward(x.clone());
+        let node_term = self.node.forward(x.clone());
         if topology.edges() == 0 {
-            return LayerState { x: self.node_norm.forward_relu(own, ctx), e };
+            return LayerState { x: self.node_norm.forward_relu(node_term, ctx), e };
         }
         let e = e.unwrap_or_else(|| Tensor::zeros([topology.edges(), d], (&x.device(), x.dtype())));
         let terms = GatedGcnInputs {
@@ -59,8 +59,8 @@ impl GatedGcn {
             edge: self.edge.forward(e.clone()),
             message: self.neighbor.forward(x),
         };
-        let (heard, gates) = gated_gcn_aggregate(terms, topology); // [r, d], [m, d]
-        let x = self.node_norm.forward_relu(own + heard, ctx);
+        let (aggregated, gates) = gated_gcn_aggregate(terms, topology); // [r, d], [m, d]
+        let x = self.node_norm.forward_relu(node_term + aggregated, ctx);
         let e = e + ctx.dropout(self.edge_norm.forward_relu(gates, ctx), self.dropout);
         LayerState { x, e: Some(e) }
     }

@@ -7,7 +7,7 @@ use crate::nn::{Linear, ParamInit};
 use crate::ops::gine_aggregate;
 use crate::transformer::layer::LayerState;
 
-/// Sums what the neighbours say, edge by edge.
+/// Graph isomorphism network with edge features.
 #[derive(Module, Debug)]
 pub(super) struct Gine {
     first: Linear,
@@ -22,13 +22,13 @@ impl Gine {
         }
     }
 
-    /// The branch without its residual; edges pass unchanged.
+    /// Computes the node update without the residual connection; edges are unchanged.
     pub(super) fn forward(
         &self,
         LayerState { x, e }: LayerState,
         topology: &Topology,
     ) -> LayerState {
-        let heard = gine_aggregate(x, e.clone(), topology);
-        LayerState { x: self.second.forward(self.first.forward_relu(heard, None)), e }
+        let aggregated = gine_aggregate(x, e.clone(), topology);
+        LayerState { x: self.second.forward(self.first.forward_relu(aggregated, None)), e }
     }
 }

@@ -1,9 +1,10 @@
-//! Message passing along the graph's own edges, beside attention or before it.
+//! Message passing layers, before the Transformer layers or in parallel with attention.
 
 mod gated_gcn;
 mod gine;
 
 use burn::module::Module;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Topology;
@@ -13,34 +14,34 @@ use super::layer::LayerState;
 use gated_gcn::GatedGcn;
 use gine::Gine;
 
-/// Which message passing, and where.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// Configuration of message passing.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MpnnConfig {
-    /// Which kind.
+    /// Type of message passing.
     pub kind: MpnnKind,
-    /// So many layers of it alone, before virtual edges are made.
+    /// Number of message passing layers before the virtual edges are computed.
     #[serde(default)]
     pub pre_layers: usize,
-    /// Whether each Transformer layer has it beside attention.
+    /// If `true`, each Transformer layer has a message passing branch in parallel with attention.
     #[serde(default)]
     pub parallel: bool,
-    /// Dropout on the messages' branch, and on the update of edges where they are updated.
+    /// Dropout on the message passing branch, and on the edge update of GatedGCN.
     #[serde(default)]
     pub dropout: f64,
 }
 
-/// Which message passing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Type of message passing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MpnnKind {
-    /// Graph isomorphism network with edges.
+    /// Graph isomorphism network with edge features.
     Gine,
-    /// Gated graph convolution; edges are updated too.
+    /// Gated graph convolution, which also updates edges.
     GatedGcn,
 }
 
-/// `BN(x + MPNN(x))`.
+/// Residual message passing layer, `BN(x + MPNN(x))`.
 #[derive(Module, Debug)]
 pub struct LocalMpnn {
     gine: Option<Gine>,
@@ -51,7 +52,7 @@ pub struct LocalMpnn {
 }
 
 impl LocalMpnn {
-    /// Draws the parameters.
+    /// Initializes the layer.
     pub fn new(
         MpnnConfig { kind, dropout, .. }: MpnnConfig,
         hidden_dim: usize,
@@ -64,7 +65,7 @@ impl LocalMpnn {
         Self { gine, gated_gcn, norm: BatchNorm::new(hidden_dim, init), dropout }
     }
 
-    /// Passes messages along the edges of `topology`.
+    /// Applies the layer along the edges of `topology`.
     pub fn forward(
         &self,
         state: LayerState,
@@ -75,7 +76,7 @@ impl LocalMpnn {
         let LayerState { x: branch, e } = match (&self.gine, &self.gated_gcn) {
             (Some(gine), _) => gine.forward(state, topology),
             (None, Some(gated_gcn)) => gated_gcn.forward(state, topology, ctx),
-            (None, None) => unreachable!("one of the two is built"),
+            (None, None) => unreachable!("`new` builds exactly one of the two"),
         };
         let x = self.norm.forward_residual(x, branch, self.dropout, ctx);
         ctx.record(|| "message_passing".into(), &x);

@@ -1,0 +1,224 @@
+"use strict";
+// A graph as SVG: nodes at their coordinates, shaded by weight or filled by category.
+
+const SVG = "http://www.w3.org/2000/svg";
+/** SVG units per unit of the layout. */
+const UNIT = 40;
+
+let ramp = [];
+
+function svg(name, attributes = {}, parent = null) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (parent) parent.append(element);
+  return element;
+}
+
+/** Color of a value between 0 and 1 on the ramp, which is reversed on a dark background. */
+function shade(value) {
+  const colors = isDark() ? [...ramp].reverse() : ramp;
+  const position = Math.min(1, Math.max(0, value || 0)) * (colors.length - 1);
+  const first = Math.min(colors.length - 2, Math.floor(position));
+  const channels = [0, 1, 2].map((channel) => {
+    const [low, high] = [colors[first], colors[first + 1]].map((color) => parseInt(color.slice(1 + 2 * channel, 3 + 2 * channel), 16));
+    return Math.round(low + (position - first) * (high - low));
+  });
+  return `rgb(${channels.join(" ")})`;
+}
+
+/** Text color with enough contrast on a fill. */
+function textColor(fill) {
+  const channels = fill.startsWith("#")
+    ? [1, 3, 5].map((at) => parseInt(fill.slice(at, at + 2), 16))
+    : fill.match(/\d+/g).map(Number);
+  return 3 * channels[0] + 6 * channels[1] + channels[2] < 1200 ? "#ffffff" : "#1b2026";
+}
+
+function isDark() { return document.documentElement.dataset.theme === "dark"; }
+
+/** Undirected edges, each with the weights of its directions and its bond order. */
+function undirectedEdges(view) {
+  const bonds = view.graph.structure.bonds;
+  const pairs = new Map();
+  view.graph.edges.forEach(([source, target], edge) => {
+    if (source === target) return;
+    const ends = [Math.min(source, target), Math.max(source, target)];
+    const key = ends.join();
+    if (!pairs.has(key)) pairs.set(key, { ends, order: bonds ? bonds[edge] : 1, weights: [] });
+    pairs.get(key).weights.push({ source, target, weight: view.edgeWeights ? view.edgeWeights[edge] : null });
+  });
+  return [...pairs.values()];
+}
+
+/** Fifth percentile of the distance between a node and its nearest neighbor. */
+function nodeSpacing(coordinates) {
+  const distances = coordinates.map(([x, y], node) => {
+    let min = Infinity;
+    coordinates.forEach(([u, v], other) => { if (other !== node) min = Math.min(min, Math.hypot(x - u, y - v)); });
+    return min;
+  }).sort((left, right) => left - right);
+  const spacing = distances[Math.floor(distances.length / 20)];
+  return Number.isFinite(spacing) ? spacing : 1;
+}
+
+/** Figure of one graph. `handlers` are called on pointer events: over(node, event), out(), click(node, event), overEdge(pair, event). */
+class Figure {
+  constructor(stage, kind, handlers) {
+    Object.assign(this, { stage, kind, handlers });
+  }
+
+  build(view) {
+    const { nodes, coordinates } = view.layout;
+    this.view = view;
+    this.isGrid = view.graph.structure.kind === "grid";
+    this.coordinates = new Map(nodes.map((node, i) => [node, [coordinates[i][0] * UNIT, coordinates[i][1] * UNIT]]));
+    view.spacing ??= nodeSpacing(coordinates);
+    this.radius = Math.min(19, Math.max(3, 0.4 * UNIT * view.spacing));
+    this.widthByWeight = null;
+    this.root = svg("svg", { class: this.kind, role: "img", viewBox: this.viewBox(coordinates) });
+    if (!(this.isGrid && this.kind === "heat")) this.drawEdges();
+    this.bodies = new Map(nodes.map((node) => [node, this.drawNode(node)]));
+    this.marks = svg("g", {}, this.root);
+    this.hoverMarks = svg("g", {}, this.root);
+    this.stage.replaceChildren(this.root);
+    this.addListeners();
+  }
+
+  viewBox(coordinates) {
+    const axis = (dimension) => coordinates.map((point) => point[dimension] * UNIT);
+    const [left, right] = [Math.min(...axis(0)), Math.max(...axis(0))];
+    const [top, bottom] = [Math.min(...axis(1)), Math.max(...axis(1))];
+    // A minimum size, so that small molecules are not enlarged.
+    const width = Math.max(right - left + 1.3 * UNIT, 7 * UNIT);
+    const height = Math.max(bottom - top + 1.3 * UNIT, 4.5 * UNIT);
+    return [(left + right - width) / 2, (top + bottom - height) / 2, width, height].map((value) => value.toFixed(1)).join(" ");
+  }
+
+  drawEdges() {
+    const group = svg("g", {}, this.root);
+    this.edges = [];
+    for (const pair of undirectedEdges(this.view)) {
+      const [from, to] = pair.ends.map((node) => this.coordinates.get(node));
+      if (!from || !to) continue;
+      const lines = svg("g", { class: "bond" }, group);
+      this.edges.push({ pair, lines, from, to });
+      this.drawBond(this.edges.at(-1), 1.8);
+    }
+  }
+
+  /** Draws one, two or three lines; the second line of an aromatic bond (order 4) is thin. */
+  drawBond({ pair, lines, from, to }, width) {
+    const length = Math.hypot(to[0] - from[0], to[1] - from[1]) || 1;
+    const normal = [-(to[1] - from[1]) / length, (to[0] - from[0]) / length];
+    const gap = Math.max(2.5, 0.34 * this.radius) + width / 2;
+    const offsets = { 2: [-gap / 2, gap / 2], 3: [-gap, 0, gap], 4: [-gap / 2, gap / 2] }[pair.order] ?? [0];
+    lines.replaceChildren();
+    offsets.forEach((offset, i) => svg("line", {
+      class: "edge", "stroke-width": (pair.order === 4 && i === 1 ? Math.min(width, 1) : width).toFixed(2),
+      x1: from[0] + offset * normal[0], y1: from[1] + offset * normal[1], x2: to[0] + offset * normal[0], y2: to[1] + offset * normal[1],
+    }, lines));
+    const hitArea = svg("line", { stroke: "transparent", "stroke-width": 12, x1: from[0], y1: from[1], x2: to[0], y2: to[1] }, lines);
+    hitArea.addEventListener("pointermove", (event) => this.handlers.overEdge?.(pair, event));
+    hitArea.addEventListener("pointerleave", () => this.handlers.out());
+  }
+
+  drawNode(node) {
+    const [x, y] = this.coordinates.get(node);
+    const group = svg("g", { class: "node", "data-node": node }, this.root);
+    const size = UNIT - 3;
+    const body = this.isGrid && this.kind === "heat" && node < this.view.nodes
+      ? svg("rect", { class: "body", x: x - size / 2, y: y - size / 2, width: size, height: size, rx: 6 }, group)
+      : svg("circle", { class: "body", cx: x, cy: y, r: this.radius }, group);
+    const text = this.radius >= 6 ? svg("text", { x, y }, group) : null;
+    return { group, body, text };
+  }
+
+  addListeners() {
+    const nodeAt = (event) => {
+      const group = event.target.closest?.(".node");
+      return group ? Number(group.dataset.node) : null;
+    };
+    this.root.addEventListener("pointermove", (event) => {
+      if (event.pointerType === "touch") return;
+      const node = nodeAt(event);
+      if (node !== null) this.handlers.over(node, event);
+    });
+    this.root.addEventListener("pointerout", (event) => { if (nodeAt(event) !== null) this.handlers.out(); });
+    this.root.addEventListener("click", (event) => { if (nodeAt(event) !== null) this.handlers.click(nodeAt(event), event); });
+  }
+
+  setNode(node, text, fill) {
+    const { body, text: element } = this.bodies.get(node);
+    body.setAttribute("fill", fill);
+    if (!element) return;
+    const label = [...text].length > 4 ? `${[...text].slice(0, 3).join("")}.` : text;
+    const room = this.isGrid && this.kind === "heat" ? 15 : this.radius;
+    element.textContent = label;
+    element.setAttribute("font-size", Math.min(1.15 * room, 2.9 * room / Math.max(1, [...label].length)).toFixed(1));
+    element.setAttribute("fill", textColor(fill));
+  }
+
+  /** Shades the nodes by weight; `max` is the end of the ramp. */
+  setWeights(weights, max) {
+    for (const node of this.bodies.keys()) this.setNode(node, this.view.label(node), shade((weights[node] ?? 0) / max));
+  }
+
+  /** Fills the nodes by category, with the text returned by `textOf`. */
+  setCategories(textOf) {
+    for (const node of this.bodies.keys()) {
+      const fill = this.view.layout.fills[node] ?? (isDark() ? "#39434d" : "#eef1f4");
+      this.setNode(node, textOf(node), fill);
+    }
+  }
+
+  /** Sets the line widths by edge weight, or all equal; returns the range of the mean weights. */
+  setEdgeWidths(byWeight) {
+    const mean = ({ pair }) => pair.weights.reduce((sum, { weight }) => sum + weight, 0) / pair.weights.length;
+    const means = this.edges.map(mean);
+    const [low, high] = [Math.min(...means), Math.max(...means)];
+    if (this.widthByWeight === byWeight) return [low, high];
+    this.widthByWeight = byWeight;
+    this.edges.forEach((edge, i) => {
+      const fraction = high - low > 1e-6 ? (means[i] - low) / (high - low) : 0.3;
+      this.drawBond(edge, byWeight ? 1 + 6 * fraction : 1.8);
+    });
+    return [low, high];
+  }
+
+  halo(node, kind, parent = this.marks) {
+    const at = this.coordinates.get(node);
+    if (!at) return;
+    const grow = { "ground-truth": 4, first: 2, second: 2, hover: 1, changed: 5 }[kind];
+    const dashes = (perimeter) => (kind === "ground-truth" ? { "stroke-dasharray": (perimeter / 24).toFixed(2) } : {});
+    if (this.isGrid && this.kind === "heat" && node < this.view.nodes) {
+      const half = (UNIT - 3) / 2 + grow / 2 - 1;
+      svg("rect", { class: `halo ${kind}`, x: at[0] - half, y: at[1] - half, width: 2 * half, height: 2 * half, rx: 7, ...dashes(8 * half) }, parent);
+    } else {
+      const radius = this.radius + grow;
+      svg("circle", { class: `halo ${kind}`, cx: at[0], cy: at[1], r: radius, ...dashes(2 * Math.PI * radius) }, parent);
+    }
+  }
+
+  letter(node, text, kind) {
+    const at = this.coordinates.get(node);
+    if (at) svg("text", { class: `letter ${kind}`, x: at[0] + this.radius + 4, y: at[1] - this.radius - 1 }, this.marks).textContent = text;
+  }
+
+  cross(node) {
+    const [x, y] = this.coordinates.get(node) ?? [];
+    if (x === undefined) return;
+    const [half, shift] = [0.28 * this.radius, 0.75 * this.radius];
+    for (const sign of [-1, 1]) {
+      svg("line", { class: "cross", x1: x + shift - half, y1: y - shift - sign * half, x2: x + shift + half, y2: y - shift + sign * half }, this.marks);
+    }
+  }
+
+  clearMarks() { this.marks.replaceChildren(); }
+
+  highlight(node) {
+    this.hoverMarks.replaceChildren();
+    if (node !== null) this.halo(node, "hover", this.hoverMarks);
+  }
+
+  describe(text) { this.root.setAttribute("aria-label", text); }
+}

@@ -1,0 +1,158 @@
+//! Property tests: readers never panic, whatever a file contains.
+
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
+
+use std::path::PathBuf;
+
+use graph_diffuser_data::molecule::Molecule;
+use graph_diffuser_data::smiles_csv::{OnInvalid, SmilesCsvOptions, SmilesRows, SmilesTask, read};
+use graph_diffuser_data::torch_file::read_torch_arrays;
+use graph_diffuser_data::{
+    Dataset, Graphs, Splits, pcqm_contact, pcqm4mv2, peptides, pickle, zinc_smiles,
+};
+use proptest::prelude::*;
+
+/// SMILES with rings, charges, stereochemistry, extensions and metals.
+const SEEDS: [&str; 8] = [
+    "CC(=O)Oc1ccccc1C(O)=O",
+    "C[C@H]1CC[C@@H](C)CC1",
+    "F/C=C\\F",
+    "[Na+].[O-]c1ccc2[nH]ccc2c1",
+    "N->[Pt@SP1](Cl)(Cl)<-N",
+    "[H][O][C]([H])([H])[H] |atomProp:0.contact.0:5.contact.0|",
+    "C1CC2CC1CC2C%12CCCC%12",
+    "CC |(0,0,;1,0,),$R1;$,^1:0|",
+];
+
+const ALPHABET: &[u8] = b"CNOPSFIBrclnops[]()=#$:/\\.-+@%0123456789HaeiA*|~ ,;^&>!";
+
+/// Replaces, removes or inserts a few characters.
+fn mutate(seed: &str, edits: &[(usize, usize, u8)]) -> String {
+    let mut bytes = seed.as_bytes().to_vec();
+    for &(position, letter, kind) in edits {
+        let letter = ALPHABET[letter % ALPHABET.len()];
+        let position = position % (bytes.len() + 1);
+        match kind % 3 {
+            0 => bytes.insert(position, letter),
+            1 if position < bytes.len() => bytes[position] = letter,
+            _ if position < bytes.len() => drop(bytes.remove(position)),
+            _ => {}
+        }
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+/// Computes all features of a molecule, if the SMILES is valid.
+fn check_smiles(smiles: &str) {
+    if let Ok(molecule) = Molecule::from_smiles(smiles) {
+        let graph = molecule.ogb_graph();
+        assert_eq!(graph.check(), Ok(()), "{smiles}");
+        drop(molecule.zinc_graph());
+        molecule.scaffold().unwrap();
+    }
+    if let Ok(graph) =
+        Molecule::from_cxsmiles_unsanitized(smiles).and_then(|molecule| molecule.contact_graph())
+    {
+        assert_eq!(graph.check(), Ok(()), "{smiles}");
+    }
+}
+
+fn temp_file(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, bytes).unwrap();
+    (directory, path)
+}
+
+/// Runs every CSV reader and checks that the graphs read are valid.
+fn check_csv(bytes: &[u8]) {
+    let (_directory, path) = temp_file(bytes);
+    for task in [
+        None,
+        Some(SmilesTask::Regression),
+        Some(SmilesTask::Multilabel),
+        Some(SmilesTask::Multiclass),
+    ] {
+        let options =
+            SmilesCsvOptions { task, on_invalid: OnInvalid::Skip, ..SmilesCsvOptions::default() };
+        match read(&path, &options) {
+            Err(errors) => assert!(!errors.is_empty()),
+            Ok(csv) => {
+                let all: Vec<usize> = (0..csv.graphs.len()).collect();
+                assert_eq!((csv.smiles.len(), csv.lines.len()), (all.len(), all.len()));
+                let splits = Splits { train: all.clone(), valid: all.clone(), test: all };
+                let dataset =
+                    Dataset { graphs: Graphs::InMemory(csv.graphs), schema: csv.schema, splits };
+                assert_eq!(dataset.check(), Ok(()));
+            }
+        }
+    }
+    if let Ok(rows) = SmilesRows::open(&path, None) {
+        rows.read().for_each(drop);
+    }
+    drop(zinc_smiles::read(&path));
+    drop(peptides::read_func(&path, &path));
+    if let Ok(graphs) = pcqm4mv2::graphs(&path) {
+        graphs.for_each(drop);
+    }
+    if let Ok(graphs) = pcqm_contact::graphs(&path) {
+        graphs.for_each(drop);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_smiles_never_panic(text in "\\PC{0,60}") {
+        check_smiles(&text);
+    }
+
+    #[test]
+    fn mutated_smiles_never_panic(
+        seed in 0..SEEDS.len(),
+        edits in prop::collection::vec((any::<usize>(), any::<usize>(), any::<u8>()), 1..5),
+    ) {
+        check_smiles(&mutate(SEEDS[seed], &edits));
+    }
+
+    #[test]
+    fn random_csv_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        check_csv(&bytes);
+    }
+
+    #[test]
+    fn mutated_csv_files_never_panic(
+        edits in prop::collection::vec((any::<usize>(), prop::sample::select(b",;\t\"\n\rC1x.\xff\0 ".to_vec())), 0..12),
+    ) {
+        let mut bytes = b"smiles,y,split,kind\nCCO,1.5,train,a\n\"CC\",0,test,b\nO,1,val,a\nN,,train,b\n".to_vec();
+        for (position, byte) in edits {
+            let position = position % bytes.len();
+            bytes[position] = byte;
+        }
+        check_csv(&bytes);
+    }
+
+    #[test]
+    fn random_pickles_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        drop(pickle::read_arrays(&bytes));
+        drop(read_torch_arrays(&[b"PK\x05\x06", &bytes[..]].concat()));
+    }
+
+    #[test]
+    fn mutated_pickles_never_panic(
+        protocol in prop::bool::ANY,
+        edits in prop::collection::vec((any::<usize>(), any::<u8>()), 1..6),
+    ) {
+        let mut bytes = if protocol {
+            include_bytes!("fixtures/split_protocol2.pickle").to_vec()
+        } else {
+            include_bytes!("fixtures/split_protocol4.pickle").to_vec()
+        };
+        for (position, byte) in edits {
+            let position = position % bytes.len();
+            bytes[position] = byte;
+        }
+        drop(pickle::read_arrays(&bytes));
+    }
+}
