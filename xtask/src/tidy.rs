@@ -182,9 +182,9 @@ fn unfinished_work(file: &TextFile) -> Vec<Diagnostic> {
 }
 
 fn discouraged_words(file: &TextFile) -> Vec<Diagnostic> {
-    let is_prose = [".rs", ".md", ".toml", ".js", ".html", ".py", ".snap", ".sh"]
+    let is_prose = ["rs", "md", "toml", "js", "html", "py", "snap", "sh"]
         .iter()
-        .any(|ending| file.path.ends_with(ending));
+        .any(|extension| has_extension(file, extension));
     if !is_prose || file.path == THIS_FILE {
         return Vec::new();
     }
@@ -219,7 +219,7 @@ fn doc_openings(file: &TextFile) -> Vec<Diagnostic> {
 }
 
 fn line_width(file: &TextFile) -> Vec<Diagnostic> {
-    let is_markdown = file.path.ends_with(".md");
+    let is_markdown = has_extension(file, "md");
     if !is_markdown && !is_rust(file) {
         return Vec::new();
     }
@@ -358,7 +358,11 @@ fn find<'a>(files: &'a [TextFile], path: &str) -> Option<&'a TextFile> {
 }
 
 fn is_rust(file: &TextFile) -> bool {
-    Path::new(&file.path).extension().is_some_and(|extension| extension == "rs")
+    has_extension(file, "rs")
+}
+
+fn has_extension(file: &TextFile, extension: &str) -> bool {
+    Path::new(&file.path).extension().is_some_and(|found| found == extension)
 }
 
 fn is_crate_source(path: &str) -> bool {

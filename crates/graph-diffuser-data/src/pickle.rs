@@ -189,7 +189,7 @@ impl Machine<'_> {
             }
             0x93 => match (&*self.pop()?, &*self.pop()?) {
                 (Value::Text(name), Value::Text(module)) => {
-                    self.push(Value::Object(format!("{module}.{name}")))
+                    self.push(Value::Object(format!("{module}.{name}")));
                 }
                 _ => return Err(self.expected("a module and a name")),
             },

@@ -121,7 +121,7 @@ pub fn prepare_dataset(
     }
     let mut fetch = |file: &'static RemoteFile<'static>, into: &Path| {
         fetcher.fetch(file, into, cancel, &mut |progress| {
-            report(PrepareEvent::Fetching { file, progress })
+            report(PrepareEvent::Fetching { file, progress });
         })
     };
     match source.format {

@@ -251,7 +251,9 @@ fn targets(dataset: &Dataset) -> TargetSummary {
         for graph in dataset.graphs.iter() {
             match &graph.targets {
                 Targets::NodeClasses(classes) => {
-                    classes.iter().for_each(|&class| counts[class as usize] += 1)
+                    for &class in classes {
+                        counts[class as usize] += 1;
+                    }
                 }
                 Targets::GraphClass(class) => counts[*class as usize] += 1,
                 _ => {}
@@ -320,7 +322,7 @@ impl fmt::Display for Summary {
             for (index, column) in columns.iter().enumerate().take(MAX_SHOWN) {
                 match column {
                     FeatureSummary::Real(stats) => {
-                        write_stats(formatter, &format!("{part} {index}"), stats)?
+                        write_stats(formatter, &format!("{part} {index}"), stats)?;
                     }
                     FeatureSummary::Categorical { size, counts } => {
                         let seen = counts.iter().filter(|count| **count > 0).count();

@@ -120,7 +120,7 @@ pub fn warnings_from_summary(dataset: &Dataset, summary: &Summary) -> Vec<Warnin
             match column.known.count {
                 0 => found.push(Warning::UnknownTarget { target }),
                 2.. if column.known.min == column.known.max => {
-                    found.push(Warning::ConstantTarget { target })
+                    found.push(Warning::ConstantTarget { target });
                 }
                 _ => {}
             }
@@ -175,7 +175,9 @@ fn unseen_classes(dataset: &Dataset, found: &mut Vec<Warning>) {
         for &graph in dataset.split(split) {
             match &dataset.graphs.get(graph).targets {
                 Targets::NodeClasses(classes) => {
-                    classes.iter().for_each(|&class| seen[class as usize] = true)
+                    for &class in classes {
+                        seen[class as usize] = true;
+                    }
                 }
                 Targets::GraphClass(class) => seen[*class as usize] = true,
                 _ => {}

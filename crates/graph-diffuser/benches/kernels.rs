@@ -85,7 +85,7 @@ fn compare(
     group.sample_size(10);
     group.bench_function("fused", |bencher| bencher.iter(|| black_box(fused().sum().backward())));
     group.bench_function("reference", |bencher| {
-        bencher.iter(|| black_box(reference().sum().backward()))
+        bencher.iter(|| black_box(reference().sum().backward()));
     });
     group.finish();
 }
@@ -249,10 +249,10 @@ fn optimizer(criterion: &mut Criterion) {
     };
     let mut group = criterion.benchmark_group("AdamW/500k parameters");
     group.bench_function("fused", |bencher| {
-        bencher.iter(|| black_box(ops::adamw(step, state.clone())))
+        bencher.iter(|| black_box(ops::adamw(step, state.clone())));
     });
     group.bench_function("reference", |bencher| {
-        bencher.iter(|| black_box(ops::adamw_reference(step, state.clone())))
+        bencher.iter(|| black_box(ops::adamw_reference(step, state.clone())));
     });
     group.finish();
 }

@@ -237,7 +237,7 @@ pub struct ChunkedEval {
 }
 
 impl Default for ChunkedEval {
-    /// Returns the thresholds measured with `graph-diffuser bench grid --forward --nodes N`.
+    /// Returns the thresholds measured with `graph-diffuser bench grid --forward --num-nodes N`.
     ///
     /// On one thread, dense evaluation took 99 ns per pair (1,000 nodes); chunked evaluation took
     /// 113 ns at 1,400 nodes and 96 ns at 2,000 nodes. Smaller graphs lose because every layer

@@ -266,7 +266,7 @@ impl ModelConfig {
                 EdgeFfnConfig::Residual { expansion, .. }
                 | EdgeFfnConfig::AuthorsRelease { expansion, .. }
                 | EdgeFfnConfig::AuthorsGrid { expansion, .. } => {
-                    positive("virtual_edges.ffn.expansion", expansion)?
+                    positive("virtual_edges.ffn.expansion", expansion)?;
                 }
             }
             if let crate::virtual_edges::StackTransform::Log { eps } = edges.transform {

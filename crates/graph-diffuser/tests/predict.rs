@@ -152,7 +152,7 @@ fn predictions_of_every_task_keep_the_order_of_graphs() {
                 }
                 Prediction::NodeClasses(classes) => assert_eq!(classes.len(), nodes),
                 Prediction::SubTokens(tokens) => {
-                    assert!(tokens.len() <= 3 && tokens.iter().all(|&token| token < 5))
+                    assert!(tokens.len() <= 3 && tokens.iter().all(|&token| token < 5));
                 }
                 Prediction::Links(links) => {
                     assert_eq!(links.len(), (nodes * (nodes - 1) / 2).min(10));

@@ -86,7 +86,7 @@ fn runs_report(directories: &[PathBuf], printer: &Printer) -> anyhow::Result<Rep
                 printer.note(&format!(
                     "warning: ignoring `{}`: duplicate of a run with the same recipe and seed",
                     directory.display()
-                ))
+                ));
             }
             Some(run) => finished.push(run),
             None => printer.note(&format!(

@@ -206,7 +206,7 @@ impl<'a> Session<'a> {
                 self.waiting.push_back(run);
             }
             RunState::Missing | RunState::Started { .. } | RunState::Failed { .. } => {
-                self.waiting.push_back(run)
+                self.waiting.push_back(run);
             }
         }
     }

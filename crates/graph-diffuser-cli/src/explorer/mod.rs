@@ -218,7 +218,7 @@ impl<'a> Explorer<'a> {
             }
         });
         let has_targets = request.smiles.is_none();
-        Ok(TraceResponse { default_node, full_trace, has_targets, ground_truth, layout, trace })
+        Ok(TraceResponse { trace, default_node, full_trace, has_targets, ground_truth, layout })
     }
 
     fn graph(&self, request: &TraceRequest) -> Result<Graph, ExplainError> {

@@ -149,10 +149,10 @@ fn put_features(features: &Features, rows: usize, step: usize, into: &mut Vec<u8
         match features {
             Features::None => {}
             Features::Categorical { values, .. } => {
-                put_u32s(positions.map(|position| values[position]), true, into)
+                put_u32s(positions.map(|position| values[position]), true, into);
             }
             Features::Float { values, .. } => {
-                put_f32s(positions.map(|position| values[position]), into)
+                put_f32s(positions.map(|position| values[position]), into);
             }
         }
     }
@@ -258,7 +258,7 @@ impl<'a> Bytes<'a> {
                 slots.for_each(|slot| *slot = constant);
             }
             ONE_BYTE => {
-                slots.zip(self.take(rows)?).for_each(|(slot, &byte)| *slot = u32::from(byte))
+                slots.zip(self.take(rows)?).for_each(|(slot, &byte)| *slot = u32::from(byte));
             }
             TWO_BYTES => {
                 let (pairs, _) = self.take(rows.checked_mul(2)?)?.as_chunks();

@@ -196,7 +196,7 @@ fn class_targets(column: &Column) -> Result<InferredTargets, Vec<CellError>> {
         match indices.get(cell.as_str()) {
             Some(&index) => targets.push(Targets::GraphClass(index)),
             None => {
-                cell_errors.push((Some(row), column.name.clone(), SmilesCsvError::MissingClass))
+                cell_errors.push((Some(row), column.name.clone(), SmilesCsvError::MissingClass));
             }
         }
     }

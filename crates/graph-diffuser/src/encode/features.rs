@@ -37,7 +37,7 @@ impl FeatureEncoder {
                     .collect();
             }
             FeatureSchema::Float(columns) => {
-                encoder.linear = Some(Linear::new(*columns, dim, init))
+                encoder.linear = Some(Linear::new(*columns, dim, init));
             }
             FeatureSchema::None => encoder.vector = Some(init.normal([dim])),
         }

@@ -458,7 +458,7 @@ mod tests {
         let fractions = grid_fractions(&small_grid()).unwrap();
         assert_eq!(fractions.nodes, 6);
         let close = |ours: f64, expected: f64| {
-            assert!((ours - expected).abs() < 1e-6, "{ours} is not {expected}")
+            assert!((ours - expected).abs() < 1e-6, "{ours} is not {expected}");
         };
         close(fractions.chance[0], 3.0 / 5.0);
         // Every node has two others of its color.

@@ -262,9 +262,9 @@ fn arc(from: Point, to: Point, count: usize, center: Point) -> Vec<Point> {
     for _ in 0..60 {
         let half = f64::midpoint(low, high);
         if (half * (count + 1) as f64).sin() / half.sin() > chord {
-            low = half
+            low = half;
         } else {
-            high = half
+            high = half;
         }
     }
     let half = f64::midpoint(low, high);

@@ -57,7 +57,7 @@ impl Raster {
                     // Approximate each arc by three strokes.
                     let part = |step: usize| (dash as f64 + step as f64 / 6.0) / DASHES as f64;
                     (0..3).for_each(|step| {
-                        self.stroke(at(part(step)), at(part(step + 1)), *width, *color)
+                        self.stroke(at(part(step)), at(part(step + 1)), *width, *color);
                     });
                 }
             }

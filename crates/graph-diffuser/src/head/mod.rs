@@ -57,6 +57,7 @@ pub enum HeadConfig {
     },
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(dropout: &f64) -> bool {
     *dropout == 0.0
 }
@@ -95,7 +96,7 @@ impl HeadConfig {
         let mut head = Head { node: None, graph: None, sub_tokens: None, link: None };
         match self {
             Self::Node { mlp, dropout } => {
-                head.node = Some(NodeHead::new(hidden_dim, outputs, mlp, dropout, init))
+                head.node = Some(NodeHead::new(hidden_dim, outputs, mlp, dropout, init));
             }
             Self::Graph { pooling, mlp, dropout } => {
                 head.graph = Some(GraphHead::new(hidden_dim, outputs, pooling, mlp, dropout, init));
@@ -105,7 +106,7 @@ impl HeadConfig {
                     Some(SubTokenHead::new(hidden_dim, outputs, pooling, max_tokens, init));
             }
             Self::Link { mlp, dropout } => {
-                head.link = Some(LinkHead::new(hidden_dim, mlp, dropout, init))
+                head.link = Some(LinkHead::new(hidden_dim, mlp, dropout, init));
             }
         }
         head

@@ -24,7 +24,7 @@ pub enum ScoreCombination {
     Add,
 }
 
-/// Options of [`attention`].
+/// Options of [`attention()`].
 #[derive(Debug, Clone, Copy)]
 pub struct AttentionOptions {
     /// Number of heads, `h`.
@@ -224,7 +224,7 @@ impl SliceOp for FusedAttention {
     }
 }
 
-/// Reference implementation of [`attention`] in plain tensor operations.
+/// Reference implementation of [`attention()`] in plain tensor operations.
 pub fn attention_reference(
     qkv: Tensor<2>,
     d: usize,

@@ -37,7 +37,7 @@ pub enum DataConfig {
     OgbgPpa(BenchmarkConfig),
     /// ogbg-code2: sub-tokens of method names from abstract syntax trees.
     OgbgCode2(Code2Config),
-    /// PCQM4Mv2: HOMO-LUMO gap of molecules (graph regression).
+    /// `PCQM4Mv2`: HOMO-LUMO gap of molecules (graph regression).
     #[serde(rename = "pcqm4mv2")]
     Pcqm4mv2(BenchmarkConfig),
     /// PCQM-Contact: contacts between atoms of a molecule (link prediction).

@@ -96,7 +96,7 @@ pub enum SweepError {
         /// Combination of settings.
         settings: String,
         /// Reason.
-        source: RecipeError,
+        source: Box<RecipeError>,
     },
     /// An axis of the grid cannot be parsed.
     #[error("invalid grid axis `{axis}`: {reason}")]
@@ -196,7 +196,8 @@ impl SweepError {
     /// Returns a suggested fix, if one is known.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Recipe(error) | Self::Configuration { source: error, .. } => error.hint(),
+            Self::Recipe(error) => error.hint(),
+            Self::Configuration { source, .. } => source.hint(),
             Self::Axis { .. } => Some("write it as `--grid optim.lr=3e-4,8e-4`".into()),
             Self::NotSearchable { .. } => None,
             Self::DuplicateRecipe { .. } => {

@@ -107,7 +107,7 @@ impl Plan {
                     SweepError::Configuration {
                         recipe: recipe.name.clone(),
                         settings: settings.join(", "),
-                        source,
+                        source: Box::new(source),
                     }
                 })?;
                 if let Some(same) =
@@ -284,7 +284,7 @@ impl FromStr for Axis {
                 (None, '[' | '{') => depth += 1,
                 (None, ']' | '}') => {
                     depth =
-                        depth.checked_sub(1).ok_or_else(|| error("unmatched closing bracket"))?
+                        depth.checked_sub(1).ok_or_else(|| error("unmatched closing bracket"))?;
                 }
                 (None, ',') if depth == 0 => {
                     values.push(String::new());

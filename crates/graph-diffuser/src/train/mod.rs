@@ -79,6 +79,7 @@ pub enum SelectBy {
 }
 
 impl SelectBy {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
