@@ -34,8 +34,8 @@ fn every_model_of_table_1_fits_eight_small_grids() {
         "grid-diffuser",
     ];
     for name in systems {
-        let (has_attention, has_mpnn) =
-            (name != "grid-gnn", name.contains("gnn") || name.contains("gps"));
+        let has_attention = name != "grid-gnn";
+        let has_mpnn = name.starts_with("grid-gnn") || name.starts_with("grid-gps");
         let settings = small.iter().filter(|setting| {
             (has_attention || !setting.contains("attention"))
                 && (has_mpnn || !setting.contains("mpnn"))

@@ -18,6 +18,8 @@ pub struct Statistic {
     pub id: ParamId,
     /// Value of the batch, `[channels]`, detached.
     pub value: Tensor<1>,
+    /// Number of rows or pairs that it was computed from.
+    pub rows: usize,
 }
 
 /// Elapsed time of each part of a model, in the order of first appearance.
@@ -114,7 +116,7 @@ impl ForwardContext {
         let values = [plain(mean), plain(variance) * unbiased];
         self.statistics
             .borrow_mut()
-            .extend(ids.into_iter().zip(values).map(|(id, value)| Statistic { id, value }));
+            .extend(ids.into_iter().zip(values).map(|(id, value)| Statistic { id, value, rows }));
     }
 
     /// Returns the collected statistics, in the order in which the model computed them.

@@ -48,6 +48,8 @@ pub struct Curves {
     pub metric: Metric,
     /// For each seed the evaluated epochs and their validation scores.
     pub seeds: Vec<(u64, Vec<(usize, f64)>)>,
+    /// Selected epoch of each seed.
+    pub selected: BTreeMap<u64, usize>,
     /// Test result reported in the paper.
     pub paper: Option<PaperResult>,
 }
@@ -81,6 +83,7 @@ impl Curves {
                 .map(|settings| settings.join(", ")),
             metric: row.metric.unwrap_or(Metric::Accuracy),
             seeds: runs.iter().map(|run| (run.result.seed, points(run))).collect(),
+            selected: runs.iter().map(|run| (run.result.seed, run.result.best.epoch)).collect(),
             paper: row.paper.clone(),
         }
     }
@@ -97,12 +100,10 @@ impl Curves {
             .collect()
     }
 
-    /// Returns the first of the best points.
-    fn best(&self, points: &[(usize, f64)]) -> Option<(usize, f64)> {
-        points
-            .iter()
-            .copied()
-            .reduce(|best, point| if self.metric.is_better(point.1, best.1) { point } else { best })
+    /// Returns the point of the epoch that was selected for a seed.
+    fn best(&self, seed: u64, points: &[(usize, f64)]) -> Option<(usize, f64)> {
+        let epoch = self.selected.get(&seed)?;
+        points.iter().copied().find(|point| point.0 == *epoch)
     }
 
     /// Returns the range mean ± std of the paper, clipped to possible scores.
@@ -138,7 +139,7 @@ impl Curves {
             plot.line(&self.mean(), &bold);
             legend.insert(0, (bold, None, format!("mean of {} seeds", self.seeds.len())));
         }
-        for point in self.seeds.iter().filter_map(|(_, points)| self.best(points)) {
+        for point in self.seeds.iter().filter_map(|(seed, points)| self.best(*seed, points)) {
             plot.mark(point, BLUE, Mark::Ring);
         }
         legend.insert(
@@ -170,7 +171,10 @@ pub(super) fn combined(curves: &[Curves]) -> String {
             plot.mark(*point, color, mark);
         }
         let best = SeedStats::from_scores(
-            curves.seeds.iter().filter_map(|(seed, points)| Some((*seed, curves.best(points)?.1))),
+            curves
+                .seeds
+                .iter()
+                .filter_map(|(seed, points)| Some((*seed, curves.best(*seed, points)?.1))),
         );
         let best = best.map_or(String::new(), |best| format!(", best {}", format_score(best.mean)));
         legend.push((stroke, Some((mark, color)), format!("{}{best}", curves.label)));
@@ -459,6 +463,11 @@ mod tests {
             configuration: Some("optim.lr=3e-4".to_owned()),
             metric: Metric::Accuracy,
             seeds: lengths.iter().enumerate().map(seed).collect(),
+            selected: lengths
+                .iter()
+                .enumerate()
+                .map(|(seed, &length)| (seed as u64, length))
+                .collect(),
             paper: Some(PaperResult {
                 metric: Metric::Accuracy,
                 mean: 0.9755,
@@ -488,9 +497,9 @@ mod tests {
         let epochs: Vec<usize> =
             curves("x", &[5, 3]).mean().into_iter().map(|(epoch, _)| epoch).collect();
         assert_eq!(epochs, [1, 2, 3]);
-        // The smallest error is best; ties go to the first epoch.
-        let errors = Curves { metric: Metric::Mae, ..curves("x", &[1]) };
-        assert_eq!(errors.best(&[(1, 0.3), (2, 0.1), (3, 0.1)]), Some((2, 0.1)));
+        let selected = Curves { selected: [(7, 2)].into(), ..curves("x", &[1]) };
+        assert_eq!(selected.best(7, &[(1, 0.3), (2, 0.1), (3, 0.4)]), Some((2, 0.1)));
+        assert_eq!(selected.best(8, &[(2, 0.1)]), None);
     }
 
     #[test]

@@ -12,6 +12,8 @@ use crate::task::{Metric, Predictions};
 
 /// Number of bootstrap samples.
 const SAMPLES: usize = 1000;
+/// Number of predictions above which fewer bootstrap samples are drawn.
+const LARGE: usize = 2_000_000;
 
 /// Paired difference between a configuration and the first one of a report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -46,41 +48,47 @@ impl PairedDifference {
     }
 
     /// Compares two groups of runs; returns `None` unless both predict the same test graphs.
-    fn new(baseline: (&str, &[&FinishedRun]), other: (&str, &[&FinishedRun])) -> Option<Self> {
+    fn new<'a>(
+        baseline: (&str, &[&'a FinishedRun]),
+        other: (&str, &[&'a FinishedRun]),
+    ) -> Option<Self> {
         let metric = baseline.1.first()?.result.metric;
-        let predictions = |runs: &[&FinishedRun]| -> Option<Vec<Predictions>> {
+        let predictions = |runs: &[&'a FinishedRun]| -> Option<Vec<&'a Predictions>> {
             let same_metric = runs.iter().all(|run| run.result.metric == metric);
-            runs.iter().map(|run| run.test_predictions.clone().filter(|_| same_metric)).collect()
+            runs.iter().map(|run| run.test_predictions.as_ref().filter(|_| same_metric)).collect()
         };
         let (candidates, baselines) = (predictions(other.1)?, predictions(baseline.1)?);
-        let first = baselines.first()?;
+        let (first, _) = (baselines.first()?, candidates.first()?);
         if !candidates.iter().chain(&baselines).all(|predictions| predictions.is_paired_with(first))
         {
             return None;
         }
-        let mean = |runs: &[Predictions], drawn: &[usize], graphs: Option<&[usize]>| {
-            let score = |run: usize| match graphs {
-                Some(graphs) => runs[run].gather(graphs).metric(metric),
-                None => runs[run].metric(metric),
-            };
-            drawn.iter().map(|&run| score(run)).sum::<f64>() / drawn.len() as f64
+        let scores = |runs: &[&Predictions]| -> Vec<f64> {
+            runs.iter().map(|run| run.metric(metric)).collect()
         };
-        let all = |runs: &[Predictions]| (0..runs.len()).collect::<Vec<usize>>();
-        let difference =
-            mean(&candidates, &all(&candidates), None) - mean(&baselines, &all(&baselines), None);
+        let mean = |scores: &[f64]| scores.iter().sum::<f64>() / scores.len() as f64;
+        let difference = mean(&scores(&candidates)) - mean(&scores(&baselines));
+        if !difference.is_finite() {
+            return None;
+        }
         let graphs = first.graphs.len();
-        let mut sampled: Vec<f64> = (0..SAMPLES)
-            .map(|sample| {
-                let mut stream = SeedTree::new(0).stream_at("bootstrap", sample as u64);
-                let mut draw =
-                    |count: usize| (0..count).map(|_| stream.below(count)).collect::<Vec<usize>>();
-                let (graphs, candidate_runs, baseline_runs) =
-                    (draw(graphs), draw(candidates.len()), draw(baselines.len()));
-                mean(&candidates, &candidate_runs, Some(&graphs))
-                    - mean(&baselines, &baseline_runs, Some(&graphs))
-            })
-            .filter(|difference| difference.is_finite())
-            .collect();
+        // One bootstrap sample: the same graphs for all runs, and runs of each group.
+        let sample = |index: usize| {
+            let mut stream = SeedTree::new(0).stream_at("bootstrap", index as u64);
+            let mut draw =
+                |count: usize| (0..count).map(|_| stream.below(count)).collect::<Vec<usize>>();
+            let drawn = draw(graphs);
+            let mut group = |runs: &[&Predictions]| {
+                let scores: Vec<f64> =
+                    runs.iter().map(|run| run.gather(&drawn).metric(metric)).collect();
+                mean(&draw(runs.len()).iter().map(|&run| scores[run]).collect::<Vec<_>>())
+            };
+            group(&candidates) - group(&baselines)
+        };
+        let size = first.len() * (candidates.len() + baselines.len());
+        let samples = if size > LARGE { SAMPLES / 5 } else { SAMPLES };
+        let mut sampled = in_parallel(samples, &sample);
+        sampled.retain(|difference| difference.is_finite());
         sampled.sort_by(f64::total_cmp);
         let quantile = |fraction: f64| {
             sampled.get((fraction * (sampled.len() - 1) as f64).round() as usize).copied()
@@ -105,6 +113,21 @@ impl PairedDifference {
     pub fn is_significant(&self) -> bool {
         self.interval[0] > 0.0 || self.interval[1] < 0.0
     }
+}
+
+/// Evaluates `sample` for the indices `0..count` on all cores; the order does not depend on them.
+fn in_parallel(count: usize, sample: &(impl Fn(usize) -> f64 + Sync)) -> Vec<f64> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(count.max(1));
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let range = count * thread / threads..count * (thread + 1) / threads;
+                scope.spawn(move || range.map(sample).collect::<Vec<f64>>())
+            })
+            .collect();
+        let results = workers.into_iter().map(|worker| worker.join().expect("no sample panics"));
+        results.flatten().collect()
+    })
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ impl MetricAccumulator {
     /// Computes the scores over all batches added.
     pub fn scores(&self) -> EvalMetrics {
         let metrics = self.predictions.all_metrics();
-        let loss = if self.loss_weight > 0.0 { self.loss_sum / self.loss_weight } else { 0.0 };
+        let loss = if self.loss_weight > 0.0 { self.loss_sum / self.loss_weight } else { f64::NAN };
         EvalMetrics {
             metric: metrics[&self.task.metric],
             loss,

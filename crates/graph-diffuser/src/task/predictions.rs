@@ -7,9 +7,6 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::{Metric, TaskKind, multiclass, multilabel, regression};
 
-/// Stored class of a prediction with a NaN logit.
-const NO_CLASS: u16 = u16::MAX;
-
 /// Predictions and targets of the graphs of one split.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predictions {
@@ -288,16 +285,24 @@ pub fn to_safetensors(splits: &[(&str, &Predictions)]) -> Vec<u8> {
                 add("label", Dtype::F32, vec![samples, *columns], floats(targets));
             }
             PredictedValues::Classes { predicted, targets, logits } => {
-                let narrow = |class: u32| u16::try_from(class).unwrap_or(NO_CLASS).to_le_bytes();
-                let classes =
-                    predicted.iter().flat_map(|class| class.map_or(NO_CLASS.to_le_bytes(), narrow));
-                add("predicted_class", Dtype::U16, vec![samples], classes.collect());
-                add(
-                    "class",
-                    Dtype::U16,
-                    vec![samples],
-                    targets.iter().flat_map(|&class| narrow(class)).collect(),
-                );
+                // Two bytes suffice for almost every dataset; the largest value marks a missing class.
+                let fits = |class: u32| class < u32::from(u16::MAX);
+                let narrow =
+                    targets.iter().chain(predicted.iter().flatten()).all(|&class| fits(class));
+                let mut add_classes =
+                    |name: &str, classes: &mut dyn Iterator<Item = Option<u32>>| {
+                        let (dtype, bytes): (Dtype, Vec<u8>) = if narrow {
+                            let classes =
+                                classes.map(|class| class.map_or(u16::MAX, |class| class as u16));
+                            (Dtype::U16, classes.flat_map(u16::to_le_bytes).collect())
+                        } else {
+                            let classes = classes.map(|class| class.unwrap_or(u32::MAX));
+                            (Dtype::U32, classes.flat_map(u32::to_le_bytes).collect())
+                        };
+                        add(name, dtype, vec![samples], bytes);
+                    };
+                add_classes("predicted_class", &mut predicted.iter().copied());
+                add_classes("class", &mut targets.iter().copied().map(Some));
                 if !logits.is_empty() {
                     add(
                         "class_logit",
@@ -339,7 +344,16 @@ pub fn from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
             .collect()
     }
     let integers = |name: &str| Some(decode(&tensor(name, Dtype::U32)?.1, u32::from_le_bytes));
-    let classes = |name: &str| Some(decode(&tensor(name, Dtype::U16)?.1, u16::from_le_bytes));
+    let classes = |name: &str| -> Option<Vec<Option<u32>>> {
+        let narrow = |class: u16| (class != u16::MAX).then_some(u32::from(class));
+        let wide = |class: u32| (class != u32::MAX).then_some(class);
+        Some(match tensor(name, Dtype::U16) {
+            Some((_, bytes)) => {
+                decode(&bytes, u16::from_le_bytes).into_iter().map(narrow).collect()
+            }
+            None => integers(name)?.into_iter().map(wide).collect(),
+        })
+    };
     let floats = |name: &str| {
         let (shape, bytes) = tensor(name, Dtype::F32)?;
         Some((*shape.get(1)?, decode(&bytes, f32::from_le_bytes)))
@@ -351,11 +365,8 @@ pub fn from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
         PredictedValues::Labels { columns, outputs, targets: floats("label")?.1 }
     } else if let Some(predicted) = classes("predicted_class") {
         PredictedValues::Classes {
-            predicted: predicted
-                .into_iter()
-                .map(|class| (class != NO_CLASS).then_some(u32::from(class)))
-                .collect(),
-            targets: classes("class")?.into_iter().map(u32::from).collect(),
+            predicted,
+            targets: classes("class")?.into_iter().collect::<Option<_>>()?,
             logits: floats("class_logit").map(|(_, logits)| logits).unwrap_or_default(),
         }
     } else {
@@ -366,6 +377,9 @@ pub fn from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
             Some(decode(&tensor(metric.name(), Dtype::F64)?.1, f64::from_le_bytes))
         };
         let columns: Vec<Vec<f64>> = metrics.iter().map(column).collect::<Option<_>>()?;
+        if columns.iter().any(|column| column.len() != columns[0].len()) {
+            return None;
+        }
         let values = (0..columns[0].len())
             .flat_map(|row| columns.iter().map(move |column| column[row]))
             .collect();
@@ -379,7 +393,9 @@ impl Predictions {
     /// Returns whether the lengths of all arrays match the number of samples.
     fn is_consistent(&self) -> bool {
         let samples = self.samples.iter().map(|&count| u64::from(count)).sum::<u64>();
-        let has = |length: usize, columns: usize| length as u64 == samples * columns as u64;
+        let has = |length: usize, columns: usize| {
+            samples > 0 && samples.checked_mul(columns as u64) == Some(length as u64)
+        };
         self.graphs.len() == self.samples.len()
             && match &self.values {
                 PredictedValues::Regression { columns, outputs, targets }
@@ -426,6 +442,15 @@ mod tests {
                 values: PredictedValues::Classes {
                     predicted: vec![Some(0), None, Some(300)],
                     targets: vec![0, 1, 300],
+                    logits: vec![],
+                },
+            },
+            Predictions {
+                graphs: vec![0, 1],
+                samples: vec![1, 1],
+                values: PredictedValues::Classes {
+                    predicted: vec![Some(65_535), None],
+                    targets: vec![70_000, 1],
                     logits: vec![],
                 },
             },

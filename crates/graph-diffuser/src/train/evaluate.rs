@@ -79,12 +79,22 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Returns `model` with each running statistic replaced by its mean over `passes`.
+/// Returns `model` with each running statistic replaced by its mean over `passes`, weighted by
+/// rows; a statistic that no pass contains keeps its value.
 pub fn recalibrate(model: GraphDiffuser, passes: &[Vec<Statistic>]) -> GraphDiffuser {
-    // A running average with the momenta 1, 1/2, 1/3, … is the arithmetic mean.
-    passes.iter().enumerate().fold(model, |model, (seen, statistics)| {
-        parameters::update_running_stats(model, statistics, 1.0 / (seen + 1) as f64)
-    })
+    let mut means: Vec<Statistic> = Vec::new();
+    for statistic in passes.iter().flatten() {
+        match means.iter_mut().find(|mean| mean.id == statistic.id) {
+            Some(mean) => {
+                mean.rows += statistic.rows;
+                let weight = statistic.rows as f64 / mean.rows.max(1) as f64;
+                let value = &statistic.value;
+                mean.value.inplace(|mean| mean * (1.0 - weight) + value.clone() * weight);
+            }
+            None => means.push(statistic.clone()),
+        }
+    }
+    parameters::update_running_stats(model, &means, 1.0)
 }
 
 #[cfg(test)]

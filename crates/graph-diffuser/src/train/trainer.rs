@@ -489,7 +489,7 @@ impl<'a> Trainer<'a> {
                 self.metric().is_better(scores.metric, best.map_or(f64::NAN, |best| best.metric))
             }
             SelectBy::Loss => {
-                !scores.loss.is_nan() && best.is_none_or(|best| scores.loss < best.loss)
+                scores.loss.is_finite() && best.is_none_or(|best| scores.loss < best.loss)
             }
         }
     }
