@@ -42,8 +42,9 @@ fn main() -> ExitCode {
 
 /// Stops the allocator from returning freed memory to the operating system.
 ///
-/// A training step allocates what the previous one freed; returning and zeroing those pages costs a
-/// tenth of the step time (decision 0015). `MIMALLOC_PURGE_DELAY` overrides the setting.
+/// A training step allocates the memory that the previous one freed; returning and zeroing these
+/// pages takes a tenth of the step time (decision 0015). `MIMALLOC_PURGE_DELAY` overrides the
+/// setting.
 #[expect(unsafe_code, reason = "the allocator's options can only be set through its C interface")]
 fn keep_freed_memory() {
     /// `mi_option_purge_delay`, which the bindings do not define.

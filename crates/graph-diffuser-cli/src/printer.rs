@@ -13,7 +13,7 @@ use graph_diffuser_data::catalog::UnknownSource;
 use graph_diffuser_data::prepare::PrepareError;
 use serde::Serialize;
 
-/// Arguments that are valid one by one but not together, or not with what is on disk.
+/// Error of arguments that are valid individually, but not in combination or with existing files.
 #[derive(Debug)]
 pub(crate) struct UsageError {
     pub(crate) message: String,
@@ -55,7 +55,7 @@ impl Printer {
 
     /// Prints text to stdout unchanged.
     pub(crate) fn raw(&mut self, text: &str) {
-        // A closed pipe means that the reader needs no more output.
+        // Ignore a closed pipe: the reader needs no more output.
         let _ = writeln!(std::io::stdout().lock(), "{text}");
     }
 

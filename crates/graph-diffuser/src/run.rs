@@ -9,11 +9,12 @@
 //!   checkpoints/              `last`, `best`, and the previous version of each
 //!   predictions.safetensors   predictions of the best epoch for validation and test graphs
 //!   result.json               scores, written when training is finished
-//!   report.md                 the same as Markdown
+//!   report.md                 scores as a Markdown table
 //!   lock                      held while a process trains
 //! ```
 //!
-//! A run directory is never overwritten, and evaluation and inference need no other file.
+//! A run directory is never overwritten. Inference needs no other file; evaluation also reads the
+//! dataset.
 
 mod schema;
 

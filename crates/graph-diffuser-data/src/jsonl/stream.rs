@@ -1,4 +1,4 @@
-//! Streams graphs in the schema of a trained model.
+//! Streams the graphs of a JSON Lines file, encoded with the schema of a trained model.
 
 use std::io::Read;
 use std::path::Path;
@@ -21,11 +21,11 @@ pub struct StreamedGraph {
     pub raw: String,
     /// `id` of the graph, if given.
     pub id: Option<String>,
-    /// Graph with placeholder targets, or the error of the line.
+    /// Graph with placeholder targets, or an error if the line is invalid.
     pub graph: Result<Graph, LocatedError>,
 }
 
-/// Iterator over the graphs of a JSON Lines file for a trained model; holds one graph at a time.
+/// Iterator over the graphs of a JSON Lines file for inference; holds one graph at a time.
 ///
 /// Features are encoded as in the training data. An invalid line yields an error and reading
 /// continues with the next line. Target keys are ignored.
@@ -38,7 +38,7 @@ pub struct GraphStream {
 }
 
 impl GraphStream {
-    /// Opens a plain or gzip file.
+    /// Opens a plain or gzip-compressed file.
     ///
     /// # Errors
     /// Returns an error if the file cannot be opened.

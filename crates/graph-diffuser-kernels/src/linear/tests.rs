@@ -1,4 +1,4 @@
-//! Tests of linear layers against loops in double precision.
+//! Tests of linear layers against naive loops in double precision.
 
 use super::*;
 

@@ -2,7 +2,7 @@
 // A graph as SVG: nodes at their coordinates, shaded by weight or filled by category.
 
 const SVG = "http://www.w3.org/2000/svg";
-/** SVG units per unit of the layout. */
+/** SVG units per layout unit. */
 const UNIT = 40;
 
 let ramp = [];
@@ -14,7 +14,7 @@ function svg(name, attributes = {}, parent = null) {
   return element;
 }
 
-/** Color of a value between 0 and 1 on the ramp, which is reversed on a dark background. */
+/** Color of a value between 0 and 1 in the colormap, which is reversed on a dark background. */
 function shade(value) {
   const colors = isDark() ? [...ramp].reverse() : ramp;
   const position = Math.min(1, Math.max(0, value || 0)) * (colors.length - 1);
@@ -26,7 +26,7 @@ function shade(value) {
   return `rgb(${channels.join(" ")})`;
 }
 
-/** Text color with enough contrast on a fill. */
+/** Text color that contrasts with the fill color. */
 function textColor(fill) {
   const channels = fill.startsWith("#")
     ? [1, 3, 5].map((at) => parseInt(fill.slice(at, at + 2), 16))
@@ -158,7 +158,7 @@ class Figure {
     element.setAttribute("fill", textColor(fill));
   }
 
-  /** Shades the nodes by weight; `max` is the end of the ramp. */
+  /** Shades the nodes by weight; `max` is mapped to the last color of the colormap. */
   setWeights(weights, max) {
     for (const node of this.bodies.keys()) this.setNode(node, this.view.label(node), shade((weights[node] ?? 0) / max));
   }
