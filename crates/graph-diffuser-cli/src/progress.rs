@@ -15,7 +15,7 @@ pub(crate) struct TrainProgress {
     bar: Option<ProgressBar>,
     metric: Metric,
     epochs: usize,
-    /// Epochs completed before this session.
+    /// Epochs completed before this process started or resumed the run.
     epochs_before: usize,
     start: Instant,
     session_epochs: usize,
@@ -126,7 +126,7 @@ impl TrainProgress {
         (self.graphs, self.epoch_start, self.last_line) = (0, Instant::now(), Instant::now());
     }
 
-    /// Formats the remaining time, extrapolated from the speed of this session.
+    /// Formats the remaining time, extrapolated from the epochs since start or resume.
     fn time_left(&self, epoch: usize, fraction: f64) -> String {
         let done = epoch as f64 - 1.0 + fraction - self.epochs_before as f64;
         let remaining = self.epochs as f64 - (epoch as f64 - 1.0 + fraction);
@@ -174,7 +174,7 @@ impl TaskProgress {
         Self { template: ITEM_TEMPLATE, ..Self::bytes(label) }
     }
 
-    /// Shows `done` of `total` bytes or items; 0 stands for an unknown total.
+    /// Shows `done` of `total` bytes or items; `total` is 0 if unknown.
     pub(crate) fn show(&mut self, done: u64, total: u64, message: &str) {
         let due = if self.terminal { Duration::from_secs(1) } else { LINE_INTERVAL };
         if self.bar.is_none() && self.last_line.elapsed() < due {

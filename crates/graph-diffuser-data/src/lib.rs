@@ -1,8 +1,8 @@
-//! Graphs and datasets for Graph Diffuser, without tensors.
+//! Graphs and datasets for Graph Diffuser, independent of any tensor library.
 //!
 //! A [`Dataset`] holds [`Graph`]s, a [`Schema`] of their features and targets, and the train,
-//! validation and test [`Splits`]. All randomness comes from named [`RandomStream`]s of one seed,
-//! so the same seed gives the same data on every machine.
+//! validation and test [`Splits`]. All randomness comes from named [`RandomStream`]s derived from
+//! one seed, so the same seed gives the same data on every machine.
 //!
 //! ```
 //! use graph_diffuser_data::grid_histogram::GridHistogram;

@@ -53,7 +53,7 @@ pub struct SummaryStats {
     /// Maximum.
     pub max: f64,
     /// Population standard deviation.
-    pub sd: f64,
+    pub std: f64,
 }
 
 impl SummaryStats {
@@ -73,7 +73,7 @@ impl SummaryStats {
             stats.mean += delta / stats.count as f64;
             squares += delta * (value - stats.mean);
         }
-        stats.sd = (squares / (stats.count.max(1)) as f64).sqrt();
+        stats.std = (squares / (stats.count.max(1)) as f64).sqrt();
         stats
     }
 }
@@ -387,14 +387,14 @@ fn write_stats(
     label: &str,
     stats: &SummaryStats,
 ) -> fmt::Result {
-    let SummaryStats { min, mean, max, sd, .. } = stats;
+    let SummaryStats { min, mean, max, std, .. } = stats;
     writeln!(
         formatter,
         "{label:<22} {:>12} {:>12} {:>12} {:>12}",
         short(*min),
         short(*mean),
         short(*max),
-        short(*sd)
+        short(*std)
     )
 }
 
@@ -450,11 +450,11 @@ mod tests {
         let FeatureSummary::Real(stats) = &summary.edge_features[0] else {
             panic!("expected a float column")
         };
-        assert!((stats.mean - 1.8).abs() < 1e-12 && (stats.sd - 0.56_f64.sqrt()).abs() < 1e-12);
+        assert!((stats.mean - 1.8).abs() < 1e-12 && (stats.std - 0.56_f64.sqrt()).abs() < 1e-12);
         let TargetSummary::Columns { columns } = &summary.targets else {
             panic!("expected regression targets")
         };
-        assert_eq!((columns[0].missing, columns[0].known.mean, columns[0].known.sd), (1, 0.5, 1.0));
+        assert_eq!((columns[0].missing, columns[0].known.mean, columns[0].known.std), (1, 0.5, 1.0));
         assert!(serde_json::to_string(&summary).is_ok());
     }
 

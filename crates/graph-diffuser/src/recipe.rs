@@ -76,17 +76,17 @@ pub struct PaperResult {
     pub mean: f64,
     /// Standard deviation over seeds; default: not reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sd: Option<f64>,
+    pub std: Option<f64>,
     /// Number of trainable parameters, to the nearest thousand; default: not reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<usize>,
 }
 
 impl PaperResult {
-    /// Formats the result as `mean ± sd`, with four decimals.
+    /// Formats the result as `mean ± std`, with four decimals.
     pub fn formatted(&self) -> String {
-        self.sd
-            .map_or_else(|| format!("{:.4}", self.mean), |sd| format!("{:.4} ± {sd:.4}", self.mean))
+        self.std
+            .map_or_else(|| format!("{:.4}", self.mean), |std| format!("{:.4} ± {std:.4}", self.mean))
     }
 }
 

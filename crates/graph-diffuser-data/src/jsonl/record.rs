@@ -1,4 +1,4 @@
-//! Parses one line into its keys, nodes and edges.
+//! Parses one JSON Lines record into its keys, number of nodes and edges.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::error::{JsonlError, RecordError};
 use crate::dataset::Split;
 
-/// Maximum number of nodes of a graph.
+/// Maximum number of nodes in a graph.
 pub const MAX_NODES: usize = 1 << 24;
 
-/// Name of the type of a line in errors.
+/// Expected type of a line, for error messages.
 pub(super) const OBJECT: &str = "a JSON object";
 
 /// Supported keys of a line.
@@ -182,7 +182,7 @@ pub(super) fn pairs(value: &Value, key: &str, nodes: usize) -> Result<Vec<[u32; 
     Ok(pairs)
 }
 
-/// Returns the number of directed edges of a pair: 2 if undirected, 1 if directed or a self-loop.
+/// Returns the number of directed edges for a pair: 2 if undirected, 1 if directed or a self-loop.
 pub(super) fn edge_copies(pair: [u32; 2], directed: bool) -> usize {
     if directed || pair[0] == pair[1] { 1 } else { 2 }
 }
@@ -220,7 +220,7 @@ fn describe_array(len: usize) -> String {
 
 /// Returns the supported name most similar to `name`, if any is similar.
 pub(super) fn nearest(name: &str, known: &'static [&'static str]) -> Option<&'static str> {
-    // The edit distance costs the product of the lengths, and a malicious key can be long.
+    // The edit distance takes time proportional to both lengths, and a malicious key can be long.
     if name.len() > 64 {
         return None;
     }
@@ -232,8 +232,8 @@ pub(super) fn nearest(name: &str, known: &'static [&'static str]) -> Option<&'st
         .map(|(_, known)| known)
 }
 
-/// Visitor that reads an object as pairs, so that duplicate keys are detected; describes any other
-/// value.
+/// Visitor that reads an object as key-value pairs, so that duplicate keys can be detected, and
+/// returns a description of any other value.
 struct KeyValuePairs;
 
 impl<'de> Visitor<'de> for KeyValuePairs {

@@ -1,4 +1,4 @@
-//! Contacts between atoms, stored as an atom property in the CXSMILES extension.
+//! Contacts between atoms (PCQM-Contact), stored as an atom property in CXSMILES.
 //!
 //! The property `contact` of an atom lists contact ids separated by `;`. Every id belongs to
 //! exactly two atoms, which are in contact.
@@ -7,7 +7,8 @@ use super::{Molecule, MoleculeError};
 use crate::graph::{Graph, Targets};
 
 impl Molecule {
-    /// Returns the OGB graph with the contacts as [`Targets::Links`], in both directions.
+    /// Returns the graph with OGB features and the contacts, in both directions, as
+    /// [`Targets::Links`].
     ///
     /// # Errors
     /// Returns an error if a contact id does not belong to exactly two atoms.

@@ -17,7 +17,7 @@ struct Case {
     activation: LinearActivation,
 }
 
-/// Reference in double precision: `y`, `d_x`, `d_weight`, `d_bias`.
+/// Computes output and gradients in double precision: `y`, `d_x`, `d_weight`, `d_bias`.
 fn reference(
     case: &Case,
     x: &[f32],

@@ -159,6 +159,8 @@ fn kind(schema: &Value) -> String {
 /// Returns the description of a value on one line.
 fn sentence(schema: &Value) -> String {
     let text = schema["description"].as_str().unwrap_or_default();
+    // Links between items exist in rustdoc only.
+    let text = text.replace("[`", "`").replace("`]", "`");
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

@@ -111,8 +111,8 @@ impl Curves {
         // Scores to maximize are at most 1; errors are unbounded.
         let max =
             if self.metric.is_better(1.0, 0.0) { 1.0_f64.max(paper.mean) } else { f64::INFINITY };
-        let sd = paper.sd.unwrap_or_default();
-        [(paper.mean - sd).max(0.0_f64.min(paper.mean)), (paper.mean + sd).min(max)]
+        let std = paper.std.unwrap_or_default();
+        [(paper.mean - std).max(0.0_f64.min(paper.mean)), (paper.mean + std).min(max)]
     }
 
     /// Draws a thin line per seed, a bold mean and the result of the paper.
@@ -471,7 +471,7 @@ mod tests {
             paper: Some(PaperResult {
                 metric: Metric::Accuracy,
                 mean: 0.9755,
-                sd: Some(0.025),
+                std: Some(0.025),
                 parameters: Some(43_000),
             }),
         }

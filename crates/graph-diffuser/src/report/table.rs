@@ -142,7 +142,7 @@ impl Report {
                 cell(row.parameters),
                 cell(row.seconds),
                 cell(paper.map(|paper| paper.mean)),
-                cell(paper.and_then(|paper| paper.sd)),
+                cell(paper.and_then(|paper| paper.std)),
                 cell(paper.and_then(|paper| paper.parameters)),
             ];
             if let Some(tuning) = &row.tuning {

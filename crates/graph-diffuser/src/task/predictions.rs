@@ -285,7 +285,7 @@ pub fn to_safetensors(splits: &[(&str, &Predictions)]) -> Vec<u8> {
                 add("label", Dtype::F32, vec![samples, *columns], floats(targets));
             }
             PredictedValues::Classes { predicted, targets, logits } => {
-                // Two bytes suffice for almost every dataset; the largest value marks a missing class.
+                // Two bytes suffice for most datasets; the largest value marks a missing class.
                 let fits = |class: u32| class < u32::from(u16::MAX);
                 let narrow =
                     targets.iter().chain(predicted.iter().flatten()).all(|&class| fits(class));
