@@ -454,7 +454,10 @@ mod tests {
         let TargetSummary::Columns { columns } = &summary.targets else {
             panic!("expected regression targets")
         };
-        assert_eq!((columns[0].missing, columns[0].known.mean, columns[0].known.std), (1, 0.5, 1.0));
+        assert_eq!(
+            (columns[0].missing, columns[0].known.mean, columns[0].known.std),
+            (1, 0.5, 1.0)
+        );
         assert!(serde_json::to_string(&summary).is_ok());
     }
 

@@ -85,8 +85,10 @@ pub struct PaperResult {
 impl PaperResult {
     /// Formats the result as `mean ± std`, with four decimals.
     pub fn formatted(&self) -> String {
-        self.std
-            .map_or_else(|| format!("{:.4}", self.mean), |std| format!("{:.4} ± {std:.4}", self.mean))
+        self.std.map_or_else(
+            || format!("{:.4}", self.mean),
+            |std| format!("{:.4} ± {std:.4}", self.mean),
+        )
     }
 }
 
