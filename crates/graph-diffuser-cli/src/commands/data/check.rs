@@ -15,7 +15,7 @@ use crate::args::check_input;
 use crate::printer::{Printer, counted};
 use crate::progress::TaskProgress;
 
-/// Number of target names in the summary.
+/// Maximum number of target names shown in the summary.
 const MAX_NAMES: usize = 5;
 
 /// Validate a file or directory and report all errors

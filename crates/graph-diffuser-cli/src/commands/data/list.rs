@@ -19,7 +19,7 @@ struct ListedDataset {
     directory: PathBuf,
     /// True if the dataset is in `directory`.
     present: bool,
-    /// Size of all files, if known.
+    /// Total size of all files, if known.
     bytes: Option<u64>,
     urls: Vec<&'static str>,
 }
