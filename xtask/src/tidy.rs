@@ -32,7 +32,7 @@ const HOME_DIRECTORIES: [&str; 3] =
     [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/wo", "rk/")];
 
 /// Words and phrases that this project does not use, and what to write instead.
-const DISCOURAGED: [(&str, &str); 34] = [
+const DISCOURAGED: [(&str, &str); 36] = [
     ("graphs to learn from", "training graphs"),
     ("is sound", "is valid"),
     ("because:", "caused by:"),
@@ -58,6 +58,8 @@ const DISCOURAGED: [(&str, &str); 34] = [
     ("what came of it", "result"),
     ("stands twice", "is a duplicate"),
     ("with most to tell", "most concentrated attention"),
+    ("stands for", "is, represents"),
+    ("linear maps", "linear layers"),
     ("optimiser", "optimizer"),
     ("normalise", "normalize"),
     ("normalisation", "normalization"),

@@ -1,7 +1,7 @@
 //! Molecules with the nine atom and three bond features of OGB: ogbg-molpcba, ogbg-molhiv and other
 //! datasets in their layout, such as Peptides-func and PCQM-Contact.
 //!
-//! Every feature is a category index; the last index stands for unlisted values. Bonds are stored
+//! Every feature is a category index; the last index is used for unlisted values. Bonds are stored
 //! once.
 
 use std::path::Path;

@@ -5,7 +5,7 @@
 //! bandwidth, and batch norm prevents a single pass: its statistics are those of all pairs. Three
 //! techniques reduce the number of passes and of products per pass.
 //!
-//! - The quantities of a batch norm follow from sums over the input of the linear map before it.
+//! - The quantities of a batch norm follow from sums over the input of the preceding linear layer.
 //!   Mean and covariance of `x` give the statistics of `W₁ x + b₁` without forming it; `Σ g ⊗ x`
 //!   gives `∂W₁` and both sums of the backward pass; and `W₁ᵀ` times the terms of the backward pass
 //!   that are linear in `x` is one matrix.

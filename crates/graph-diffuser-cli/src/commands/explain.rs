@@ -40,7 +40,8 @@ pub(crate) struct ExplainArgs {
     graph: usize,
     #[command(flatten)]
     split: SplitArgs,
-    /// Explain this molecule instead of a graph of the dataset; requires a model trained on molecules
+    /// Explain this molecule instead of a graph of the dataset; requires a model trained on
+    /// molecules
     #[arg(long, value_name = "SMILES", conflicts_with_all = ["graph", "split", "faithfulness"])]
     smiles: Option<String>,
     /// Query node; the number of nodes selects the CLS node [default: most concentrated attention]

@@ -159,7 +159,7 @@ pub enum JsonlError {
     NoTargets,
 }
 
-/// Names the line that determined a type; empty for line 0, which stands for a trained model.
+/// Names the line that determined a type; empty for line 0 (type from a trained model).
 fn reference(line: u64) -> String {
     if line == 0 { String::new() } else { format!(" as in line {line}") }
 }

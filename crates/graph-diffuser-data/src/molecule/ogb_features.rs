@@ -1,6 +1,6 @@
 //! The nine atom and three bond features of the Open Graph Benchmark.
 //!
-//! Every feature is an index into a list of values; the last index stands for unlisted values.
+//! Every feature is an index into a list of values; the last index is used for unlisted values.
 
 use cosmolkit::{BondOrder, BondStereo, ChiralTag, Hybridization};
 

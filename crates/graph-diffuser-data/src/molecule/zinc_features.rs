@@ -15,7 +15,7 @@ pub const ZINC_ATOMS: [&str; 28] = [
     "C H1 -", "P H1 +",
 ];
 
-/// Bond types by index. The first stands for a missing bond in the adjacency matrices of the
+/// Bond types by index. The first is a missing bond in the adjacency matrices of the
 /// benchmark and never occurs.
 pub const ZINC_BONDS: [&str; 4] = ["none", "single", "double", "triple"];
 

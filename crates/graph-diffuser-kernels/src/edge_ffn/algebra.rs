@@ -113,7 +113,7 @@ impl Scaling {
     }
 }
 
-/// First linear map of a layer and its norm, in double precision: `h = weight · t + bias`.
+/// First linear transform of a layer and its norm, in double precision: `h = weight · t + bias`.
 pub(super) struct FirstLinear {
     pub(super) channels: usize,
     pub(super) hidden: usize,

@@ -11,7 +11,7 @@ pub(super) const EPSILON: f32 = 1e-6;
 /// Cost of a gate value relative to an addition: one exponential and one division.
 const GATE_COST: usize = 4;
 
-/// Inputs of gated messages; each is a linear map of node or edge features.
+/// Inputs of gated messages; each is a linear projection of node or edge features.
 #[derive(Debug, Clone, Copy)]
 pub struct GatedInputs<'a> {
     /// `[r, width]`, `D x`: gate contribution of the target.
