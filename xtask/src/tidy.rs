@@ -14,6 +14,8 @@ const EQUATIONS: std::ops::RangeInclusive<u32> = 1..=9;
 const PAPER_MAP: &str = "docs/paper-map.md";
 /// Page that lists every built-in recipe.
 const RECIPE_LIST: &str = "docs/guide/recipes.md";
+/// Directory of the built-in recipes.
+const RECIPES: &str = "crates/graph-diffuser/recipes/";
 const RECIPE_SOURCE: &str = "crates/graph-diffuser/src/recipe.rs";
 /// This file quotes what it forbids.
 const THIS_FILE: &str = "xtask/src/tidy.rs";
@@ -284,14 +286,13 @@ fn listed_recipes(files: &[TextFile]) -> Vec<Diagnostic> {
     let built_in = built_in.split_once("];").map_or("", |(list, _)| list);
     let mut diagnostics = Vec::new();
     for file in files {
-        let name = file.path.strip_prefix("recipes/").and_then(|name| name.strip_suffix(".toml"));
+        let name = file.path.strip_prefix(RECIPES).and_then(|name| name.strip_suffix(".toml"));
         let Some(name) = name else { continue };
         if !contains_name(text(RECIPE_LIST), name) {
             let message = format!("`{name}` is not listed in {RECIPE_LIST}");
             diagnostics.push(Diagnostic::new(&file.path, 1, message));
         }
-        let entry = [format!("\"{name}\","), format!("recipes/{name}.toml\"")];
-        if !entry.iter().all(|part| built_in.contains(part)) {
+        if !built_in.contains(&format!("\"{name}\",")) {
             let message = format!("`{name}` is not in `BUILT_IN` of {RECIPE_SOURCE}");
             diagnostics.push(Diagnostic::new(&file.path, 1, message));
         }
@@ -427,11 +428,11 @@ mod tests {
         vec![
             file(RECIPE_LIST, "| `grid-quick` | minutes |"),
             file(PAPER_MAP, "Eq. 1, Eq. 2–3, Eq. 4–5, Eq. 6–8, Eq. 9"),
-            file("recipes/grid-quick.toml", "name = \"grid-quick\""),
+            file("crates/graph-diffuser/recipes/grid-quick.toml", "name = \"grid-quick\""),
             file(
                 RECIPE_SOURCE,
-                "//! Recipes (Eq. 1–9).\npub const BUILT_IN: [(&str, &str); 1] = [\n    \
-                 (\"grid-quick\", include_str!(\"../../../recipes/grid-quick.toml\")),\n];",
+                "//! Recipes (Eq. 1–9).\npub const BUILT_IN: [(&str, &str); 1] = \
+                 embed_recipes![\n    \"grid-quick\",\n];",
             ),
         ]
     }
@@ -567,19 +568,21 @@ mod tests {
 
     #[test]
     fn unlisted_recipe_is_reported() {
-        let found = check_with(file("recipes/zinc.toml", ""));
+        let found = check_with(file("crates/graph-diffuser/recipes/zinc.toml", ""));
         assert_eq!(
             found,
             [
-                "recipes/zinc.toml:1: `zinc` is not listed in docs/guide/recipes.md",
-                "recipes/zinc.toml:1: `zinc` is not in `BUILT_IN` of crates/graph-diffuser/src/recipe.rs",
+                "crates/graph-diffuser/recipes/zinc.toml:1: `zinc` is not listed in docs/guide/recipes.md",
+                "crates/graph-diffuser/recipes/zinc.toml:1: `zinc` is not in `BUILT_IN` of crates/graph-diffuser/src/recipe.rs",
             ]
         );
         // A longer name does not match a shorter one.
         let found = check_with(file(RECIPE_LIST, "`grid-quick-authors` and `my-grid-quick`"));
         assert_eq!(
             found,
-            ["recipes/grid-quick.toml:1: `grid-quick` is not listed in docs/guide/recipes.md"]
+            [
+                "crates/graph-diffuser/recipes/grid-quick.toml:1: `grid-quick` is not listed in docs/guide/recipes.md"
+            ]
         );
     }
 

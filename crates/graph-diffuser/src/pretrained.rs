@@ -36,7 +36,8 @@ macro_rules! run_files {
         ]
     };
     ($folder:literal, $file:literal) => {
-        include_bytes!(concat!("../../../pretrained/", $folder, "/", $file)) as &[u8]
+        include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/pretrained/", $folder, "/", $file))
+            as &[u8]
     };
 }
 

@@ -287,62 +287,51 @@ fn usage_hint(path: &Path) -> String {
     }
 }
 
+/// Embeds `recipes/<name>.toml` for each name.
+macro_rules! embed_recipes {
+    ($($name:literal,)+) => {
+        [$((
+            $name,
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/recipes/", $name, ".toml")),
+        ),)+]
+    };
+}
+
 /// Built-in recipes: name and TOML text.
-pub const BUILT_IN: [(&str, &str); 33] = [
-    ("graphs", include_str!("../../../recipes/graphs.toml")),
-    ("grid-diffuser", include_str!("../../../recipes/grid-diffuser.toml")),
-    ("grid-diffuser-authors", include_str!("../../../recipes/grid-diffuser-authors.toml")),
-    ("grid-diffuser-position", include_str!("../../../recipes/grid-diffuser-position.toml")),
-    ("grid-diffuser-text", include_str!("../../../recipes/grid-diffuser-text.toml")),
-    ("grid-gnn", include_str!("../../../recipes/grid-gnn.toml")),
-    ("grid-gnn-then-transformer", include_str!("../../../recipes/grid-gnn-then-transformer.toml")),
-    ("grid-gps-rwpe", include_str!("../../../recipes/grid-gps-rwpe.toml")),
-    ("grid-quick", include_str!("../../../recipes/grid-quick.toml")),
-    ("grid-transformer", include_str!("../../../recipes/grid-transformer.toml")),
-    ("grid-transformer-rwpe", include_str!("../../../recipes/grid-transformer-rwpe.toml")),
-    ("grid-transformer-signnet", include_str!("../../../recipes/grid-transformer-signnet.toml")),
-    ("molecules", include_str!("../../../recipes/molecules.toml")),
-    ("ogbg-code2", include_str!("../../../recipes/ogbg-code2.toml")),
-    ("ogbg-molpcba", include_str!("../../../recipes/ogbg-molpcba.toml")),
-    ("ogbg-ppa", include_str!("../../../recipes/ogbg-ppa.toml")),
-    ("pcqm-contact", include_str!("../../../recipes/pcqm-contact.toml")),
-    ("pcqm4mv2", include_str!("../../../recipes/pcqm4mv2.toml")),
-    ("peptides-func", include_str!("../../../recipes/peptides-func.toml")),
-    ("peptides-func-short", include_str!("../../../recipes/peptides-func-short.toml")),
-    ("peptides-struct", include_str!("../../../recipes/peptides-struct.toml")),
-    ("zinc", include_str!("../../../recipes/zinc.toml")),
-    (
-        "zinc-ablation-gnn-then-transformer-fixed",
-        include_str!("../../../recipes/zinc-ablation-gnn-then-transformer-fixed.toml"),
-    ),
-    (
-        "zinc-ablation-gnn-then-transformer-plain",
-        include_str!("../../../recipes/zinc-ablation-gnn-then-transformer-plain.toml"),
-    ),
-    (
-        "zinc-ablation-gnn-then-transformer-weighted",
-        include_str!("../../../recipes/zinc-ablation-gnn-then-transformer-weighted.toml"),
-    ),
-    ("zinc-ablation-gps-fixed", include_str!("../../../recipes/zinc-ablation-gps-fixed.toml")),
-    ("zinc-ablation-gps-plain", include_str!("../../../recipes/zinc-ablation-gps-plain.toml")),
-    (
-        "zinc-ablation-gps-weighted",
-        include_str!("../../../recipes/zinc-ablation-gps-weighted.toml"),
-    ),
-    (
-        "zinc-ablation-transformer-fixed",
-        include_str!("../../../recipes/zinc-ablation-transformer-fixed.toml"),
-    ),
-    (
-        "zinc-ablation-transformer-plain",
-        include_str!("../../../recipes/zinc-ablation-transformer-plain.toml"),
-    ),
-    (
-        "zinc-ablation-transformer-weighted",
-        include_str!("../../../recipes/zinc-ablation-transformer-weighted.toml"),
-    ),
-    ("zinc-dev", include_str!("../../../recipes/zinc-dev.toml")),
-    ("zinc-short", include_str!("../../../recipes/zinc-short.toml")),
+pub const BUILT_IN: [(&str, &str); 33] = embed_recipes![
+    "graphs",
+    "grid-diffuser",
+    "grid-diffuser-authors",
+    "grid-diffuser-position",
+    "grid-diffuser-text",
+    "grid-gnn",
+    "grid-gnn-then-transformer",
+    "grid-gps-rwpe",
+    "grid-quick",
+    "grid-transformer",
+    "grid-transformer-rwpe",
+    "grid-transformer-signnet",
+    "molecules",
+    "ogbg-code2",
+    "ogbg-molpcba",
+    "ogbg-ppa",
+    "pcqm-contact",
+    "pcqm4mv2",
+    "peptides-func",
+    "peptides-func-short",
+    "peptides-struct",
+    "zinc",
+    "zinc-ablation-gnn-then-transformer-fixed",
+    "zinc-ablation-gnn-then-transformer-plain",
+    "zinc-ablation-gnn-then-transformer-weighted",
+    "zinc-ablation-gps-fixed",
+    "zinc-ablation-gps-plain",
+    "zinc-ablation-gps-weighted",
+    "zinc-ablation-transformer-fixed",
+    "zinc-ablation-transformer-plain",
+    "zinc-ablation-transformer-weighted",
+    "zinc-dev",
+    "zinc-short",
 ];
 
 impl Recipe {
