@@ -85,8 +85,3 @@ pub mod bench;
 mod shell;
 
 pub use burn::tensor::{DType, Device};
-
-/// Compiles the code examples of the README.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
