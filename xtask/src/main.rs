@@ -1,19 +1,26 @@
 //! Development tasks: `cargo xtask ci` runs every check, `cargo xtask tidy` the style rules.
 
-mod ci;
+mod repository;
+mod modules;
 mod tidy;
+mod ci;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
+use modules::Output;
+
 const USAGE: &str = "\
 Usage: cargo xtask <COMMAND>
 
 Commands:
-  ci    Run every check: format, clippy, tests, docs, deny, tidy
-  tidy  Check style rules: wording, names, line width, citations, recipe list";
+  ci                 Run every check
+  tidy               Check style rules: wording, names, links, citations, recipes, module order
+  modules            Print the module diagrams of all crates
+    --write          Write them to docs/modules.md
+    --misplaced      Print imports of modules that are declared later";
 
 fn main() -> ExitCode {
     match run() {
@@ -31,6 +38,9 @@ fn run() -> anyhow::Result<()> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["ci"] => ci::ci(&root),
         ["tidy"] => tidy::tidy(&root),
+        ["modules"] => modules::modules(&root, Output::Print),
+        ["modules", "--write"] => modules::modules(&root, Output::Write),
+        ["modules", "--misplaced"] => modules::modules(&root, Output::Misplaced),
         ["help" | "--help" | "-h"] => {
             eprintln!("{USAGE}");
             Ok(())
