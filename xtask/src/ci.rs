@@ -1,70 +1,143 @@
-//! `cargo xtask ci`: runs every check, even after a failure.
+//! `cargo xtask ci`: the list of checks. Runs all of them, even after a failure.
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 
 use crate::tidy::tidy;
 
-/// Runs all checks on the workspace at `root`.
+/// A check of the workspace.
+struct Check {
+    name: &'static str,
+    run: fn(&Path) -> anyhow::Result<Outcome>,
+}
+
+/// Result of a check that found no problem.
+enum Outcome {
+    Passed,
+    /// Not all of the check could run.
+    Limited(&'static str),
+    Skipped(&'static str),
+}
+
+/// All checks: first the fast ones, then those that compile the dependencies. `clippy` and `docs`
+/// share compiled metadata, `tests` has the profile of `cargo test`.
+const CHECKS: [Check; 7] = [
+    Check { name: "format", run: format },
+    Check { name: "tidy", run: |root| tidy(root).map(|()| Outcome::Passed) },
+    Check { name: "packages", run: packages },
+    Check { name: "deny", run: deny },
+    Check { name: "tests", run: |root| cargo(root, &["test", "--workspace"]) },
+    Check { name: "clippy", run: clippy },
+    Check { name: "docs", run: |root| cargo(root, &["doc", "--workspace", "--no-deps"]) },
+];
+
+/// Time after which fetching the advisory database is given up.
+const FETCH_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Runs all checks on the workspace at `root` and prints a summary.
 ///
 /// # Errors
 /// Returns an error that lists the failed checks.
 pub(crate) fn ci(root: &Path) -> anyhow::Result<()> {
+    let mut summary = String::new();
     let mut failed = Vec::new();
-    let mut check = |name: &'static str, passed: anyhow::Result<()>| {
-        if let Err(error) = passed {
-            eprintln!("{name} failed: {error:#}");
-            failed.push(name);
-        }
-    };
-    check("format", cargo(root, &["fmt", "--all", "--check"]));
-    check(
-        "clippy",
-        cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
-    );
-    if is_installed("nextest") {
-        check("tests", cargo(root, &["nextest", "run", "--workspace"]));
-        check("doctests", cargo(root, &["test", "--workspace", "--doc"]));
-    } else {
-        eprintln!("\nnote: `cargo-nextest` is not installed; falling back to `cargo test`");
-        check("tests", cargo(root, &["test", "--workspace"]));
+    for Check { name, run } in CHECKS {
+        eprintln!("\n== {name}");
+        let start = Instant::now();
+        let result = run(root);
+        let seconds = start.elapsed().as_secs_f64();
+        let status = match result {
+            Ok(Outcome::Passed) => "passed".to_owned(),
+            Ok(Outcome::Limited(reason)) => format!("passed in part: {reason}"),
+            Ok(Outcome::Skipped(reason)) => format!("skipped: {reason}"),
+            Err(error) => {
+                failed.push(name);
+                format!("failed: {error:#}")
+            }
+        };
+        eprintln!("{name} {status}");
+        summary += &format!("{name:<10}{seconds:>7.1} s  {status}\n");
     }
-    check("docs", cargo(root, &["doc", "--workspace", "--no-deps"]));
-    if is_installed("deny") {
-        check("deny", cargo(root, &["deny", "check"]));
-    } else {
-        eprintln!("\nskipped: `cargo deny` is not installed (`cargo install cargo-deny --locked`)");
-    }
-    eprintln!("\n== tidy");
-    check("tidy", tidy(root));
+    eprint!("\n== summary\n{summary}");
     ensure!(failed.is_empty(), "{} checks failed: {}", failed.len(), failed.join(", "));
-    eprintln!("\n== all checks passed");
     Ok(())
 }
 
-/// Runs a cargo command; rustdoc warnings are errors.
-fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<()> {
+fn format(root: &Path) -> anyhow::Result<Outcome> {
+    if !is_installed("fmt") {
+        return Ok(Outcome::Skipped("install rustfmt with `rustup component add rustfmt`"));
+    }
+    cargo(root, &["fmt", "--all", "--check"])
+}
+
+fn clippy(root: &Path) -> anyhow::Result<Outcome> {
+    if !is_installed("clippy") {
+        return Ok(Outcome::Skipped("install clippy with `rustup component add clippy`"));
+    }
+    cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
+}
+
+/// Packs every crate that can be published; the compiler has seen the sources already.
+fn packages(root: &Path) -> anyhow::Result<Outcome> {
+    let arguments = "package --workspace --exclude xtask --no-verify --allow-dirty --quiet";
+    cargo(root, &arguments.split(' ').collect::<Vec<_>>())
+}
+
+/// Checks licenses, sources and banned crates, and advisories if their database can be fetched.
+fn deny(root: &Path) -> anyhow::Result<Outcome> {
+    if !is_installed("deny") {
+        let hint = "install cargo-deny with `cargo install cargo-deny --locked`";
+        return Ok(Outcome::Skipped(hint));
+    }
+    let mut fetch = command(root, &["deny", "fetch", "db"]);
+    if wait(fetch.spawn()?, FETCH_TIMEOUT).is_ok_and(|status| status.success()) {
+        return cargo(root, &["deny", "check"]);
+    }
+    cargo(root, &["deny", "check", "bans", "licenses", "sources"])?;
+    Ok(Outcome::Limited("advisories were not checked, because their database cannot be fetched"))
+}
+
+/// Waits for a process and ends it after `timeout`.
+fn wait(mut process: Child, timeout: Duration) -> anyhow::Result<ExitStatus> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = process.try_wait()? {
+            return Ok(status);
+        }
+        if start.elapsed() > timeout {
+            process.kill()?;
+            process.wait()?;
+            bail!("no result after {timeout:?}");
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<Outcome> {
     let line = format!("cargo {}", arguments.join(" "));
-    eprintln!("\n== {line}");
-    let mut command = Command::new(program());
-    let status =
-        command.args(arguments).current_dir(root).env("RUSTDOCFLAGS", "-D warnings").status();
+    eprintln!("{line}");
+    let status = command(root, arguments).status();
     let status = status.with_context(|| format!("cannot start `{line}`"))?;
     ensure!(status.success(), "`{line}` ended with {status}");
-    Ok(())
+    Ok(Outcome::Passed)
+}
+
+/// Returns a cargo command in which warnings of rustdoc are errors.
+fn command(root: &Path, arguments: &[&str]) -> Command {
+    // The cargo that runs this program, so that every check uses the same toolchain.
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(root).env("RUSTDOCFLAGS", "-D warnings");
+    command
 }
 
 fn is_installed(subcommand: &str) -> bool {
-    let mut command = Command::new(program());
-    let silent =
-        command.args([subcommand, "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut command = command(Path::new("."), &[subcommand, "--version"]);
+    let silent = command.stdout(Stdio::null()).stderr(Stdio::null());
     silent.status().is_ok_and(|status| status.success())
-}
-
-/// Returns the cargo that runs this program, so that every check uses the same toolchain.
-fn program() -> OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
