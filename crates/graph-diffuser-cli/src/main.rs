@@ -20,7 +20,9 @@ fn main() -> ExitCode {
     keep_freed_memory();
     let arguments = args::parse();
     let mut printer = Printer::new(arguments.json);
-    graph_diffuser::encode::set_encoding_cache_dir(DataDirs::from_env().cache.join("structures"));
+    graph_diffuser::raw_encoding::set_encoding_cache_dir(
+        DataDirs::from_env().cache.join("structures"),
+    );
     let result = match arguments.command {
         Command::Data(args) => commands::data(args, &mut printer),
         Command::Train(args) => commands::train(args, &mut printer),

@@ -12,10 +12,11 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use criterion::Criterion;
-use graph_diffuser::batch::{Batcher, EdgeEmbeddings, GraphBatch};
+use graph_diffuser::batch::{Batcher, GraphBatch};
 use graph_diffuser::nn::{BatchNorm, ForwardContext, Linear, ParamInit};
 use graph_diffuser::ops::{
-    self, Activation, AdamWStep, AttentionOptions, GatedGcnInputs, PairScores, ScoreCombination,
+    self, Activation, AdamWStep, AttentionOptions, EdgeEmbeddings, GatedGcnInputs, PairScores,
+    ScoreCombination,
 };
 use graph_diffuser::virtual_edges::{EdgeFfn, EdgeFfnConfig, StackTransform};
 use graph_diffuser::{DType, Device};
@@ -105,12 +106,12 @@ fn edge_network(criterion: &mut Criterion) {
     for mut case in [Case::grid(), Case::zinc()] {
         let (c, pairs) = (STEPS + 1, case.pairs());
         let stack = case.draw([c, pairs]);
-        let network: EdgeFfn = EdgeFfnConfig::default()
-            .init(c, &mut case.init)
-            .expect("the default config has a network");
+        let Some(EdgeFfn::Residual(network)) = EdgeFfnConfig::default().init(c, &mut case.init)
+        else {
+            panic!("the default network is residual")
+        };
         let positions: Vec<Linear> =
             (0..LAYERS).map(|_| Linear::new(c, HEADS, &mut case.init)).collect();
-        let positions: Vec<&Linear> = positions.iter().collect();
         let fused = || {
             let output = network.forward_scores(
                 stack.clone(),
@@ -227,7 +228,7 @@ fn message_passing(criterion: &mut Criterion) {
     let fused = || ops::gated_gcn_aggregate(terms.clone(), topology).0;
     let reference = || ops::gated_gcn_aggregate_reference(terms.clone(), topology).0;
     compare(criterion, "GatedGCN aggregation", case.name, fused, reference);
-    let e = || Some(EdgeEmbeddings { rows: rows.clone(), unique: unique.clone() });
+    let e = || Some(EdgeEmbeddings::new(rows.clone(), unique.clone()));
     let fused = || ops::edge_endpoint_sum(x.clone(), terms.target.clone(), e(), topology);
     let reference =
         || ops::edge_endpoint_sum_reference(x.clone(), terms.target.clone(), e(), topology);

@@ -1,5 +1,6 @@
 //! Benchmark models and batches of `graph-diffuser bench`, on synthetic data.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use burn::module::Module;
@@ -9,12 +10,11 @@ use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
 use graph_diffuser_data::{Dataset, SeedTree, TargetSchema};
 
 use crate::batch::{Batcher, ChunkedEval, GraphBatch};
-use crate::head::{HeadConfig, Pooling};
 use crate::model::{GraphDiffuser, ModelConfig};
 use crate::nn::{ForwardContext, MlpConfig, ParamInit, Timings};
 use crate::ops::ScoreCombination;
 use crate::parameters;
-use crate::task::Task;
+use crate::task::{HeadConfig, Pooling, Task, TaskConfig};
 use crate::train::{AdamW, OptimConfig, global_norm, largest_step};
 use crate::transformer::{AttentionConfig, AttentionScores, MpnnConfig, MpnnKind};
 use crate::virtual_edges::{
@@ -159,7 +159,9 @@ impl Bench {
     pub fn new(case: Case, graphs: usize) -> Self {
         let dataset = case.dataset(graphs);
         let mut bench = Self::forward_only(case, &dataset, graphs);
-        let batcher = case.model().batcher(&Device::flex().autodiff(), DType::F32);
+        let targets = Arc::new(bench.task.clone());
+        let batcher =
+            case.model().batcher(&Device::flex().autodiff(), DType::F32).with_targets(targets);
         let batches = || dataset.splits.train.chunks(graphs);
         bench.train_batches = batches().map(|indices| batcher.collate(&dataset, indices)).collect();
         let largest = largest_step(&case.model(), bench.parameters(), &dataset, batches());
@@ -183,7 +185,7 @@ impl Bench {
         };
         let indices = dataset.splits.train.chunks(graphs);
         Self {
-            task: Task::of(dataset.schema.targets),
+            task: TaskConfig::default().init(dataset.schema.targets, config.head),
             eval_model: model.valid(),
             train_batches: vec![],
             estimated_bytes: None,
@@ -249,7 +251,7 @@ impl Bench {
         let batch = &self.train_batches[step % self.train_batches.len()];
         let ctx = ForwardContext::train(step as u64);
         let ctx = if timings.is_some() { ctx.timing() } else { ctx };
-        let loss = self.task.loss(self.model.forward(batch, &ctx), &batch.targets);
+        let loss = self.task.loss(self.model.forward(batch, &ctx), batch);
         let mut last = Instant::now();
         let mut lap = |part: &str| {
             if let Some(timings) = timings.as_deref_mut() {

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! dataset ─► batch ─► virtual edges ─► transformer ─► head ─► loss, metrics ─► run ─► report
-//!  -data     batch    virtual_edges    transformer    head    task             run    report
+//!  -data     batch    virtual_edges    transformer    task    task             run    report
 //!                     Eq. 1–5          Eq. 6–9
 //! ```
 //!
@@ -19,9 +19,11 @@
 //! Forward and backward pass of a built-in recipe on its training graphs:
 //!
 //! ```
+//! use std::sync::Arc;
+//!
 //! use graph_diffuser::batch::GraphBatch;
 //! use graph_diffuser::nn::{ParamInit, ForwardContext};
-//! use graph_diffuser::{Device, recipe::Recipe, task::Task};
+//! use graph_diffuser::{DType, Device, recipe::Recipe};
 //! use graph_diffuser_data::SeedTree;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,20 +32,27 @@
 //! let dataset = recipe.dataset()?;
 //! let device = Device::flex().autodiff();
 //!
-//! let batcher = recipe.model.batcher(&device, graph_diffuser::DType::F32);
+//! let task = recipe.task_for(&dataset.schema);
+//! let batcher = recipe.model.batcher(&device, DType::F32).with_targets(Arc::new(task.clone()));
 //! let batch: GraphBatch = batcher.collate(&dataset, &dataset.splits.train);
 //! let mut init = ParamInit::new(SeedTree::new(recipe.seed), &device);
 //! let model = recipe.model.init(&dataset, &mut init);
 //! let output = model.forward(&batch, &ForwardContext::train(0)); // [r, classes]
-//! let loss = Task::of(dataset.schema.targets).loss(output, &batch.targets);
+//! let loss = task.loss(output, &batch);
 //! let gradients = loss.backward();
 //! # assert!(!graph_diffuser::parameters::gradients(&model, &mut { gradients }).is_empty());
 //! # Ok(())
 //! # }
 //! ```
 
-// In the order of the data flow: from a batch of graphs to a report.
+// In reading order: modules import only from modules above them.
+pub mod raw_encoding;
+
 pub mod batch;
+
+pub mod ops;
+
+pub mod nn;
 
 pub mod encode;
 
@@ -51,11 +60,11 @@ pub mod virtual_edges;
 
 pub mod transformer;
 
-pub mod head;
+pub mod task;
 
 pub mod model;
 
-pub mod task;
+pub mod parameters;
 
 pub mod recipe;
 
@@ -72,13 +81,6 @@ pub mod explain;
 pub mod sweep;
 
 pub mod report;
-
-// Building blocks of the modules above, and benchmarks.
-pub mod nn;
-
-pub mod ops;
-
-pub mod parameters;
 
 pub mod bench;
 

@@ -79,8 +79,8 @@ pub fn gradients<M: Module>(model: &M, gradients: &mut Gradients) -> Vec<Tensor<
         found: Vec<Tensor<1>>,
     }
     impl ModuleVisitor for Collect<'_> {
-        fn enter_module(&mut self, name: &str, _: &str) {
-            self.path.enter(name);
+        fn enter_module(&mut self, name: &str, container: &str) {
+            self.path.enter(name, container);
         }
         fn exit_module(&mut self, _: &str, _: &str) {
             self.path.exit();
@@ -203,8 +203,9 @@ fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
 struct Path(Vec<String>);
 
 impl Path {
-    fn enter(&mut self, name: &str) {
-        self.0.push(name.to_owned());
+    fn enter(&mut self, name: &str, container: &str) {
+        // The variant of an enum is a choice of the configuration, not part of the name.
+        self.0.push(if container.starts_with("Enum:") { String::new() } else { name.to_owned() });
     }
 
     fn exit(&mut self) {
@@ -212,7 +213,8 @@ impl Path {
     }
 
     fn name(&self) -> String {
-        self.0.join(".")
+        let names = self.0.iter().filter(|name| !name.is_empty());
+        names.map(String::as_str).collect::<Vec<_>>().join(".")
     }
 }
 
@@ -220,8 +222,8 @@ impl Path {
 fn visit_tensors<M: Module>(model: &M, visit: impl FnMut(&str, Vec<usize>, Tensor<1>)) {
     struct Visit<F>(Path, F);
     impl<F: FnMut(&str, Vec<usize>, Tensor<1>)> ModuleVisitor for Visit<F> {
-        fn enter_module(&mut self, name: &str, _: &str) {
-            self.0.enter(name);
+        fn enter_module(&mut self, name: &str, container: &str) {
+            self.0.enter(name, container);
         }
         fn exit_module(&mut self, _: &str, _: &str) {
             self.0.exit();
@@ -240,8 +242,8 @@ fn visit_tensors<M: Module>(model: &M, visit: impl FnMut(&str, Vec<usize>, Tenso
 fn replace<M: Module>(model: M, find: impl FnMut(&str, &Shape) -> Option<Tensor<1>>) -> M {
     struct Replace<F>(Path, F);
     impl<F: FnMut(&str, &Shape) -> Option<Tensor<1>>> ModuleMapper for Replace<F> {
-        fn enter_module(&mut self, name: &str, _: &str) {
-            self.0.enter(name);
+        fn enter_module(&mut self, name: &str, container: &str) {
+            self.0.enter(name, container);
         }
         fn exit_module(&mut self, _: &str, _: &str) {
             self.0.exit();

@@ -21,7 +21,7 @@ use crate::model::{ModelConfig, ModelError};
 use crate::nn::ParamInit;
 use crate::parameters;
 use crate::shell::shell_quote;
-use crate::task::{Metric, TaskConfig, TaskError};
+use crate::task::{Metric, Task, TaskConfig, TaskError};
 use crate::train::{OptimConfig, Schedule, TrainConfig};
 
 use overrides::{in_toml_terms, nearest, suggestion};
@@ -502,6 +502,11 @@ impl Recipe {
             }
         }
         Ok(())
+    }
+
+    /// Creates the task of the model on a dataset with the given schema.
+    pub fn task_for(&self, schema: &Schema) -> Task {
+        self.task.init(schema.targets, self.model.head)
     }
 
     fn check_targets(&self, schema: &Schema) -> Result<(), RecipeError> {

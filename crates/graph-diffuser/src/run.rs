@@ -417,7 +417,7 @@ impl Run {
         let model = self.best_model(dataset, device)?;
         let evaluator = Evaluator::new(&self.recipe, dataset, device);
         let scores = evaluator.scores(&model, dataset.split(split));
-        Ok((self.recipe.task.init(dataset.schema.targets).metric(), scores))
+        Ok((self.recipe.task_for(&dataset.schema).metric(), scores))
     }
 
     /// Loads the model with the weights of the best epoch so far.

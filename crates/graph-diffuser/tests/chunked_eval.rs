@@ -36,7 +36,7 @@ fn evaluate(
         pairs_per_chunk.map(|pairs_per_chunk| ChunkedEval { min_pairs: 0, pairs_per_chunk });
     let batcher = Batcher { chunked_eval, ..case.config.batcher(&Device::flex(), dtype) };
     let graphs: Vec<&Graph> = graphs.iter().collect();
-    let batch = batcher.collate_graphs(&graphs, case.targets, vec![]);
+    let batch = batcher.collate_graphs(&graphs, vec![]);
     assert_eq!(batch.chunked_eval.is_some(), pairs_per_chunk.is_some());
     model.forward(&batch, &ForwardContext::evaluate()).into_data().iter::<f64>().collect()
 }
@@ -113,7 +113,7 @@ fn chunked_evaluation_applies_above_min_pairs() {
     let is_chunked = |min_pairs: usize| {
         let chunked_eval = Some(ChunkedEval { min_pairs, pairs_per_chunk: 1000 });
         let batcher = Batcher { chunked_eval, ..case.config.batcher(&Device::flex(), DType::F32) };
-        batcher.collate_graphs(&graphs, case.targets, vec![]).chunked_eval.is_some()
+        batcher.collate_graphs(&graphs, vec![]).chunked_eval.is_some()
     };
     assert!(!is_chunked(25));
     assert!(is_chunked(24));

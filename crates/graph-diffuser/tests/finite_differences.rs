@@ -12,7 +12,6 @@ use graph_diffuser::batch::GraphBatch;
 use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::nn::ForwardContext;
 use graph_diffuser::parameters;
-use graph_diffuser::task::Task;
 use graph_diffuser_data::SeedTree;
 use models::{Case, cases};
 
@@ -20,7 +19,7 @@ use models::{Case, cases};
 const STEP: f64 = 1e-6;
 
 fn loss(case: &Case, model: &GraphDiffuser, batch: &GraphBatch) -> Tensor<1> {
-    Task::of(case.targets).loss(model.forward(batch, &ForwardContext::train(3)), &batch.targets)
+    case.task().loss(model.forward(batch, &ForwardContext::train(3)), batch)
 }
 
 /// Returns the part of the model that a parameter belongs to: the first two non-numeric path

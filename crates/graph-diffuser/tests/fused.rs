@@ -8,7 +8,6 @@ mod models;
 use burn::tensor::{DType, Device, Tensor};
 use graph_diffuser::nn::ForwardContext;
 use graph_diffuser::parameters;
-use graph_diffuser::task::Task;
 use graph_diffuser::virtual_edges::{SelfEdges, StackTransform};
 use graph_diffuser_data::grid_histogram::edges;
 use graph_diffuser_data::{Graph, SeedTree};
@@ -25,7 +24,7 @@ fn results(case: &Case, graphs: &[Graph], dtype: DType) -> Vec<(String, Vec<f64>
     let batch = case.collate(graphs, &device, dtype);
     let ctx = ForwardContext::train(3);
     let output = model.forward(&batch, &ctx);
-    let loss = Task::of(case.targets).loss(output.clone(), &batch.targets);
+    let loss = case.task().loss(output.clone(), &batch);
     let gradients = parameters::gradients(&model, &mut loss.backward());
     let names = parameters::named_params(&model)
         .into_iter()

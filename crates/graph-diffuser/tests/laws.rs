@@ -8,7 +8,6 @@ use graph_diffuser::batch::TargetTensor;
 use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::nn::ForwardContext;
 use graph_diffuser::parameters;
-use graph_diffuser::task::Task;
 use graph_diffuser_data::{Features, Graph, SeedTree, TargetSchema, Targets};
 use models::{Case, cases};
 
@@ -180,14 +179,14 @@ fn sharing_virtual_edges_preserves_outputs_gradients_and_statistics() {
         let results: Vec<_> = [true, false]
             .into_iter()
             .map(|share| {
-                let mut batcher = case.config.batcher(&device, DType::F64);
+                let mut batcher = case.batcher(&device, DType::F64);
                 assert!(batcher.share_topologies, "the adjacency is fixed");
                 batcher.share_topologies = share;
-                let batch = batcher.collate_graphs(&graphs, case.targets, vec![]);
+                let batch = batcher.collate_graphs(&graphs, vec![]);
                 assert_eq!(batch.shared.is_some(), share);
                 let ctx = ForwardContext::train(0);
                 let output = model.forward(&batch, &ctx);
-                let loss = Task::of(case.targets).loss(output.clone(), &batch.targets);
+                let loss = case.task().loss(output.clone(), &batch);
                 let gradients = parameters::gradients(&model, &mut loss.backward());
                 let statistics = ctx.into_statistics();
                 let mut values = to_vec(output);
@@ -209,7 +208,8 @@ fn loss_ignores_missing_targets() {
     values[0] = f32::NAN;
     let batch = case.collate(&graphs, &Device::flex(), DType::F64);
     let output = model.forward(&batch, &ForwardContext::evaluate());
-    let TargetTensor::GraphValues { values, mask } = &batch.targets else { panic!("values") };
+    let targets = &batch.targets.as_ref().expect("targets are collated").tensor;
+    let TargetTensor::Values { values, mask } = targets else { panic!("values") };
     let (predicted, values, mask) =
         (to_vec(output.clone()), to_vec(values.clone()), to_vec(mask.clone()));
     assert_eq!(mask.iter().sum::<f64>(), 7.0);
@@ -218,7 +218,7 @@ fn loss_ignores_missing_targets() {
         .zip(&values)
         .zip(&mask)
         .map(|((ours, value), mask)| (ours - value).abs() * mask);
-    let loss = to_vec(Task::of(case.targets).loss(output, &batch.targets))[0];
+    let loss = to_vec(case.task().loss(output, &batch))[0];
     assert_close("loss", &[loss], &[errors.sum::<f64>() / 7.0], 1e-12);
 }
 
@@ -247,7 +247,7 @@ fn dropout_is_reproducible_and_disabled_in_evaluation() {
 #[test]
 fn metrics_are_invariant_to_batch_size() {
     for case in cases() {
-        let (model, task) = (trained_model(&case), Task::of(case.targets));
+        let (model, task) = (trained_model(&case), case.task());
         let mut stream = SeedTree::new(6).stream("graphs");
         let graphs: Vec<Graph> = (0..12)
             .map(|index| case.graph(2 + index % 4, &[[0, 1], [1, 0]], &mut stream))
@@ -256,11 +256,11 @@ fn metrics_are_invariant_to_batch_size() {
             let mut accumulator = task.metric_accumulator();
             for (index, graphs) in graphs.chunks(size).enumerate() {
                 let graphs: Vec<&Graph> = graphs.iter().collect();
-                let batcher = case.config.batcher(&Device::flex(), DType::F64);
+                let batcher = case.batcher(&Device::flex(), DType::F64);
                 let indices = (index * size..index * size + graphs.len()).collect();
-                let batch = batcher.collate_graphs(&graphs, case.targets, indices);
+                let batch = batcher.collate_graphs(&graphs, indices);
                 let output = model.forward(&batch, &ForwardContext::evaluate());
-                let loss = to_vec(task.loss(output.clone(), &batch.targets))[0];
+                let loss = to_vec(task.loss(output.clone(), &batch))[0];
                 accumulator.add(output, &batch, loss);
             }
             accumulator.scores()
@@ -268,7 +268,7 @@ fn metrics_are_invariant_to_batch_size() {
         let whole = scores(12);
         assert_eq!(
             whole.metrics.keys().copied().collect::<Vec<_>>(),
-            task.kind().metrics(),
+            task.metrics(),
             "{}",
             case.name
         );

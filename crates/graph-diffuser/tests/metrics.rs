@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 #[derive(Deserialize)]
 struct Labels {
     columns: usize,
-    predicted: Vec<f32>,
-    targets: Vec<Option<f32>>,
+    predicted: Vec<f64>,
+    targets: Vec<Option<f64>>,
     average_precision: Option<f64>,
     roc_auc: Option<f64>,
 }
@@ -22,8 +22,8 @@ struct Labels {
 #[derive(Deserialize)]
 struct Values {
     columns: usize,
-    predicted: Vec<f32>,
-    targets: Vec<Option<f32>>,
+    predicted: Vec<f64>,
+    targets: Vec<Option<f64>>,
     mae: Option<f64>,
     rmse: Option<f64>,
     r2: Option<f64>,
@@ -78,8 +78,8 @@ fn recorded<T: DeserializeOwned>(kind: &str) -> Vec<T> {
     cases
 }
 
-fn missing_as_nan(values: &[Option<f32>]) -> Vec<f32> {
-    values.iter().map(|value| value.unwrap_or(f32::NAN)).collect()
+fn missing_as_nan(values: &[Option<f64>]) -> Vec<f64> {
+    values.iter().map(|value| value.unwrap_or(f64::NAN)).collect()
 }
 
 /// Asserts that a metric equals the recorded one; `None` is an undefined metric (NaN).

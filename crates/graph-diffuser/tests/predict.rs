@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use graph_diffuser::nn::ForwardContext;
-use graph_diffuser::predict::{EmbeddingLevel, Prediction, Predictor};
+use graph_diffuser::predict::{EmbeddingLevel, Predictor};
 use graph_diffuser::recipe::Recipe;
 use graph_diffuser::run::{Environment, Run, RunError};
 use graph_diffuser::task::Metric;
+use graph_diffuser::task::Prediction;
 use graph_diffuser::train::evaluation_batches;
 use graph_diffuser::{DType, Device};
 use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};

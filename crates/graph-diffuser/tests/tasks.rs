@@ -1,6 +1,7 @@
 //! Training of every task: overfitting, determinism, exact resume and negative sampling.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use graph_diffuser::batch::TargetTensor;
@@ -135,13 +136,17 @@ fn link_prediction_is_identical_for_any_number_of_threads() {
 #[test]
 fn negatives_are_resampled_each_epoch_and_fixed_in_evaluation() {
     let dataset = molecules(TargetSchema::LinkPrediction, 8);
-    let batcher = recipe(LINK, &[]).model.batcher(&Device::flex(), DType::F32);
-    let sampled = |batcher: &graph_diffuser::batch::Batcher| match batcher
-        .collate(&dataset, &dataset.splits.train)
-        .targets
-    {
-        TargetTensor::Links { second, .. } => second.into_data().iter::<i64>().collect::<Vec<_>>(),
-        other => panic!("expected links, found {other:?}"),
+    let recipe = recipe(LINK, &[]);
+    let task = Arc::new(recipe.task_for(&dataset.schema));
+    let batcher = recipe.model.batcher(&Device::flex(), DType::F32).with_targets(task);
+    let sampled = |batcher: &graph_diffuser::batch::Batcher| {
+        let batch = batcher.collate(&dataset, &dataset.splits.train);
+        match batch.targets.expect("targets are collated").tensor {
+            TargetTensor::Links { second, .. } => {
+                second.into_data().iter::<i64>().collect::<Vec<_>>()
+            }
+            other => panic!("expected links, found {other:?}"),
+        }
     };
     let epoch = |seed, epoch| sampled(&batcher.for_epoch(SeedTree::new(seed), epoch));
     assert_eq!(epoch(0, 3), epoch(0, 3));

@@ -183,7 +183,7 @@ fn checkpoint_of_another_seed_or_shape_is_rejected() {
         .expect("valid recipe");
     let result = Trainer::new(&wider, &dataset, &Device::flex(), directory.path(), |_| {});
     let message = result.expect_err("another shape").to_string();
-    assert!(message.contains("node_encoder.tables.0.weight"), "{message}");
+    assert!(message.contains("encoder.nodes.tables.0.weight"), "{message}");
 }
 
 #[test]

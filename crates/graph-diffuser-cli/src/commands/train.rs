@@ -149,7 +149,7 @@ fn train_one(
 ) -> anyhow::Result<bool> {
     let recipe = run.recipe();
     let directory = run.directory().display();
-    let metric = recipe.task.init(dataset.schema.targets).metric();
+    let metric = recipe.task_for(&dataset.schema).metric();
     let parameters: usize =
         recipe.parameters_by_part(&dataset.schema).iter().map(|(_, count)| count).sum();
     let splits = &dataset.splits;

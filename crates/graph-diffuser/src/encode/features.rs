@@ -7,41 +7,48 @@ use graph_diffuser_data::FeatureSchema;
 use crate::batch::FeatureTensor;
 use crate::nn::{Linear, ParamInit};
 
+/// Embeds node or edge features into vectors of a fixed dimension.
+#[derive(Module, Debug)]
+pub enum FeatureEncoder {
+    /// Sum of the embeddings of categorical columns.
+    Categorical(CategoryEmbeddings),
+    /// Linear layer on float features.
+    Float(Linear),
+    /// One learned vector for all rows without features.
+    None(LearnedVector),
+}
+
+/// Embedding tables of categorical columns.
+#[derive(Module, Debug)]
+pub struct CategoryEmbeddings {
+    tables: Vec<Embedding>,
+}
+
 /// Embedding table of one categorical column.
 #[derive(Module, Debug)]
-pub(super) struct Embedding {
+struct Embedding {
     /// Embeddings, `[categories, dim]`.
     weight: Param<Tensor<2>>,
 }
 
-/// Embeds node or edge features into vectors of a fixed dimension.
-///
-/// Categorical columns are embedded and summed, float features pass a linear layer, and rows
-/// without features share one learned vector.
+/// Learned vector.
 #[derive(Module, Debug)]
-pub struct FeatureEncoder {
-    tables: Vec<Embedding>,
-    linear: Option<Linear>,
-    vector: Option<Param<Tensor<1>>>,
+pub struct LearnedVector {
+    /// Values, `[dim]`.
+    vector: Param<Tensor<1>>,
 }
 
 impl FeatureEncoder {
     /// Initializes the encoder for features of the given schema.
     pub fn new(schema: &FeatureSchema, dim: usize, init: &mut ParamInit) -> Self {
-        let mut encoder = Self { tables: Vec::new(), linear: None, vector: None };
         match schema {
             FeatureSchema::Categorical(sizes) => {
-                encoder.tables = sizes
-                    .iter()
-                    .map(|&size| Embedding { weight: init.normal([size, dim]) })
-                    .collect();
+                let table = |&size: &usize| Embedding { weight: init.normal([size, dim]) };
+                Self::Categorical(CategoryEmbeddings { tables: sizes.iter().map(table).collect() })
             }
-            FeatureSchema::Float(columns) => {
-                encoder.linear = Some(Linear::new(*columns, dim, init));
-            }
-            FeatureSchema::None => encoder.vector = Some(init.normal([dim])),
+            FeatureSchema::Float(columns) => Self::Float(Linear::new(*columns, dim, init)),
+            FeatureSchema::None => Self::None(LearnedVector { vector: init.normal([dim]) }),
         }
-        encoder
     }
 
     /// Embeds the features of every row.
@@ -52,19 +59,18 @@ impl FeatureEncoder {
     /// # Panics
     /// Panics if the features do not match the schema of the encoder.
     pub fn forward(&self, features: &FeatureTensor) -> Tensor<2> {
-        match (features, &self.linear, &self.vector) {
-            (FeatureTensor::Categorical(columns), None, None)
-                if columns.len() == self.tables.len() =>
-            {
-                self.tables
-                    .iter()
-                    .zip(columns)
-                    .map(|(table, column)| table.weight.val().select(0, column.clone()))
-                    .reduce(|sum, column| sum + column)
-                    .expect("categorical features have at least one column")
-            }
-            (FeatureTensor::Float(values), Some(linear), None) => linear.forward(values.clone()),
-            (FeatureTensor::None(rows), None, Some(vector)) => {
+        match (self, features) {
+            (
+                Self::Categorical(CategoryEmbeddings { tables }),
+                FeatureTensor::Categorical(columns),
+            ) if columns.len() == tables.len() => tables
+                .iter()
+                .zip(columns)
+                .map(|(table, column)| table.weight.val().select(0, column.clone()))
+                .reduce(|sum, column| sum + column)
+                .expect("categorical features have at least one column"),
+            (Self::Float(linear), FeatureTensor::Float(values)) => linear.forward(values.clone()),
+            (Self::None(LearnedVector { vector }), FeatureTensor::None(rows)) => {
                 let dim = vector.dims()[0];
                 vector.val().unsqueeze_dim::<2>(0).expand([*rows, dim])
             }

@@ -1,7 +1,6 @@
-//! Feature encoders and positional encodings of nodes.
+//! Encoders of node and edge features, and learned positional encodings of nodes.
 
-mod cache;
-mod eigenvectors;
+mod encoder;
 mod features;
 mod lap_pe;
 mod rwse;
@@ -14,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::GraphBatch;
 use crate::nn::{ForwardContext, ParamInit};
+use crate::raw_encoding::RawEncoding;
 
-pub use cache::{PositionalEncodingCache, RawEncoding, set_encoding_cache_dir};
+pub use encoder::{EncoderConfig, GraphEncoder};
 pub use features::FeatureEncoder;
 pub use lap_pe::LapPe;
 pub use rwse::Rwse;
@@ -105,26 +105,20 @@ impl PositionalEncodingConfig {
     /// Initializes the encoding for node states of dimension `dim`.
     pub fn init(self, dim: usize, init: &mut ParamInit) -> PositionalEncoding {
         let output = self.concat_dim().unwrap_or(dim);
-        let mut encoding = PositionalEncoding {
-            rwse: None,
-            lap_pe: None,
-            sign_net: None,
-            added: self.concat_dim().is_none(),
-        };
-        match self {
+        let network = match self {
             Self::Rwse { num_steps, .. } => {
-                encoding.rwse = Some(Rwse::new(num_steps, output, init));
+                EncodingNetwork::Rwse(Rwse::new(num_steps, output, init))
             }
             Self::LapPe { hidden_dim, .. } => {
-                encoding.lap_pe = Some(LapPe::new(hidden_dim, output, init));
+                EncodingNetwork::LapPe(LapPe::new(hidden_dim, output, init))
             }
             Self::SignNet { num_eigenvectors, phi, layers, hidden_dim, channels, .. } => {
                 let config =
                     SignNetConfig { num_eigenvectors, layers, hidden_dim, channels, dim: output };
-                encoding.sign_net = Some(SignNet::new(phi, config, init));
+                EncodingNetwork::SignNet(SignNet::new(phi, config, init))
             }
-        }
-        encoding
+        };
+        PositionalEncoding { network, added: self.concat_dim().is_none() }
     }
 }
 
@@ -151,38 +145,39 @@ impl Eigenvectors {
     }
 }
 
-/// Learned positional encoding of nodes: RWSE, LapPE or `SignNet`.
+/// Learned positional encoding of nodes.
 #[derive(Module, Debug)]
 pub struct PositionalEncoding {
-    rwse: Option<Rwse>,
-    lap_pe: Option<LapPe>,
-    sign_net: Option<SignNet>,
+    network: EncodingNetwork,
     #[module(skip)]
     added: bool,
+}
+
+/// Network of a positional encoding.
+#[derive(Module, Debug)]
+enum EncodingNetwork {
+    Rwse(Rwse),
+    LapPe(LapPe),
+    SignNet(SignNet),
 }
 
 impl PositionalEncoding {
     /// Concatenates the encoding to the node features, or adds it to them.
     ///
     /// # Shapes
-    /// - `x`: `[r, features]`, `raw`: `[r, columns]`
+    /// - `x`: `[r, features]`
     /// - returns `[r, d]`
-    pub fn append(
-        &self,
-        x: Tensor<2>,
-        raw: Tensor<2>,
-        batch: &GraphBatch,
-        ctx: &ForwardContext,
-    ) -> Tensor<2> {
-        let encoded = match self {
-            Self { rwse: Some(encoding), .. } => encoding.forward(raw, ctx),
-            Self { lap_pe: Some(encoding), .. } => {
-                encoding.forward(Eigenvectors::new(raw), batch, ctx)
+    ///
+    /// # Panics
+    /// Panics if the batch has no raw encoding.
+    pub fn append(&self, x: Tensor<2>, batch: &GraphBatch, ctx: &ForwardContext) -> Tensor<2> {
+        let raw = batch.raw_encoding.clone().expect("the batcher of the model computes encodings");
+        let encoded = match &self.network {
+            EncodingNetwork::Rwse(rwse) => rwse.forward(raw, ctx),
+            EncodingNetwork::LapPe(lap_pe) => lap_pe.forward(Eigenvectors::new(raw), batch, ctx),
+            EncodingNetwork::SignNet(sign_net) => {
+                sign_net.forward(Eigenvectors::new(raw), batch, ctx)
             }
-            Self { sign_net: Some(encoding), .. } => {
-                encoding.forward(Eigenvectors::new(raw), batch, ctx)
-            }
-            _ => unreachable!("`init` builds exactly one of the three"),
         };
         if self.added { x + encoded } else { Tensor::cat(vec![x, encoded], 1) }
     }

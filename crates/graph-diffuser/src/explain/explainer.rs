@@ -417,7 +417,7 @@ impl<'a> Explainer<'a> {
     }
 
     fn collate(&self, graphs: &[&Graph], index: usize) -> GraphBatch {
-        self.batcher.collate_graphs(graphs, self.dataset.schema.targets, vec![index; graphs.len()])
+        self.batcher.collate_graphs(graphs, vec![index; graphs.len()])
     }
 
     /// Applies softmax or sigmoid to one output row, as the task requires.
@@ -474,8 +474,7 @@ impl<'a> Explainer<'a> {
                 }
             }
             (Targets::SubTokens(tokens), _) => {
-                let positions = values.len() / columns;
-                let predicted = decode_tokens(values, columns, positions).concat();
+                let predicted = decode_tokens(values, columns);
                 PredictionAndTarget::SubTokens {
                     predicted,
                     targets: tokens.clone(),

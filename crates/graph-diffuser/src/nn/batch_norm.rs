@@ -6,24 +6,13 @@ use burn::tensor::activation::relu;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use graph_diffuser_kernels::batch_norm::BatchStatistics;
 
-use crate::ops::{self, BatchNormInput, FusedBatchNorm, FusedBatchNormLinear};
+use crate::batch::Multiplicities;
+use crate::ops::{self, BatchNormInput, DropoutMask, FusedBatchNorm, FusedBatchNormLinear};
 
-use super::{DropoutMask, ForwardContext, Linear, ParamInit};
+use super::{ForwardContext, Linear, ParamInit};
 
 /// Added to the variance before the square root.
 const EPS: f64 = 1e-5;
-
-/// Multiplicity of each column in the batch.
-///
-/// Graphs with equal topologies share their virtual edges if the adjacency is fixed. Weighting a
-/// shared column by its multiplicity gives the statistics of the whole batch.
-#[derive(Debug, Clone)]
-pub struct PairCounts {
-    /// Multiplicity of each column divided by `total`, `[1, p]`.
-    pub fractions: Tensor<2>,
-    /// Total number of pairs of the batch.
-    pub total: usize,
-}
 
 /// Batch norm: normalizes by batch statistics in training and by running statistics in evaluation.
 #[derive(Module, Debug)]
@@ -186,7 +175,7 @@ impl BatchNorm {
     pub fn forward_channels_first(
         &self,
         e: Tensor<2>,
-        counts: Option<&PairCounts>,
+        counts: Option<&Multiplicities>,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
         self.normalize(e, 1, counts, ctx)
@@ -197,7 +186,7 @@ impl BatchNorm {
         &self,
         x: Tensor<2>,
         axis: usize,
-        counts: Option<&PairCounts>,
+        counts: Option<&Multiplicities>,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
         let other = 1 - axis;
@@ -207,8 +196,9 @@ impl BatchNorm {
             return x; // a batch without edges has no rows
         }
         let (centered, variance) = if ctx.uses_batch_statistics() {
-            let average = |values: Tensor<2>| match counts {
-                Some(counts) => (values * counts.fractions.clone()).sum_dim(axis),
+            let fractions = counts.map(|counts| counts.fractions(&x.device(), x.dtype()));
+            let average = |values: Tensor<2>| match &fractions {
+                Some(fractions) => (values * fractions.clone()).sum_dim(axis),
                 None => values.mean_dim(axis),
             };
             let mean = average(x.clone());
@@ -295,10 +285,9 @@ mod tests {
     fn weighted_columns_equal_repeated_columns() {
         let norm = norm(2);
         let distinct = rows(&[[1.0, 2.0], [4.0, -1.0]]).transpose();
-        let fractions = Tensor::from_data([[0.25, 0.75]], (&Device::flex(), DType::F64));
         let weighted = norm.forward_channels_first(
             distinct,
-            Some(&PairCounts { fractions, total: 4 }),
+            Some(&Multiplicities { counts: vec![1, 3], total: 4 }),
             &ForwardContext::train(0),
         );
         let repeated = rows(&[[1.0, 2.0], [4.0, -1.0], [4.0, -1.0], [4.0, -1.0]]);

@@ -1,4 +1,4 @@
-//! Context of a forward pass: mode, dropout masks and batch statistics.
+//! Context of a forward pass: mode, dropout masks, batch statistics and traces.
 //!
 //! Layers are stateless. The state of a pass is kept here: whether it is a training pass, which
 //! dropout masks are drawn, and the batch statistics that update the running statistics after the
@@ -8,8 +8,12 @@ use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use burn::module::ParamId;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::Tensor;
 use graph_diffuser_kernels::{Dropout, hash32};
+
+use crate::ops::{AttentionComponents, DropoutMask};
+
+use super::trace::{ModelTrace, Tracer, VirtualEdgeTrace};
 
 /// Mean or variance of one batch, as collected by a batch norm.
 #[derive(Debug, Clone)]
@@ -57,6 +61,7 @@ pub struct ForwardContext {
     dropout_masks: Cell<u32>,
     statistics: RefCell<Vec<Statistic>>,
     probe: RefCell<Probe>,
+    tracer: Option<RefCell<Tracer>>,
 }
 
 impl ForwardContext {
@@ -100,7 +105,16 @@ impl ForwardContext {
             dropout_masks: Cell::new(0),
             statistics: RefCell::new(Vec::new()),
             probe: RefCell::new(Probe::Off),
+            tracer: None,
         }
+    }
+
+    /// Creates an evaluation context that traces the nodes `rows` of a batch of one graph.
+    ///
+    /// If the model has a CLS token, its index is the number of nodes, and it must come last.
+    pub fn trace(rows: &[usize]) -> Self {
+        let tracer = Tracer { rows: rows.to_vec(), trace: ModelTrace::default() };
+        Self { tracer: Some(RefCell::new(tracer)), ..Self::evaluate() }
     }
 
     /// Returns whether batch norm uses batch statistics.
@@ -122,6 +136,34 @@ impl ForwardContext {
     /// Returns the collected statistics, in the order in which the model computed them.
     pub fn into_statistics(self) -> Vec<Statistic> {
         self.statistics.into_inner()
+    }
+
+    /// Records the virtual edges of the traced rows, if there are any.
+    pub(crate) fn trace_virtual_edges(&self, trace: impl FnOnce(&[usize]) -> VirtualEdgeTrace) {
+        if let Some(tracer) = &self.tracer {
+            let Tracer { rows, trace: model } = &mut *tracer.borrow_mut();
+            model.virtual_edges = Some(trace(rows));
+        }
+    }
+
+    /// Records the attention of the next layer for the traced rows, if there are any.
+    ///
+    /// `components` receives the rows and their position scores, `[h, rows · n]`.
+    pub(crate) fn trace_attention(
+        &self,
+        components: impl FnOnce(&[usize], Option<Tensor<2>>) -> AttentionComponents,
+    ) {
+        if let Some(tracer) = &self.tracer {
+            let Tracer { rows, trace } = &mut *tracer.borrow_mut();
+            let layer = trace.layers.len();
+            let scores = trace.virtual_edges.as_ref().and_then(|edges| edges.scores.get(layer));
+            trace.layers.push(components(rows, scores.cloned()));
+        }
+    }
+
+    /// Returns the trace of a context created by [`ForwardContext::trace`].
+    pub fn into_trace(self) -> ModelTrace {
+        self.tracer.map(|tracer| tracer.into_inner().trace).unwrap_or_default()
     }
 
     /// Returns the next dropout mask of this pass; `None` outside training or for probability 0.
@@ -193,35 +235,10 @@ pub(crate) fn is_finite<const D: usize>(tensor: Tensor<D>) -> bool {
     tensor.is_finite().all().into_scalar::<bool>()
 }
 
-/// Dropout mask of one layer in one forward pass.
-///
-/// An entry is dropped depending on a hash of the mask's key and the index of the entry. A fused
-/// kernel can therefore recompute the mask in its backward pass, for any number of threads.
-#[derive(Debug, Clone, Copy)]
-pub struct DropoutMask(pub(crate) Dropout);
-
-impl DropoutMask {
-    /// Applies the mask to `x`, if any.
-    pub(crate) fn apply(mask: Option<Self>, x: Tensor<2>) -> Tensor<2> {
-        match mask {
-            Some(mask) => {
-                let factors = mask.mask(x.dims(), &x.device()).cast(x.dtype());
-                x * factors
-            }
-            None => x,
-        }
-    }
-
-    /// Returns the factors of a tensor: 0 if dropped, `1 / (1 - probability)` if kept.
-    pub(crate) fn mask<const D: usize>(&self, shape: [usize; D], device: &Device) -> Tensor<D> {
-        let count: usize = shape.iter().product();
-        let mask: Vec<f32> = (0..count as u64).map(|index| self.0.factor(index)).collect();
-        Tensor::from_data(TensorData::new(mask, shape), device)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use burn::tensor::Device;
+
     use super::*;
 
     fn mask(key: u64, probability: f64, count: usize) -> Vec<f32> {

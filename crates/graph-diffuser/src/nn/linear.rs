@@ -3,9 +3,9 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
-use crate::ops::{self, Activation};
+use crate::ops::{self, Activation, DropoutMask};
 
-use super::{DropoutMask, ParamInit};
+use super::ParamInit;
 
 /// Linear layer with the weight layout of `PyTorch`, `[out, in]`.
 #[derive(Module, Debug)]

@@ -1,4 +1,4 @@
-//! Basic layers: linear, batch norm, MLP and dropout.
+//! Basic layers (linear, batch norm, MLP), and the context and state of a forward pass.
 //!
 //! They replace those of Burn because parameters must be drawn from the seed of the run in a fixed
 //! order, batch norm runs over packed rows and pairs, and dropout must be reproducible.
@@ -8,10 +8,14 @@ mod context;
 mod init;
 mod linear;
 mod mlp;
+mod state;
+mod trace;
 
-pub use batch_norm::{BatchNorm, PairCounts};
+pub use batch_norm::BatchNorm;
 pub(crate) use context::is_finite;
-pub use context::{DropoutMask, ForwardContext, Statistic, Timings};
+pub use context::{ForwardContext, Statistic, Timings};
 pub use init::ParamInit;
 pub use linear::Linear;
 pub use mlp::{Mlp, MlpConfig};
+pub use state::GraphState;
+pub use trace::{ModelTrace, VirtualEdgeTrace};

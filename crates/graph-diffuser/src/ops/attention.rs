@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::BatchLayout;
-use crate::nn::DropoutMask;
 
+use super::DropoutMask;
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
 
 /// Combination of content and position scores in the softmax.

@@ -117,7 +117,7 @@ pub fn diffusion_stack_reference(
 #[cfg(test)]
 mod tests {
     use burn::tensor::{DType, Device};
-    use graph_diffuser_data::{Features, Graph, TargetSchema, Targets};
+    use graph_diffuser_data::{Features, Graph, Targets};
 
     use crate::batch::{Batcher, GraphBatch};
 
@@ -135,11 +135,7 @@ mod tests {
             })
             .collect();
         let batcher = Batcher::new(&Device::flex(), DType::F64);
-        batcher.collate_graphs(
-            &graphs.iter().collect::<Vec<_>>(),
-            TargetSchema::Regression(1),
-            vec![],
-        )
+        batcher.collate_graphs(&graphs.iter().collect::<Vec<_>>(), vec![])
     }
 
     fn stack(weights: &[f64], batch: &GraphBatch, steps: usize) -> Vec<f64> {

@@ -7,8 +7,7 @@ use burn::tensor::activation::relu;
 use graph_diffuser_kernels::Isa;
 use graph_diffuser_kernels::linear::{self as kernel, LinearParams};
 
-use crate::nn::DropoutMask;
-
+use super::DropoutMask;
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
 
 /// Activation of a [`linear`] layer.

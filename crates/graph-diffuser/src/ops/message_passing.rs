@@ -9,10 +9,10 @@ use graph_diffuser_kernels::message::{
     self as kernel, EdgeTypes, Edges, GatedGradients, GatedInputs,
 };
 
-use crate::batch::{EdgeEmbeddings, Topology};
+use crate::batch::Topology;
 
 use super::fused::{self, Gradient, Output, Saved, SliceOp};
-use super::{gather, scatter_sum};
+use super::{EdgeEmbeddings, gather, scatter_sum};
 
 /// Avoids division by zero for nodes without incoming edges.
 const EPS: f64 = 1e-6;
@@ -98,7 +98,8 @@ pub fn edge_endpoint_sum(
     if !fused::can_run(&at_source) {
         return edge_endpoint_sum_reference(at_source, at_target, e, topology);
     }
-    let (e, types) = e.map(|EdgeEmbeddings { rows, unique }| (rows, unique.types)).unzip();
+    let (e, types) =
+        e.map(EdgeEmbeddings::into_parts).map(|(rows, edges)| (rows, edges.types)).unzip();
     let op =
         EdgeEndpointSum { edges: topology.messages.clone(), types, width: at_source.dims()[1] };
     let (mut outputs, _) =

@@ -15,7 +15,9 @@ use graph_diffuser_data::{Graph, LocatedError, Schema};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::columns::{cells, columns, csv_quote, to_json};
+use crate::task::csv_columns;
+
+use super::columns::csv_quote;
 use super::embeddings::EmbeddingWriter;
 use super::{AtomicFile, EmbeddingFormat, EmbeddingLevel, Prediction, Predictor};
 
@@ -149,7 +151,7 @@ pub fn predict_rows(
     let schema = predictor.schema();
     let header = job.input.header.clone();
     if let Some(header) = &header {
-        let columns = columns(schema);
+        let columns = csv_columns(schema);
         if let Some(column) = columns.iter().find(|column| header.names.contains(column)) {
             return Err(PredictError::ColumnTaken { column: column.clone() });
         }
@@ -260,8 +262,8 @@ fn write_csv_row(
     schema: &Schema,
 ) -> io::Result<()> {
     let cells = match prediction {
-        Some(prediction) => cells(prediction, schema),
-        None => vec![String::new(); columns(schema).len()],
+        Some(prediction) => prediction.csv_cells(schema),
+        None => vec![String::new(); csv_columns(schema).len()],
     };
     // A row that could not be parsed into cells becomes empty cells, so that columns stay aligned.
     let empty = vec![header.delimiter; header.names.len() - 1];
@@ -274,7 +276,7 @@ fn write_jsonl_row(
     prediction: Option<&Prediction>,
     schema: &Schema,
 ) -> io::Result<()> {
-    let prediction = prediction.map_or(Value::Null, |prediction| to_json(prediction, schema));
+    let prediction = prediction.map_or(Value::Null, |prediction| prediction.to_json(schema));
     let line = text.bytes.trim_ascii();
     let is_object = || {
         serde_json::from_slice::<Map<String, Value>>(line).is_ok_and(|object| !object.is_empty())

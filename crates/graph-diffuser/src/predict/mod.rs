@@ -11,16 +11,13 @@ mod file;
 use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
 use graph_diffuser_data::inference_input::Featurizer;
-use graph_diffuser_data::{Dataset, Graph, Graphs, Schema, Splits, TargetSchema};
+use graph_diffuser_data::{Dataset, Graph, Graphs, Schema, Splits};
 
 use crate::batch::{Batcher, ChunkedEval, GraphBatch};
-use crate::head::Pooling;
 use crate::model::GraphDiffuser;
 use crate::nn::ForwardContext;
 use crate::run::{Run, RunError, RunSchema};
-use crate::task::decode_tokens;
-use crate::task::link_prediction::dot;
-use crate::task::multiclass::argmax;
+use crate::task::{Pooling, Prediction, Task};
 use crate::train::{BatchSize, evaluation_batches, for_each_batch};
 
 pub use atomic_file::AtomicFile;
@@ -32,51 +29,14 @@ pub use file::{
 /// Node pairs per batch: enough to keep all threads busy; a stack of 17 channels takes 9 MB.
 const BATCH: BatchSize = BatchSize::pairs(1 << 17);
 
-/// Number of links reported per graph.
-const MAX_LINKS: usize = 10;
-
-/// Prediction for one graph.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Prediction {
-    /// Value of each regression target.
-    Regression(Vec<f32>),
-    /// Probability of each binary label.
-    Probabilities(Vec<f32>),
-    /// Class of the graph.
-    Class(ClassPrediction),
-    /// Class of each node.
-    NodeClasses(Vec<ClassPrediction>),
-    /// Indices of the predicted sub-tokens in the vocabulary.
-    SubTokens(Vec<u32>),
-    /// Most probable links, in descending order of probability.
-    Links(Vec<PredictedLink>),
-}
-
-/// Predicted class and class probabilities.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ClassPrediction {
-    /// Most probable class; `None` if an output is NaN.
-    pub class: Option<u32>,
-    /// Probability of each class.
-    pub probabilities: Vec<f32>,
-}
-
-/// Predicted link between two nodes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PredictedLink {
-    /// Indices of the nodes, in ascending order.
-    pub pair: [u32; 2],
-    /// Probability of the link.
-    pub probability: f32,
-}
-
 /// Trained model with everything that inference needs.
 ///
 /// # Examples
 /// ```
 /// use graph_diffuser::Device;
-/// use graph_diffuser::predict::{Prediction, Predictor};
+/// use graph_diffuser::predict::Predictor;
 /// use graph_diffuser::pretrained::Pretrained;
+/// use graph_diffuser::task::Prediction;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let cache = tempfile::tempdir()?;
@@ -91,6 +51,7 @@ pub struct PredictedLink {
 #[derive(Debug)]
 pub struct Predictor {
     model: GraphDiffuser,
+    task: Task,
     batcher: Batcher,
     featurizer: Featurizer,
     schema: Schema,
@@ -112,7 +73,8 @@ impl Predictor {
         let batcher = Batcher { chunked_eval: Some(ChunkedEval::default()), ..batcher };
         let smiles_column = recipe.data.smiles_column().map(str::to_owned);
         let embedding_dim = recipe.model.hidden_dim;
-        Ok(Self { model, batcher, featurizer, schema, smiles_column, embedding_dim })
+        let task = recipe.task_for(&schema);
+        Ok(Self { model, task, batcher, featurizer, schema, smiles_column, embedding_dim })
     }
 
     /// Returns the featurizer that converts input rows into graphs.
@@ -139,18 +101,7 @@ impl Predictor {
     pub fn predict(&self, graphs: Vec<Graph>) -> Vec<Prediction> {
         self.map_batches(graphs, |batch| {
             let output = self.model.forward(batch, &ForwardContext::evaluate());
-            let [_, columns] = output.dims();
-            let rows: Vec<usize> = match self.schema.targets {
-                TargetSchema::NodeMulticlass(_) | TargetSchema::LinkPrediction => {
-                    batch.topology.layout.sizes.clone()
-                }
-                TargetSchema::SubTokens(_) => vec![self.positions(); batch.indices.len()],
-                _ => vec![1; batch.indices.len()],
-            };
-            split_rows(output, &rows)
-                .into_iter()
-                .map(|values| self.decode(&values, columns))
-                .collect()
+            self.task.predictions(output, batch)
         })
     }
 
@@ -183,10 +134,6 @@ impl Predictor {
         })
     }
 
-    fn positions(&self) -> usize {
-        self.batcher.max_tokens.expect("a sub-token head sets `max_tokens`")
-    }
-
     /// Applies `infer` to batches of `graphs` and returns its results in the order of `graphs`.
     fn map_batches<T>(&self, graphs: Vec<Graph>, infer: impl Fn(&GraphBatch) -> Vec<T>) -> Vec<T> {
         let indices: Vec<usize> = (0..graphs.len()).collect();
@@ -202,24 +149,6 @@ impl Predictor {
         results.sort_by_key(|(index, _)| *index);
         results.into_iter().map(|(_, result)| result).collect()
     }
-
-    /// Converts the output rows of one graph into a prediction.
-    fn decode(&self, values: &[f32], columns: usize) -> Prediction {
-        match self.schema.targets {
-            TargetSchema::Regression(_) => Prediction::Regression(values.to_vec()),
-            TargetSchema::Multilabel(_) => Prediction::Probabilities(
-                values.iter().map(|&value| sigmoid(f64::from(value))).collect(),
-            ),
-            TargetSchema::Multiclass(_) => Prediction::Class(class(values)),
-            TargetSchema::NodeMulticlass(_) => {
-                Prediction::NodeClasses(values.chunks(columns).map(class).collect())
-            }
-            TargetSchema::SubTokens(vocabulary) => {
-                Prediction::SubTokens(decode_tokens(values, vocabulary, self.positions()).concat())
-            }
-            TargetSchema::LinkPrediction => Prediction::Links(top_links(values, columns)),
-        }
-    }
 }
 
 /// Splits rows by graph and copies them to host memory.
@@ -233,67 +162,4 @@ fn split_rows(rows: Tensor<2>, counts: &[usize]) -> Vec<Vec<f32>> {
         taken.to_vec()
     };
     counts.iter().map(take).collect()
-}
-
-fn sigmoid(value: f64) -> f32 {
-    (1.0 / (1.0 + (-value).exp())) as f32
-}
-
-fn class(outputs: &[f32]) -> ClassPrediction {
-    let max = outputs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let exponentials: Vec<f64> =
-        outputs.iter().map(|&output| f64::from(output - max).exp()).collect();
-    let sum: f64 = exponentials.iter().sum();
-    let probabilities = exponentials.into_iter().map(|value| (value / sum) as f32).collect();
-    ClassPrediction { class: argmax(outputs, outputs.len())[0], probabilities }
-}
-
-/// Returns the node pairs with the largest dot products of embeddings; ties are broken by order,
-/// and NaN scores are ignored.
-fn top_links(embeddings: &[f32], dim: usize) -> Vec<PredictedLink> {
-    let nodes: Vec<&[f32]> = embeddings.chunks(dim).collect();
-    let mut best: Vec<(f64, [u32; 2])> = Vec::with_capacity(MAX_LINKS + 1);
-    for (first, vector) in nodes.iter().enumerate() {
-        for (second, other) in nodes.iter().enumerate().skip(first + 1) {
-            let score = dot(vector, other);
-            let enters =
-                best.len() < MAX_LINKS || best.last().is_some_and(|(last, _)| score > *last);
-            if score.is_nan() || !enters {
-                continue;
-            }
-            let rank = best.partition_point(|(higher, _)| *higher >= score);
-            best.insert(rank, (score, [first as u32, second as u32]));
-            best.truncate(MAX_LINKS);
-        }
-    }
-    best.into_iter()
-        .map(|(score, pair)| PredictedLink { pair, probability: sigmoid(score) })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn class_probabilities_do_not_overflow_for_large_logits() {
-        // exp(0) : exp(ln 3) = 1 : 3.
-        let found = class(&[1000.0, 1000.0 + 3.0_f32.ln()]);
-        assert_eq!(found.class, Some(1));
-        assert!((found.probabilities[1] - 0.75).abs() < 1e-4, "{found:?}");
-        assert_eq!(class(&[f32::NAN, 1.0]).class, None);
-    }
-
-    #[test]
-    fn top_links_are_sorted_and_unique() {
-        // Embeddings of dimension 1: the score of a pair is a product.
-        let found = top_links(&[1.0, -1.0, 2.0, 3.0], 1);
-        let pairs: Vec<[u32; 2]> = found.iter().map(|link| link.pair).collect();
-        assert_eq!(pairs, [[2, 3], [0, 3], [0, 2], [0, 1], [1, 2], [1, 3]]);
-        assert!((found[3].probability - 1.0 / (1.0 + 1.0_f32.exp())).abs() < 1e-6);
-        let many: Vec<f32> = (0..30).map(|node| node as f32).collect();
-        let found = top_links(&many, 1);
-        assert_eq!((found.len(), found[0].pair, found[1].pair), (MAX_LINKS, [28, 29], [27, 29]));
-        assert!(top_links(&[1.0], 1).is_empty());
-    }
 }

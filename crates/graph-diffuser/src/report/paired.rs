@@ -135,7 +135,7 @@ mod tests {
     use crate::recipe::Recipe;
     use crate::run::RunResult;
     use crate::task::EvalMetrics;
-    use crate::task::predictions::PredictedValues;
+    use crate::task::predictions::SampleRows;
     use crate::train::BestEpoch;
 
     use super::*;
@@ -143,11 +143,17 @@ mod tests {
     /// A run whose prediction for graph `g` is off by `error(g)`.
     fn run(seed: u64, error: impl Fn(u32) -> f32) -> FinishedRun {
         let graphs: Vec<u32> = (0..400).collect();
-        let targets: Vec<f32> = graphs.iter().map(|&graph| graph as f32).collect();
-        let outputs = graphs.iter().map(|&graph| graph as f32 + error(graph)).collect();
-        let samples = vec![1; graphs.len()];
-        let values = PredictedValues::Regression { columns: 1, outputs, targets };
-        let predictions = Predictions { graphs, samples, values };
+        let column = |value: &dyn Fn(u32) -> f64| SampleRows {
+            columns: 1,
+            values: graphs.iter().map(|&graph| value(graph)).collect(),
+        };
+        let predictions = Predictions {
+            metrics: vec![Metric::Mae, Metric::Rmse],
+            samples: vec![1; graphs.len()],
+            outputs: column(&|graph| f64::from(graph as f32 + error(graph))),
+            targets: column(&|graph| f64::from(graph)),
+            graphs,
+        };
         let metrics = predictions.all_metrics();
         let test = EvalMetrics { metric: metrics[&Metric::Mae], loss: 0.0, samples: 400, metrics };
         FinishedRun {

@@ -1,10 +1,18 @@
 //! Task section of a recipe: loss and selection metric.
 
+use std::sync::Arc;
+
 use graph_diffuser_data::TargetSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Metric, RegressionLoss, Task, TaskKind};
+use super::link_prediction::LinkPrediction;
+use super::multiclass::Multiclass;
+use super::multilabel::Multilabel;
+use super::node_classification::NodeClassification;
+use super::regression::Regression;
+use super::sub_tokens::SubTokens;
+use super::{HeadConfig, Metric, RegressionLoss, Task, TaskKind};
 
 /// Configuration of a [`Task`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -86,9 +94,9 @@ impl TaskConfig {
     /// # Errors
     /// Returns the first setting that is invalid or has no effect.
     pub fn check(&self, targets: TargetSchema) -> Result<(), TaskError> {
-        let kind = TaskKind::of(targets);
+        let kind = self.kind(targets, 1);
         let task = kind.name();
-        if self.loss.is_some() && !matches!(kind, TaskKind::Regression { .. }) {
+        if self.loss.is_some() && !matches!(targets, TargetSchema::Regression(_)) {
             return Err(TaskError::NoEffect { field: "loss", task });
         }
         match (&self.class_weights, targets) {
@@ -116,40 +124,70 @@ impl TaskConfig {
         }
     }
 
-    /// Creates the task for the given targets; settings must have been checked.
-    pub fn init(&self, targets: TargetSchema) -> Task {
-        let mut task = Task::of(targets);
-        match &mut task.kind {
-            TaskKind::NodeMulticlass { class_weights } | TaskKind::Multiclass { class_weights } => {
-                class_weights.clone_from(&self.class_weights);
+    /// Creates the task of a model that predicts the given targets; settings and head must have
+    /// been checked.
+    pub fn init(&self, targets: TargetSchema, head: HeadConfig) -> Task {
+        let kind = self.kind(targets, head.max_tokens().unwrap_or(1));
+        let metric = self.metric.unwrap_or(kind.metrics()[0]);
+        Task { kind, metric }
+    }
+
+    /// Returns the kind of task that predicts the given targets.
+    fn kind(&self, targets: TargetSchema, max_tokens: usize) -> Arc<dyn TaskKind> {
+        let class_weights = self.class_weights.clone();
+        match targets {
+            TargetSchema::NodeMulticlass(_) => Arc::new(NodeClassification { class_weights }),
+            TargetSchema::Regression(targets) => {
+                Arc::new(Regression { targets, loss: self.loss.unwrap_or_default() })
             }
-            TaskKind::Regression { loss } => *loss = self.loss.unwrap_or(*loss),
-            TaskKind::Multilabel | TaskKind::SubTokens | TaskKind::LinkPrediction => {}
+            TargetSchema::Multilabel(labels) => Arc::new(Multilabel { labels }),
+            TargetSchema::Multiclass(_) => Arc::new(Multiclass { class_weights }),
+            TargetSchema::SubTokens(vocabulary) => Arc::new(SubTokens { vocabulary, max_tokens }),
+            TargetSchema::LinkPrediction => Arc::new(LinkPrediction),
         }
-        task.metric = self.metric.unwrap_or(task.metric);
-        task
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::{Device, Int, Tensor};
+
+    use crate::batch::TargetTensor;
+    use crate::nn::MlpConfig;
+    use crate::task::Pooling;
+
     use super::*;
 
     fn config(text: &str) -> TaskConfig {
         toml::from_str(text).expect("a valid configuration")
     }
 
+    const HEAD: HeadConfig = HeadConfig::Graph {
+        pooling: Pooling::Mean,
+        mlp: MlpConfig::Plain { hidden_layers: 0 },
+        dropout: 0.0,
+    };
+
     #[test]
     fn settings_are_applied_to_the_task() {
-        let task = config("loss = \"mse\"\nmetric = \"r2\"").init(TargetSchema::Regression(1));
-        assert_eq!(task.kind(), &TaskKind::Regression { loss: RegressionLoss::Mse });
+        let tensor = |values: [[f32; 2]; 2]| Tensor::<2>::from_floats(values, &Device::flex());
+        let loss = |text: &str, targets: TargetSchema, values: TargetTensor| {
+            let task = config(text).init(targets, HEAD);
+            task.kind.loss(tensor([[0.0, 3.0], [1.0, 0.0]]), &values).into_scalar::<f64>()
+        };
+        let values = || TargetTensor::Values {
+            values: tensor([[0.0, 0.0], [0.0, 0.0]]),
+            mask: tensor([[1.0, 1.0], [1.0, 1.0]]),
+        };
+        assert_eq!(loss("loss = \"l1\"", TargetSchema::Regression(2), values()), 1.0);
+        assert_eq!(loss("loss = \"mse\"", TargetSchema::Regression(2), values()), 2.5);
+        let classes =
+            || TargetTensor::Classes(Tensor::<1, Int>::from_data([0, 0], &Device::flex()));
+        let weighted = loss("class_weights = [1.0, 2.5]", TargetSchema::Multiclass(2), classes());
+        assert_eq!(weighted, loss("", TargetSchema::Multiclass(2), classes()), "one class only");
+        let task = config("metric = \"r2\"").init(TargetSchema::Regression(1), HEAD);
         assert_eq!(task.metric(), Metric::R2);
-        let task = config("class_weights = [1.0, 2.5]").init(TargetSchema::Multiclass(2));
-        assert_eq!(task.kind(), &TaskKind::Multiclass { class_weights: Some(vec![1.0, 2.5]) });
-        assert_eq!(
-            config("").init(TargetSchema::LinkPrediction),
-            Task::of(TargetSchema::LinkPrediction)
-        );
+        assert_eq!(config("").init(TargetSchema::Regression(1), HEAD).metric(), Metric::Mae);
     }
 
     #[test]
@@ -188,9 +226,10 @@ mod tests {
             TargetSchema::LinkPrediction,
         ];
         for targets in schemas {
-            for metric in TaskKind::of(targets).metrics() {
+            for metric in config("").kind(targets, 1).metrics() {
                 let config = config(&format!("metric = \"{}\"", metric.name()));
                 assert_eq!(config.metric, Some(*metric));
+                assert_eq!(Metric::parse(metric.name()), Some(*metric));
                 assert_eq!(config.check(targets), Ok(()));
             }
         }

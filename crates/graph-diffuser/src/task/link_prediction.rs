@@ -7,17 +7,138 @@
 
 use std::collections::HashSet;
 
+use burn::module::Module;
 use burn::tensor::{Int, Tensor};
-use graph_diffuser_data::RandomStream;
+use graph_diffuser_data::{RandomStream, Targets};
 
-use crate::head::LinkHead;
+use crate::batch::{TargetInput, TargetTensor};
+use crate::nn::{ForwardContext, Mlp, MlpConfig, ParamInit};
 
 use super::multilabel::bce_with_logits;
+use super::prediction::{PredictedLink, Prediction, sigmoid};
+use super::{Metric, OutputRows, Predictions, TaskKind, wrong_targets};
 
 /// Number of negatives per positive pair.
 const NEGATIVES_PER_POSITIVE: usize = 2;
 /// Number of further attempts after a sample that is already a positive or negative.
 const MAX_RETRIES: usize = 10;
+
+/// Number of links of a prediction.
+const MAX_LINKS: usize = 10;
+
+/// Link prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkPrediction;
+
+impl TaskKind for LinkPrediction {
+    fn name(&self) -> &'static str {
+        "link prediction"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        &[
+            Metric::Mrr,
+            Metric::HitsAt1,
+            Metric::HitsAt3,
+            Metric::HitsAt10,
+            Metric::FilteredMrr,
+            Metric::FilteredHitsAt1,
+            Metric::FilteredHitsAt3,
+            Metric::FilteredHitsAt10,
+            Metric::FilteredNoSelfMrr,
+            Metric::FilteredNoSelfHitsAt1,
+            Metric::FilteredNoSelfHitsAt3,
+            Metric::FilteredNoSelfHitsAt10,
+        ]
+    }
+
+    fn output_rows(&self, nodes: usize) -> usize {
+        nodes
+    }
+
+    fn collate(&self, input: &TargetInput<'_>) -> TargetTensor {
+        let (mut first, mut second, mut labels) = (vec![], vec![], vec![]);
+        let mut start = 0;
+        for (position, graph) in input.graphs.iter().enumerate() {
+            let Targets::Links(positives) = &graph.targets else { wrong_targets("links") };
+            let mut stream = input.seeds.stream_at("graph", input.index(position) as u64);
+            let negatives = sample_negatives(graph.nodes, positives, &mut stream);
+            let labeled = positives
+                .iter()
+                .map(|pair| (pair, 1.0))
+                .chain(negatives.iter().map(|pair| (pair, 0.0)));
+            for (pair, label) in labeled {
+                first.push(start + pair[0] as usize);
+                second.push(start + pair[1] as usize);
+                labels.push(label);
+            }
+            start += graph.nodes;
+        }
+        let pairs = labels.len();
+        TargetTensor::Links {
+            first: input.integers(first),
+            second: input.integers(second),
+            labels: input.floats(labels, [pairs, 1]),
+        }
+    }
+
+    fn loss(&self, output: Tensor<2>, targets: &TargetTensor) -> Tensor<1> {
+        let TargetTensor::Links { first, second, labels } = targets else { wrong_targets("links") };
+        loss(output, first.clone(), second.clone(), labels.clone())
+    }
+
+    fn add_samples(
+        &self,
+        output: OutputRows<'_>,
+        targets: &Targets,
+        predictions: &mut Predictions,
+    ) -> usize {
+        let Targets::Links(positives) = targets else { wrong_targets("links") };
+        // A graph without positive pairs has no rank.
+        let Some(metrics) = LinkMetrics::of(output.values, output.columns, positives) else {
+            return 0;
+        };
+        let row = metrics.row();
+        predictions.outputs.extend(row.len(), &row);
+        1
+    }
+
+    fn decode(&self, output: OutputRows<'_>) -> Prediction {
+        Prediction::Links(top_links(output.values, output.columns))
+    }
+}
+
+/// Link prediction head: an MLP on each node.
+#[derive(Module, Debug)]
+pub struct LinkHead {
+    mlp: Mlp,
+}
+
+impl LinkHead {
+    /// Initializes the head.
+    pub fn new(hidden_dim: usize, config: MlpConfig, dropout: f64, init: &mut ParamInit) -> Self {
+        Self { mlp: Mlp::new(hidden_dim, hidden_dim, config, dropout, init) }
+    }
+
+    /// Computes the embedding of every node.
+    ///
+    /// # Shapes
+    /// - `x`: `[r, d]`
+    /// - returns `[r, d]`
+    pub fn forward(&self, x: Tensor<2>, ctx: &ForwardContext) -> Tensor<2> {
+        self.mlp.forward(x, ctx)
+    }
+
+    /// Computes the scores of node pairs.
+    ///
+    /// # Shapes
+    /// - `vectors`: `[r, d]` from [`LinkHead::forward`]
+    /// - `first`, `second`: `[q]` node indices
+    /// - returns `[q, 1]`
+    pub fn score(vectors: Tensor<2>, first: Tensor<1, Int>, second: Tensor<1, Int>) -> Tensor<2> {
+        (vectors.clone().select(0, first) * vectors.select(0, second)).sum_dim(1)
+    }
+}
 
 /// Samples two negative pairs per positive pair, with the same first node.
 ///
@@ -49,7 +170,7 @@ pub fn sample_negatives(
 /// - `first`, `second`: `[q]` row indices of the nodes of each pair
 /// - `labels`: `[q, 1]`
 /// - returns `[1]`
-pub(super) fn loss(
+fn loss(
     embeddings: Tensor<2>,
     first: Tensor<1, Int>,
     second: Tensor<1, Int>,
@@ -119,7 +240,7 @@ impl LinkMetrics {
         (!positives.is_empty()).then_some(Self { raw, filtered, filtered_no_self })
     }
 
-    /// Returns the metrics in the order of [`TaskKind::metrics`](super::TaskKind::metrics).
+    /// Returns the metrics in the order of [`TaskKind::metrics`].
     pub(super) fn row(self) -> [f64; 12] {
         let of = |ranks: RankingMetrics| [ranks.mrr, ranks.hits[0], ranks.hits[1], ranks.hits[2]];
         let [raw, filtered, no_self] = [self.raw, self.filtered, self.filtered_no_self].map(of);
@@ -140,7 +261,7 @@ impl RankingMetrics {
     }
 }
 
-pub(crate) fn dot(left: &[f32], right: &[f32]) -> f64 {
+fn dot(left: &[f32], right: &[f32]) -> f64 {
     left.iter().zip(right).map(|(left, right)| f64::from(*left) * f64::from(*right)).sum()
 }
 
@@ -155,10 +276,33 @@ fn rank_increment(score: f64, candidate: f64) -> f64 {
     }
 }
 
+/// Returns the node pairs with the largest dot products of embeddings; ties are broken by order,
+/// and NaN scores are ignored.
+fn top_links(embeddings: &[f32], dim: usize) -> Vec<PredictedLink> {
+    let nodes: Vec<&[f32]> = embeddings.chunks(dim).collect();
+    let mut best: Vec<(f64, [u32; 2])> = Vec::with_capacity(MAX_LINKS + 1);
+    for (first, vector) in nodes.iter().enumerate() {
+        for (second, other) in nodes.iter().enumerate().skip(first + 1) {
+            let score = dot(vector, other);
+            let enters =
+                best.len() < MAX_LINKS || best.last().is_some_and(|(last, _)| score > *last);
+            if score.is_nan() || !enters {
+                continue;
+            }
+            let rank = best.partition_point(|(higher, _)| *higher >= score);
+            best.insert(rank, (score, [first as u32, second as u32]));
+            best.truncate(MAX_LINKS);
+        }
+    }
+    best.into_iter()
+        .map(|(score, pair)| PredictedLink { pair, probability: sigmoid(score) })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use burn::tensor::{DType, Device};
-    use graph_diffuser_data::SeedTree;
+    use graph_diffuser_data::{Features, Graph, SeedTree};
 
     use super::*;
 
@@ -232,5 +376,53 @@ mod tests {
         let scores = LinkMetrics::of(&[f32::NAN; 3], 1, &[[0, 1]]).expect("one pair");
         assert_eq!(scores.raw, RankingMetrics { mrr: 1.0 / 3.0, hits: [0.0, 1.0, 1.0] });
         assert_eq!(LinkMetrics::of(&[1.0, 2.0], 1, &[]), None);
+    }
+
+    #[test]
+    fn top_links_are_sorted_and_unique() {
+        // Embeddings of dimension 1: the score of a pair is a product.
+        let found = top_links(&[1.0, -1.0, 2.0, 3.0], 1);
+        let pairs: Vec<[u32; 2]> = found.iter().map(|link| link.pair).collect();
+        assert_eq!(pairs, [[2, 3], [0, 3], [0, 2], [0, 1], [1, 2], [1, 3]]);
+        assert!((found[3].probability - 1.0 / (1.0 + 1.0_f32.exp())).abs() < 1e-6);
+        let many: Vec<f32> = (0..30).map(|node| node as f32).collect();
+        let found = top_links(&many, 1);
+        assert_eq!((found.len(), found[0].pair, found[1].pair), (MAX_LINKS, [28, 29], [27, 29]));
+        assert!(top_links(&[1.0], 1).is_empty());
+    }
+
+    #[test]
+    fn negatives_depend_on_the_graph_index_and_seed_but_not_on_the_batch() {
+        let graph = |nodes, links| Graph {
+            nodes,
+            edges: vec![],
+            node_features: Features::None,
+            edge_features: Features::None,
+            targets: Targets::Links(links),
+        };
+        let ring = (0..9).map(|node| [node, (node + 4) % 9]).collect();
+        let graphs = [graph(3, vec![[0, 2], [2, 0]]), graph(9, ring)];
+        let pairs = |graphs: &[&Graph], indices: &[usize], seeds: SeedTree| {
+            let (device, dtype) = (Device::flex(), DType::F32);
+            let input = TargetInput { graphs, indices, seeds, device: &device, dtype };
+            let TargetTensor::Links { first, second, labels } = LinkPrediction.collate(&input)
+            else {
+                panic!("link targets")
+            };
+            let [first, second] =
+                [first, second].map(|nodes| nodes.into_data().iter::<i64>().collect::<Vec<_>>());
+            let labels: Vec<bool> =
+                labels.into_data().iter::<f32>().map(|label| label == 1.0).collect();
+            let ends = first.into_iter().zip(second).zip(labels);
+            ends.map(|((first, second), label)| (first, second, label)).collect::<Vec<_>>()
+        };
+        let alone = pairs(&[&graphs[1]], &[7], SeedTree::new(1));
+        let together = pairs(&[&graphs[0], &graphs[1]], &[3, 7], SeedTree::new(1));
+        let shifted: Vec<_> =
+            alone.iter().map(|(first, second, label)| (first + 3, second + 3, *label)).collect();
+        assert!(together.ends_with(&shifted));
+        assert_eq!(alone.iter().filter(|pair| pair.2).count(), 9);
+        assert_ne!(alone, pairs(&[&graphs[1]], &[7], SeedTree::new(2)));
+        assert_ne!(alone, pairs(&[&graphs[1]], &[8], SeedTree::new(1)));
     }
 }

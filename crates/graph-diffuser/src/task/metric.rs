@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{Predictions, multiclass, multilabel, regression};
+
 /// Evaluation metric, computed over all samples rather than averaged over batches.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
@@ -107,6 +109,46 @@ impl Metric {
             Self::FilteredNoSelfHitsAt1 => "filtered_no_self_hits_at_1",
             Self::FilteredNoSelfHitsAt3 => "filtered_no_self_hits_at_3",
             Self::FilteredNoSelfHitsAt10 => "filtered_no_self_hits_at_10",
+        }
+    }
+}
+
+impl Metric {
+    /// Returns the metric with the given name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::deserialize(serde::de::value::StrDeserializer::<serde::de::value::Error>::new(name))
+            .ok()
+    }
+
+    /// Computes the metric from the predictions of its task.
+    pub(super) fn of(self, predictions: &Predictions) -> f64 {
+        let (outputs, targets) = (&predictions.outputs, &predictions.targets);
+        let (columns, predicted, expected) = (outputs.columns, &outputs.values, &targets.values);
+        let classes = || {
+            let class = |value: f64| (!value.is_nan()).then_some(value as u32);
+            let predicted: Vec<Option<u32>> = outputs.column(0).map(class).collect();
+            (predicted, expected.iter().map(|&class| class as u32).collect::<Vec<_>>())
+        };
+        match self {
+            Self::Mae => regression::mean_absolute_error(predicted, expected),
+            Self::Rmse => regression::root_mean_square_error(predicted, expected, columns),
+            Self::R2 => regression::r2(predicted, expected, columns),
+            Self::Spearman => regression::spearman(predicted, expected, columns),
+            Self::AveragePrecision => multilabel::average_precision(predicted, expected, columns),
+            Self::RocAuc => multilabel::roc_auc(predicted, expected, columns),
+            Self::Accuracy => {
+                let (predicted, targets) = classes();
+                multiclass::accuracy(&predicted, &targets)
+            }
+            Self::MacroF1 => {
+                let (predicted, targets) = classes();
+                multiclass::macro_f1(&predicted, &targets)
+            }
+            // The other metrics are means over graphs, whose samples hold one column per metric.
+            _ => match predictions.metrics.iter().position(|&metric| metric == self) {
+                Some(column) => outputs.column(column).sum::<f64>() / predictions.len() as f64,
+                None => f64::NAN,
+            },
         }
     }
 }

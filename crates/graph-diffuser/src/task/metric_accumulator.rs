@@ -1,13 +1,10 @@
 //! Accumulation of predictions over batches, and the loss and metrics over all of them.
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 
-use crate::batch::{GraphBatch, TargetTensor};
+use crate::batch::GraphBatch;
 
-use super::link_prediction::LinkMetrics;
-use super::predictions::{PredictedValues, Predictions};
-use super::sub_tokens::{TokenSetMetrics, decode_tokens};
-use super::{EvalMetrics, Task, multiclass};
+use super::{EvalMetrics, Predictions, Task, targets};
 
 /// Accumulates predictions over batches; metrics are computed over all samples.
 #[derive(Debug)]
@@ -21,13 +18,8 @@ pub struct MetricAccumulator {
 
 impl MetricAccumulator {
     pub(super) fn new(task: Task) -> Self {
-        let values = PredictedValues::empty(&task.kind);
-        Self {
-            task,
-            loss_sum: 0.0,
-            loss_weight: 0.0,
-            predictions: Predictions { graphs: vec![], samples: vec![], values },
-        }
+        let predictions = Predictions::new(task.metrics());
+        Self { task, loss_sum: 0.0, loss_weight: 0.0, predictions }
     }
 
     /// Adds a batch with its mean loss.
@@ -35,73 +27,18 @@ impl MetricAccumulator {
     /// # Shapes
     /// - `output`: `[rows, outputs]`, as for [`Task::loss`]
     pub fn add(&mut self, output: Tensor<2>, batch: &GraphBatch, mean_loss: f64) {
-        let weight = self.task.loss_weight(&batch.targets);
+        let targets = targets(batch);
+        let weight = self.task.loss_weight(batch);
         if weight > 0.0 {
             self.loss_sum += mean_loss * weight;
             self.loss_weight += weight;
         }
-        let [_, outputs] = output.dims();
-        let output = host(output.into_data());
-        let Predictions { graphs, samples, values } = &mut self.predictions;
-        graphs.extend(batch.indices.iter().map(|&graph| graph as u32));
-        match (values, &batch.targets) {
-            (
-                PredictedValues::Classes { predicted, targets, .. },
-                TargetTensor::NodeClasses(classes),
-            ) => {
-                samples.extend(batch.topology.layout.sizes.iter().map(|&size| size as u32));
-                predicted.extend(multiclass::argmax(&output, outputs));
-                targets.extend(classes.to_data().iter::<i64>().map(|class| class as u32));
-            }
-            (
-                PredictedValues::Classes { predicted, targets, logits },
-                TargetTensor::GraphClasses(classes),
-            ) => {
-                samples.extend(batch.indices.iter().map(|_| 1));
-                predicted.extend(multiclass::argmax(&output, outputs));
-                targets.extend(classes.to_data().iter::<i64>().map(|class| class as u32));
-                logits.extend(output);
-            }
-            (
-                PredictedValues::Regression { columns, outputs: predicted, targets }
-                | PredictedValues::Labels { columns, outputs: predicted, targets },
-                TargetTensor::GraphValues { values, mask },
-            ) => {
-                samples.extend(batch.indices.iter().map(|_| 1));
-                *columns = outputs;
-                predicted.extend(output);
-                let mask = host(mask.to_data());
-                let values = host(values.to_data()).into_iter().zip(mask);
-                targets
-                    .extend(values.map(|(value, mask)| if mask == 0.0 { f32::NAN } else { value }));
-            }
-            (
-                PredictedValues::PerGraph { values, .. },
-                TargetTensor::SubTokens { classes, words },
-            ) => {
-                samples.extend(batch.indices.iter().map(|_| 1));
-                let positions = classes.dims()[0] / words.len();
-                let predicted = decode_tokens(&output, outputs, positions);
-                values.extend(
-                    predicted
-                        .iter()
-                        .zip(words)
-                        .flat_map(|(ours, theirs)| TokenSetMetrics::of(ours, theirs).row()),
-                );
-            }
-            (PredictedValues::PerGraph { values, .. }, TargetTensor::Links { graphs, .. }) => {
-                let mut rest = output.as_slice();
-                for graph in graphs {
-                    let (embeddings, others) = rest.split_at(graph.nodes * outputs);
-                    let scores = LinkMetrics::of(embeddings, outputs, &graph.positives);
-                    // A graph without positive pairs has no rank.
-                    samples.push(u32::from(scores.is_some()));
-                    values.extend(scores.into_iter().flat_map(LinkMetrics::row));
-                    rest = others;
-                }
-            }
-            _ => panic!("the targets do not match the task"),
-        }
+        let predictions = &mut self.predictions;
+        predictions.graphs.extend(batch.indices.iter().map(|&graph| graph as u32));
+        self.task.for_each_graph(output, batch, |position, rows| {
+            let samples = self.task.kind.add_samples(rows, &targets.graphs[position], predictions);
+            predictions.samples.push(samples as u32);
+        });
     }
 
     /// Computes the scores over all batches added.
@@ -120,8 +57,4 @@ impl MetricAccumulator {
     pub fn predictions(&self) -> Predictions {
         self.predictions.sorted()
     }
-}
-
-fn host(data: TensorData) -> Vec<f32> {
-    data.iter::<f32>().collect()
 }

@@ -1,132 +1,112 @@
-//! Tasks: loss, metrics and form of predictions, one task per file.
+//! Tasks: target collation, head, loss, metrics and form of predictions, one task per file.
 
 mod config;
+mod graph_head;
+mod head;
 pub mod link_prediction;
 mod metric;
 mod metric_accumulator;
 pub mod multiclass;
 pub mod multilabel;
+pub mod node_classification;
+mod prediction;
 pub mod predictions;
 pub mod regression;
 pub mod sub_tokens;
 
-use burn::tensor::Tensor;
-use graph_diffuser_data::TargetSchema;
+use std::fmt::Debug;
+use std::sync::Arc;
 
-use crate::batch::TargetTensor;
+use burn::tensor::Tensor;
+use graph_diffuser_data::Targets;
+
+use crate::batch::{BatchTargets, GraphBatch, TargetCollator, TargetInput, TargetTensor};
 
 pub use config::{TaskConfig, TaskError};
+pub use graph_head::{GraphHead, Pooling};
+pub use head::{Head, HeadConfig};
 pub(crate) use metric::null_as_nan;
 pub use metric::{EvalMetrics, Metric};
 pub use metric_accumulator::MetricAccumulator;
+pub use prediction::{ClassPrediction, PredictedLink, Prediction, csv_columns};
 pub use predictions::Predictions;
 pub use regression::RegressionLoss;
-pub(crate) use sub_tokens::decode_tokens;
 
-/// Task of a model: kind of targets, loss and selection metric.
+/// Everything that depends on the kind of the targets, except the head.
+pub trait TaskKind: Debug + Send + Sync {
+    /// Returns the name of the task in messages.
+    fn name(&self) -> &'static str;
+
+    /// Returns the metrics of the task; the first is the default selection metric.
+    fn metrics(&self) -> &'static [Metric];
+
+    /// Returns the number of rows of the model output for a graph with `nodes` nodes.
+    fn output_rows(&self, nodes: usize) -> usize;
+
+    /// Collates the targets of a batch for the loss.
+    fn collate(&self, input: &TargetInput<'_>) -> TargetTensor;
+
+    /// Computes the mean loss of a batch.
+    ///
+    /// # Shapes
+    /// - `output`: `[rows, outputs]`, as returned by the model's head
+    /// - returns `[1]`
+    fn loss(&self, output: Tensor<2>, targets: &TargetTensor) -> Tensor<1>;
+
+    /// Returns the weight of a batch in a mean of batch losses: the number of observed targets, or
+    /// the sum of their class weights.
+    fn loss_weight(&self, targets: &TargetTensor) -> f64 {
+        targets.observed()
+    }
+
+    /// Adds the output and the targets of one graph to the predictions that metrics are computed
+    /// from, and returns the number of samples added.
+    fn add_samples(
+        &self,
+        output: OutputRows<'_>,
+        targets: &Targets,
+        predictions: &mut Predictions,
+    ) -> usize;
+
+    /// Converts the output of one graph into a prediction.
+    fn decode(&self, output: OutputRows<'_>) -> Prediction;
+}
+
+/// Rows of the model output that belong to one graph.
+#[derive(Debug, Clone, Copy)]
+pub struct OutputRows<'a> {
+    /// Values in row-major order.
+    pub values: &'a [f32],
+    /// Number of columns.
+    pub columns: usize,
+}
+
+/// Task of a model, with the metric that selects the best epoch.
 ///
 /// # Examples
 /// ```
-/// use graph_diffuser::task::{Metric, Task};
+/// use graph_diffuser::task::{HeadConfig, Metric, Pooling, TaskConfig};
+/// use graph_diffuser::nn::MlpConfig;
 /// use graph_diffuser_data::TargetSchema;
 ///
-/// assert_eq!(Task::of(TargetSchema::Regression(1)).metric(), Metric::Mae);
+/// let head = HeadConfig::Graph {
+///     pooling: Pooling::Mean,
+///     mlp: MlpConfig::Plain { hidden_layers: 0 },
+///     dropout: 0.0,
+/// };
+/// let task = TaskConfig::default().init(TargetSchema::Regression(1), head);
+/// assert_eq!(task.metric(), Metric::Mae);
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Task {
-    kind: TaskKind,
+    kind: Arc<dyn TaskKind>,
     metric: Metric,
 }
 
-/// Kind of a task with the options of its loss.
-#[derive(Debug, Clone, PartialEq)]
-pub enum TaskKind {
-    /// Node classification: cross-entropy.
-    NodeMulticlass {
-        /// Weight of each class; all equal if `None`.
-        class_weights: Option<Vec<f32>>,
-    },
-    /// Graph regression: L1 or mean squared error.
-    Regression {
-        /// Loss function.
-        loss: RegressionLoss,
-    },
-    /// Multi-label graph classification: binary cross-entropy.
-    Multilabel,
-    /// Graph classification: cross-entropy.
-    Multiclass {
-        /// Weight of each class; all equal if `None`.
-        class_weights: Option<Vec<f32>>,
-    },
-    /// Sub-token prediction: cross-entropy, averaged over positions.
-    SubTokens,
-    /// Link prediction: binary cross-entropy with sampled negatives.
-    LinkPrediction,
-}
-
-impl TaskKind {
-    /// Returns the kind that matches the targets of a dataset, with the default loss.
-    pub fn of(targets: TargetSchema) -> Self {
-        match targets {
-            TargetSchema::NodeMulticlass(_) => Self::NodeMulticlass { class_weights: None },
-            TargetSchema::Regression(_) => Self::Regression { loss: RegressionLoss::L1 },
-            TargetSchema::Multilabel(_) => Self::Multilabel,
-            TargetSchema::Multiclass(_) => Self::Multiclass { class_weights: None },
-            TargetSchema::SubTokens(_) => Self::SubTokens,
-            TargetSchema::LinkPrediction => Self::LinkPrediction,
-        }
-    }
-
-    /// Returns the metrics of the task; the first is the default selection metric.
-    pub fn metrics(&self) -> &'static [Metric] {
-        match self {
-            Self::NodeMulticlass { .. } | Self::Multiclass { .. } => {
-                &[Metric::Accuracy, Metric::MacroF1]
-            }
-            Self::Regression { .. } => &[Metric::Mae, Metric::Rmse, Metric::R2, Metric::Spearman],
-            Self::Multilabel => &[Metric::AveragePrecision, Metric::RocAuc],
-            Self::SubTokens => &[Metric::F1, Metric::Precision, Metric::Recall],
-            Self::LinkPrediction => &[
-                Metric::Mrr,
-                Metric::HitsAt1,
-                Metric::HitsAt3,
-                Metric::HitsAt10,
-                Metric::FilteredMrr,
-                Metric::FilteredHitsAt1,
-                Metric::FilteredHitsAt3,
-                Metric::FilteredHitsAt10,
-                Metric::FilteredNoSelfMrr,
-                Metric::FilteredNoSelfHitsAt1,
-                Metric::FilteredNoSelfHitsAt3,
-                Metric::FilteredNoSelfHitsAt10,
-            ],
-        }
-    }
-
+impl Task {
     /// Returns the name of the task in messages.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::NodeMulticlass { .. } => "node classification",
-            Self::Regression { .. } => "graph regression",
-            Self::Multilabel => "multi-label graph classification",
-            Self::Multiclass { .. } => "graph classification",
-            Self::SubTokens => "sub-token prediction",
-            Self::LinkPrediction => "link prediction",
-        }
-    }
-}
-
-impl Task {
-    /// Returns the task that matches the targets of a dataset, with default loss and metric.
-    pub fn of(targets: TargetSchema) -> Self {
-        let kind = TaskKind::of(targets);
-        let metric = kind.metrics()[0];
-        Self { kind, metric }
-    }
-
-    /// Returns the kind of the task.
-    pub fn kind(&self) -> &TaskKind {
-        &self.kind
+        self.kind.name()
     }
 
     /// Returns the metric that selects the best epoch.
@@ -134,70 +114,114 @@ impl Task {
         self.metric
     }
 
+    /// Returns the metrics of the task.
+    pub fn metrics(&self) -> &'static [Metric] {
+        self.kind.metrics()
+    }
+
     /// Computes the mean loss of a batch.
     ///
     /// # Shapes
     /// - `output`: `[rows, outputs]`, as returned by the model's head
     /// - returns `[1]`
-    pub fn loss(&self, output: Tensor<2>, targets: &TargetTensor) -> Tensor<1> {
-        match (&self.kind, targets) {
-            (TaskKind::NodeMulticlass { class_weights }, TargetTensor::NodeClasses(classes))
-            | (TaskKind::Multiclass { class_weights }, TargetTensor::GraphClasses(classes)) => {
-                multiclass::loss(output, classes.clone(), class_weights.as_deref())
-            }
-            (TaskKind::Regression { loss }, TargetTensor::GraphValues { values, mask }) => {
-                loss.of(output, values.clone(), mask.clone())
-            }
-            (TaskKind::Multilabel, TargetTensor::GraphValues { values, mask }) => {
-                multilabel::loss(output, values.clone(), mask.clone())
-            }
-            (TaskKind::SubTokens, TargetTensor::SubTokens { classes, .. }) => {
-                multiclass::loss(output, classes.clone(), None)
-            }
-            (TaskKind::LinkPrediction, TargetTensor::Links { first, second, labels, .. }) => {
-                link_prediction::loss(output, first.clone(), second.clone(), labels.clone())
-            }
-            _ => panic!("the targets do not match the task"),
-        }
+    ///
+    /// # Panics
+    /// Panics if the batch was collated without targets.
+    pub fn loss(&self, output: Tensor<2>, batch: &GraphBatch) -> Tensor<1> {
+        self.kind.loss(output, &targets(batch).tensor)
     }
 
     /// Returns the weight of a batch in a mean of batch losses: the number of observed targets, or
     /// the sum of their class weights.
-    pub fn loss_weight(&self, targets: &TargetTensor) -> f64 {
-        match (&self.kind, targets) {
-            (
-                TaskKind::NodeMulticlass { class_weights: Some(weights) }
-                | TaskKind::Multiclass { class_weights: Some(weights) },
-                TargetTensor::NodeClasses(classes) | TargetTensor::GraphClasses(classes),
-            ) => classes
-                .to_data()
-                .iter::<i64>()
-                .map(|class| f64::from(weights[class as usize]))
-                .sum(),
-            (
-                _,
-                TargetTensor::NodeClasses(classes)
-                | TargetTensor::GraphClasses(classes)
-                | TargetTensor::SubTokens { classes, .. },
-            ) => classes.dims()[0] as f64,
-            (_, TargetTensor::GraphValues { mask, .. }) => mask.clone().sum().into_scalar::<f64>(),
-            (_, TargetTensor::Links { labels, .. }) => labels.dims()[0] as f64,
-        }
+    ///
+    /// # Panics
+    /// Panics if the batch was collated without targets.
+    pub fn loss_weight(&self, batch: &GraphBatch) -> f64 {
+        self.kind.loss_weight(&targets(batch).tensor)
     }
 
     /// Creates an accumulator of predictions and losses.
     pub fn metric_accumulator(&self) -> MetricAccumulator {
         MetricAccumulator::new(self.clone())
     }
+
+    /// Converts the model output of a batch into one prediction per graph.
+    ///
+    /// # Shapes
+    /// - `output`: `[rows, outputs]`
+    pub fn predictions(&self, output: Tensor<2>, batch: &GraphBatch) -> Vec<Prediction> {
+        let mut predictions = Vec::with_capacity(batch.topology.layout.graphs());
+        self.for_each_graph(output, batch, |_, rows| predictions.push(self.kind.decode(rows)));
+        predictions
+    }
+
+    /// Calls `visit` with the position and the output of each graph of a batch.
+    fn for_each_graph(
+        &self,
+        output: Tensor<2>,
+        batch: &GraphBatch,
+        mut visit: impl FnMut(usize, OutputRows<'_>),
+    ) {
+        let [_, columns] = output.dims();
+        let values: Vec<f32> = output.into_data().iter::<f32>().collect();
+        let mut rest = values.as_slice();
+        for (position, &nodes) in batch.topology.layout.sizes.iter().enumerate() {
+            let (values, others) = rest.split_at(self.kind.output_rows(nodes) * columns);
+            visit(position, OutputRows { values, columns });
+            rest = others;
+        }
+    }
+}
+
+impl TargetCollator for Task {
+    fn collate(&self, input: &TargetInput<'_>) -> TargetTensor {
+        self.kind.collate(input)
+    }
+}
+
+fn targets(batch: &GraphBatch) -> &BatchTargets {
+    batch.targets.as_ref().expect("the batcher collates targets")
+}
+
+/// Panics because a batch or graph has targets of another task.
+fn wrong_targets(expected: &str) -> ! {
+    panic!("targets do not match the task: expected {expected}")
 }
 
 /// Returns predictions and targets of one column without missing targets.
 fn observed_column<'a>(
-    predicted: &'a [f32],
-    targets: &'a [f32],
+    predicted: &'a [f64],
+    targets: &'a [f64],
     columns: usize,
     column: usize,
-) -> impl Iterator<Item = (f32, f32)> + 'a {
+) -> impl Iterator<Item = (f64, f64)> + 'a {
     let pairs = predicted.iter().zip(targets).skip(column).step_by(columns);
     pairs.map(|(predicted, target)| (*predicted, *target)).filter(|(_, target)| !target.is_nan())
+}
+
+/// Collates real-valued or binary targets of graphs, of which NaN are missing.
+fn collate_values(input: &TargetInput<'_>, columns: usize) -> TargetTensor {
+    let values: Vec<f32> = input
+        .graphs
+        .iter()
+        .flat_map(|graph| match &graph.targets {
+            Targets::GraphValues(values) => values.iter().copied(),
+            _ => wrong_targets("graph values"),
+        })
+        .collect();
+    let shape = [input.graphs.len(), columns];
+    let mask = values.iter().map(|value| if value.is_nan() { 0.0 } else { 1.0 }).collect();
+    let values = values.into_iter().map(|value| if value.is_nan() { 0.0 } else { value });
+    TargetTensor::Values {
+        values: input.floats(values.collect(), shape),
+        mask: input.floats(mask, shape),
+    }
+}
+
+/// Adds one sample of real-valued or binary targets.
+fn add_values(output: OutputRows<'_>, targets: &Targets, predictions: &mut Predictions) -> usize {
+    let Targets::GraphValues(targets) = targets else { wrong_targets("graph values") };
+    predictions.outputs.extend(output.columns, output.values);
+    predictions.targets.extend(output.columns, targets);
+    1
 }

@@ -1,17 +1,80 @@
-//! Classification of nodes or graphs: cross-entropy, accuracy and macro F1.
+//! Multi-class classification of graphs: cross-entropy, accuracy and macro F1.
 
 use burn::tensor::{Int, Tensor, TensorData, activation::log_softmax};
+use graph_diffuser_data::Targets;
+
+use crate::batch::{TargetInput, TargetTensor};
+
+use super::prediction::{ClassPrediction, Prediction};
+use super::{Metric, OutputRows, Predictions, TaskKind, wrong_targets};
+
+/// Multi-class classification of graphs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Multiclass {
+    /// Weight of each class in the loss; all equal if `None`.
+    pub class_weights: Option<Vec<f32>>,
+}
+
+impl TaskKind for Multiclass {
+    fn name(&self) -> &'static str {
+        "graph classification"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        &[Metric::Accuracy, Metric::MacroF1]
+    }
+
+    fn output_rows(&self, _nodes: usize) -> usize {
+        1
+    }
+
+    fn collate(&self, input: &TargetInput<'_>) -> TargetTensor {
+        let classes = input.graphs.iter().map(|graph| match &graph.targets {
+            Targets::GraphClass(class) => *class as usize,
+            _ => wrong_targets("a graph class"),
+        });
+        TargetTensor::Classes(input.integers(classes.collect()))
+    }
+
+    fn loss(&self, output: Tensor<2>, targets: &TargetTensor) -> Tensor<1> {
+        cross_entropy(output, targets, self.class_weights.as_deref())
+    }
+
+    fn loss_weight(&self, targets: &TargetTensor) -> f64 {
+        class_weight_sum(targets, self.class_weights.as_deref())
+    }
+
+    fn add_samples(
+        &self,
+        output: OutputRows<'_>,
+        targets: &Targets,
+        predictions: &mut Predictions,
+    ) -> usize {
+        let Targets::GraphClass(class) = targets else { wrong_targets("a graph class") };
+        // The predicted class, followed by the logits.
+        let mut row = vec![class_value(argmax(output.values, output.columns)[0])];
+        row.extend_from_slice(output.values);
+        predictions.outputs.extend(row.len(), &row);
+        predictions.targets.extend(1, &[*class as f32]);
+        1
+    }
+
+    fn decode(&self, output: OutputRows<'_>) -> Prediction {
+        Prediction::Class(ClassPrediction::of(output.values))
+    }
+}
 
 /// Computes the mean cross-entropy, weighted by class as in PyTorch if `class_weights` are given.
 ///
 /// # Shapes
-/// - `output`: `[rows, classes]`, `classes`: `[rows]`
+/// - `output`: `[rows, classes]`
 /// - returns `[1]`
-pub(super) fn loss(
+pub(super) fn cross_entropy(
     output: Tensor<2>,
-    classes: Tensor<1, Int>,
+    targets: &TargetTensor,
     class_weights: Option<&[f32]>,
 ) -> Tensor<1> {
+    let classes: Tensor<1, Int> = classes_of(targets).clone();
     let (device, dtype) = (output.device(), output.dtype());
     // [rows, 1]
     let log_likelihood = log_softmax(output, 1).gather(1, classes.clone().unsqueeze_dim(1));
@@ -26,6 +89,28 @@ pub(super) fn loss(
             (log_likelihood * weights.clone()).sum().neg() / weights.sum()
         }
     }
+}
+
+/// Returns the sum of the class weights of all rows, or the number of rows without weights.
+pub(super) fn class_weight_sum(targets: &TargetTensor, class_weights: Option<&[f32]>) -> f64 {
+    match class_weights {
+        None => targets.observed(),
+        Some(weights) => classes_of(targets)
+            .to_data()
+            .iter::<i64>()
+            .map(|class| f64::from(weights[class as usize]))
+            .sum(),
+    }
+}
+
+fn classes_of(targets: &TargetTensor) -> &Tensor<1, Int> {
+    let TargetTensor::Classes(classes) = targets else { wrong_targets("classes") };
+    classes
+}
+
+/// Returns a predicted class as stored in [`Predictions`]; `None` is NaN.
+pub(super) fn class_value(class: Option<u32>) -> f32 {
+    class.map_or(f32::NAN, |class| class as f32)
 }
 
 /// Returns the index of the largest output of each row, the first in case of ties; `None` for rows
@@ -106,9 +191,9 @@ mod tests {
         let device = Device::flex();
         let output =
             Tensor::<2>::from_data([[0.0, 3.0_f64.ln()], [0.0, 0.0]], (&device, DType::F64));
-        let classes = Tensor::<1, Int>::from_data([1, 0], &device);
+        let classes = TargetTensor::Classes(Tensor::<1, Int>::from_data([1, 0], &device));
         let value = |weights: Option<&[f32]>| {
-            loss(output.clone(), classes.clone(), weights).into_scalar::<f64>()
+            cross_entropy(output.clone(), &classes, weights).into_scalar::<f64>()
         };
         // -log(3/4) and -log(1/2).
         let (first, second) = ((4.0_f64 / 3.0).ln(), 2.0_f64.ln());
@@ -116,5 +201,7 @@ mod tests {
         // The second row is of class 0, which has three times the weight of class 1.
         let weighted = (2.0 * first + 6.0 * second) / 8.0;
         assert!((value(Some(&[6.0, 2.0])) - weighted).abs() < 1e-12);
+        assert_eq!(class_weight_sum(&classes, Some(&[6.0, 2.0])), 8.0);
+        assert_eq!(class_weight_sum(&classes, None), 2.0);
     }
 }

@@ -6,16 +6,59 @@
 //! there is no such label, where OGB raises an error, or if a score is NaN.
 
 use burn::tensor::{Tensor, activation::log_sigmoid};
+use graph_diffuser_data::Targets;
 
-use super::observed_column;
+use crate::batch::{TargetInput, TargetTensor};
 
-/// Computes the mean binary cross-entropy over the observed labels of the batch.
-///
-/// # Shapes
-/// - `output`, `labels`, `mask`: `[rows, outputs]`
-/// - returns `[1]`
-pub(super) fn loss(output: Tensor<2>, labels: Tensor<2>, mask: Tensor<2>) -> Tensor<1> {
-    (bce_with_logits(output, labels) * mask.clone()).sum() / mask.sum().clamp_min(1.0)
+use super::prediction::sigmoid;
+use super::{
+    Metric, OutputRows, Prediction, Predictions, TaskKind, add_values, collate_values,
+    observed_column, wrong_targets,
+};
+
+/// Binary or multi-label classification of graphs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Multilabel {
+    /// Number of labels.
+    pub labels: usize,
+}
+
+impl TaskKind for Multilabel {
+    fn name(&self) -> &'static str {
+        "multi-label graph classification"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        &[Metric::AveragePrecision, Metric::RocAuc]
+    }
+
+    fn output_rows(&self, _nodes: usize) -> usize {
+        1
+    }
+
+    fn collate(&self, input: &TargetInput<'_>) -> TargetTensor {
+        collate_values(input, self.labels)
+    }
+
+    fn loss(&self, output: Tensor<2>, targets: &TargetTensor) -> Tensor<1> {
+        let TargetTensor::Values { values, mask } = targets else { wrong_targets("values") };
+        let losses = bce_with_logits(output, values.clone());
+        (losses * mask.clone()).sum() / mask.clone().sum().clamp_min(1.0)
+    }
+
+    fn add_samples(
+        &self,
+        output: OutputRows<'_>,
+        targets: &Targets,
+        predictions: &mut Predictions,
+    ) -> usize {
+        add_values(output, targets, predictions)
+    }
+
+    fn decode(&self, output: OutputRows<'_>) -> Prediction {
+        let probabilities = output.values.iter().map(|&logit| sigmoid(f64::from(logit)));
+        Prediction::Probabilities(probabilities.collect())
+    }
 }
 
 /// Computes the elementwise binary cross-entropy of logits.
@@ -26,7 +69,7 @@ pub(super) fn bce_with_logits(output: Tensor<2>, labels: Tensor<2>) -> Tensor<2>
 
 /// Computes the average precision `Σ (R_n − R_{n−1}) P_n` over descending thresholds; equal scores
 /// form one threshold.
-pub fn average_precision(scores: &[f32], labels: &[f32], columns: usize) -> f64 {
+pub fn average_precision(scores: &[f64], labels: &[f64], columns: usize) -> f64 {
     mean_over_labels(scores, labels, columns, |thresholds, positives, _| {
         let (mut seen, mut found, mut area) = (0, 0, 0.0);
         for &(positive, negative) in thresholds {
@@ -40,7 +83,7 @@ pub fn average_precision(scores: &[f32], labels: &[f32], columns: usize) -> f64 
 
 /// Computes the area under the ROC curve: the probability that a positive has a higher score than a
 /// negative, with ties counted half.
-pub fn roc_auc(scores: &[f32], labels: &[f32], columns: usize) -> f64 {
+pub fn roc_auc(scores: &[f64], labels: &[f64], columns: usize) -> f64 {
     mean_over_labels(scores, labels, columns, |thresholds, positives, negatives| {
         let (mut above, mut pairs) = (0, 0.0);
         for &(positive, negative) in thresholds {
@@ -56,14 +99,14 @@ pub fn roc_auc(scores: &[f32], labels: &[f32], columns: usize) -> f64 {
 /// `metric` receives the numbers of positives and negatives at each threshold, in descending order,
 /// and the total numbers of positives and negatives.
 fn mean_over_labels(
-    scores: &[f32],
-    labels: &[f32],
+    scores: &[f64],
+    labels: &[f64],
     columns: usize,
     metric: impl Fn(&[(usize, usize)], usize, usize) -> f64,
 ) -> f64 {
     let mut values = Vec::with_capacity(columns);
     for column in 0..columns {
-        let mut ranked: Vec<(f32, bool)> = observed_column(scores, labels, columns, column)
+        let mut ranked: Vec<(f64, bool)> = observed_column(scores, labels, columns, column)
             .map(|(score, label)| (score, label == 1.0))
             .collect();
         if ranked.iter().any(|(score, _)| score.is_nan()) {
@@ -105,7 +148,7 @@ mod tests {
     #[test]
     fn ties_form_one_threshold_and_missing_labels_are_ignored() {
         // The three tied scores are one threshold: precision 2/3. The tied negative counts half.
-        let (scores, labels) = ([0.5, 0.5, 0.5, 0.9, 0.1], [1.0, 0.0, 1.0, f32::NAN, 0.0]);
+        let (scores, labels) = ([0.5, 0.5, 0.5, 0.9, 0.1], [1.0, 0.0, 1.0, f64::NAN, 0.0]);
         assert!((average_precision(&scores, &labels, 1) - 2.0 / 3.0).abs() < 1e-12);
         assert_eq!(roc_auc(&scores, &labels, 1), 0.75);
     }
@@ -115,8 +158,8 @@ mod tests {
         let scores = [1.0, 1.0, 0.0, 0.0];
         for metric in [average_precision, roc_auc] {
             assert_eq!(metric(&scores, &[1.0, 1.0, 0.0, 1.0], 2), 1.0);
-            assert!(metric(&scores, &[1.0, 1.0, 1.0, f32::NAN], 2).is_nan());
-            assert!(metric(&[1.0, f32::NAN], &[1.0, 0.0], 1).is_nan());
+            assert!(metric(&scores, &[1.0, 1.0, 1.0, f64::NAN], 2).is_nan());
+            assert!(metric(&[1.0, f64::NAN], &[1.0, 0.0], 1).is_nan());
         }
     }
 }

@@ -1,125 +1,82 @@
 //! Predictions with their targets, by graph: the basis of metrics and of paired comparisons of
 //! runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use super::{Metric, TaskKind, multiclass, multilabel, regression};
+use super::Metric;
+
+/// Key of the metrics in the header of a predictions file.
+const METRICS: &str = "metrics";
 
 /// Predictions and targets of the graphs of one split.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predictions {
+    /// Metrics of the task.
+    pub metrics: Vec<Metric>,
     /// Index of each graph in its dataset.
     pub graphs: Vec<u32>,
-    /// Number of samples of each graph: its nodes in node-level tasks, otherwise 1.
+    /// Number of samples of each graph: its nodes in node-level tasks, otherwise 1, or 0 if it does
+    /// not count.
     pub samples: Vec<u32>,
-    /// One row per sample.
-    pub values: PredictedValues,
+    /// Output of each sample: values (regression), logits (labels), predicted class and, for
+    /// graphs, class logits (classes), or metrics (tasks whose metrics are means over graphs).
+    pub outputs: SampleRows,
+    /// Targets of each sample, NaN if missing; empty if the outputs are metrics.
+    pub targets: SampleRows,
 }
 
-/// Predictions of each sample.
-#[derive(Debug, Clone, PartialEq)]
-pub enum PredictedValues {
-    /// Real-valued targets.
-    Regression {
-        /// Number of targets.
-        columns: usize,
-        /// `[samples, columns]`
-        outputs: Vec<f32>,
-        /// `[samples, columns]`, NaN where missing.
-        targets: Vec<f32>,
-    },
-    /// Binary targets.
-    Labels {
-        /// Number of labels.
-        columns: usize,
-        /// `[samples, columns]` logits.
-        outputs: Vec<f32>,
-        /// `[samples, columns]`, NaN where missing.
-        targets: Vec<f32>,
-    },
-    /// One of several classes.
-    Classes {
-        /// Class with the largest logit; `None` if a logit is NaN.
-        predicted: Vec<Option<u32>>,
-        /// Target class.
-        targets: Vec<u32>,
-        /// `[samples, classes]` logits of graphs; empty for nodes, to limit the file size.
-        logits: Vec<f32>,
-    },
-    /// Metrics of each graph, for tasks whose metric is a mean over graphs.
-    PerGraph {
-        /// Metrics, in the order of [`TaskKind::metrics`].
-        metrics: &'static [Metric],
-        /// `[samples, metrics]`
-        values: Vec<f64>,
-    },
+/// Matrix with one row per sample.
+#[derive(Debug, Clone, Default)]
+pub struct SampleRows {
+    /// Number of columns.
+    pub columns: usize,
+    /// Values in row-major order.
+    pub values: Vec<f64>,
 }
 
-impl PredictedValues {
-    pub(super) fn empty(kind: &TaskKind) -> Self {
-        match kind {
-            TaskKind::NodeMulticlass { .. } | TaskKind::Multiclass { .. } => {
-                Self::Classes { predicted: vec![], targets: vec![], logits: vec![] }
-            }
-            TaskKind::Regression { .. } => {
-                Self::Regression { columns: 1, outputs: vec![], targets: vec![] }
-            }
-            TaskKind::Multilabel => Self::Labels { columns: 1, outputs: vec![], targets: vec![] },
-            TaskKind::SubTokens | TaskKind::LinkPrediction => {
-                Self::PerGraph { metrics: kind.metrics(), values: vec![] }
-            }
-        }
+/// Rows are equal if they have equal bits; NaN equals NaN.
+impl PartialEq for SampleRows {
+    fn eq(&self, other: &Self) -> bool {
+        self.columns == other.columns
+            && self.values.len() == other.values.len()
+            && self.values.iter().zip(&other.values).all(|(left, right)| {
+                left.to_bits() == right.to_bits() || left.is_nan() && right.is_nan()
+            })
+    }
+}
+
+impl SampleRows {
+    /// Appends rows of `columns` values.
+    pub(super) fn extend<T: Copy + Into<f64>>(&mut self, columns: usize, values: &[T]) {
+        self.columns = columns;
+        self.values.extend(values.iter().map(|&value| value.into()));
     }
 
-    /// Appends the rows in `range` to `other`, which must be of the same variant.
-    fn append_to(&self, other: &mut Self, range: std::ops::Range<usize>) {
-        let rows = |columns: usize| range.start * columns..range.end * columns;
-        match (self, other) {
-            (
-                Self::Regression { columns, outputs, targets },
-                Self::Regression { outputs: to, targets: to_targets, .. },
-            )
-            | (
-                Self::Labels { columns, outputs, targets },
-                Self::Labels { outputs: to, targets: to_targets, .. },
-            ) => {
-                to.extend_from_slice(&outputs[rows(*columns)]);
-                to_targets.extend_from_slice(&targets[rows(*columns)]);
-            }
-            (
-                Self::Classes { predicted, targets, logits },
-                Self::Classes { predicted: to, targets: to_targets, logits: to_logits },
-            ) => {
-                to.extend_from_slice(&predicted[range.clone()]);
-                to_targets.extend_from_slice(&targets[range.clone()]);
-                to_logits.extend_from_slice(&logits[rows(logits.len() / targets.len().max(1))]);
-            }
-            (Self::PerGraph { metrics, values }, Self::PerGraph { values: to, .. }) => {
-                to.extend_from_slice(&values[rows(metrics.len())]);
-            }
-            _ => unreachable!("`Predictions::gather` passes two values of one variant"),
-        }
+    fn rows(&self, range: &Range<usize>) -> &[f64] {
+        &self.values[range.start * self.columns..range.end * self.columns]
     }
 
-    fn cleared(&self) -> Self {
-        match self {
-            Self::Regression { columns, .. } => {
-                Self::Regression { columns: *columns, outputs: vec![], targets: vec![] }
-            }
-            Self::Labels { columns, .. } => {
-                Self::Labels { columns: *columns, outputs: vec![], targets: vec![] }
-            }
-            Self::Classes { .. } => {
-                Self::Classes { predicted: vec![], targets: vec![], logits: vec![] }
-            }
-            Self::PerGraph { metrics, .. } => Self::PerGraph { metrics, values: vec![] },
-        }
+    /// Returns one column.
+    pub(super) fn column(&self, column: usize) -> impl Iterator<Item = f64> + '_ {
+        self.values.chunks(self.columns.max(1)).map(move |row| row[column])
     }
 }
 
 impl Predictions {
+    /// Creates empty predictions.
+    pub(super) fn new(metrics: &[Metric]) -> Self {
+        Self {
+            metrics: metrics.to_vec(),
+            graphs: vec![],
+            samples: vec![],
+            outputs: SampleRows::default(),
+            targets: SampleRows::default(),
+        }
+    }
+
     /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.samples.iter().map(|&count| count as usize).sum()
@@ -130,75 +87,30 @@ impl Predictions {
         self.samples.iter().all(|&count| count == 0)
     }
 
-    /// Returns the metrics that can be computed from the predictions.
-    pub fn metrics(&self) -> &'static [Metric] {
-        match &self.values {
-            PredictedValues::Regression { .. } => {
-                &[Metric::Mae, Metric::Rmse, Metric::R2, Metric::Spearman]
-            }
-            PredictedValues::Labels { .. } => &[Metric::AveragePrecision, Metric::RocAuc],
-            PredictedValues::Classes { .. } => &[Metric::Accuracy, Metric::MacroF1],
-            PredictedValues::PerGraph { metrics, .. } => metrics,
-        }
-    }
-
     /// Computes a metric over all samples; NaN if it is undefined or belongs to another task.
     pub fn metric(&self, metric: Metric) -> f64 {
-        match (&self.values, metric) {
-            (PredictedValues::Regression { outputs, targets, .. }, Metric::Mae) => {
-                regression::mean_absolute_error(outputs, targets)
-            }
-            (PredictedValues::Regression { columns, outputs, targets }, Metric::Rmse) => {
-                regression::root_mean_square_error(outputs, targets, *columns)
-            }
-            (PredictedValues::Regression { columns, outputs, targets }, Metric::R2) => {
-                regression::r2(outputs, targets, *columns)
-            }
-            (PredictedValues::Regression { columns, outputs, targets }, Metric::Spearman) => {
-                regression::spearman(outputs, targets, *columns)
-            }
-            (PredictedValues::Labels { columns, outputs, targets }, Metric::AveragePrecision) => {
-                multilabel::average_precision(outputs, targets, *columns)
-            }
-            (PredictedValues::Labels { columns, outputs, targets }, Metric::RocAuc) => {
-                multilabel::roc_auc(outputs, targets, *columns)
-            }
-            (PredictedValues::Classes { predicted, targets, .. }, Metric::Accuracy) => {
-                multiclass::accuracy(predicted, targets)
-            }
-            (PredictedValues::Classes { predicted, targets, .. }, Metric::MacroF1) => {
-                multiclass::macro_f1(predicted, targets)
-            }
-            (PredictedValues::PerGraph { metrics, values }, metric) => {
-                match metrics.iter().position(|known| *known == metric) {
-                    Some(column) => {
-                        let rows = values.chunks(metrics.len());
-                        let count = rows.len();
-                        rows.map(|row| row[column]).sum::<f64>() / count as f64
-                    }
-                    None => f64::NAN,
-                }
-            }
-            _ => f64::NAN,
-        }
+        if self.metrics.contains(&metric) { metric.of(self) } else { f64::NAN }
     }
 
     /// Computes all metrics of the task.
     pub fn all_metrics(&self) -> BTreeMap<Metric, f64> {
-        self.metrics().iter().map(|&metric| (metric, self.metric(metric))).collect()
+        self.metrics.iter().map(|&metric| (metric, self.metric(metric))).collect()
     }
 
     /// Selects graphs by position; positions may repeat, as in a bootstrap sample.
     pub fn gather(&self, positions: &[usize]) -> Self {
         let starts = self.starts();
-        let mut values = self.values.cleared();
-        for &position in positions {
-            self.values.append_to(&mut values, starts[position]..starts[position + 1]);
-        }
+        let rows = |rows: &SampleRows| {
+            let range = |&position: &usize| starts[position]..starts[position + 1];
+            let values = positions.iter().map(range).flat_map(|range| rows.rows(&range).iter());
+            SampleRows { columns: rows.columns, values: values.copied().collect() }
+        };
         Self {
+            metrics: self.metrics.clone(),
             graphs: positions.iter().map(|&position| self.graphs[position]).collect(),
             samples: positions.iter().map(|&position| self.samples[position]).collect(),
-            values,
+            outputs: rows(&self.outputs),
+            targets: rows(&self.targets),
         }
     }
 
@@ -211,29 +123,10 @@ impl Predictions {
 
     /// Returns whether both have the same graphs and targets, as paired comparisons require.
     pub fn is_paired_with(&self, other: &Self) -> bool {
-        let same = |left: &[f32], right: &[f32]| {
-            left.len() == right.len()
-                && left.iter().zip(right).all(|(left, right)| left.to_bits() == right.to_bits())
-        };
-        self.graphs == other.graphs
+        self.metrics == other.metrics
+            && self.graphs == other.graphs
             && self.samples == other.samples
-            && match (&self.values, &other.values) {
-                (
-                    PredictedValues::Regression { targets, .. }
-                    | PredictedValues::Labels { targets, .. },
-                    PredictedValues::Regression { targets: others, .. }
-                    | PredictedValues::Labels { targets: others, .. },
-                ) => same(targets, others),
-                (
-                    PredictedValues::Classes { targets, .. },
-                    PredictedValues::Classes { targets: others, .. },
-                ) => targets == others,
-                (
-                    PredictedValues::PerGraph { metrics, .. },
-                    PredictedValues::PerGraph { metrics: others, .. },
-                ) => metrics == others,
-                _ => false,
-            }
+            && self.targets == other.targets
     }
 
     /// Returns the offset of the first sample of each graph, followed by the number of samples.
@@ -244,224 +137,165 @@ impl Predictions {
         }
         starts
     }
-}
 
-/// Tensor of a predictions file.
-struct StoredTensor {
-    name: String,
-    dtype: Dtype,
-    shape: Vec<usize>,
-    bytes: Vec<u8>,
+    /// Returns whether the lengths of all arrays match the number of samples.
+    fn is_consistent(&self) -> bool {
+        let samples = self.samples.iter().map(|&count| u64::from(count)).sum::<u64>();
+        let has = |rows: &SampleRows| {
+            samples.checked_mul(rows.columns as u64) == Some(rows.values.len() as u64)
+        };
+        samples > 0
+            && self.graphs.len() == self.samples.len()
+            && self.outputs.columns > 0
+            && has(&self.outputs)
+            && has(&self.targets)
+    }
 }
 
 /// Serializes the predictions of several splits as a safetensors file.
 ///
-/// The tensors of a split are `graph` and `samples`, with one entry per graph, and with one entry
-/// per sample `output` and `target` (regression), `logit` and `label` (labels), `predicted_class`,
-/// `class` and, for graphs, `class_logit` (classes), or one tensor per metric.
+/// The tensors of a split are `graph` and `samples`, with one entry per graph, and `output` and
+/// `target`, with one row per sample as in [`Predictions`]. The header names the metrics.
 pub fn to_safetensors(splits: &[(&str, &Predictions)]) -> Vec<u8> {
-    let mut tensors: Vec<StoredTensor> = Vec::new();
+    let mut tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
+    let mut header = HashMap::new();
     for (split, predictions) in splits {
-        let mut add = |name: &str, dtype, shape: Vec<usize>, bytes: Vec<u8>| {
-            tensors.push(StoredTensor { name: format!("{split}.{name}"), dtype, shape, bytes });
-        };
-        let graphs = predictions.graphs.len();
-        let samples = predictions.len();
-        let integers = |values: &[u32]| {
-            values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()
-        };
-        let floats = |values: &[f32]| {
-            values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()
-        };
-        add("graph", Dtype::U32, vec![graphs], integers(&predictions.graphs));
-        add("samples", Dtype::U32, vec![graphs], integers(&predictions.samples));
-        match &predictions.values {
-            PredictedValues::Regression { columns, outputs, targets } => {
-                add("output", Dtype::F32, vec![samples, *columns], floats(outputs));
-                add("target", Dtype::F32, vec![samples, *columns], floats(targets));
-            }
-            PredictedValues::Labels { columns, outputs, targets } => {
-                add("logit", Dtype::F32, vec![samples, *columns], floats(outputs));
-                add("label", Dtype::F32, vec![samples, *columns], floats(targets));
-            }
-            PredictedValues::Classes { predicted, targets, logits } => {
-                // Two bytes suffice for most datasets; the largest value marks a missing class.
-                let fits = |class: u32| class < u32::from(u16::MAX);
-                let narrow =
-                    targets.iter().chain(predicted.iter().flatten()).all(|&class| fits(class));
-                let mut add_classes =
-                    |name: &str, classes: &mut dyn Iterator<Item = Option<u32>>| {
-                        let (dtype, bytes): (Dtype, Vec<u8>) = if narrow {
-                            let classes =
-                                classes.map(|class| class.map_or(u16::MAX, |class| class as u16));
-                            (Dtype::U16, classes.flat_map(u16::to_le_bytes).collect())
-                        } else {
-                            let classes = classes.map(|class| class.unwrap_or(u32::MAX));
-                            (Dtype::U32, classes.flat_map(u32::to_le_bytes).collect())
-                        };
-                        add(name, dtype, vec![samples], bytes);
-                    };
-                add_classes("predicted_class", &mut predicted.iter().copied());
-                add_classes("class", &mut targets.iter().copied().map(Some));
-                if !logits.is_empty() {
-                    add(
-                        "class_logit",
-                        Dtype::F32,
-                        vec![samples, logits.len() / samples],
-                        floats(logits),
-                    );
-                }
-            }
-            PredictedValues::PerGraph { metrics, values } => {
-                for (column, metric) in metrics.iter().enumerate() {
-                    let values =
-                        values.chunks(metrics.len()).flat_map(|row| row[column].to_le_bytes());
-                    add(metric.name(), Dtype::F64, vec![samples], values.collect());
-                }
-            }
+        let names: Vec<&str> = predictions.metrics.iter().map(|metric| metric.name()).collect();
+        header.insert(METRICS.to_owned(), names.join(",")); // equal for all splits
+        for (name, values) in [("graph", &predictions.graphs), ("samples", &predictions.samples)] {
+            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            tensors.push((format!("{split}.{name}"), Dtype::U32, vec![values.len()], bytes));
+        }
+        for (name, rows) in [("output", &predictions.outputs), ("target", &predictions.targets)] {
+            let (dtype, bytes) = encode(&rows.values);
+            let shape = vec![predictions.len(), rows.columns];
+            tensors.push((format!("{split}.{name}"), dtype, shape, bytes));
         }
     }
-    let views = tensors.iter().map(|stored| {
-        let view = TensorView::new(stored.dtype, stored.shape.clone(), &stored.bytes);
-        (stored.name.as_str(), view.expect("the shape matches the data"))
+    let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
+        let view = TensorView::new(*dtype, shape.clone(), bytes);
+        (name.as_str(), view.expect("the shape matches the data"))
     });
-    safetensors::serialize(views, None).expect("names are unique and shapes match the data")
+    safetensors::serialize(views, Some(header)).expect("names are unique and shapes match the data")
+}
+
+/// Encodes values as the smallest of three types that represents all of them exactly: 16-bit
+/// integers whose largest value stands for NaN, as for classes and labels, or 32-bit or 64-bit
+/// floats.
+fn encode(values: &[f64]) -> (Dtype, Vec<u8>) {
+    let is_small = |value: f64| {
+        let integer = f64::from(value as u16).to_bits() == value.to_bits();
+        value.is_nan() || integer && value < f64::from(u16::MAX)
+    };
+    let is_single = |value: f64| value.is_nan() || f64::from(value as f32) == value;
+    if values.iter().all(|&value| is_small(value)) {
+        let encoded = |&value: &f64| if value.is_nan() { u16::MAX } else { value as u16 };
+        (Dtype::U16, values.iter().flat_map(|value| encoded(value).to_le_bytes()).collect())
+    } else if values.iter().all(|&value| is_single(value)) {
+        (Dtype::F32, values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect())
+    } else {
+        (Dtype::F64, values.iter().flat_map(|value| value.to_le_bytes()).collect())
+    }
 }
 
 /// Reads one split of a file written by [`to_safetensors`]; `None` if the split is missing or
 /// invalid.
 pub fn from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
-    let file = SafeTensors::deserialize(bytes).ok()?;
-    let tensor = |name: &str, dtype: Dtype| {
-        let view =
-            file.tensor(&format!("{split}.{name}")).ok().filter(|view| view.dtype() == dtype)?;
-        Some((view.shape().to_vec(), view.data().to_vec()))
-    };
     fn decode<const N: usize, T>(bytes: &[u8], read: fn([u8; N]) -> T) -> Vec<T> {
         bytes
             .chunks_exact(N)
             .map(|bytes| read(bytes.try_into().expect("a chunk of N bytes")))
             .collect()
     }
-    let integers = |name: &str| Some(decode(&tensor(name, Dtype::U32)?.1, u32::from_le_bytes));
-    let classes = |name: &str| -> Option<Vec<Option<u32>>> {
-        let narrow = |class: u16| (class != u16::MAX).then_some(u32::from(class));
-        let wide = |class: u32| (class != u32::MAX).then_some(class);
-        Some(match tensor(name, Dtype::U16) {
-            Some((_, bytes)) => {
-                decode(&bytes, u16::from_le_bytes).into_iter().map(narrow).collect()
+    let file = SafeTensors::deserialize(bytes).ok()?;
+    let (_, header) = SafeTensors::read_metadata(bytes).ok()?;
+    let names = header.metadata().as_ref()?.get(METRICS)?;
+    let metrics = names.split(',').map(Metric::parse).collect::<Option<_>>()?;
+    let integers = |name: &str| {
+        let view = file.tensor(&format!("{split}.{name}")).ok()?;
+        (view.dtype() == Dtype::U32).then(|| decode(view.data(), u32::from_le_bytes))
+    };
+    let rows = |name: &str| {
+        let view = file.tensor(&format!("{split}.{name}")).ok()?;
+        let small = |value: u16| if value == u16::MAX { f64::NAN } else { f64::from(value) };
+        let values = match view.dtype() {
+            Dtype::U16 => decode(view.data(), u16::from_le_bytes).into_iter().map(small).collect(),
+            Dtype::F32 => {
+                decode(view.data(), f32::from_le_bytes).into_iter().map(f64::from).collect()
             }
-            None => integers(name)?.into_iter().map(wide).collect(),
-        })
-    };
-    let floats = |name: &str| {
-        let (shape, bytes) = tensor(name, Dtype::F32)?;
-        Some((*shape.get(1)?, decode(&bytes, f32::from_le_bytes)))
-    };
-    let (graphs, samples) = (integers("graph")?, integers("samples")?);
-    let values = if let Some((columns, outputs)) = floats("output") {
-        PredictedValues::Regression { columns, outputs, targets: floats("target")?.1 }
-    } else if let Some((columns, outputs)) = floats("logit") {
-        PredictedValues::Labels { columns, outputs, targets: floats("label")?.1 }
-    } else if let Some(predicted) = classes("predicted_class") {
-        PredictedValues::Classes {
-            predicted,
-            targets: classes("class")?.into_iter().collect::<Option<_>>()?,
-            logits: floats("class_logit").map(|(_, logits)| logits).unwrap_or_default(),
-        }
-    } else {
-        let kinds = [TaskKind::SubTokens, TaskKind::LinkPrediction].map(|kind| kind.metrics());
-        let metrics =
-            kinds.into_iter().find(|metrics| tensor(metrics[0].name(), Dtype::F64).is_some())?;
-        let column = |metric: &Metric| {
-            Some(decode(&tensor(metric.name(), Dtype::F64)?.1, f64::from_le_bytes))
+            Dtype::F64 => decode(view.data(), f64::from_le_bytes),
+            _ => return None,
         };
-        let columns: Vec<Vec<f64>> = metrics.iter().map(column).collect::<Option<_>>()?;
-        if columns.iter().any(|column| column.len() != columns[0].len()) {
-            return None;
-        }
-        let values = (0..columns[0].len())
-            .flat_map(|row| columns.iter().map(move |column| column[row]))
-            .collect();
-        PredictedValues::PerGraph { metrics, values }
+        Some(SampleRows { columns: *view.shape().get(1)?, values })
     };
-    let predictions = Predictions { graphs, samples, values };
+    let predictions = Predictions {
+        metrics,
+        graphs: integers("graph")?,
+        samples: integers("samples")?,
+        outputs: rows("output")?,
+        targets: rows("target")?,
+    };
     predictions.is_consistent().then_some(predictions)
-}
-
-impl Predictions {
-    /// Returns whether the lengths of all arrays match the number of samples.
-    fn is_consistent(&self) -> bool {
-        let samples = self.samples.iter().map(|&count| u64::from(count)).sum::<u64>();
-        let has = |length: usize, columns: usize| {
-            samples > 0 && samples.checked_mul(columns as u64) == Some(length as u64)
-        };
-        self.graphs.len() == self.samples.len()
-            && match &self.values {
-                PredictedValues::Regression { columns, outputs, targets }
-                | PredictedValues::Labels { columns, outputs, targets } => {
-                    *columns > 0 && has(outputs.len(), *columns) && has(targets.len(), *columns)
-                }
-                PredictedValues::Classes { predicted, targets, logits } => {
-                    let rows = has(predicted.len(), 1) && has(targets.len(), 1);
-                    rows && (logits.is_empty() || logits.len().is_multiple_of(targets.len().max(1)))
-                }
-                PredictedValues::PerGraph { metrics, values } => has(values.len(), metrics.len()),
-            }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn rows(columns: usize, values: &[f64]) -> SampleRows {
+        SampleRows { columns, values: values.to_vec() }
+    }
+
+    fn predictions(
+        metrics: &[Metric],
+        graphs: &[u32],
+        samples: &[u32],
+        outputs: SampleRows,
+        targets: SampleRows,
+    ) -> Predictions {
+        Predictions {
+            metrics: metrics.to_vec(),
+            graphs: graphs.to_vec(),
+            samples: samples.to_vec(),
+            outputs,
+            targets,
+        }
+    }
+
     fn cases() -> Vec<Predictions> {
-        let metrics = TaskKind::SubTokens.metrics();
+        let (outputs, targets) =
+            (rows(2, &[1.0, 2.5, 3.0, 4.0]), rows(2, &[1.5, f64::NAN, 3.0, 5.0]));
+        let classes = [Metric::Accuracy, Metric::MacroF1];
         vec![
-            Predictions {
-                graphs: vec![7, 3],
-                samples: vec![1, 1],
-                values: PredictedValues::Regression {
-                    columns: 2,
-                    outputs: vec![1.0, 2.0, 3.0, 4.0],
-                    targets: vec![1.5, 2.0, 3.0, 5.0],
-                },
-            },
-            Predictions {
-                graphs: vec![7, 3],
-                samples: vec![1, 1],
-                values: PredictedValues::Labels {
-                    columns: 1,
-                    outputs: vec![-1.0, 2.0],
-                    targets: vec![0.0, 1.0],
-                },
-            },
-            Predictions {
-                graphs: vec![5, 2, 4],
-                samples: vec![2, 1, 0],
-                values: PredictedValues::Classes {
-                    predicted: vec![Some(0), None, Some(300)],
-                    targets: vec![0, 1, 300],
-                    logits: vec![],
-                },
-            },
-            Predictions {
-                graphs: vec![0, 1],
-                samples: vec![1, 1],
-                values: PredictedValues::Classes {
-                    predicted: vec![Some(65_535), None],
-                    targets: vec![70_000, 1],
-                    logits: vec![],
-                },
-            },
-            Predictions {
-                graphs: vec![1, 0],
-                samples: vec![1, 1],
-                values: PredictedValues::PerGraph {
-                    metrics,
-                    values: vec![0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
-                },
-            },
+            predictions(&[Metric::Mae, Metric::Rmse], &[7, 3], &[1, 1], outputs, targets),
+            predictions(
+                &[Metric::AveragePrecision],
+                &[7, 3],
+                &[1, 1],
+                rows(1, &[-1.0, 2.0]),
+                rows(1, &[0.0, 1.0]),
+            ),
+            predictions(
+                &classes,
+                &[5, 2, 4],
+                &[2, 1, 0],
+                rows(1, &[0.0, f64::NAN, 300.0]),
+                rows(1, &[0.0, 1.0, 300.0]),
+            ),
+            predictions(
+                &classes,
+                &[0, 1],
+                &[1, 1],
+                rows(1, &[65_535.0, f64::NAN]),
+                rows(1, &[70_000.0, 1.0]),
+            ),
+            predictions(
+                &[Metric::F1, Metric::Precision, Metric::Recall],
+                &[1, 0],
+                &[1, 1],
+                rows(3, &[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]),
+                SampleRows::default(),
+            ),
         ]
     }
 
@@ -477,14 +311,23 @@ mod tests {
     }
 
     #[test]
+    fn values_are_encoded_in_the_smallest_exact_type() {
+        assert_eq!(
+            encode(&[0.0, 65_534.0, f64::NAN]),
+            (Dtype::U16, vec![0, 0, 254, 255, 255, 255])
+        );
+        for values in [&[0.5][..], &[-1.0], &[65_535.0], &[f64::INFINITY]] {
+            assert_eq!(encode(values).0, Dtype::F32, "{values:?}");
+        }
+        assert_eq!(encode(&[0.1]).0, Dtype::F64);
+    }
+
+    #[test]
     fn gather_keeps_the_samples_of_a_graph_together() {
         let classes = &cases()[2];
         let gathered = classes.gather(&[1, 0, 1]);
         assert_eq!((gathered.graphs, gathered.samples), (vec![2, 5, 2], vec![1, 2, 1]));
-        let PredictedValues::Classes { targets, .. } = gathered.values else {
-            panic!("gather keeps the variant")
-        };
-        assert_eq!(targets, [300, 0, 1, 300]);
+        assert_eq!(gathered.targets, rows(1, &[300.0, 0.0, 1.0, 300.0]));
         assert_eq!(classes.metric(Metric::Accuracy), 2.0 / 3.0);
         assert_eq!(classes.gather(&[1]).metric(Metric::Accuracy), 1.0);
     }
@@ -492,8 +335,8 @@ mod tests {
     #[test]
     fn metrics_do_not_depend_on_the_order_of_graphs() {
         for predictions in cases() {
-            assert_eq!(predictions.all_metrics().len(), predictions.metrics().len());
-            for &metric in predictions.metrics() {
+            assert!(predictions.metric(Metric::Mrr).is_nan(), "a metric of another task");
+            for &metric in &predictions.metrics {
                 let (metric, sorted) =
                     (predictions.metric(metric), predictions.sorted().metric(metric));
                 assert!(
@@ -511,9 +354,7 @@ mod tests {
         assert!(regression.is_paired_with(regression) && !regression.is_paired_with(labels));
         assert!(!regression.is_paired_with(&regression.sorted()));
         let mut other = regression.clone();
-        if let PredictedValues::Regression { targets, .. } = &mut other.values {
-            targets[0] += 1.0;
-        }
+        other.targets.values[0] += 1.0;
         assert!(!regression.is_paired_with(&other));
     }
 }

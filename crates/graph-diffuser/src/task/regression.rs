@@ -1,14 +1,65 @@
-//! Graph regression with missing values: L1 and MSE loss, MAE, RMSE, R² and Spearman correlation.
+//! Graph regression with missing values: L1 or MSE loss, MAE, RMSE, R² and Spearman correlation.
 //!
 //! Metrics take rows of `columns` values, one per target; NaN targets are missing. With several
 //! targets, MAE is the mean over all observed values, and the other metrics are computed per target
 //! and averaged, as in OGB (RMSE) and scikit-learn (R²).
 
 use burn::tensor::Tensor;
+use graph_diffuser_data::Targets;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::observed_column;
+use crate::batch::{TargetInput, TargetTensor};
+
+use super::{
+    Metric, OutputRows, Prediction, Predictions, TaskKind, add_values, collate_values,
+    observed_column, wrong_targets,
+};
+
+/// Graph regression.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Regression {
+    /// Number of targets.
+    pub targets: usize,
+    /// Loss function.
+    pub loss: RegressionLoss,
+}
+
+impl TaskKind for Regression {
+    fn name(&self) -> &'static str {
+        "graph regression"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        &[Metric::Mae, Metric::Rmse, Metric::R2, Metric::Spearman]
+    }
+
+    fn output_rows(&self, _nodes: usize) -> usize {
+        1
+    }
+
+    fn collate(&self, input: &TargetInput<'_>) -> TargetTensor {
+        collate_values(input, self.targets)
+    }
+
+    fn loss(&self, output: Tensor<2>, targets: &TargetTensor) -> Tensor<1> {
+        let TargetTensor::Values { values, mask } = targets else { wrong_targets("values") };
+        self.loss.of(output, values.clone(), mask.clone())
+    }
+
+    fn add_samples(
+        &self,
+        output: OutputRows<'_>,
+        targets: &Targets,
+        predictions: &mut Predictions,
+    ) -> usize {
+        add_values(output, targets, predictions)
+    }
+
+    fn decode(&self, output: OutputRows<'_>) -> Prediction {
+        Prediction::Regression(output.values.to_vec())
+    }
+}
 
 /// Loss function of a regression task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -27,7 +78,7 @@ impl RegressionLoss {
     /// # Shapes
     /// - `output`, `values`, `mask`: `[b, outputs]`
     /// - returns `[1]`
-    pub(super) fn of(self, output: Tensor<2>, values: Tensor<2>, mask: Tensor<2>) -> Tensor<1> {
+    fn of(self, output: Tensor<2>, values: Tensor<2>, mask: Tensor<2>) -> Tensor<1> {
         let differences = output - values;
         let errors = match self {
             Self::L1 => differences.abs(),
@@ -38,16 +89,14 @@ impl RegressionLoss {
 }
 
 /// Computes the mean absolute error over all observed values.
-pub fn mean_absolute_error(predicted: &[f32], targets: &[f32]) -> f64 {
+pub fn mean_absolute_error(predicted: &[f64], targets: &[f64]) -> f64 {
     let observed = predicted.iter().zip(targets).filter(|(_, target)| !target.is_nan());
-    let errors: Vec<f64> = observed
-        .map(|(predicted, target)| (f64::from(*predicted) - f64::from(*target)).abs())
-        .collect();
+    let errors: Vec<f64> = observed.map(|(predicted, target)| (predicted - target).abs()).collect();
     mean(&errors)
 }
 
 /// Computes the root mean squared error of each target, averaged over targets.
-pub fn root_mean_square_error(predicted: &[f32], targets: &[f32], columns: usize) -> f64 {
+pub fn root_mean_square_error(predicted: &[f64], targets: &[f64], columns: usize) -> f64 {
     mean_over_targets(predicted, targets, columns, |predicted, targets| {
         mean_squared_error(predicted, targets).sqrt()
     })
@@ -57,7 +106,7 @@ pub fn root_mean_square_error(predicted: &[f32], targets: &[f32], columns: usize
 ///
 /// As in scikit-learn, the score of a constant target is 1 if it is predicted exactly and 0
 /// otherwise, and the score of a target with fewer than two observed values is NaN.
-pub fn r2(predicted: &[f32], targets: &[f32], columns: usize) -> f64 {
+pub fn r2(predicted: &[f64], targets: &[f64], columns: usize) -> f64 {
     mean_over_targets(predicted, targets, columns, |predicted, targets| {
         if targets.len() < 2 {
             return f64::NAN;
@@ -76,7 +125,7 @@ pub fn r2(predicted: &[f32], targets: &[f32], columns: usize) -> f64 {
 /// mean rank.
 ///
 /// The result is NaN if predictions or targets are constant.
-pub fn spearman(predicted: &[f32], targets: &[f32], columns: usize) -> f64 {
+pub fn spearman(predicted: &[f64], targets: &[f64], columns: usize) -> f64 {
     mean_over_targets(predicted, targets, columns, |predicted, targets| {
         if predicted.iter().any(|value| value.is_nan()) {
             return f64::NAN;
@@ -95,17 +144,15 @@ pub fn spearman(predicted: &[f32], targets: &[f32], columns: usize) -> f64 {
 }
 
 fn mean_over_targets(
-    predicted: &[f32],
-    targets: &[f32],
+    predicted: &[f64],
+    targets: &[f64],
     columns: usize,
     score: impl Fn(&[f64], &[f64]) -> f64,
 ) -> f64 {
     let scores: Vec<f64> = (0..columns)
         .map(|column| {
             let observed = observed_column(predicted, targets, columns, column);
-            let (predicted, targets): (Vec<f64>, Vec<f64>) = observed
-                .map(|(predicted, target)| (f64::from(predicted), f64::from(target)))
-                .unzip();
+            let (predicted, targets): (Vec<f64>, Vec<f64>) = observed.unzip();
             score(&predicted, &targets)
         })
         .collect();
@@ -159,7 +206,7 @@ mod tests {
 
     #[test]
     fn missing_values_are_ignored() {
-        let (predicted, targets) = ([1.0, 5.0, 0.0, 1.0], [2.0, f32::NAN, 0.5, 1.0]);
+        let (predicted, targets) = ([1.0, 5.0, 0.0, 1.0], [2.0, f64::NAN, 0.5, 1.0]);
         assert_eq!(mean_absolute_error(&predicted, &targets), 0.5);
         // The first target has squared errors 1 and 1/4, the second a single error of 0.
         let expected = f64::midpoint(0.625_f64.sqrt(), 0.0);
@@ -181,6 +228,6 @@ mod tests {
         assert_eq!(spearman(&[1.0, 10.0, 100.0], &[-3.0, -2.0, 5.0], 1), 1.0);
         assert_eq!(spearman(&[3.0, 2.0, 1.0], &[1.0, 2.0, 4.0], 1), -1.0);
         assert!(spearman(&[1.0, 1.0], &[1.0, 2.0], 1).is_nan());
-        assert!(spearman(&[f32::NAN, 1.0], &[1.0, 2.0], 1).is_nan());
+        assert!(spearman(&[f64::NAN, 1.0], &[1.0, 2.0], 1).is_nan());
     }
 }

@@ -1,5 +1,7 @@
 //! Evaluation of models, and recalibration of batch-norm statistics.
 
+use std::sync::Arc;
+
 use burn::module::Module;
 use burn::tensor::{DType, Device};
 use graph_diffuser_data::Dataset;
@@ -30,8 +32,9 @@ impl<'a> Evaluator<'a> {
     pub fn new(recipe: &Recipe, dataset: &'a Dataset, device: &Device) -> Self {
         let device = device.clone().inner();
         let unchunked = recipe.model.batcher(&device, DType::F32);
-        let batcher = Batcher { chunked_eval: Some(ChunkedEval::default()), ..unchunked.clone() };
-        let task = recipe.task.init(dataset.schema.targets);
+        let task = recipe.task_for(&dataset.schema);
+        let batcher = Batcher { chunked_eval: Some(ChunkedEval::default()), ..unchunked.clone() }
+            .with_targets(Arc::new(task.clone()));
         Self { dataset, task, batcher, unchunked, batch: recipe.train.batch() }
     }
 
@@ -58,7 +61,7 @@ impl<'a> Evaluator<'a> {
             evaluation_batches(self.dataset, self.batch, self.batcher.chunked_eval, indices);
         for_each_batch(&self.batcher, self.dataset, &batches, |batch| {
             let output = model.forward(&batch, &ForwardContext::evaluate());
-            let loss = self.task.loss(output.clone(), &batch.targets).into_scalar::<f64>();
+            let loss = self.task.loss(output.clone(), &batch).into_scalar::<f64>();
             accumulator.add(output, &batch, loss);
             None::<()>
         });

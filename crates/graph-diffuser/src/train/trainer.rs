@@ -1,5 +1,6 @@
 //! The training loop.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -300,12 +301,14 @@ impl<'a> Trainer<'a> {
             let TrainProgress { epoch, batch, .. } = state.progress;
             on_event(TrainEvent::Resumed { epoch, batch, skipped: &found.skipped });
         }
+        let task = recipe.task_for(&dataset.schema);
+        let batcher = recipe.model.batcher(&device, DType::F32);
         Ok(Self {
             recipe,
             dataset,
             seeds,
-            task: recipe.task.init(dataset.schema.targets),
-            batcher: recipe.model.batcher(&device, DType::F32),
+            batcher: batcher.with_targets(Arc::new(task.clone())),
+            task,
             evaluator: Evaluator::new(recipe, dataset, &device),
             device,
             last,
@@ -519,7 +522,7 @@ impl State {
         let dropout_key = seeds.stream_at("dropout", self.progress.step).key();
         let ctx = ForwardContext::train(dropout_key);
         let output = self.model.forward(batch, &ctx);
-        let loss = task.loss(output, &batch.targets);
+        let loss = task.loss(output, batch);
         let value = loss.clone().into_scalar::<f64>();
         let non_finite = |what, tensor| TrainError::NonFinite {
             step: self.progress.step + 1,
@@ -550,7 +553,7 @@ impl State {
         }
         self.progress.step += 1;
         self.progress.batch += 1;
-        let weight = task.loss_weight(&batch.targets);
+        let weight = task.loss_weight(batch);
         self.progress.loss_sum += value * weight;
         self.progress.samples += weight;
         Ok(value)

@@ -1,17 +1,16 @@
 //! Multi-head attention gated by virtual edges (Eq. 6–8).
 
+use std::sync::Arc;
+
 use burn::module::Module;
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{GraphBatch, index_tensor};
+use crate::batch::{ChunkedEval, GraphBatch, index_tensor};
 use crate::nn::{ForwardContext, Linear, ParamInit};
-use crate::ops::{self, AttentionComponents, AttentionOptions, PairScores, ScoreCombination};
-
+use crate::ops::{self, AttentionComponents, AttentionOptions, QueryRows, ScoreCombination};
 use crate::virtual_edges::PositionScores;
-
-use super::ClsToken;
 
 /// Configuration of [`DiffuserAttention`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -62,21 +61,11 @@ impl AttentionScores {
 }
 
 impl AttentionConfig {
-    /// Initializes the layer; `channels` is the number of channels of a virtual edge.
-    pub fn init(
-        &self,
-        hidden_dim: usize,
-        channels: Option<usize>,
-        init: &mut ParamInit,
-    ) -> DiffuserAttention {
+    /// Initializes the layer; its position projection belongs to the virtual edges.
+    pub fn init(&self, hidden_dim: usize, init: &mut ParamInit) -> DiffuserAttention {
         let projections = if self.scores.use_content() { 3 } else { 1 };
-        let position = self.scores.use_position().then(|| {
-            let channels = channels.expect("`check` requires virtual edges for position scores");
-            Linear::new(channels, self.heads, init)
-        });
         DiffuserAttention {
             query_key_value: Linear::glorot(hidden_dim, projections * hidden_dim, init),
-            position,
             output: Linear::zero_bias(hidden_dim, hidden_dim, init),
             heads: self.heads,
             dropout: self.dropout,
@@ -89,7 +78,6 @@ impl AttentionConfig {
 #[derive(Module, Debug)]
 pub struct DiffuserAttention {
     query_key_value: Linear,
-    position: Option<Linear>,
     output: Linear,
     #[module(skip)]
     heads: usize,
@@ -100,11 +88,6 @@ pub struct DiffuserAttention {
 }
 
 impl DiffuserAttention {
-    /// Returns the projection of virtual edges to position scores (Eq. 6), if they are used.
-    pub fn position(&self) -> Option<&Linear> {
-        self.position.as_ref()
-    }
-
     /// Applies attention between all nodes of each graph.
     ///
     /// # Shapes
@@ -113,83 +96,62 @@ impl DiffuserAttention {
     pub fn forward(
         &self,
         x: Tensor<2>,
-        scores: PositionScores<'_>,
-        cls: Option<&ClsToken>,
+        position: PositionScores<'_>,
         batch: &GraphBatch,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
-        self.forward_traced(x, scores, cls, batch, ctx, None).0
+        let [_, d] = x.dims();
+        let options = self.options(ctx);
+        let qkv = self.query_key_value.forward(x); // [r, 3d], or [r, d] without content
+        ctx.trace_attention(|rows, traced| {
+            self.components(&qkv, d, position.cls(), (rows, traced), &options)
+        });
+        let attended = match batch.chunked_eval {
+            Some(chunks) => chunked_attention(qkv, d, &position, (batch, chunks), &options),
+            None => {
+                let position = match position {
+                    PositionScores::Dense(scores) => Some(scores),
+                    PositionScores::None => None,
+                    PositionScores::Chunked(_) => panic!("the batch is not evaluated in chunks"),
+                };
+                ops::attention(qkv, d, position, &batch.layer_topology().layout, &options) // Eq. 7–8
+            }
+        };
+        self.output.forward(attended)
     }
 
-    /// Applies attention and returns the attention components of the traced rows.
-    ///
-    /// Tracing requires a batch of one graph.
-    pub fn forward_traced(
-        &self,
-        x: Tensor<2>,
-        scores: PositionScores<'_>,
-        cls: Option<&ClsToken>,
-        batch: &GraphBatch,
-        ctx: &ForwardContext,
-        traced: Option<TracedRows<'_>>,
-    ) -> (Tensor<2>, Option<AttentionComponents>) {
-        let [_, d] = x.dims();
+    fn options(&self, ctx: &ForwardContext) -> AttentionOptions {
         let (combine, clamp) = match self.scores {
             AttentionScores::PositionAndContent { combine, clamp }
             | AttentionScores::Position { combine, clamp } => (combine, clamp),
             AttentionScores::Content {} => (ScoreCombination::Gate, None), // not used without position
         };
-        let options = AttentionOptions {
-            heads: self.heads,
-            combine,
-            clamp,
-            dropout: ctx.dropout_mask(self.dropout),
-        };
-        let qkv = self.query_key_value.forward(x); // [r, 3d], or [r, d] without content
-        let cls_scores = self
-            .position
-            .as_ref()
-            .zip(cls)
-            .map(|(linear, cls)| linear.forward_channels_first(cls.edge()));
-        let components =
-            traced.map(|traced| self.components(&qkv, d, cls_scores.as_ref(), traced, &options));
-        let attended = match (scores, &self.position) {
-            (PositionScores::Chunked(rows), position) => {
-                rows.attention(qkv, d, position.as_ref(), cls_scores, &options, ctx) // Eq. 1–8
-            }
-            (PositionScores::Dense(scores), Some(_)) => {
-                let position =
-                    PairScores { scores, starts: batch.edge_starts.clone(), cls: cls_scores };
-                ops::attention(qkv, d, Some(position), &batch.layer_topology().layout, &options) // Eq. 7–8
-            }
-            (_, None) => ops::attention(qkv, d, None, &batch.layer_topology().layout, &options),
-            (PositionScores::None, Some(_)) => {
-                panic!("position scores are missing")
-            }
-        };
-        (self.output.forward(attended), components)
+        let dropout = ctx.dropout_mask(self.dropout);
+        AttentionOptions { heads: self.heads, combine, clamp, dropout }
     }
 
     /// Computes the attention components of the traced rows in plain tensor operations.
+    ///
+    /// `traced` holds the rows and their position scores, `[h, rows · n]`, without the CLS node.
     fn components(
         &self,
         qkv: &Tensor<2>,
         d: usize,
         cls_scores: Option<&Tensor<2>>,
-        traced: TracedRows<'_>,
+        (traced, position): (&[usize], Option<Tensor<2>>),
         options: &AttentionOptions,
     ) -> AttentionComponents {
-        let ([n, columns], h, rows) = (qkv.dims(), self.heads, traced.rows.len());
+        let ([n, columns], h, rows) = (qkv.dims(), self.heads, traced.len());
         let by_head = |which: usize| {
             let part = qkv.clone().slice([0..n, which * d..(which + 1) * d]);
             part.reshape([n, h, d / h]).swap_dims(0, 1) // [h, n, d_head]
         };
         let content = (columns == 3 * d).then(|| {
-            let queries = by_head(0).select(1, index_tensor(traced.rows.to_vec(), &qkv.device()));
+            let queries = by_head(0).select(1, index_tensor(traced.to_vec(), &qkv.device()));
             let scale = 1.0 / ((d / h) as f64).sqrt();
             (queries * scale).matmul(by_head(1).transpose()) // Eq. 7, [h, rows, n]
         });
-        let position = traced.position.map(|scores| match cls_scores {
+        let position = position.map(|scores| match cls_scores {
             None => scores.reshape([h, rows, n]),
             Some(cls) => {
                 // The CLS node is last, and all pairs with it share one score.
@@ -210,13 +172,32 @@ impl DiffuserAttention {
     }
 }
 
-/// Rows whose attention is traced.
-#[derive(Debug, Clone)]
-pub struct TracedRows<'a> {
-    /// Indices of the nodes; the CLS node, if included, is last.
-    pub rows: &'a [usize],
-    /// Position scores of the layer, `[h, rows · n]`, if they are used; without the CLS node.
-    pub position: Option<Tensor<2>>,
+/// Computes attention one chunk of rows at a time, for graphs whose pairs do not fit in memory.
+///
+/// # Shapes
+/// - `qkv`: `[r, 3d]` queries, keys and values, or `[r, d]` values only, including CLS nodes
+/// - returns `[r, d]`
+fn chunked_attention(
+    qkv: Tensor<2>,
+    d: usize,
+    position: &PositionScores<'_>,
+    (batch, chunks): (&GraphBatch, ChunkedEval),
+    options: &AttentionOptions,
+) -> Tensor<2> {
+    let position = match position {
+        PositionScores::Chunked(scores) => Some(scores),
+        PositionScores::None => None,
+        PositionScores::Dense(_) => panic!("the batch is evaluated in chunks"),
+    };
+    let by_head = ops::split_heads(qkv, d, options.heads);
+    let steps = position.map(|scores| scores.num_steps());
+    let attended = ops::row_chunks(&batch.topology, steps, chunks.pairs_per_chunk).map(|chunk| {
+        let layout = batch.layer_topology().layout.clone();
+        let rows = QueryRows { block: Arc::new(chunk), layout, cls: batch.with_cls.is_some() };
+        let scores = position.map(|scores| scores.of_chunk(&rows.block)); // Eq. 1–3, 6
+        ops::attention_rows(by_head.clone(), scores, &rows, options) // Eq. 7–8
+    });
+    Tensor::cat(attended.collect(), 0)
 }
 
 #[cfg(test)]
@@ -226,6 +207,7 @@ mod tests {
     use graph_diffuser_data::grid_histogram::GridHistogram;
 
     use crate::batch::Batcher;
+    use crate::ops::PairScores;
 
     use super::*;
 
@@ -251,7 +233,7 @@ mod tests {
             AttentionScores::Content {},
         ] {
             let config = AttentionConfig { heads: h, dropout: 0.0, scores };
-            let attention = config.init(d, Some(3), &mut ParamInit::new(SeedTree::new(2), &device));
+            let attention = config.init(d, &mut ParamInit::new(SeedTree::new(2), &device));
             let mut state = SeedTree::new(1).stream("values");
             let mut draw = |rows, columns| {
                 let values: Vec<f32> =
@@ -259,14 +241,20 @@ mod tests {
                 Tensor::<2>::from_data(TensorData::new(values, [rows, columns]), &device)
             };
             let (x, position) = (draw(n, d), scores.use_position().then(|| draw(h, n * n)));
-            let given = position.clone().map_or(PositionScores::None, PositionScores::Dense);
+            let given = match position.clone() {
+                Some(scores) => PositionScores::Dense(PairScores {
+                    scores,
+                    starts: batch.edge_starts.clone(),
+                    cls: None,
+                }),
+                None => PositionScores::None,
+            };
             let rows: Vec<usize> = (0..n).collect();
-            let traced = TracedRows { rows: &rows, position };
             let ctx = ForwardContext::evaluate();
-            let (output, components) =
-                attention.forward_traced(x.clone(), given, None, &batch, &ctx, Some(traced));
-            let components = components.expect("rows are traced");
+            let output = attention.forward(x.clone(), given, &batch, &ctx);
             let qkv = attention.query_key_value.forward(x);
+            let options = attention.options(&ctx);
+            let components = attention.components(&qkv, d, None, (&rows, position), &options);
             let columns = qkv.dims()[1];
             let values =
                 qkv.slice([0..n, columns - d..columns]).reshape([n, h, d / h]).swap_dims(0, 1);

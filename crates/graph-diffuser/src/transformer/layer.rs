@@ -1,14 +1,12 @@
 //! Transformer layer: attention in parallel with message passing, then a feed-forward network.
 
 use burn::module::Module;
-use burn::tensor::Tensor;
 
 use crate::batch::GraphBatch;
-use crate::nn::{BatchNorm, ForwardContext, Linear, ParamInit};
-use crate::ops::AttentionComponents;
+use crate::nn::{BatchNorm, ForwardContext, GraphState, Linear, ParamInit};
 use crate::virtual_edges::PositionScores;
 
-use super::{AttentionConfig, ClsToken, DiffuserAttention, LocalMpnn, MpnnConfig, TracedRows};
+use super::{AttentionConfig, DiffuserAttention, LocalMpnn};
 
 /// Configuration of [`Layer`].
 #[derive(Debug, Clone, Copy)]
@@ -21,19 +19,15 @@ pub struct LayerConfig<'a> {
     pub dropout: f64,
     /// Attention branch.
     pub attention: &'a AttentionConfig,
-    /// Message passing branch, if any.
-    pub mpnn: Option<MpnnConfig>,
-    /// Channels of a virtual edge, if the model has virtual edges.
-    pub channels: Option<usize>,
 }
 
 impl LayerConfig<'_> {
-    /// Initializes the layer.
-    pub fn init(&self, init: &mut ParamInit) -> Layer {
+    /// Initializes the layer; `local` is its message passing branch, if any.
+    pub fn init(&self, local: Option<LocalMpnn>, init: &mut ParamInit) -> Layer {
         let hidden = self.ffn_ratio * self.hidden_dim;
         Layer {
-            local: self.mpnn.map(|mpnn| LocalMpnn::new(mpnn, self.hidden_dim, init)),
-            attention: self.attention.init(self.hidden_dim, self.channels, init),
+            local,
+            attention: self.attention.init(self.hidden_dim, init),
             attention_norm: BatchNorm::new(self.hidden_dim, init),
             ffn: FeedForward {
                 first: Linear::new(self.hidden_dim, hidden, init),
@@ -43,21 +37,6 @@ impl LayerConfig<'_> {
             dropout: self.dropout,
         }
     }
-}
-
-#[derive(Module, Debug)]
-struct FeedForward {
-    first: Linear,
-    second: Linear,
-}
-
-/// Input and output of a layer.
-#[derive(Debug, Clone)]
-pub struct LayerState {
-    /// Node states, `[r, d]`.
-    pub x: Tensor<2>,
-    /// Edge states, `[m, d]`, if message passing uses edge features.
-    pub e: Option<Tensor<2>>,
 }
 
 /// Transformer layer with the structure of a GPS layer.
@@ -72,44 +51,23 @@ pub struct Layer {
     dropout: f64,
 }
 
+#[derive(Module, Debug)]
+struct FeedForward {
+    first: Linear,
+    second: Linear,
+}
+
 impl Layer {
-    /// Returns the projection of virtual edges to position scores, if the layer has one.
-    pub fn position(&self) -> Option<&Linear> {
-        self.attention.position()
-    }
-
-    /// Returns whether the layer has a message passing branch.
-    pub fn passes_messages(&self) -> bool {
-        self.local.is_some()
-    }
-
     /// Computes `y = BN(x + Attn(x)) + BN(x + MPNN(x))`, then `BN(y + FFN(y))`.
     pub fn forward(
         &self,
-        state: LayerState,
-        scores: PositionScores<'_>,
-        cls: Option<&ClsToken>,
+        state: GraphState,
+        position: PositionScores<'_>,
         batch: &GraphBatch,
         ctx: &ForwardContext,
-    ) -> LayerState {
-        self.forward_traced(state, scores, cls, batch, ctx, None).0
-    }
-
-    /// Applies the layer and returns the attention components of the traced rows.
-    ///
-    /// Tracing requires a batch of one graph.
-    pub fn forward_traced(
-        &self,
-        state: LayerState,
-        scores: PositionScores<'_>,
-        cls: Option<&ClsToken>,
-        batch: &GraphBatch,
-        ctx: &ForwardContext,
-        traced: Option<TracedRows<'_>>,
-    ) -> (LayerState, Option<AttentionComponents>) {
+    ) -> GraphState {
         let x = state.x.clone();
-        let (attended, components) =
-            self.attention.forward_traced(x.clone(), scores, cls, batch, ctx, traced);
+        let attended = self.attention.forward(x.clone(), position, batch, ctx);
         let attended = self.attention_norm.forward_residual(x, attended, self.dropout, ctx);
         ctx.record(|| "attention".into(), &attended);
         let (y, e) = match &self.local {
@@ -123,6 +81,6 @@ impl Layer {
         let x =
             self.ffn_norm.forward_residual(y, self.ffn.second.forward(hidden), self.dropout, ctx);
         ctx.record(|| "feed_forward".into(), &x);
-        (LayerState { x, e }, components)
+        GraphState { x, e }
     }
 }

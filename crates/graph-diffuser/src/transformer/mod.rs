@@ -1,13 +1,11 @@
-//! Transformer layers with attention gated by virtual edges (Eq. 6–9).
+//! Transformer layers with attention gated by virtual edges (Eq. 7–8).
 
 mod attention;
 mod cls;
 mod layer;
 mod mpnn;
-mod self_edge_encoding;
 
-pub use attention::{AttentionConfig, AttentionScores, DiffuserAttention, TracedRows};
+pub use attention::{AttentionConfig, AttentionScores, DiffuserAttention};
 pub use cls::ClsToken;
-pub use layer::{Layer, LayerConfig, LayerState};
+pub use layer::{Layer, LayerConfig};
 pub use mpnn::{LocalMpnn, MpnnConfig, MpnnKind};
-pub use self_edge_encoding::SelfEdgeEncoding;

@@ -6,7 +6,8 @@ use graph_diffuser_kernels::edge_ffn as kernel;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::nn::{BatchNorm, ForwardContext, Linear, PairCounts, ParamInit};
+use crate::batch::Multiplicities;
+use crate::nn::{BatchNorm, ForwardContext, Linear, ParamInit};
 use crate::ops::{EdgeFfnOutput, FusedEdgeFfn};
 
 use super::StackTransform;
@@ -60,60 +61,49 @@ impl EdgeFfnConfig {
     /// Initializes the network, or returns `None` for [`EdgeFfnConfig::None`].
     pub fn init(self, c: usize, init: &mut ParamInit) -> Option<EdgeFfn> {
         let out = self.output_channels(c);
-        let norm = |init: &mut ParamInit| BatchNorm::new(c, init);
-        Some(match self {
-            Self::None {} => return None,
-            Self::Residual { layers, expansion } => EdgeFfn {
-                norm: norm(init),
+        match self {
+            Self::None {} => None,
+            Self::Residual { layers, expansion } => Some(EdgeFfn::Residual(ResidualFfn {
+                norm: BatchNorm::new(c, init),
                 layers: (0..layers)
-                    .map(|_| EdgeFfnLayer {
+                    .map(|_| ResidualLayer {
                         first: Linear::new(c, expansion * c, init),
-                        norm: Some(BatchNorm::new(expansion * c, init)),
-                        second: Some(Linear::new(expansion * c, c, init)),
+                        norm: BatchNorm::new(expansion * c, init),
+                        second: Linear::new(expansion * c, c, init),
                     })
                     .collect(),
-                output: None,
-            },
-            Self::AuthorsRelease { layers, .. } => EdgeFfn {
-                norm: norm(init),
+            })),
+            Self::AuthorsRelease { layers, .. } => Some(EdgeFfn::AuthorsRelease(ReleaseFfn {
+                norm: BatchNorm::new(c, init),
                 layers: (0..layers)
-                    .map(|_| EdgeFfnLayer {
-                        first: Linear::new(c, c, init),
-                        norm: Some(BatchNorm::new(c, init)),
-                        second: None,
+                    .map(|_| ReleaseLayer {
+                        linear: Linear::new(c, c, init),
+                        norm: BatchNorm::new(c, init),
                     })
                     .collect(),
-                output: Some(Linear::new(c, out, init)),
-            },
-            Self::AuthorsGrid { layers, .. } => EdgeFfn {
-                norm: norm(init),
-                layers: (0..layers)
-                    .map(|layer| EdgeFfnLayer {
-                        first: Linear::new(if layer == 0 { c } else { out }, out, init),
-                        norm: None,
-                        second: None,
-                    })
-                    .collect(),
-                output: Some(Linear::new(if layers == 0 { c } else { out }, out, init)),
-            },
-        })
+                output: Linear::new(c, out, init),
+            })),
+            Self::AuthorsGrid { layers, .. } => {
+                let input = |layer| if layer == 0 { c } else { out };
+                Some(EdgeFfn::AuthorsGrid(GridFfn {
+                    norm: BatchNorm::new(c, init),
+                    layers: (0..layers).map(|layer| Linear::new(input(layer), out, init)).collect(),
+                    output: Linear::new(input(layers), out, init),
+                }))
+            }
+        }
     }
-}
-
-/// One layer; `norm` and `second` are present depending on the kind of the network.
-#[derive(Module, Debug)]
-struct EdgeFfnLayer {
-    first: Linear,
-    norm: Option<BatchNorm>,
-    second: Option<Linear>,
 }
 
 /// Edge-wise feed-forward network.
 #[derive(Module, Debug)]
-pub struct EdgeFfn {
-    norm: BatchNorm,
-    layers: Vec<EdgeFfnLayer>,
-    output: Option<Linear>,
+pub enum EdgeFfn {
+    /// Network of the paper, which has a fused kernel.
+    Residual(ResidualFfn),
+    /// Network of the authors' released code.
+    AuthorsRelease(ReleaseFfn),
+    /// Network of the authors' grid script.
+    AuthorsGrid(GridFfn),
 }
 
 impl EdgeFfn {
@@ -125,29 +115,54 @@ impl EdgeFfn {
     pub fn forward(
         &self,
         e: Tensor<2>,
-        counts: Option<&PairCounts>,
+        counts: Option<&Multiplicities>,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
-        let input = self.norm.forward_channels_first(e, counts, ctx);
-        let mixed = self.layers.iter().fold(input, |e, layer| layer.forward(e, counts, ctx));
-        match &self.output {
-            Some(output) => output.forward_channels_first(mixed),
-            None => mixed,
+        match self {
+            Self::Residual(ffn) => ffn.forward(e, counts, ctx),
+            Self::AuthorsRelease(ffn) => ffn.forward(e, counts, ctx),
+            Self::AuthorsGrid(ffn) => ffn.forward(e, counts, ctx),
         }
     }
 }
 
-/// Fused operation of the residual network and the position projections.
-impl EdgeFfn {
-    /// Returns whether this is the residual network, which the kernel supports.
-    pub(super) fn is_residual(&self) -> bool {
-        self.output.is_none()
-            && self.layers.iter().all(|layer| layer.norm.is_some() && layer.second.is_some())
+/// Batch norm and residual layers `E + W₂ ReLU(BN(W₁ E))` (Eq. 2–3).
+#[derive(Module, Debug)]
+pub struct ResidualFfn {
+    norm: BatchNorm,
+    layers: Vec<ResidualLayer>,
+}
+
+#[derive(Module, Debug)]
+struct ResidualLayer {
+    first: Linear,
+    norm: BatchNorm,
+    second: Linear,
+}
+
+impl ResidualFfn {
+    /// Applies the network to every pair.
+    ///
+    /// # Shapes
+    /// - `e`: `[c, p]`
+    /// - returns `[c, p]`
+    pub fn forward(
+        &self,
+        e: Tensor<2>,
+        counts: Option<&Multiplicities>,
+        ctx: &ForwardContext,
+    ) -> Tensor<2> {
+        let input = self.norm.forward_channels_first(e, counts, ctx);
+        self.layers.iter().fold(input, |e, layer| {
+            let hidden = layer.first.forward_channels_first(e.clone());
+            let hidden = relu(layer.norm.forward_channels_first(hidden, counts, ctx));
+            e + layer.second.forward_channels_first(hidden) // Eq. 2–3
+        })
     }
 
     /// Computes the position scores of all layers and, given `self_pairs`, the diagonal.
     ///
-    /// This is a fused form of the transform, [`EdgeFfn::forward`] and the projections `positions`.
+    /// This is a fused form of the transform, the network and the projections `positions`.
     ///
     /// # Shapes
     /// - `stack`: `[c, p]` before the transform
@@ -155,23 +170,23 @@ impl EdgeFfn {
         &self,
         stack: Tensor<2>,
         transform: StackTransform,
-        positions: &[&Linear],
+        positions: &[Linear],
         self_pairs: Option<Vec<usize>>,
-        counts: Option<&PairCounts>,
+        counts: Option<&Multiplicities>,
         ctx: &ForwardContext,
     ) -> EdgeFfnOutput {
         let ([c, p], device) = (stack.dims(), stack.device());
         let total = counts.map_or(p, |counts| counts.total);
         let norms: Vec<&BatchNorm> = std::iter::once(&self.norm)
-            .chain(self.layers.iter().filter_map(|layer| layer.norm.as_ref()))
+            .chain(self.layers.iter().map(|layer| &layer.norm))
             .collect();
         let mut parameters: Vec<Tensor<1>> = self.norm.scale_and_shift().into();
         for layer in &self.layers {
             parameters.extend(layer.first.flat());
-            parameters.extend(layer.norm.iter().flat_map(BatchNorm::scale_and_shift));
-            parameters.extend(layer.second.iter().flat_map(Linear::flat));
+            parameters.extend(layer.norm.scale_and_shift());
+            parameters.extend(layer.second.flat());
         }
-        parameters.extend(positions.iter().flat_map(|position| position.flat()));
+        parameters.extend(positions.iter().flat_map(Linear::flat));
         let host = |tensor: Tensor<1>| tensor.into_data().iter::<f32>().collect();
         let op = FusedEdgeFfn {
             channels: c,
@@ -185,10 +200,9 @@ impl EdgeFfn {
                 StackTransform::SignedSquareRoot {} => kernel::PairTransform::SignedSquareRoot,
             },
             self_pairs,
-            counts: counts.filter(|_| ctx.uses_batch_statistics()).map(|counts| {
-                let fractions = counts.fractions.to_data();
-                fractions.iter::<f32>().map(|fraction| (fraction * total as f32).round()).collect()
-            }),
+            counts: counts
+                .filter(|_| ctx.uses_batch_statistics())
+                .map(|counts| counts.counts.iter().map(|&count| count as f32).collect()),
             running: (!ctx.uses_batch_statistics()).then(|| {
                 let running = norms.iter().map(|norm| norm.running().map(host));
                 running
@@ -208,21 +222,54 @@ impl EdgeFfn {
     }
 }
 
-impl EdgeFfnLayer {
+/// Batch norm, layers `ReLU(E + BN(W E))` and a linear layer.
+#[derive(Module, Debug)]
+pub struct ReleaseFfn {
+    norm: BatchNorm,
+    layers: Vec<ReleaseLayer>,
+    output: Linear,
+}
+
+#[derive(Module, Debug)]
+struct ReleaseLayer {
+    linear: Linear,
+    norm: BatchNorm,
+}
+
+impl ReleaseFfn {
     fn forward(
         &self,
         e: Tensor<2>,
-        counts: Option<&PairCounts>,
+        counts: Option<&Multiplicities>,
         ctx: &ForwardContext,
     ) -> Tensor<2> {
-        let hidden = self.first.forward_channels_first(e.clone());
-        match (&self.norm, &self.second) {
-            (Some(norm), Some(second)) => {
-                let hidden = relu(norm.forward_channels_first(hidden, counts, ctx));
-                e + second.forward_channels_first(hidden) // Eq. 2–3
-            }
-            (Some(norm), None) => relu(e + norm.forward_channels_first(hidden, counts, ctx)),
-            (None, _) => relu(hidden),
-        }
+        let input = self.norm.forward_channels_first(e, counts, ctx);
+        let mixed = self.layers.iter().fold(input, |e, layer| {
+            let hidden = layer.linear.forward_channels_first(e.clone());
+            relu(e + layer.norm.forward_channels_first(hidden, counts, ctx))
+        });
+        self.output.forward_channels_first(mixed)
+    }
+}
+
+/// Batch norm, layers `ReLU(W E)` and a linear layer.
+#[derive(Module, Debug)]
+pub struct GridFfn {
+    norm: BatchNorm,
+    layers: Vec<Linear>,
+    output: Linear,
+}
+
+impl GridFfn {
+    fn forward(
+        &self,
+        e: Tensor<2>,
+        counts: Option<&Multiplicities>,
+        ctx: &ForwardContext,
+    ) -> Tensor<2> {
+        let input = self.norm.forward_channels_first(e, counts, ctx);
+        let mixed =
+            self.layers.iter().fold(input, |e, layer| relu(layer.forward_channels_first(e)));
+        self.output.forward_channels_first(mixed)
     }
 }

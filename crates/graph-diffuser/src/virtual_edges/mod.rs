@@ -1,25 +1,29 @@
-//! Virtual edges: diffusion features of every node pair (Eq. 1–5).
+//! Virtual edges: diffusion features of every node pair (Eq. 1–6, 9).
 //!
 //! Powers of the row-normalized adjacency matrix, whose edge weights are learned (Eq. 4–5) or
 //! fixed, form the diffusion stack (Eq. 1); an edge-wise network mixes the steps of every pair (Eq.
-//! 2–3).
+//! 2–3). Each Transformer layer has a projection of virtual edges to position scores (Eq. 6), and
+//! the virtual edges of nodes to themselves are a positional encoding (Eq. 9).
 
 mod chunked;
 mod edge_ffn;
+mod self_edge_encoding;
+mod trace;
 mod transform;
 mod weighted_adjacency;
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{EdgeEmbeddings, GraphBatch, Topology, UniqueTopologies};
-use crate::nn::{ForwardContext, Linear, ParamInit};
-use crate::ops;
+use crate::batch::{GraphBatch, Topology, UniqueTopologies};
+use crate::nn::{ForwardContext, GraphState, Linear, ParamInit};
+use crate::ops::{self, EdgeEmbeddings, PairScores};
 
-pub use chunked::ChunkedVirtualEdges;
-pub use edge_ffn::{EdgeFfn, EdgeFfnConfig};
+pub use chunked::ChunkedScores;
+pub use edge_ffn::{EdgeFfn, EdgeFfnConfig, GridFfn, ReleaseFfn, ResidualFfn};
+pub use self_edge_encoding::SelfEdgeEncoding;
 pub use transform::StackTransform;
 pub use weighted_adjacency::{AdjacencyConfig, EdgeActivation, Projections, WeightedAdjacency};
 
@@ -76,8 +80,8 @@ impl VirtualEdgesConfig {
         self.ffn.output_channels(self.stack_channels())
     }
 
-    /// Initializes the module; `edge_dim` is the dimension of edge embeddings, if edges have
-    /// features.
+    /// Initializes the module without position projections; `edge_dim` is the dimension of edge
+    /// embeddings, if edges have features.
     pub fn init(
         &self,
         hidden_dim: usize,
@@ -92,124 +96,125 @@ impl VirtualEdgesConfig {
                 ),
             },
             ffn: self.ffn.init(self.stack_channels(), init),
+            self_edge_encoding: SelfEdgeEncoding::new(self, hidden_dim, init),
+            cls_edge: None,
+            positions: vec![],
             num_steps: self.num_steps,
+            channels: self.channels(),
             transform: self.transform,
             self_edges: self.self_edges,
         }
     }
 }
 
-/// Module that computes virtual edges and position scores from node and edge states.
+/// Module that computes virtual edges and the position scores of all layers.
 #[derive(Module, Debug)]
 pub struct VirtualEdges {
+    /// Learned edge weights; `None` for a fixed adjacency.
     adjacency: Option<WeightedAdjacency>,
     ffn: Option<EdgeFfn>,
+    self_edge_encoding: Option<SelfEdgeEncoding>,
+    /// Learned virtual edge of all pairs with a CLS node, `[c']`.
+    cls_edge: Option<Param<Tensor<1>>>,
+    /// Projection of virtual edges to the position scores of each layer (Eq. 6).
+    positions: Vec<Linear>,
     #[module(skip)]
     num_steps: usize,
+    #[module(skip)]
+    channels: usize,
     #[module(skip)]
     transform: StackTransform,
     #[module(skip)]
     self_edges: SelfEdges,
 }
 
-/// Output of [`VirtualEdges::forward`].
-#[derive(Debug, Clone)]
-pub struct VirtualEdgeOutput {
-    /// Position scores of each layer (Eq. 6), `[h, p]`, over the pairs of the distinct topologies.
-    pub scores: Vec<Tensor<2>>,
-    /// Diagonal of the virtual edges, `[c, nodes]`, if it is encoded (Eq. 9).
-    pub diagonal: Option<Tensor<2>>,
-}
-
-/// Intermediate values of the virtual edges of some rows of one graph.
-#[derive(Debug, Clone)]
-pub struct VirtualEdgeTrace {
-    /// Row-normalized edge weights, `[m]`.
-    pub weights: Tensor<1>,
-    /// Random-walk probabilities after 0 to `k` steps from each row to every node (Eq. 1),
-    /// `[c, rows · n]`.
-    pub walks: Tensor<2>,
-    /// Position scores of each layer (Eq. 6), `[h, rows · n]`.
-    pub scores: Vec<Tensor<2>>,
-}
-
-/// Source of the position scores of a layer.
+/// Position scores of one layer (Eq. 6).
 #[derive(Debug)]
 pub enum PositionScores<'a> {
     /// No position scores: content attention only.
     None,
-    /// Scores computed before the first layer, `[h, p]`, over the pairs of the distinct topologies.
-    Dense(Tensor<2>),
+    /// Scores of all pairs.
+    Dense(PairScores),
     /// Scores computed by the layer, one chunk of rows at a time.
-    Chunked(&'a ChunkedVirtualEdges<'a>),
+    Chunked(ChunkedScores<'a>),
+}
+
+impl PositionScores<'_> {
+    /// Returns the score of pairs with a CLS node, `[h, 1]`, if there is one.
+    pub(crate) fn cls(&self) -> Option<&Tensor<2>> {
+        match self {
+            Self::None => None,
+            Self::Dense(scores) => scores.cls.as_ref(),
+            Self::Chunked(scores) => scores.cls.as_ref(),
+        }
+    }
+}
+
+/// Position scores of each layer, `[h, p]`, and the diagonal of the virtual edges, `[c, nodes]`, if
+/// it is encoded.
+#[derive(Debug)]
+struct StackOutput {
+    scores: Vec<Tensor<2>>,
+    diagonal: Option<Tensor<2>>,
 }
 
 impl VirtualEdges {
-    /// Computes the virtual edges of a batch and their position scores.
+    /// Adds the learned virtual edge of all pairs with a CLS node.
+    pub fn add_cls_edge(&mut self, init: &mut ParamInit) {
+        self.cls_edge = Some(init.normal([self.channels]));
+    }
+
+    /// Adds the position projection of the next layer.
+    pub fn add_position(&mut self, heads: usize, init: &mut ParamInit) {
+        self.positions.push(Linear::new(self.channels, heads, init));
+    }
+
+    /// Computes the position scores of each layer and adds the positional encoding to the nodes.
     ///
-    /// `positions` holds the position projection of each layer.
-    ///
-    /// # Shapes
-    /// - `x`: `[r, d]` node states
-    pub fn forward(
+    /// In chunked evaluation, layers compute their scores themselves, because the virtual edges of
+    /// a large graph do not fit in memory.
+    pub fn forward<'a>(
+        &'a self,
+        GraphState { x, e }: GraphState,
+        batch: &'a GraphBatch,
+        ctx: &'a ForwardContext,
+    ) -> (GraphState, Vec<PositionScores<'a>>) {
+        let weights = self.edge_weights(&x, e.as_ref(), batch.edge_topology(), ctx); // Eq. 4–5
+        ctx.trace_virtual_edges(|rows| self.trace_rows(weights.clone(), rows, batch, ctx));
+        let (scores, diagonal) = match batch.chunked_eval {
+            None => self.dense(weights, batch, ctx),
+            Some(chunks) => self.chunked(weights, chunks, batch, ctx),
+        };
+        let x = match (&self.self_edge_encoding, diagonal) {
+            (Some(encoding), Some(diagonal)) => encoding.forward(x, diagonal, batch, ctx), // Eq. 9
+            _ => x,
+        };
+        (GraphState { x, e }, scores)
+    }
+
+    /// Computes the position scores of all pairs of each layer, and the diagonal.
+    fn dense(
         &self,
-        x: &Tensor<2>,
-        e: Option<&EdgeEmbeddings>,
-        positions: &[&Linear],
+        weights: Tensor<1>,
         batch: &GraphBatch,
         ctx: &ForwardContext,
-    ) -> VirtualEdgeOutput {
+    ) -> (Vec<PositionScores<'_>>, Option<Tensor<2>>) {
         let topology = batch.edge_topology();
-        let weights = self.edge_weights(x, e, topology, ctx);
         let stack = ops::diffusion_stack(weights, topology, self.num_steps); // Eq. 1, [c, p]
         ctx.record(|| "virtual_edges.stack".into(), &stack);
         let output =
-            self.forward_stack(stack, positions, Some(topology), batch.shared.as_ref(), ctx);
+            self.forward_stack(stack, &self.positions, Some(topology), batch.shared.as_ref(), ctx);
         if let Some(scores) = output.scores.first() {
             ctx.record(|| "virtual_edges.ffn".into(), scores);
         }
-        output
+        let scores = output.scores.into_iter().enumerate().map(|(layer, scores)| {
+            let (starts, cls) = (batch.edge_starts.clone(), self.cls_scores(layer));
+            PositionScores::Dense(PairScores { scores, starts, cls })
+        });
+        (scores.collect(), output.diagonal)
     }
 
-    /// Computes the virtual edges of some rows of a batch with one graph, in evaluation.
-    ///
-    /// Only the given rows of the diffusion stack are computed and stored.
-    pub(crate) fn trace_rows(
-        &self,
-        x: &Tensor<2>,
-        e: Option<&EdgeEmbeddings>,
-        positions: &[&Linear],
-        rows: &[usize],
-        batch: &GraphBatch,
-        ctx: &ForwardContext,
-    ) -> VirtualEdgeTrace {
-        assert!(!ctx.uses_batch_statistics(), "tracing requires running statistics");
-        let Topology { layout, sources, targets, .. } = &batch.topology;
-        let (n, count) = (layout.nodes(), rows.len());
-        let weights = self.edge_weights(x, e, &batch.topology, ctx);
-        let mut start = vec![0.0_f32; n * count];
-        for (index, &row) in rows.iter().enumerate() {
-            start[row * count + index] = 1.0;
-        }
-        let options = (&x.device(), x.dtype());
-        let mut step =
-            Tensor::<2>::from_data(burn::tensor::TensorData::new(start, [n, count]), options);
-        let mut walks = Vec::with_capacity(self.num_steps + 1);
-        for power in 0..=self.num_steps {
-            if power > 0 && batch.topology.edges() == 0 {
-                step = step * 0.0;
-            } else if power > 0 {
-                let along = ops::gather(step, sources.clone()) * weights.clone().unsqueeze_dim(1);
-                step = ops::scatter_sum(along, targets.clone(), n); // next power of A, [n, rows]
-            }
-            walks.push(step.clone().transpose().reshape([1, count * n]));
-        }
-        let walks = Tensor::cat(walks, 0); // Eq. 1
-        let scores = self.forward_stack(walks.clone(), positions, None, None, ctx).scores; // Eq. 2–3, 6
-        VirtualEdgeTrace { weights, walks, scores }
-    }
-
-    /// Applies the transform, the edge-wise network and the position projections to a stack.
+    /// Applies the transform, the edge-wise network and position projections to a stack.
     ///
     /// Given the topology of the nodes, the diagonal is returned too, if it is encoded.
     ///
@@ -218,22 +223,20 @@ impl VirtualEdges {
     fn forward_stack(
         &self,
         stack: Tensor<2>,
-        positions: &[&Linear],
+        positions: &[Linear],
         nodes: Option<&Topology>,
         shared: Option<&UniqueTopologies>,
         ctx: &ForwardContext,
-    ) -> VirtualEdgeOutput {
+    ) -> StackOutput {
         let nodes = nodes.filter(|_| self.self_edges != SelfEdges::Off);
         let diagonal = |stack: &Tensor<2>| {
             nodes.map(|nodes| stack.clone().select(1, nodes.self_pairs.clone()))
         };
         let pairs = stack.dims()[1];
         let enough = pairs > 0 && (pairs >= MIN_FUSED_PAIRS || !ctx.uses_batch_statistics());
-        let fused = self.ffn.as_ref().filter(|ffn| {
-            ffn.is_residual() && !positions.is_empty() && enough && ops::can_run(&stack)
-        });
+        let can_fuse = enough && !positions.is_empty() && ops::can_run(&stack);
         let counts = shared.map(|shared| &shared.pair_counts);
-        if let Some(ffn) = fused {
+        if let Some(EdgeFfn::Residual(ffn)) = self.ffn.as_ref().filter(|_| can_fuse) {
             let after = self.self_edges == SelfEdges::AfterFfn;
             let before = if after {
                 None
@@ -243,10 +246,8 @@ impl VirtualEdges {
             let self_pairs = nodes.filter(|_| after).map(|nodes| nodes.layout.self_pairs());
             let output =
                 ffn.forward_scores(stack, self.transform, positions, self_pairs, counts, ctx); // Eq. 2–3, 6
-            VirtualEdgeOutput {
-                scores: output.scores,
-                diagonal: before.or(output.diagonal.map(Tensor::transpose)),
-            }
+            let diagonal = before.or(output.diagonal.map(Tensor::transpose));
+            StackOutput { scores: output.scores, diagonal }
         } else {
             let raw = self.transform.apply(stack);
             let mixed = match &self.ffn {
@@ -260,8 +261,14 @@ impl VirtualEdges {
             };
             let scores =
                 positions.iter().map(|position| position.forward_channels_first(mixed.clone())); // Eq. 6
-            VirtualEdgeOutput { scores: scores.collect(), diagonal }
+            StackOutput { scores: scores.collect(), diagonal }
         }
+    }
+
+    /// Returns the position score of pairs with a CLS node in a layer, `[h, 1]`.
+    fn cls_scores(&self, layer: usize) -> Option<Tensor<2>> {
+        let edge = self.cls_edge.as_ref()?.val().unsqueeze_dim(1); // [c', 1]
+        Some(self.positions[layer].forward_channels_first(edge))
     }
 
     /// Computes the row-normalized edge weights, learned (Eq. 4–5) or uniform over the neighbors.
@@ -322,14 +329,18 @@ mod tests {
         };
         let mut init = ParamInit::with_dtype(SeedTree::new(0), &device, DType::F64);
         let x = init.normal([12, 6]).val();
-        let edges = config.init(6, None, &mut init);
-        let position = Linear::new(config.channels(), 2, &mut init);
-        let ctx = ForwardContext::evaluate();
+        let mut edges = config.init(6, None, &mut init);
+        edges.add_position(2, &mut init);
         let rows = [7, 2];
-        let some = edges.trace_rows(&x, None, &[&position], &rows, &batch, &ctx);
-        let all = edges.forward(&x, None, &[&position], &batch, &ctx);
+        let ctx = ForwardContext::trace(&rows);
+        let (_, mut scores) = edges.forward(GraphState { x, e: None }, &batch, &ctx);
+        let PositionScores::Dense(PairScores { scores: all, .. }) = scores.remove(0) else {
+            panic!("a small graph is not chunked")
+        };
+        drop(scores);
+        let some = ctx.into_trace().virtual_edges.expect("rows are traced");
         let stack = ops::diffusion_stack(some.weights.clone(), &batch.topology, config.num_steps);
-        for (some, all) in [(some.walks, stack), (some.scores[0].clone(), all.scores[0].clone())] {
+        for (some, all) in [(some.walks, stack), (some.scores[0].clone(), all)] {
             let channels = some.dims()[0];
             let expected =
                 rows.map(|row| all.clone().slice([0..channels, row * 12..(row + 1) * 12]));

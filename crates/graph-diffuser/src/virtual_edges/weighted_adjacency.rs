@@ -6,9 +6,9 @@ use burn::tensor::activation::sigmoid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{EdgeEmbeddings, Topology};
+use crate::batch::Topology;
 use crate::nn::{BatchNorm, ForwardContext, Linear, ParamInit};
-use crate::ops::{Activation, edge_endpoint_sum, linear};
+use crate::ops::{Activation, EdgeEmbeddings, edge_endpoint_sum, linear};
 
 /// Configuration of the edge weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -113,9 +113,7 @@ impl WeightedAdjacency {
             None => linear(x.clone(), self.source.weight.val(), None, Activation::None),
         };
         let edge = match (&self.edge, e) {
-            (Some(edge), Some(EdgeEmbeddings { rows, unique })) => {
-                Some(EdgeEmbeddings { rows: edge.forward(rows.clone()), unique: unique.clone() })
-            }
+            (Some(edge), Some(e)) => Some(e.map_rows(|rows| edge.forward(rows))),
             (None, _) => None,
             (Some(_), None) => panic!("the model expects edge features"),
         };

@@ -1,9 +1,12 @@
 //! Small models that cover all options, and batches of graphs with unusual structure.
 
+use std::sync::Arc;
+
 use burn::tensor::{DType, Device};
-use graph_diffuser::batch::GraphBatch;
+use graph_diffuser::batch::{Batcher, GraphBatch};
 use graph_diffuser::model::{GraphDiffuser, ModelConfig};
 use graph_diffuser::nn::ParamInit;
+use graph_diffuser::task::{Task, TaskConfig};
 use graph_diffuser_data::{
     FeatureSchema, Features, Graph, Names, RandomStream, Schema, SeedTree, TargetSchema, Targets,
 };
@@ -170,13 +173,18 @@ impl Case {
         self.config.init_for(&schema, &mut init)
     }
 
+    pub(crate) fn task(&self) -> Task {
+        TaskConfig::default().init(self.targets, self.config.head)
+    }
+
+    /// Creates a batcher of graphs and targets.
+    pub(crate) fn batcher(&self, device: &Device, dtype: DType) -> Batcher {
+        self.config.batcher(device, dtype).with_targets(Arc::new(self.task()))
+    }
+
     pub(crate) fn collate(&self, graphs: &[Graph], device: &Device, dtype: DType) -> GraphBatch {
         let graphs: Vec<&Graph> = graphs.iter().collect();
-        self.config.batcher(device, dtype).collate_graphs(
-            &graphs,
-            self.targets,
-            (0..graphs.len()).collect(),
-        )
+        self.batcher(device, dtype).collate_graphs(&graphs, (0..graphs.len()).collect())
     }
 
     /// Creates a graph with random features and targets.

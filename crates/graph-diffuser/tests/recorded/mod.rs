@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor, TensorData};
@@ -9,7 +10,7 @@ use graph_diffuser::batch::GraphBatch;
 use graph_diffuser::model::{GraphDiffuser, ModelConfig};
 use graph_diffuser::nn::{ForwardContext, ParamInit};
 use graph_diffuser::parameters;
-use graph_diffuser::task::Task;
+use graph_diffuser::task::{Task, TaskConfig};
 use graph_diffuser::train::{AdamW, OptimConfig, global_norm};
 use graph_diffuser_data::{
     FeatureSchema, Features, Graph, Names, Schema, SeedTree, TargetSchema, Targets,
@@ -111,7 +112,7 @@ impl Recorded {
             "bce" => TargetSchema::Multilabel(outputs),
             other => panic!("unknown loss {other}"),
         };
-        (schema, Task::of(schema))
+        (schema, TaskConfig::default().init(schema, self.config.head))
     }
 
     pub(crate) fn graphs(&self) -> Vec<Graph> {
@@ -157,8 +158,8 @@ impl Recorded {
     pub(crate) fn batch(&self, device: &Device, dtype: DType) -> GraphBatch {
         let graphs = self.graphs();
         let graphs: Vec<&Graph> = graphs.iter().collect();
-        let mut batch =
-            self.config.batcher(device, dtype).collate_graphs(&graphs, self.task().0, vec![]);
+        let batcher = self.config.batcher(device, dtype).with_targets(Arc::new(self.task().1));
+        let mut batch = batcher.collate_graphs(&graphs, vec![]);
         // `Graph` stores single-precision features and targets; use the recorded double precision.
         let replace = |tensor: &mut Tensor<2>, name: &str| {
             if let Some((shape, values)) = self.find(name) {
@@ -172,7 +173,8 @@ impl Recorded {
         if let FeatureTensor::Float(tensor) = &mut batch.edge_features {
             replace(tensor, "batch.edge_floats");
         }
-        if let TargetTensor::GraphValues { values, .. } = &mut batch.targets {
+        let targets = batch.targets.as_mut().expect("the batcher collates targets");
+        if let TargetTensor::Values { values, .. } = &mut targets.tensor {
             replace(values, "batch.values");
         }
         batch
@@ -191,7 +193,7 @@ impl Recorded {
         let params = parameters::named_params(&model);
         assert_eq!(params.len(), self.names("weight.").len(), "number of recorded weights");
         parameters::load(model, |name| {
-            let (shape, values) = self.find(&format!("weight.{}", recorded_name(name)))?;
+            let (shape, values) = self.find(&format!("weight.{name}"))?;
             Some(TensorData::new(values, shape))
         })
         .expect("all weights are recorded")
@@ -216,7 +218,7 @@ impl Recorded {
         for step in 0..10 {
             let ctx = ForwardContext::train(0);
             let output = model.forward(&batch, &ctx);
-            let loss = task.loss(output.clone(), &batch.targets);
+            let loss = task.loss(output.clone(), &batch);
             losses.push(to_vec(loss.clone())[0]);
             let mut gradients = loss.backward();
             let gradients = parameters::gradients(&model, &mut gradients);
@@ -226,10 +228,7 @@ impl Recorded {
                 let trainable =
                     parameters::named_params(&model).into_iter().filter(|entry| entry.trainable);
                 for (entry, gradient) in trainable.zip(&gradients) {
-                    one_step.insert(
-                        format!("grad.{}", recorded_name(&entry.name)),
-                        to_vec(gradient.clone()),
-                    );
+                    one_step.insert(format!("grad.{}", entry.name), to_vec(gradient.clone()));
                 }
                 let moved =
                     parameters::update_running_stats(model.clone(), &ctx.into_statistics(), 0.1);
@@ -237,10 +236,7 @@ impl Recorded {
                     .into_iter()
                     .filter(|(entry, _)| !entry.trainable)
                 {
-                    one_step.insert(
-                        format!("statistic.{}", recorded_name(&entry.name)),
-                        to_vec(tensor),
-                    );
+                    one_step.insert(format!("statistic.{}", entry.name), to_vec(tensor));
                 }
             }
             let gradient = Tensor::cat(gradients, 0);
@@ -249,13 +245,6 @@ impl Recorded {
         }
         Results { one_step, losses }
     }
-}
-
-/// Returns the recorded name of a parameter, which does not contain the kind of head or encoding.
-fn recorded_name(name: &str) -> String {
-    name.replace("head.node.", "head.")
-        .replace("head.graph.", "head.")
-        .replace("positional_encoding.rwse.", "positional_encoding.")
 }
 
 fn to_vec<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {

@@ -7,9 +7,8 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 
 use crate::batch::Topology;
-use crate::nn::{BatchNorm, ForwardContext, Linear, ParamInit};
-use crate::ops::{GatedGcnInputs, gated_gcn_aggregate};
-use crate::transformer::layer::LayerState;
+use crate::nn::{BatchNorm, ForwardContext, GraphState, Linear, ParamInit};
+use crate::ops::{EdgeEmbeddings, GatedGcnInputs, gated_gcn_aggregate};
 
 /// Gated graph convolution with edge updates.
 #[derive(Module, Debug)]
@@ -43,16 +42,19 @@ impl GatedGcn {
     /// Computes the node update without, and the edge update with, the residual connection.
     pub(super) fn forward(
         &self,
-        LayerState { x, e }: LayerState,
+        GraphState { x, e }: GraphState,
         topology: &Topology,
         ctx: &ForwardContext,
-    ) -> LayerState {
+    ) -> GraphState {
         let [_, d] = x.dims();
         let node_term = self.node.forward(x.clone());
         if topology.edges() == 0 {
-            return LayerState { x: self.node_norm.forward_relu(node_term, ctx), e };
+            return GraphState { x: self.node_norm.forward_relu(node_term, ctx), e };
         }
-        let e = e.unwrap_or_else(|| Tensor::zeros([topology.edges(), d], (&x.device(), x.dtype())));
+        let e = match e {
+            Some(e) => e.expand(),
+            None => Tensor::zeros([topology.edges(), d], (&x.device(), x.dtype())),
+        };
         let terms = GatedGcnInputs {
             target: self.gate_target.forward(x.clone()),
             source: self.gate_source.forward(x.clone()),
@@ -62,6 +64,6 @@ impl GatedGcn {
         let (aggregated, gates) = gated_gcn_aggregate(terms, topology); // [r, d], [m, d]
         let x = self.node_norm.forward_relu(node_term + aggregated, ctx);
         let e = e + ctx.dropout(self.edge_norm.forward_relu(gates, ctx), self.dropout);
-        LayerState { x, e: Some(e) }
+        GraphState { x, e: Some(EdgeEmbeddings::per_edge(e)) }
     }
 }

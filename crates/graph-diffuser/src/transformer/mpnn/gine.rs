@@ -3,9 +3,8 @@
 use burn::module::Module;
 
 use crate::batch::Topology;
-use crate::nn::{Linear, ParamInit};
-use crate::ops::gine_aggregate;
-use crate::transformer::layer::LayerState;
+use crate::nn::{GraphState, Linear, ParamInit};
+use crate::ops::{EdgeEmbeddings, gine_aggregate};
 
 /// Graph isomorphism network with edge features.
 #[derive(Module, Debug)]
@@ -25,10 +24,10 @@ impl Gine {
     /// Computes the node update without the residual connection; edges are unchanged.
     pub(super) fn forward(
         &self,
-        LayerState { x, e }: LayerState,
+        GraphState { x, e }: GraphState,
         topology: &Topology,
-    ) -> LayerState {
-        let aggregated = gine_aggregate(x, e.clone(), topology);
-        LayerState { x: self.second.forward(self.first.forward_relu(aggregated, None)), e }
+    ) -> GraphState {
+        let aggregated = gine_aggregate(x, e.as_ref().map(EdgeEmbeddings::expand), topology);
+        GraphState { x: self.second.forward(self.first.forward_relu(aggregated, None)), e }
     }
 }

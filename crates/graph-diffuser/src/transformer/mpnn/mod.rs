@@ -8,9 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Topology;
-use crate::nn::{BatchNorm, ForwardContext, ParamInit};
+use crate::nn::{BatchNorm, ForwardContext, GraphState, ParamInit};
 
-use super::layer::LayerState;
 use gated_gcn::GatedGcn;
 use gine::Gine;
 
@@ -44,11 +43,17 @@ pub enum MpnnKind {
 /// Residual message passing layer, `BN(x + MPNN(x))`.
 #[derive(Module, Debug)]
 pub struct LocalMpnn {
-    gine: Option<Gine>,
-    gated_gcn: Option<GatedGcn>,
+    mpnn: Mpnn,
     norm: BatchNorm,
     #[module(skip)]
     dropout: f64,
+}
+
+/// Message passing without the residual connection.
+#[derive(Module, Debug)]
+enum Mpnn {
+    Gine(Gine),
+    GatedGcn(GatedGcn),
 }
 
 impl LocalMpnn {
@@ -58,28 +63,27 @@ impl LocalMpnn {
         hidden_dim: usize,
         init: &mut ParamInit,
     ) -> Self {
-        let (gine, gated_gcn) = match kind {
-            MpnnKind::Gine => (Some(Gine::new(hidden_dim, init)), None),
-            MpnnKind::GatedGcn => (None, Some(GatedGcn::new(hidden_dim, dropout, init))),
+        let mpnn = match kind {
+            MpnnKind::Gine => Mpnn::Gine(Gine::new(hidden_dim, init)),
+            MpnnKind::GatedGcn => Mpnn::GatedGcn(GatedGcn::new(hidden_dim, dropout, init)),
         };
-        Self { gine, gated_gcn, norm: BatchNorm::new(hidden_dim, init), dropout }
+        Self { mpnn, norm: BatchNorm::new(hidden_dim, init), dropout }
     }
 
     /// Applies the layer along the edges of `topology`.
     pub fn forward(
         &self,
-        state: LayerState,
+        state: GraphState,
         topology: &Topology,
         ctx: &ForwardContext,
-    ) -> LayerState {
+    ) -> GraphState {
         let x = state.x.clone();
-        let LayerState { x: branch, e } = match (&self.gine, &self.gated_gcn) {
-            (Some(gine), _) => gine.forward(state, topology),
-            (None, Some(gated_gcn)) => gated_gcn.forward(state, topology, ctx),
-            (None, None) => unreachable!("`new` builds exactly one of the two"),
+        let GraphState { x: branch, e } = match &self.mpnn {
+            Mpnn::Gine(gine) => gine.forward(state, topology),
+            Mpnn::GatedGcn(gated_gcn) => gated_gcn.forward(state, topology, ctx),
         };
         let x = self.norm.forward_residual(x, branch, self.dropout, ctx);
         ctx.record(|| "message_passing".into(), &x);
-        LayerState { x, e }
+        GraphState { x, e }
     }
 }

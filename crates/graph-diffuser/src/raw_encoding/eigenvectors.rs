@@ -10,7 +10,7 @@
 use faer::{Mat, Side};
 use graph_diffuser_data::Graph;
 
-use super::rwse::return_probabilities;
+use super::random_walks::return_probabilities;
 
 /// Eigenvalues closer than this are treated as equal; they are between 0 and 2, accurate to
 /// 1e-14.

@@ -1,9 +1,4 @@
-//! Prediction heads.
-
-mod graph;
-mod link;
-mod node;
-mod sub_tokens;
+//! Prediction heads: configuration and dispatch.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -13,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::batch::GraphBatch;
 use crate::nn::{ForwardContext, MlpConfig, ParamInit};
 
-pub use graph::{GraphHead, Pooling};
-pub use link::LinkHead;
-pub use node::NodeHead;
-pub use sub_tokens::SubTokenHead;
+use super::graph_head::{GraphHead, Pooling};
+use super::link_prediction::LinkHead;
+use super::node_classification::NodeHead;
+use super::sub_tokens::SubTokenHead;
 
 /// Configuration of a [`Head`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -91,42 +86,56 @@ impl HeadConfig {
         }
     }
 
+    /// Returns the name of the kind in recipes.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Node { .. } => "node",
+            Self::Graph { .. } => "graph",
+            Self::SubTokens { .. } => "sub_tokens",
+            Self::Link { .. } => "link",
+        }
+    }
+
     /// Initializes the head.
     pub fn init(self, hidden_dim: usize, outputs: usize, init: &mut ParamInit) -> Head {
-        let mut head = Head { node: None, graph: None, sub_tokens: None, link: None };
         match self {
             Self::Node { mlp, dropout } => {
-                head.node = Some(NodeHead::new(hidden_dim, outputs, mlp, dropout, init));
+                Head::Node(NodeHead::new(hidden_dim, outputs, mlp, dropout, init))
             }
             Self::Graph { pooling, mlp, dropout } => {
-                head.graph = Some(GraphHead::new(hidden_dim, outputs, pooling, mlp, dropout, init));
+                Head::Graph(GraphHead::new(hidden_dim, outputs, pooling, mlp, dropout, init))
             }
             Self::SubTokens { pooling, max_tokens } => {
-                head.sub_tokens =
-                    Some(SubTokenHead::new(hidden_dim, outputs, pooling, max_tokens, init));
+                Head::SubTokens(SubTokenHead::new(hidden_dim, outputs, pooling, max_tokens, init))
             }
             Self::Link { mlp, dropout } => {
-                head.link = Some(LinkHead::new(hidden_dim, mlp, dropout, init));
+                Head::Link(LinkHead::new(hidden_dim, mlp, dropout, init))
             }
         }
-        head
     }
 }
 
-/// Prediction head: node-level, graph-level, sub-token or link prediction.
+/// Prediction head.
 #[derive(Module, Debug)]
-pub struct Head {
-    node: Option<NodeHead>,
-    graph: Option<GraphHead>,
-    sub_tokens: Option<SubTokenHead>,
-    link: Option<LinkHead>,
+pub enum Head {
+    /// MLP on each node.
+    Node(NodeHead),
+    /// Pooling followed by an MLP.
+    Graph(GraphHead),
+    /// Pooling followed by one classifier per token position.
+    SubTokens(SubTokenHead),
+    /// Node embeddings whose dot products score links.
+    Link(LinkHead),
 }
 
 impl Head {
     /// Returns the pooling of a graph-level head, if any.
     pub fn pooling(&self) -> Option<Pooling> {
-        let of_graph = self.graph.as_ref().map(GraphHead::pooling);
-        of_graph.or(self.sub_tokens.as_ref().map(SubTokenHead::pooling))
+        match self {
+            Self::Graph(head) => Some(head.pooling()),
+            Self::SubTokens(head) => Some(head.pooling()),
+            Self::Node(_) | Self::Link(_) => None,
+        }
     }
 
     /// Pools node states for a graph-level head; other heads return them unchanged.
@@ -148,12 +157,13 @@ impl Head {
     /// - returns `[r, outputs]` (node), `[b, outputs]` (graph), `[b · max_tokens, vocabulary]`
     ///   (sub-token), or node embeddings `[r, d]` (link)
     pub fn forward(&self, vectors: Tensor<2>, ctx: &ForwardContext) -> Tensor<2> {
-        match self {
-            Self { node: Some(node), .. } => node.forward(vectors, ctx),
-            Self { graph: Some(graph), .. } => graph.forward(vectors, ctx),
-            Self { sub_tokens: Some(sub_tokens), .. } => sub_tokens.forward(vectors),
-            Self { link: Some(link), .. } => link.forward(vectors, ctx),
-            _ => unreachable!("`init` builds exactly one of the four"),
-        }
+        let output = match self {
+            Self::Node(head) => head.forward(vectors, ctx),
+            Self::Graph(head) => head.forward(vectors, ctx),
+            Self::SubTokens(head) => head.forward(vectors),
+            Self::Link(head) => head.forward(vectors, ctx),
+        };
+        ctx.record(|| "head".into(), &output);
+        output
     }
 }

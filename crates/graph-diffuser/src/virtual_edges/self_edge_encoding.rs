@@ -5,7 +5,8 @@ use burn::tensor::Tensor;
 
 use crate::batch::GraphBatch;
 use crate::nn::{BatchNorm, ForwardContext, Linear, ParamInit};
-use crate::virtual_edges::{SelfEdges, VirtualEdgesConfig};
+
+use super::{SelfEdges, VirtualEdgesConfig};
 
 /// Positional encoding that adds `ReLU(W_pe E_ii)` to every node.
 #[derive(Module, Debug)]
@@ -57,9 +58,11 @@ impl SelfEdgeEncoding {
             None => diagonal,
         };
         let encoding = self.linear.forward_relu(diagonal.transpose(), None); // Eq. 9, [nodes, d]
-        match &batch.shared {
+        let x = match &batch.shared {
             Some(shared) => x + encoding.select(0, shared.nodes.clone()),
             None => x + encoding,
-        }
+        };
+        ctx.record(|| "self_edge_encoding".into(), &x);
+        x
     }
 }
