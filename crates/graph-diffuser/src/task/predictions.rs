@@ -180,7 +180,7 @@ pub fn to_safetensors(splits: &[(&str, &Predictions)]) -> Vec<u8> {
 }
 
 /// Encodes values as the smallest of three types that represents all of them exactly: 16-bit
-/// integers whose largest value stands for NaN, as for classes and labels, or 32-bit or 64-bit
+/// integers whose largest value represents NaN, as for classes and labels, or 32-bit or 64-bit
 /// floats.
 fn encode(values: &[f64]) -> (Dtype, Vec<u8>) {
     let is_small = |value: f64| {
