@@ -8,16 +8,15 @@ const PACKAGE_INFO: &str = ".cargo_vcs_info.json";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    let commit = match fs::read_to_string(PACKAGE_INFO) {
-        Ok(info) => packaged_commit(&info),
-        Err(_) => {
-            for watched in ["HEAD", "logs/HEAD"] {
-                if let Some(path) = git(&["rev-parse", "--git-path", watched]) {
-                    println!("cargo:rerun-if-changed={path}");
-                }
+    let commit = if let Ok(info) = fs::read_to_string(PACKAGE_INFO) {
+        packaged_commit(&info)
+    } else {
+        for watched in ["HEAD", "logs/HEAD"] {
+            if let Some(path) = git(&["rev-parse", "--git-path", watched]) {
+                println!("cargo:rerun-if-changed={path}");
             }
-            git(&["rev-parse", "--short=12", "HEAD"])
         }
+        git(&["rev-parse", "--short=12", "HEAD"])
     };
     if let Some(commit) = commit {
         println!("cargo:rustc-env=GRAPH_DIFFUSER_COMMIT={commit}");
