@@ -7,7 +7,7 @@ use graph_diffuser::Device;
 use graph_diffuser::recipe::Recipe;
 use graph_diffuser::run::{Environment, Run};
 use graph_diffuser::train::{Checkpoint, Checkpoints};
-use graph_diffuser_data::grid_histogram::GridHistogram;
+use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

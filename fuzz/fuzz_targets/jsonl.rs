@@ -4,7 +4,7 @@
 use std::io::Cursor;
 use std::path::Path;
 
-use graph_diffuser_data::jsonl::{self, GraphStream, JsonlOptions};
+use graph_diffuser_data::formats::jsonl::{self, GraphStream, JsonlOptions};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

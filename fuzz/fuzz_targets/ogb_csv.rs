@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use graph_diffuser_data::ogb_csv::{self, OgbCsvOptions};
+use graph_diffuser_data::formats::ogb_csv::{self, OgbCsvOptions};
 use libfuzzer_sys::fuzz_target;
 
 const FILES: [&str; 9] = [

@@ -1,7 +1,7 @@
 //! Fuzzes SMILES parsing and featurization.
 #![no_main]
 
-use graph_diffuser_data::molecule::Molecule;
+use graph_diffuser_data::chem::Molecule;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|smiles: &str| {

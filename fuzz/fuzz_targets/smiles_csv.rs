@@ -1,7 +1,7 @@
 //! Fuzzes CSV files of molecules.
 #![no_main]
 
-use graph_diffuser_data::smiles_csv::{self, OnInvalid, SmilesCsvOptions};
+use graph_diffuser_data::formats::smiles_csv::{self, OnInvalid, SmilesCsvOptions};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

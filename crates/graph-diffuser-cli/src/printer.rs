@@ -9,8 +9,7 @@ use graph_diffuser::recipe::RecipeError;
 use graph_diffuser::run::RunError;
 use graph_diffuser::sweep::SweepError;
 use graph_diffuser_data::LocatedError;
-use graph_diffuser_data::catalog::UnknownSource;
-use graph_diffuser_data::prepare::PrepareError;
+use graph_diffuser_data::download::{PrepareError, UnknownSource};
 use serde::Serialize;
 
 /// Error of arguments that are valid individually, but not in combination or with existing files.

@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cache::CachedGraphs;
 use crate::graph::{Features, Graph, GraphError, Targets};
+use crate::io::cache::CachedGraphs;
 
 /// Schema of node or edge features.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 //! one seed, so the same seed gives the same data on every machine.
 //!
 //! ```
-//! use graph_diffuser_data::grid_histogram::GridHistogram;
+//! use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
 //!
 //! let config = GridHistogram { train: 2, valid: 1, test: 1, ..GridHistogram::default() };
 //! let dataset = config.generate();
@@ -13,45 +13,26 @@
 //! assert_eq!(dataset.graphs.nodes(0) % 10, 0);
 //! ```
 
-pub mod archive;
-pub mod cache;
-pub mod catalog;
-pub mod csv_records;
-pub mod dataset;
-pub mod error;
-pub mod fetch;
-pub mod format;
-pub mod graph;
-pub mod grid_histogram;
-pub mod inference_input;
-pub mod jsonl;
-pub mod molecule;
-pub mod numeric_csv;
-pub mod numpy_random;
-pub mod ogb_csv;
-pub mod ogbg_code2;
-pub mod ogbg_mol;
-pub mod ogbg_ppa;
-pub mod par_chunks;
-pub mod pcqm4mv2;
-pub mod pcqm_contact;
-pub mod peptides;
-pub mod pickle;
-pub mod prepare;
-pub mod progress;
-pub mod random;
-pub mod smiles_csv;
-pub mod split;
-pub mod summary;
-pub mod synthetic_molecules;
-pub mod torch_file;
-pub mod tu;
-pub mod warnings;
-pub mod zinc;
-pub mod zinc_smiles;
+mod dataset;
+mod error;
+mod graph;
+mod random;
+mod split;
 
-pub use cache::CachedGraphs;
-pub use dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Split, Splits, TargetSchema};
+pub mod benchmarks;
+pub mod chem;
+pub mod download;
+pub mod formats;
+#[doc(hidden)]
+pub mod io;
+pub mod summary;
+
+pub use dataset::{
+    Dataset, DatasetError, FeatureSchema, Graphs, Names, Schema, Split, Splits, TargetSchema,
+};
 pub use error::{Diagnostic, LocatedError};
 pub use graph::{Features, Graph, GraphError, Targets};
+pub use io::cache::CachedGraphs;
+pub use io::progress::ProgressFn;
 pub use random::{RandomStream, SeedTree};
+pub use split::{DEFAULT_FRACTIONS, SplitError};

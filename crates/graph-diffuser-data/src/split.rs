@@ -99,7 +99,7 @@ impl Splits {
     ///
     /// let splits = Splits::random(100, [0.8, 0.1, 0.1], 0)?;
     /// assert_eq!(splits.train.len(), 80);
-    /// # Ok::<(), graph_diffuser_data::split::SplitError>(())
+    /// # Ok::<(), graph_diffuser_data::SplitError>(())
     /// ```
     ///
     /// # Errors

@@ -4,12 +4,14 @@
 
 use std::path::PathBuf;
 
-use graph_diffuser_data::molecule::Molecule;
-use graph_diffuser_data::smiles_csv::{OnInvalid, SmilesCsvOptions, SmilesRows, SmilesTask, read};
-use graph_diffuser_data::torch_file::read_torch_arrays;
-use graph_diffuser_data::{
-    Dataset, Graphs, Splits, pcqm_contact, pcqm4mv2, peptides, pickle, zinc_smiles,
+use graph_diffuser_data::benchmarks::{pcqm_contact, pcqm4mv2, peptides, zinc_smiles};
+use graph_diffuser_data::chem::Molecule;
+use graph_diffuser_data::formats::smiles_csv::{
+    OnInvalid, SmilesCsvOptions, SmilesRows, SmilesTask, read,
 };
+use graph_diffuser_data::io::pickle;
+use graph_diffuser_data::io::torch_file::read_torch_arrays;
+use graph_diffuser_data::{Dataset, Graphs, Splits};
 use proptest::prelude::*;
 
 /// SMILES with rings, charges, stereochemistry, extensions and metals.

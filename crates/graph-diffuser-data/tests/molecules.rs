@@ -5,8 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
-use graph_diffuser_data::molecule::Molecule;
-use graph_diffuser_data::molecule::scaffold::scaffold_groups;
+use graph_diffuser_data::chem::{Molecule, scaffold_groups};
 use graph_diffuser_data::{Features, Graph, Targets};
 use serde_json::Value;
 

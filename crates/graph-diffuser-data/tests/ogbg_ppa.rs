@@ -9,8 +9,9 @@ use std::time::Instant;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use graph_diffuser_data::benchmarks::ogbg_ppa;
 use graph_diffuser_data::{
-    FeatureSchema, Features, Graph, RandomStream, SeedTree, TargetSchema, Targets, ogbg_ppa,
+    FeatureSchema, Features, Graph, RandomStream, SeedTree, TargetSchema, Targets,
 };
 
 /// Generates a graph with as many nodes and edges as in ogbg-ppa; the strengths are multiples of

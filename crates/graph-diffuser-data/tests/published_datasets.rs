@@ -4,9 +4,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
-use graph_diffuser_data::ogbg_code2::{Code2Options, GPS_MAX_NODES};
-use graph_diffuser_data::tu::{self, NodeFeatureSource};
-use graph_diffuser_data::{Dataset, TargetSchema, Targets, ogb_csv, ogbg_mol, zinc};
+use graph_diffuser_data::benchmarks::ogbg_code2::{Code2Options, GPS_MAX_NODES};
+use graph_diffuser_data::benchmarks::{ogbg_mol, zinc};
+use graph_diffuser_data::formats::ogb_csv;
+use graph_diffuser_data::formats::tu::{self, NodeFeatureSource};
+use graph_diffuser_data::{Dataset, TargetSchema, Targets};
 
 /// Returns the directory of a dataset, if `GRAPH_DIFFUSER_DATA` is set.
 fn directory(name: &str) -> Option<PathBuf> {

@@ -9,11 +9,11 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use graph_diffuser_data::csv_records::{CsvRecords, open_text};
-use graph_diffuser_data::molecule::{Molecule, MoleculeError};
-use graph_diffuser_data::par_chunks::par_chunks;
-use graph_diffuser_data::peptides::read_func;
-use graph_diffuser_data::pickle::read_arrays;
+use graph_diffuser_data::benchmarks::peptides::read_func;
+use graph_diffuser_data::chem::{Molecule, MoleculeError};
+use graph_diffuser_data::io::csv_records::{CsvRecords, open_text};
+use graph_diffuser_data::io::par_chunks::par_chunks;
+use graph_diffuser_data::io::pickle::read_arrays;
 use graph_diffuser_data::{Features, Graph, Targets};
 
 fn data(directory: &str) -> Option<PathBuf> {

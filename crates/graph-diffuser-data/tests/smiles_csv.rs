@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use graph_diffuser_data::smiles_csv::{
+use graph_diffuser_data::formats::smiles_csv::{
     OnInvalid, SmilesCsv, SmilesCsvOptions, SmilesRows, SmilesTask, read,
 };
 use graph_diffuser_data::{Dataset, Graphs, LocatedError, Splits, TargetSchema, Targets};

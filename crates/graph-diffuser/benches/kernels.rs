@@ -20,8 +20,8 @@ use graph_diffuser::ops::{
 };
 use graph_diffuser::virtual_edges::{EdgeFfn, EdgeFfnConfig, StackTransform};
 use graph_diffuser::{DType, Device};
-use graph_diffuser_data::grid_histogram::GridHistogram;
-use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
+use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
+use graph_diffuser_data::benchmarks::synthetic_molecules::{NodeCount, SyntheticMolecules};
 use graph_diffuser_data::{Dataset, SeedTree, TargetSchema};
 
 const STEPS: usize = 16;

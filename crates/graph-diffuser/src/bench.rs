@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
-use graph_diffuser_data::grid_histogram::GridHistogram;
-use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
+use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
+use graph_diffuser_data::benchmarks::synthetic_molecules::{NodeCount, SyntheticMolecules};
 use graph_diffuser_data::{Dataset, SeedTree, TargetSchema};
 
 use crate::batch::{Batcher, ChunkedEval, GraphBatch};

@@ -10,9 +10,7 @@ mod reference;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use graph_diffuser_data::dataset::DatasetError;
-use graph_diffuser_data::progress::ProgressFn;
-use graph_diffuser_data::{Dataset, Schema, SeedTree};
+use graph_diffuser_data::{Dataset, DatasetError, ProgressFn, Schema, SeedTree};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};

@@ -12,7 +12,7 @@ use flate2::write::GzEncoder;
 use graph_diffuser::Device;
 use graph_diffuser::recipe::{DataDirs, Recipe};
 use graph_diffuser::train::{TrainOutcome, Trainer};
-use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
+use graph_diffuser_data::benchmarks::synthetic_molecules::{NodeCount, SyntheticMolecules};
 use graph_diffuser_data::{Graph, RandomStream, SeedTree, TargetSchema};
 
 /// Number of graphs in each split.

@@ -8,7 +8,7 @@ use graph_diffuser::batch::{Batcher, ChunkedEval};
 use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::nn::ForwardContext;
 use graph_diffuser::parameters;
-use graph_diffuser_data::grid_histogram::edges;
+use graph_diffuser_data::benchmarks::grid_histogram::edges;
 use graph_diffuser_data::{Graph, SeedTree};
 use models::{Case, cases};
 

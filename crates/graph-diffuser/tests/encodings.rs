@@ -10,8 +10,8 @@ use graph_diffuser::nn::{ForwardContext, ParamInit};
 use graph_diffuser::parameters;
 use graph_diffuser::raw_encoding::{PositionalEncodingCache, RawEncoding};
 use graph_diffuser::task::TaskConfig;
-use graph_diffuser_data::grid_histogram::GridHistogram;
-use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
+use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
+use graph_diffuser_data::benchmarks::synthetic_molecules::{NodeCount, SyntheticMolecules};
 use graph_diffuser_data::{Dataset, Features, Graph, Schema, SeedTree, TargetSchema, Targets};
 
 const ENCODINGS: [(&str, &str); 6] = [

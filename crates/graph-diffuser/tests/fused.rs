@@ -9,7 +9,7 @@ use burn::tensor::{DType, Device, Tensor};
 use graph_diffuser::nn::ForwardContext;
 use graph_diffuser::parameters;
 use graph_diffuser::virtual_edges::{SelfEdges, StackTransform};
-use graph_diffuser_data::grid_histogram::edges;
+use graph_diffuser_data::benchmarks::grid_histogram::edges;
 use graph_diffuser_data::{Graph, SeedTree};
 use models::{Case, cases};
 

@@ -11,7 +11,7 @@ use graph_diffuser::task::Metric;
 use graph_diffuser::task::Prediction;
 use graph_diffuser::train::evaluation_batches;
 use graph_diffuser::{DType, Device};
-use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
+use graph_diffuser_data::benchmarks::synthetic_molecules::{NodeCount, SyntheticMolecules};
 use graph_diffuser_data::{Dataset, Graph, Split, TargetSchema, Targets};
 
 const GRAPH: &str =

@@ -10,7 +10,7 @@ use graph_diffuser::recipe::Recipe;
 use graph_diffuser::task::{Metric, RegressionLoss, TaskConfig};
 use graph_diffuser::train::{Evaluator, TrainEvent, TrainOutcome, Trainer};
 use graph_diffuser::{DType, Device};
-use graph_diffuser_data::synthetic_molecules::{NodeCount, SyntheticMolecules};
+use graph_diffuser_data::benchmarks::synthetic_molecules::{NodeCount, SyntheticMolecules};
 use graph_diffuser_data::{Dataset, SeedTree, Split, TargetSchema};
 
 /// Returns a small recipe with this head; its own dataset is replaced by the tests.

@@ -14,7 +14,7 @@ use graph_diffuser::predict::{AtomicFile, PredictError};
 use graph_diffuser::recipe::{DataError, RecipeError};
 use graph_diffuser::run::Run;
 use graph_diffuser_data::Split;
-use graph_diffuser_data::inference_input::Featurizer;
+use graph_diffuser_data::formats::Featurizer;
 use serde::Serialize;
 
 use crate::args::{RunArgs, SplitArgs, ThreadArgs};

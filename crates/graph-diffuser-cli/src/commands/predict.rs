@@ -11,7 +11,7 @@ use graph_diffuser::predict::{
     AtomicFile, OnInvalidRow, PredictError, PredictEvent, PredictJob, Predictor, RowCounts,
     predict_rows,
 };
-use graph_diffuser_data::inference_input::InferenceInput;
+use graph_diffuser_data::formats::inference_input::InferenceInput;
 use serde::Serialize;
 
 use crate::args::{RunArgs, ThreadArgs, check_input};

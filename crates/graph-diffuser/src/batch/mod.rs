@@ -7,7 +7,7 @@
 //! ```
 //! use graph_diffuser::batch::Batcher;
 //! use graph_diffuser::{DType, Device};
-//! use graph_diffuser_data::grid_histogram::GridHistogram;
+//! use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
 //!
 //! let grids = GridHistogram { rows: 2, columns: vec![3], train: 4, ..GridHistogram::default() };
 //! let batcher = Batcher::new(&Device::flex(), DType::F32);

@@ -1,7 +1,8 @@
 //! Node labels of figures, and detection of grids and molecules.
 
-use graph_diffuser_data::molecule::ogb_features::{ATOM_FEATURES, BOND_FEATURES};
-use graph_diffuser_data::{FeatureSchema, Features, Graph, Schema, grid_histogram};
+use graph_diffuser_data::benchmarks::grid_histogram;
+use graph_diffuser_data::chem::{ATOM_FEATURES, BOND_FEATURES};
+use graph_diffuser_data::{FeatureSchema, Features, Graph, Schema};
 
 use super::trace::Structure;
 
@@ -123,8 +124,9 @@ pub(super) fn labels(graph: &Graph, schema: &Schema) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use graph_diffuser_data::molecule::Molecule;
-    use graph_diffuser_data::{Names, TargetSchema, zinc};
+    use graph_diffuser_data::benchmarks::zinc;
+    use graph_diffuser_data::chem::Molecule;
+    use graph_diffuser_data::{Names, TargetSchema};
 
     use super::*;
 

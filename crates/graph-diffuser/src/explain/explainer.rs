@@ -5,11 +5,11 @@
 
 use burn::module::Module as _;
 use burn::tensor::{DType, Device, Tensor};
-use graph_diffuser_data::inference_input::Featurizer;
-use graph_diffuser_data::molecule::MoleculeError;
+use graph_diffuser_data::benchmarks::grid_histogram;
+use graph_diffuser_data::chem::MoleculeError;
+use graph_diffuser_data::formats::Featurizer;
 use graph_diffuser_data::{
     Dataset, Diagnostic as _, FeatureSchema, Features, Graph, Split, TargetSchema, Targets,
-    grid_histogram,
 };
 
 use crate::batch::{Batcher, ChunkedEval, GraphBatch};

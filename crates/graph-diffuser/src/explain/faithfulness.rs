@@ -7,8 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use graph_diffuser_data::progress::ProgressFn;
-use graph_diffuser_data::{Features, Graph, RandomStream, SeedTree, Split, TargetSchema};
+use graph_diffuser_data::{
+    Features, Graph, ProgressFn, RandomStream, SeedTree, Split, TargetSchema,
+};
 use serde::Serialize;
 
 use super::explainer::{Explainer, MAX_FULLY_TRACED_NODES};

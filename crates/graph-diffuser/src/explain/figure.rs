@@ -736,11 +736,11 @@ mod tests {
     fn svg_matches_the_snapshots() {
         let view = FigureView { node: 0, layer: 0, head: None };
         assert_svg_snapshot("explain_grid", &draw(&small_grid(), view));
-        let molecule = graph_diffuser_data::molecule::Molecule::from_smiles("C1=CC=CN1CC#N")
+        let molecule = graph_diffuser_data::chem::Molecule::from_smiles("C1=CC=CN1CC#N")
             .unwrap()
             .zinc_graph()
             .unwrap();
-        let schema = graph_diffuser_data::zinc::schema();
+        let schema = graph_diffuser_data::benchmarks::zinc::schema();
         let graph = TracedGraph {
             index: Some(3),
             nodes: molecule.nodes,

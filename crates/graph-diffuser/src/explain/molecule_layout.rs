@@ -492,7 +492,7 @@ fn flip_branches(coordinates: &mut [Point], neighbors: &[Vec<usize>], rings: &[V
 
 #[cfg(test)]
 mod tests {
-    use graph_diffuser_data::molecule::Molecule;
+    use graph_diffuser_data::chem::Molecule;
 
     use super::*;
 

@@ -247,7 +247,7 @@ pub(super) mod tests {
             let attention = normalized(matrix(&|i, j| position[i][j] * content[i][j]));
             HeadAttention { position: Some(position), content: Some(content), attention }
         };
-        let edges = graph_diffuser_data::grid_histogram::edges(rows, columns);
+        let edges = graph_diffuser_data::benchmarks::grid_histogram::edges(rows, columns);
         let one_hot =
             |class: u32| (0..3).map(|other| if other == class { 0.8 } else { 0.1 }).collect();
         let targets = vec![2, 1, 1, 1, 2, 1];

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 
-use graph_diffuser_data::inference_input::RowText;
+use graph_diffuser_data::formats::inference_input::RowText;
 
 use super::columns::csv_quote;
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use graph_diffuser_data::inference_input::{CsvHeader, InferenceInput, InputRow, RowText};
+use graph_diffuser_data::formats::inference_input::{CsvHeader, InferenceInput, InputRow, RowText};
 use graph_diffuser_data::{Graph, LocatedError, Schema};
 use serde::Serialize;
 use serde_json::{Map, Value, json};

@@ -10,7 +10,7 @@ mod file;
 
 use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
-use graph_diffuser_data::inference_input::Featurizer;
+use graph_diffuser_data::formats::Featurizer;
 use graph_diffuser_data::{Dataset, Graph, Graphs, Schema, Splits};
 
 use crate::batch::{Batcher, ChunkedEval, GraphBatch};

@@ -144,7 +144,7 @@ fn read_records(bytes: &[u8]) -> (HashMap<Hash, Arc<[f64]>>, usize) {
 
 #[cfg(test)]
 mod tests {
-    use graph_diffuser_data::grid_histogram::GridHistogram;
+    use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
 
     use super::*;
 

@@ -2,18 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use graph_diffuser_data::error::{Diagnostic as _, LocatedError};
-use graph_diffuser_data::grid_histogram::GridHistogram;
-use graph_diffuser_data::inference_input::Featurizer;
-use graph_diffuser_data::molecule::{Molecule, scaffold_groups};
-use graph_diffuser_data::ogb_csv::{self, OgbCsvOptions};
-use graph_diffuser_data::ogbg_code2::Code2Options;
-use graph_diffuser_data::progress::ProgressFn;
-use graph_diffuser_data::smiles_csv::{OnInvalid, SmilesCsvOptions, SmilesTask};
-use graph_diffuser_data::split::{DEFAULT_FRACTIONS, SplitError};
+use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
+use graph_diffuser_data::benchmarks::ogbg_code2::Code2Options;
+use graph_diffuser_data::benchmarks::{
+    ogbg_code2, ogbg_mol, ogbg_ppa, pcqm_contact, pcqm4mv2, peptides, zinc,
+};
+use graph_diffuser_data::chem::{Molecule, scaffold_groups};
+use graph_diffuser_data::formats::ogb_csv::{self, OgbCsvOptions};
+use graph_diffuser_data::formats::smiles_csv::{OnInvalid, SmilesCsvOptions, SmilesTask};
+use graph_diffuser_data::formats::{Featurizer, jsonl, smiles_csv, tu};
 use graph_diffuser_data::{
-    Dataset, Graphs, Schema, Splits, Targets, jsonl, ogbg_code2, ogbg_mol, ogbg_ppa, pcqm_contact,
-    pcqm4mv2, peptides, smiles_csv, tu, zinc,
+    DEFAULT_FRACTIONS, Dataset, Diagnostic as _, Graphs, LocatedError, ProgressFn, Schema,
+    SplitError, Splits, Targets,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -467,7 +467,7 @@ impl DataConfig {
                 zinc::read(directory, cache, progress)?
             }
             Self::Zinc(_) | Self::ZincDev(_) => {
-                graph_diffuser_data::zinc_smiles::read(&published(&[
+                graph_diffuser_data::benchmarks::zinc_smiles::read(&published(&[
                     "smiles.csv.gz",
                     "smiles.csv",
                 ])?)?

@@ -1,7 +1,7 @@
 //! Schema of a run's inputs and targets, saved beside its weights.
 
 use graph_diffuser_data::Schema;
-use graph_diffuser_data::inference_input::Featurizer;
+use graph_diffuser_data::formats::Featurizer;
 use serde::{Deserialize, Serialize};
 
 /// Content of `schema.json`, written when training starts.

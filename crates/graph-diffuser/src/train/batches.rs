@@ -132,7 +132,7 @@ pub(crate) fn for_each_batch<T>(
 
 #[cfg(test)]
 mod tests {
-    use graph_diffuser_data::grid_histogram::GridHistogram;
+    use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
 
     use super::*;
 

@@ -204,7 +204,7 @@ fn chunked_attention(
 mod tests {
     use burn::tensor::{DType, Device, TensorData};
     use graph_diffuser_data::SeedTree;
-    use graph_diffuser_data::grid_histogram::GridHistogram;
+    use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
 
     use crate::batch::Batcher;
     use crate::ops::PairScores;

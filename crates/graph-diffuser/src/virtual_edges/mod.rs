@@ -303,7 +303,7 @@ impl VirtualEdges {
 mod tests {
     use burn::tensor::{DType, Device};
     use graph_diffuser_data::SeedTree;
-    use graph_diffuser_data::grid_histogram::GridHistogram;
+    use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
 
     use crate::batch::Batcher;
 

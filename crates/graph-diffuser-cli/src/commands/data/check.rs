@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use graph_diffuser::recipe::DataDirs;
-use graph_diffuser_data::format::Format;
-use graph_diffuser_data::smiles_csv::SmilesCsvOptions;
-use graph_diffuser_data::warnings::warnings;
+use graph_diffuser_data::formats::Format;
+use graph_diffuser_data::formats::smiles_csv::SmilesCsvOptions;
+use graph_diffuser_data::summary::warnings;
 use graph_diffuser_data::{LocatedError, Schema, TargetSchema};
 use serde_json::json;
 

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use graph_diffuser::recipe::DataDirs;
-use graph_diffuser_data::catalog;
-use graph_diffuser_data::fetch::{DownloadProgress, FetchError, Fetcher};
-use graph_diffuser_data::prepare::{PrepareError, PrepareEvent, is_prepared, prepare_dataset};
+use graph_diffuser_data::download::{
+    DownloadProgress, FetchError, Fetcher, PrepareError, PrepareEvent, find_source, is_prepared,
+    prepare_dataset,
+};
 
 use crate::interrupt::stop_flag;
 use crate::printer::Printer;
@@ -30,7 +31,7 @@ pub(super) struct FetchArgs {
 }
 
 pub(super) fn fetch(args: FetchArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
-    let source = catalog::find_source(&args.name)?;
+    let source = find_source(&args.name)?;
     let data = args.output.unwrap_or_else(|| DataDirs::from_env().data);
     let was_present = is_prepared(source, &data);
     let stop = stop_flag();

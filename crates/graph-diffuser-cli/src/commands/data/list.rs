@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use graph_diffuser::recipe::DataDirs;
-use graph_diffuser_data::catalog::{DatasetSource, SOURCES};
-use graph_diffuser_data::prepare::is_prepared;
+use graph_diffuser_data::download::{DatasetSource, SOURCES, is_prepared};
 use serde::Serialize;
 
 use crate::printer::Printer;

@@ -8,10 +8,9 @@ use anyhow::Context as _;
 use clap::Args;
 use graph_diffuser::predict::AtomicFile;
 use graph_diffuser::recipe::{BUILT_IN, DataDirs, DataError, Recipe, RecipeError};
-use graph_diffuser_data::format::Format;
-use graph_diffuser_data::smiles_csv::SmilesCsvOptions;
-use graph_diffuser_data::summary::Summary;
-use graph_diffuser_data::warnings::warnings_from_summary;
+use graph_diffuser_data::formats::Format;
+use graph_diffuser_data::formats::smiles_csv::SmilesCsvOptions;
+use graph_diffuser_data::summary::{Summary, warnings_from_summary};
 use graph_diffuser_data::{Dataset, Features, Graph, Schema, Targets};
 use serde_json::{Value, json};
 

@@ -1,0 +1,44 @@
+//! ogbg-ppa: protein association neighborhoods, classified by taxonomic group.
+//!
+//! Nodes have no features. Edges have seven association strengths and are stored once.
+
+use std::path::Path;
+
+use crate::dataset::{Dataset, FeatureSchema, Names, Schema, TargetSchema};
+use crate::error::LocatedError;
+use crate::formats::ogb_csv::{self, OgbCsvOptions};
+use crate::io::progress::ProgressFn;
+
+/// Number of taxonomic groups.
+pub const NUM_CLASSES: usize = 37;
+/// Number of association strengths of an edge, each from 0 to 1.
+pub const NUM_EDGE_FEATURES: usize = 7;
+
+/// Returns the schema of the dataset.
+pub fn schema() -> Schema {
+    Schema {
+        node_features: FeatureSchema::None,
+        edge_features: FeatureSchema::Float(NUM_EDGE_FEATURES),
+        targets: TargetSchema::Multiclass(NUM_CLASSES),
+        names: Names::default(),
+    }
+}
+
+/// Reads the directory with `raw/` and `split/` through a cache file in the directory `cache`.
+///
+/// # Errors
+/// Returns an error with its location if a file is invalid or the cache cannot be written.
+pub fn read(
+    directory: &Path,
+    cache: &Path,
+    progress: &mut ProgressFn<'_>,
+) -> Result<Dataset, LocatedError> {
+    let options = OgbCsvOptions {
+        add_reverse_edges: true,
+        node_features: Some(schema().node_features),
+        edge_features: Some(schema().edge_features),
+        targets: Some(schema().targets),
+        split: None,
+    };
+    ogb_csv::read_named("ogbg-ppa", directory, &options, cache, progress)
+}

@@ -1,0 +1,136 @@
+//! PCQM-Contact of the Long Range Graph Benchmark: prediction of atom pairs in spatial contact.
+//!
+//! The file has one column, `cxsmiles`. Every sixth row is used, and molecules without a contact
+//! are skipped. Hydrogens are nodes. The split is a 90/5/5 shuffle by NumPy's generator.
+
+use std::path::Path;
+
+use crate::benchmarks::ogbg_mol;
+use crate::chem::Molecule;
+use crate::dataset::{Dataset, Graphs, Schema, Splits, TargetSchema};
+use crate::error::{Diagnostic, LocatedError};
+use crate::graph::{Graph, Targets};
+use crate::io::cache;
+use crate::io::csv_records::{CsvRecord, CsvRecords};
+use crate::io::numpy_random::NumpyRandom;
+use crate::io::par_chunks::par_chunks;
+use crate::io::progress::ProgressFn;
+
+/// Every `STEP`-th row is used.
+const STEP: usize = 6;
+/// Seed of the split.
+const SEED: u64 = 42;
+
+/// Error in the PCQM-Contact file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PcqmContactError {
+    /// The column is missing.
+    #[error("column not found")]
+    NoColumn,
+}
+
+impl Diagnostic for PcqmContactError {}
+
+/// Returns the schema of the dataset.
+pub fn schema() -> Schema {
+    ogbg_mol::schema(TargetSchema::LinkPrediction)
+}
+
+/// Iterates over the graphs of rows 0, 6, 12, … that have a contact.
+///
+/// # Errors
+/// Returns an error if the file cannot be read or lacks the column; the iterator yields the errors
+/// of single rows.
+pub fn graphs(
+    path: &Path,
+) -> Result<impl Iterator<Item = Result<Graph, LocatedError>> + use<>, LocatedError> {
+    let records = CsvRecords::open_delimited(path, b'\t')?;
+    let column = records.header().fields.iter().position(|name| name == "cxsmiles");
+    let column = column.ok_or_else(|| {
+        LocatedError::new(path, PcqmContactError::NoColumn).at_line(1).in_column("cxsmiles")
+    })?;
+    let path = path.to_owned();
+    let graph = move |record: CsvRecord| {
+        Molecule::from_cxsmiles_unsanitized(&record.fields[column])
+            .and_then(|molecule| molecule.contact_graph())
+            .map_err(|error| {
+                LocatedError::new(&path, error).at_line(record.line).in_column("cxsmiles")
+            })
+    };
+    let graphs = par_chunks(records.step_by(STEP), move |record| record.and_then(&graph));
+    Ok(graphs.filter(|graph| match graph {
+        Ok(Graph { targets: Targets::Links(links), .. }) => !links.is_empty(),
+        _ => true,
+    }))
+}
+
+/// Reads and splits the dataset through a cache file in the directory `cache`.
+///
+/// # Errors
+/// Returns the first error of the file, or an error if the cache cannot be written.
+pub fn read(
+    path: &Path,
+    cache: &Path,
+    progress: &mut ProgressFn<'_>,
+) -> Result<Dataset, LocatedError> {
+    let cached = cache::open_or_build_from_file(
+        cache,
+        "pcqm-contact 1",
+        path,
+        schema(),
+        529_434,
+        || graphs(path),
+        progress,
+    )?;
+    Ok(Dataset { splits: splits(cached.len()), schema: schema(), graphs: Graphs::Cached(cached) })
+}
+
+/// Returns the `shuffle` split of a dataset with `graphs` graphs; the full dataset has 529,434.
+pub fn splits(graphs: usize) -> Splits {
+    let mut order = NumpyRandom::new(SEED).permutation(graphs);
+    // Integer arithmetic, so that rounding cannot move a graph to another split.
+    let train = graphs * 90 / 100;
+    let valid = (graphs - train) / 2;
+    let test = order.split_off(train + valid);
+    let valid = order.split_off(train);
+    Splits { train: order, valid, test }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sixth_row_with_a_contact_becomes_a_graph() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("contact.tsv");
+        let with = "[H][O][C]([H])([H])[H] |atomProp:0.contact.0:5.contact.0|";
+        let mut text = "cxsmiles\n".to_owned();
+        for row in 0..19 {
+            text += if row == 6 {
+                "[H][O][H]\n"
+            } else if row % 6 == 0 {
+                with
+            } else {
+                "never read ("
+            };
+            text += if row == 6 { "" } else { "\n" };
+        }
+        std::fs::write(&path, text).unwrap();
+        let read: Vec<Graph> = graphs(&path).unwrap().map(Result::unwrap).collect();
+        assert_eq!(read.len(), 3);
+        assert_eq!(read[0].targets, Targets::Links(vec![[0, 5], [5, 0]]));
+    }
+
+    #[test]
+    fn full_split_has_published_sizes() {
+        let splits = splits(529_434);
+        assert_eq!(
+            [splits.train.len(), splits.valid.len(), splits.test.len()],
+            [476_490, 26_472, 26_472]
+        );
+        // numpy.random.default_rng(42).permutation(529434)[0]
+        assert_eq!(splits.train[0], 125_454);
+    }
+}

@@ -1,0 +1,420 @@
+//! Input files of a trained model: a CSV file with SMILES or a JSON Lines file of graphs.
+//!
+//! Rows are read in chunks together with their text, so a file may be larger than memory.
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use serde::{Deserialize, Serialize};
+
+use crate::chem::{Molecule, MoleculeError};
+use crate::dataset::{Schema, TargetSchema};
+use crate::error::{Diagnostic, LocatedError};
+use crate::formats::detect::Format;
+use crate::formats::jsonl::{GraphStream, JsonlError, StreamedGraph};
+use crate::formats::smiles_csv::columns::smiles_column;
+use crate::graph::Graph;
+use crate::io::csv_records::{CsvRecord, CsvRecordError, CsvRecords, open_text_counted};
+use crate::io::numeric_csv::Counted;
+
+/// Rows per chunk, enough to keep many threads busy.
+const CHUNK_ROWS: usize = 2048;
+/// Bytes after which a chunk ends early, because rows of large graphs are long.
+const CHUNK_BYTES: usize = 8 << 20;
+
+/// Conversion of an input row to a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Featurizer {
+    /// SMILES with the atom and bond features of OGB.
+    Ogb,
+    /// SMILES with the atom and bond types of ZINC.
+    Zinc,
+    /// Graphs in JSON Lines format.
+    Graphs,
+}
+
+impl Featurizer {
+    /// Returns the graph of a SMILES string with placeholder targets.
+    ///
+    /// # Errors
+    /// Returns an error if the SMILES is invalid or has atoms or bonds that the features do not
+    /// cover.
+    pub fn featurize_smiles(
+        self,
+        smiles: &str,
+        targets: TargetSchema,
+    ) -> Result<Graph, MoleculeError> {
+        let graph = self.featurize_molecule(&Molecule::from_smiles(smiles.trim())?)?;
+        Ok(Graph { targets: targets.placeholder(graph.nodes), ..graph })
+    }
+
+    /// Returns the graph of a molecule.
+    fn featurize_molecule(self, molecule: &Molecule) -> Result<Graph, MoleculeError> {
+        match self {
+            Self::Zinc => molecule.zinc_graph(),
+            Self::Ogb | Self::Graphs => Ok(molecule.ogb_graph()),
+        }
+    }
+}
+
+/// Error that concerns an input file as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InputError {
+    /// The model needs SMILES.
+    #[error("the model expects a CSV file with SMILES, found {found}")]
+    NotMolecules {
+        /// Format of the input.
+        found: &'static str,
+    },
+    /// The model needs graphs.
+    #[error("the model expects graphs in JSON Lines format, found {found}")]
+    NotGraphs {
+        /// Format of the input.
+        found: &'static str,
+    },
+    /// The input is a pipe or a device, which cannot be read twice.
+    #[error("input is not a regular file")]
+    NotAFile,
+}
+
+impl Diagnostic for InputError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NotMolecules { .. } => "pass a CSV file with a `smiles` column".into(),
+            Self::NotGraphs { .. } => {
+                "pass a `.jsonl` file with one graph per line; see docs/guide/graphs.md".into()
+            }
+            Self::NotAFile => "pipes are not supported; save the input to a file first".into(),
+        })
+    }
+}
+
+/// Text of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowText {
+    /// Line number, counted from one.
+    pub line: u64,
+    /// Bytes without the line terminator; empty if the row cannot be parsed.
+    pub bytes: Vec<u8>,
+    /// SMILES or graph `id`.
+    pub name: Option<String>,
+}
+
+/// A row and its graph.
+#[derive(Debug)]
+pub struct InputRow {
+    /// Text of the row.
+    pub text: RowText,
+    /// Graph with placeholder targets, or the error of the row.
+    pub graph: Result<Graph, LocatedError>,
+    /// `true` if the error prevents all following rows from being read.
+    pub is_fatal: bool,
+}
+
+/// Header of a CSV file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CsvHeader {
+    /// Bytes without the line terminator.
+    pub bytes: Vec<u8>,
+    /// Column names.
+    pub names: Vec<String>,
+    /// Field delimiter.
+    pub delimiter: u8,
+    /// Line terminator.
+    pub line_end: &'static str,
+}
+
+/// An open input file of SMILES or graphs.
+pub struct InferenceInput {
+    /// Header, if the input is a CSV file.
+    pub header: Option<CsvHeader>,
+    /// Size on disk.
+    pub bytes: u64,
+    /// Number of bytes read so far.
+    pub read: Arc<AtomicU64>,
+    source: Source,
+}
+
+impl std::fmt::Debug for InferenceInput {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("InferenceInput")
+            .field("header", &self.header)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+enum Source {
+    Molecules {
+        path: PathBuf,
+        records: CsvRecords,
+        smiles: usize,
+        featurizer: Featurizer,
+        targets: TargetSchema,
+    },
+    Graphs(GraphStream),
+}
+
+impl InferenceInput {
+    /// Opens an input file for a model with the given schema.
+    ///
+    /// The SMILES column is `smiles` or `smi` unless `smiles` names another one.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, has a format that the model does not accept, or
+    /// has no SMILES column.
+    pub fn open(
+        path: &Path,
+        featurizer: Featurizer,
+        schema: &Schema,
+        smiles: Option<&str>,
+    ) -> Result<Self, LocatedError> {
+        // Detecting the format consumes the start of a pipe, which cannot be read again.
+        if path.exists() && !path.is_file() && !path.is_dir() {
+            return Err(LocatedError::new(path, InputError::NotAFile));
+        }
+        let format = Format::detect(path)?;
+        let found = format.name();
+        let read = Arc::<AtomicU64>::default();
+        let (header, source) = match (featurizer, format) {
+            (Featurizer::Graphs, Format::Jsonl) => {
+                let file = File::open(path)
+                    .map_err(|error| LocatedError::new(path, JsonlError::Read(error)))?;
+                let counted = Counted { inner: file, read: Arc::clone(&read) };
+                (None, Source::Graphs(GraphStream::new(path, counted, schema)?))
+            }
+            (Featurizer::Graphs, _) => {
+                return Err(LocatedError::new(path, InputError::NotGraphs { found }));
+            }
+            (_, Format::SmilesCsv) => {
+                let records = CsvRecords::new(path, open_text_counted(path, &read)?, None)?;
+                let smiles = smiles_column(path, records.header(), smiles)?;
+                let header = CsvHeader {
+                    bytes: records.header().raw.clone(),
+                    names: records.header().fields.clone(),
+                    delimiter: records.delimiter(),
+                    line_end: records.line_ending(),
+                };
+                let targets = schema.targets;
+                (
+                    Some(header),
+                    Source::Molecules {
+                        path: path.to_owned(),
+                        records,
+                        smiles,
+                        featurizer,
+                        targets,
+                    },
+                )
+            }
+            (_, _) => return Err(LocatedError::new(path, InputError::NotMolecules { found })),
+        };
+        let bytes = fs::metadata(path).map_or(0, |metadata| metadata.len());
+        Ok(Self { header, bytes, read, source })
+    }
+
+    /// Returns the number of bytes read so far and the total.
+    pub fn progress(read: &AtomicU64, bytes: u64) -> (u64, u64) {
+        (read.load(Ordering::Relaxed).min(bytes), bytes)
+    }
+
+    /// Iterates over the rows in chunks, in file order; SMILES are parsed by `threads` threads.
+    pub fn chunks(self, threads: usize) -> InputChunks {
+        // The global pool may have a single, busy thread. If the pool cannot be created, rows are
+        // parsed on the calling thread.
+        let pool = ThreadPoolBuilder::new().num_threads(threads.max(1)).build().ok();
+        InputChunks { source: self.source, pool }
+    }
+}
+
+/// Iterator over chunks of rows, created by [`InferenceInput::chunks`].
+pub struct InputChunks {
+    source: Source,
+    pool: Option<ThreadPool>,
+}
+
+impl Iterator for InputChunks {
+    type Item = Vec<InputRow>;
+
+    fn next(&mut self) -> Option<Vec<InputRow>> {
+        let rows = match &mut self.source {
+            Source::Graphs(stream) => take_chunk(stream, |graph| graph.raw.len())
+                .into_iter()
+                .map(graph_row)
+                .collect::<Vec<InputRow>>(),
+            Source::Molecules { path, records, smiles, featurizer, targets } => {
+                let names = records.header().fields.clone();
+                let chunk = take_chunk(records, |record| {
+                    record.as_ref().map_or(0, |record| record.raw.len())
+                });
+                let row =
+                    |record| molecule_row(path, &names, *smiles, *featurizer, *targets, record);
+                match &self.pool {
+                    Some(pool) => pool.install(|| chunk.into_par_iter().map(row).collect()),
+                    None => chunk.into_iter().map(row).collect(),
+                }
+            }
+        };
+        (!rows.is_empty()).then_some(rows)
+    }
+}
+
+fn take_chunk<T>(source: &mut impl Iterator<Item = T>, bytes_of: impl Fn(&T) -> usize) -> Vec<T> {
+    let (mut chunk, mut bytes) = (Vec::new(), 0);
+    while chunk.len() < CHUNK_ROWS && bytes < CHUNK_BYTES {
+        let Some(item) = source.next() else { break };
+        bytes += bytes_of(&item);
+        chunk.push(item);
+    }
+    chunk
+}
+
+fn graph_row(streamed: StreamedGraph) -> InputRow {
+    let StreamedGraph { line, raw, id, graph } = streamed;
+    let is_fatal = graph.as_ref().is_err_and(is_fatal);
+    InputRow { text: RowText { line, bytes: raw.into_bytes(), name: id }, graph, is_fatal }
+}
+
+fn molecule_row(
+    path: &Path,
+    names: &[String],
+    smiles: usize,
+    featurizer: Featurizer,
+    targets: TargetSchema,
+    record: Result<CsvRecord, LocatedError>,
+) -> InputRow {
+    let record = match record {
+        Ok(record) => record,
+        Err(error) => {
+            let text =
+                RowText { line: error.line.unwrap_or_default(), bytes: Vec::new(), name: None };
+            return InputRow { text, is_fatal: is_fatal(&error), graph: Err(error) };
+        }
+    };
+    let graph = featurizer.featurize_smiles(&record.fields[smiles], targets).map_err(|error| {
+        LocatedError::new(path, error).at_line(record.line).in_column(names[smiles].clone())
+    });
+    let CsvRecord { line, raw, mut fields } = record;
+    let name = Some(std::mem::take(&mut fields[smiles]));
+    InputRow { text: RowText { line, bytes: raw, name }, graph, is_fatal: false }
+}
+
+/// Returns `true` if no row after the error can be read; skipping the row would then silently skip
+/// all following rows.
+fn is_fatal(located: &LocatedError) -> bool {
+    let error: &dyn Error = located.error.as_ref();
+    let in_csv = |error: &CsvRecordError| {
+        matches!(
+            error,
+            CsvRecordError::Read(_) | CsvRecordError::TooLong | CsvRecordError::OpenQuote
+        )
+    };
+    let in_jsonl = |error: &JsonlError| {
+        matches!(error, JsonlError::Read(_) | JsonlError::Gzip(_) | JsonlError::LineTooLong { .. })
+    };
+    error.downcast_ref().is_some_and(in_csv) || error.downcast_ref().is_some_and(in_jsonl)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::benchmarks::{ogbg_mol, zinc};
+    use crate::dataset::{FeatureSchema, Names};
+
+    fn temp_file(text: &str) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file
+    }
+
+    fn molecules(text: &str, featurizer: Featurizer) -> Vec<InputRow> {
+        let schema = ogbg_mol::schema(TargetSchema::Regression(2));
+        let file = temp_file(text);
+        InferenceInput::open(file.path(), featurizer, &schema, None)
+            .unwrap()
+            .chunks(2)
+            .flatten()
+            .collect()
+    }
+
+    #[test]
+    fn rows_keep_order_text_and_line_across_chunks() {
+        let smiles = |row: usize| "C".repeat(1 + row % 7);
+        let lines: Vec<String> =
+            (0..5000).map(|row| format!("{row},\"{}\"\r\n", smiles(row))).collect();
+        let rows = molecules(&format!("id,smiles\r\n{}", lines.concat()), Featurizer::Ogb);
+        assert_eq!(rows.len(), 5000);
+        for (index, row) in rows.iter().enumerate() {
+            assert_eq!(row.text.line, index as u64 + 2);
+            assert_eq!(row.text.bytes, format!("{index},\"{}\"", smiles(index)).into_bytes());
+            let graph = row.graph.as_ref().unwrap();
+            assert_eq!(graph.nodes, 1 + index % 7);
+            assert!(ogbg_mol::schema(TargetSchema::Regression(2)).mismatch(graph).is_none());
+        }
+    }
+
+    #[test]
+    fn only_an_unclosed_quote_is_fatal() {
+        let rows = molecules("smiles,x\nC,1\nnope,2\nC\nC,3\n\"C,4\nC,5\n", Featurizer::Ogb);
+        let errors: Vec<(u64, bool, bool)> =
+            rows.iter().map(|row| (row.text.line, row.graph.is_err(), row.is_fatal)).collect();
+        let expected = [
+            (2, false, false),
+            (3, true, false),
+            (4, true, false),
+            (5, false, false),
+            (6, true, true),
+        ];
+        assert_eq!(errors, expected);
+    }
+
+    #[test]
+    fn zinc_featurizer_uses_zinc_schema() {
+        let rows = molecules("smiles\nCCO\nC[SiH3]\n", Featurizer::Zinc);
+        let graph = rows[0].graph.as_ref().unwrap();
+        assert!(
+            Schema { targets: TargetSchema::Regression(2), ..zinc::schema() }
+                .mismatch(graph)
+                .is_none()
+        );
+        let message = rows[1].graph.as_ref().unwrap_err().to_string();
+        assert!(message.contains("line 3, column `smiles`: atom 1 has type `Si"), "{message}");
+    }
+
+    #[test]
+    fn input_format_must_match_featurizer() {
+        let schema = Schema {
+            node_features: FeatureSchema::None,
+            edge_features: FeatureSchema::None,
+            targets: TargetSchema::LinkPrediction,
+            names: Names::default(),
+        };
+        let table = temp_file("smiles\nC\n");
+        let error =
+            InferenceInput::open(table.path(), Featurizer::Graphs, &schema, None).unwrap_err();
+        let expected =
+            format!("expects graphs in JSON Lines format, found {}", Format::SmilesCsv.name());
+        assert!(error.to_string().ends_with(&expected), "{error}");
+        let lines = temp_file("{\"nodes\": 1}\n");
+        let error = InferenceInput::open(lines.path(), Featurizer::Ogb, &schema, None).unwrap_err();
+        let expected = format!("expects a CSV file with SMILES, found {}", Format::Jsonl.name());
+        assert!(error.to_string().ends_with(&expected), "{error}");
+        let rows: Vec<InputRow> =
+            InferenceInput::open(lines.path(), Featurizer::Graphs, &schema, None)
+                .unwrap()
+                .chunks(1)
+                .flatten()
+                .collect();
+        assert_eq!(rows[0].graph.as_ref().unwrap().nodes, 1);
+    }
+}

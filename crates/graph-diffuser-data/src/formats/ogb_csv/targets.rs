@@ -1,0 +1,150 @@
+//! Reads the targets from `graph-label`, `node-label` or `contact`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread::Scope;
+
+use super::{
+    ColumnReader, FeatureStream, OgbCsvError, csv_file, csv_file_or_default, infer,
+    with_reverse_edges,
+};
+use crate::dataset::{FeatureSchema, TargetSchema};
+use crate::error::LocatedError;
+use crate::graph::{Features, Targets};
+use crate::io::numeric_csv::{NumericCsvError, NumericCsvReader, parse_f32_or_nan, parse_u32};
+
+/// Reader of the targets.
+pub(super) enum TargetStream {
+    Graph { schema: TargetSchema, values: ColumnReader<f32> },
+    Nodes { classes: FeatureStream },
+    Links { counts: ColumnReader<u32>, pairs: ColumnReader<u32> },
+}
+
+impl TargetStream {
+    pub(super) fn start<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        raw: &Path,
+        schema: Option<TargetSchema>,
+        read: &Arc<AtomicU64>,
+    ) -> Result<Self, LocatedError> {
+        let open = |name| NumericCsvReader::open(&csv_file_or_default(raw, name), read);
+        let schema = match schema {
+            Some(schema) => schema,
+            None => match csv_file(raw, "graph-label") {
+                Some(path) => infer::graph_targets(&path, read)?,
+                // The number of classes is determined while reading.
+                None if csv_file(raw, "node-label").is_some() => TargetSchema::NodeMulticlass(0),
+                None if csv_file(raw, "contact").is_some() => TargetSchema::LinkPrediction,
+                None => return Err(LocatedError::new(raw, OgbCsvError::NoTargets)),
+            },
+        };
+        let (columns, allowed): (usize, fn(f32, usize) -> bool) = match schema {
+            TargetSchema::Regression(count) => (count, |_, _| true),
+            TargetSchema::Multilabel(count) => {
+                (count, |value, _| value.is_nan() || value == 0.0 || value == 1.0)
+            }
+            TargetSchema::Multiclass(_) => {
+                (1, |value, count| value >= 0.0 && value.fract() == 0.0 && (value as usize) < count)
+            }
+            TargetSchema::NodeMulticlass(count) => {
+                let sizes = [count];
+                let sizes = (count > 0).then_some(sizes.as_slice());
+                let classes =
+                    FeatureStream::categories(scope, open("node-label")?, "num-node-list", sizes)?;
+                let path = csv_file_or_default(raw, "node-label");
+                return match classes {
+                    FeatureStream::Categories { columns: 1, .. } => Ok(Self::Nodes { classes }),
+                    FeatureStream::Categories { columns: found, .. } => Err(LocatedError::new(
+                        &path,
+                        NumericCsvError::Columns { expected: 1, found },
+                    )
+                    .at_line(1)),
+                    _ => Err(LocatedError::new(
+                        &path,
+                        OgbCsvError::TooFewRows { found: 0, counts: "num-node-list" },
+                    )),
+                };
+            }
+            TargetSchema::LinkPrediction => {
+                let counts = ColumnReader::start(
+                    scope,
+                    open("num-contact-list")?,
+                    "num-node-list",
+                    Some(1),
+                    |_, cell| parse_u32(cell),
+                );
+                let pairs = ColumnReader::start(
+                    scope,
+                    open("contact")?,
+                    "num-contact-list",
+                    Some(2),
+                    |_, cell| parse_u32(cell),
+                );
+                return Ok(Self::Links { counts, pairs });
+            }
+            TargetSchema::SubTokens(_) => {
+                return Err(LocatedError::new(raw, OgbCsvError::UnsupportedSubTokens));
+            }
+        };
+        let cell = move |_, bytes: &[u8]| {
+            let value = parse_f32_or_nan(bytes)?;
+            if allowed(value, schema.outputs()) {
+                return Ok(value);
+            }
+            Err(match schema {
+                TargetSchema::Multiclass(_) if value.is_nan() => NumericCsvError::MissingValue,
+                TargetSchema::Multiclass(classes) => NumericCsvError::NotAClass { value, classes },
+                _ => NumericCsvError::NotALabel { value },
+            })
+        };
+        Ok(Self::Graph {
+            schema,
+            values: ColumnReader::start(
+                scope,
+                open("graph-label")?,
+                "num-node-list",
+                Some(columns),
+                cell,
+            ),
+        })
+    }
+
+    pub(super) fn take(&mut self, graph: usize, nodes: usize) -> Result<Targets, LocatedError> {
+        match self {
+            Self::Graph { schema, values } => {
+                let mut row = vec![];
+                values.take(1, &mut row)?;
+                Ok(match schema {
+                    TargetSchema::Multiclass(_) => Targets::GraphClass(row[0] as u32),
+                    _ => Targets::GraphValues(row),
+                })
+            }
+            Self::Nodes { classes } => Ok(match classes.take(nodes, false)? {
+                Features::Categorical { values, .. } => Targets::NodeClasses(values),
+                _ => unreachable!("node classes are categorical"),
+            }),
+            Self::Links { counts, pairs } => {
+                let rows = counts.count()? as usize;
+                Ok(Targets::Links(with_reverse_edges(&pairs.pairs(rows, graph, nodes)?)))
+            }
+        }
+    }
+
+    pub(super) fn finish(&mut self) -> Result<TargetSchema, LocatedError> {
+        match self {
+            Self::Graph { schema, values } => values.finish().map(|()| *schema),
+            Self::Nodes { classes } => {
+                classes.finish()?;
+                Ok(match classes.schema() {
+                    FeatureSchema::Categorical(sizes) => TargetSchema::NodeMulticlass(sizes[0]),
+                    _ => unreachable!("node classes are categorical"),
+                })
+            }
+            Self::Links { counts, pairs } => {
+                counts.finish()?;
+                pairs.finish().map(|()| TargetSchema::LinkPrediction)
+            }
+        }
+    }
+}

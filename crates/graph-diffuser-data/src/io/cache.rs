@@ -1,0 +1,360 @@
+//! Memory-mapped cache of graphs, built once from slower sources.
+//!
+//! ```text
+//! header: magic, version, key of the sources, offsets and counts,
+//!     checksum of header, schema and table
+//! records: one per graph
+//! schema: JSON
+//! table: offset, number of nodes and checksum of every record
+//! ```
+//!
+//! A file is written under a temporary name and renamed once it is complete and on disk. Opening a
+//! file validates all of it, including every record, so later reads cannot fail. An invalid file is
+//! a [`CacheError`], and [`open_or_build`] then rebuilds it.
+
+mod key;
+pub(crate) mod record;
+mod writer;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use flate2::Crc;
+use memmap2::Mmap;
+
+pub use key::CacheKey;
+pub use writer::CacheWriter;
+
+use crate::dataset::Schema;
+use crate::error::{Diagnostic, LocatedError};
+use crate::graph::Graph;
+use crate::io::progress::{ProgressFn, ProgressMeter};
+
+const MAGIC: [u8; 8] = *b"GDGRAPHS";
+const VERSION: u32 = 1;
+/// Magic, version, checksum, key, then graphs, schema offset, table offset and file length.
+const HEADER: usize = 8 + 4 + 4 + 32 + 4 * 8;
+/// Byte range of the checksum, which does not cover itself.
+const CHECKSUM: std::ops::Range<usize> = 12..16;
+/// Bytes of a table entry: offset, number of nodes and checksum.
+const ENTRY: usize = 8 + 4 + 4;
+
+/// Errors of reading or writing a cache file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CacheError {
+    /// The file cannot be read.
+    #[error("cannot read the graph cache")]
+    Read(#[source] io::Error),
+    /// The file cannot be written.
+    #[error("cannot write the graph cache")]
+    Write(#[source] io::Error),
+    /// The file is not a graph cache.
+    #[error("not a graph cache")]
+    NotACache,
+    /// The file has another format version.
+    #[error("cache format version {found} is not supported, expected {VERSION}")]
+    Version {
+        /// Version of the file.
+        found: u32,
+    },
+    /// The file was built from other sources.
+    #[error("cache was built from different files")]
+    OtherSources,
+    /// The file is shorter or longer than its header states.
+    #[error("cache has {found} bytes, expected {expected}")]
+    Length {
+        /// Length in the header, in bytes.
+        expected: u64,
+        /// Length of the file, in bytes.
+        found: u64,
+    },
+    /// Header, schema or table do not match the checksum.
+    #[error("cache is corrupt: checksum mismatch")]
+    Checksum,
+    /// The schema cannot be parsed.
+    #[error("cannot parse the schema of the cache")]
+    Schema(#[source] serde_json::Error),
+    /// A graph does not match its checksum, is invalid or does not match the schema.
+    #[error("cache is corrupt: invalid record of graph {graph}")]
+    Graph {
+        /// Index of the graph.
+        graph: usize,
+    },
+    /// A graph cannot be stored.
+    #[error("graph {graph} is too large for the cache or has an invalid number of feature values")]
+    TooLarge {
+        /// Index of the graph.
+        graph: usize,
+    },
+}
+
+impl Diagnostic for CacheError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Write(_) => Some("use a writable cache directory with enough free space".into()),
+            Self::TooLarge { .. } => None,
+            _ => Some("delete the file to rebuild it".into()),
+        }
+    }
+}
+
+/// Graphs in a memory-mapped file; clones share the mapping.
+#[derive(Debug, Clone)]
+pub struct CachedGraphs {
+    map: Arc<Mmap>,
+    path: PathBuf,
+    schema: Arc<Schema>,
+    graphs: usize,
+    schema_offset: usize,
+    table_offset: usize,
+}
+
+impl CachedGraphs {
+    /// Opens and validates a cache file.
+    ///
+    /// The file must have been built from the sources of `key`, match its checksums, and hold only
+    /// valid graphs that match its schema.
+    ///
+    /// # Errors
+    /// Returns the first [`CacheError`] found.
+    pub fn open(path: &Path, key: &CacheKey) -> Result<Self, LocatedError> {
+        Self::open_checked(path, key).map_err(|error| LocatedError::new(path, error))
+    }
+
+    fn open_checked(path: &Path, key: &CacheKey) -> Result<Self, CacheError> {
+        let file = File::open(path).map_err(CacheError::Read)?;
+        let found = file.metadata().map_err(CacheError::Read)?.len();
+        if found < HEADER as u64 {
+            return Err(CacheError::NotACache);
+        }
+        let map = map(&file).map_err(CacheError::Read)?;
+        if map.len() < HEADER || map[..8] != MAGIC {
+            return Err(CacheError::NotACache);
+        }
+        let version = u32_at(&map, 8);
+        if version != VERSION {
+            return Err(CacheError::Version { found: version });
+        }
+        if map[16..48] != key.0 {
+            return Err(CacheError::OtherSources);
+        }
+        let [graphs, schema_offset, table_offset, expected] =
+            [48, 56, 64, 72].map(|offset| u64_at(&map, offset));
+        if expected != map.len() as u64 {
+            return Err(CacheError::Length { expected, found });
+        }
+        let in_order = HEADER as u64 <= schema_offset
+            && schema_offset <= table_offset
+            && table_offset <= expected;
+        let table_length = graphs.checked_mul(ENTRY as u64);
+        if !in_order || table_length != Some(expected - table_offset) {
+            return Err(CacheError::Checksum);
+        }
+        // All three are at most the length of the mapping, so they fit into `usize`.
+        let (graphs, schema_offset, table_offset) =
+            (graphs as usize, schema_offset as usize, table_offset as usize);
+        if u32_at(&map, CHECKSUM.start) != checksum(&map[..HEADER], &map[schema_offset..]) {
+            return Err(CacheError::Checksum);
+        }
+        let schema = serde_json::from_slice(&map[schema_offset..table_offset])
+            .map_err(CacheError::Schema)?;
+        let opened = Self {
+            map: Arc::new(map),
+            path: path.to_owned(),
+            schema: Arc::new(schema),
+            graphs,
+            schema_offset,
+            table_offset,
+        };
+        opened.check_graphs()?;
+        Ok(opened)
+    }
+
+    /// Returns the schema of the graphs.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Returns the path of the cache file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the number of graphs.
+    pub fn len(&self) -> usize {
+        self.graphs
+    }
+
+    /// Returns `true` if there are no graphs.
+    pub fn is_empty(&self) -> bool {
+        self.graphs == 0
+    }
+
+    /// Decodes the graph at `index`.
+    ///
+    /// # Panics
+    /// Panics if `index` is out of bounds, or if the file was modified in place after it was
+    /// opened.
+    pub fn get(&self, index: usize) -> Graph {
+        assert!(index < self.graphs, "graph {index} of {}", self.graphs);
+        self.decode(index)
+            .expect("the file was valid when it was opened, and writers replace it as a whole")
+    }
+
+    /// Returns the number of nodes of the graph at `index` without decoding it.
+    ///
+    /// # Panics
+    /// Panics if `index` is out of bounds.
+    pub fn nodes(&self, index: usize) -> usize {
+        assert!(index < self.graphs, "graph {index} of {}", self.graphs);
+        u32_at(&self.map, self.table_offset + index * ENTRY + 8) as usize
+    }
+
+    /// Returns the offset of a record; for `index == len()`, the end of the last record.
+    fn offset(&self, index: usize) -> u64 {
+        if index == self.graphs {
+            self.schema_offset as u64
+        } else {
+            u64_at(&self.map, self.table_offset + index * ENTRY)
+        }
+    }
+
+    fn decode(&self, index: usize) -> Option<Graph> {
+        let start = usize::try_from(self.offset(index)).ok()?;
+        let end = usize::try_from(self.offset(index + 1)).ok()?;
+        if start < HEADER || end > self.schema_offset {
+            return None;
+        }
+        let bytes = self.map.get(start..end)?;
+        let mut crc = Crc::new();
+        crc.update(bytes);
+        if crc.sum() != u32_at(&self.map, self.table_offset + index * ENTRY + 12) {
+            return None;
+        }
+        record::decode(bytes)
+    }
+
+    /// Checks that every record decodes to a valid graph that matches the schema.
+    fn check_graphs(&self) -> Result<(), CacheError> {
+        let is_valid = |index: &usize| {
+            self.decode(*index).is_some_and(|graph| {
+                graph.nodes == self.nodes(*index)
+                    && graph.check().is_ok()
+                    && self.schema.mismatch(&graph).is_none()
+            })
+        };
+        let threads = thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(self.graphs.div_ceil(256))
+            .max(1);
+        let chunk = self.graphs.div_ceil(threads).max(1);
+        let first_invalid = thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.graphs)
+                .step_by(chunk)
+                .map(|start| {
+                    let mut indices = start..(start + chunk).min(self.graphs);
+                    scope.spawn(move || indices.find(|index| !is_valid(index)))
+                })
+                .collect();
+            workers
+                .into_iter()
+                .filter_map(|worker| {
+                    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .min()
+        });
+        first_invalid.map_or(Ok(()), |graph| Err(CacheError::Graph { graph }))
+    }
+}
+
+/// Opens the cache file of a key in a directory, and builds it if it is missing or invalid.
+///
+/// The file is named after `name` and the key. `build` pushes every graph and returns the schema.
+///
+/// # Errors
+/// Returns an error if the file can be neither read nor written, or if `build` fails.
+pub fn open_or_build(
+    directory: &Path,
+    name: &str,
+    key: &CacheKey,
+    build: impl FnOnce(&mut CacheWriter) -> Result<Schema, LocatedError>,
+) -> Result<CachedGraphs, LocatedError> {
+    let path = directory.join(format!("{name}-{key}.graphs"));
+    if let Ok(cached) = CachedGraphs::open(&path, key) {
+        return Ok(cached);
+    }
+    let mut writer = CacheWriter::create(&path, key)?;
+    let schema = build(&mut writer)?;
+    writer.finish(&schema)?;
+    CachedGraphs::open(&path, key)
+}
+
+/// Opens the cache of the graphs in `file`, and builds it from `graphs` if it is missing or
+/// invalid.
+///
+/// `reader` is the name and version of the reader, and `expected` the approximate number of graphs,
+/// for `progress`.
+///
+/// # Errors
+/// Returns an error under the conditions of [`open_or_build`], or if reading a graph fails.
+pub(crate) fn open_or_build_from_file<G: Iterator<Item = Result<Graph, LocatedError>>>(
+    directory: &Path,
+    reader: &str,
+    file: &Path,
+    schema: Schema,
+    expected: u64,
+    graphs: impl FnOnce() -> Result<G, LocatedError>,
+    progress: &mut ProgressFn<'_>,
+) -> Result<CachedGraphs, LocatedError> {
+    let mut silent = |_, _| {};
+    let key = CacheKey::compute(
+        reader,
+        std::iter::once(file),
+        &mut ProgressMeter::new(std::iter::empty(), 1, &mut silent),
+    )?;
+    let name = reader.split(' ').next().unwrap_or(reader);
+    open_or_build(directory, name, &key, |writer| {
+        let mut done = 0;
+        for graph in graphs()? {
+            writer.push(&graph?)?;
+            done += 1;
+            if done % 1024 == 0 {
+                progress(done, expected.max(done));
+            }
+        }
+        progress(done, done);
+        Ok(schema)
+    })
+}
+
+#[expect(unsafe_code, reason = "no type can guarantee that a mapped file is not modified")]
+fn map(file: &File) -> io::Result<Mmap> {
+    // SAFETY: the mapping is read-only. This program never modifies a cache file in place: it
+    // renames a new file over it, which leaves existing mappings intact. All content is validated
+    // before use.
+    unsafe { Mmap::map(file) }
+}
+
+/// Computes the checksum over the header (without the checksum itself), the schema and the table.
+fn checksum(header: &[u8], tail: &[u8]) -> u32 {
+    let mut crc = Crc::new();
+    crc.update(&header[..CHECKSUM.start]);
+    crc.update(&header[CHECKSUM.end..]);
+    crc.update(tail);
+    crc.sum()
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|byte| bytes[offset + byte]))
+}
+
+fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|byte| bytes[offset + byte]))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,480 @@
+//! Summary statistics of a dataset: sizes, features, targets and structure.
+
+mod warnings;
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::dataset::{Dataset, FeatureSchema, Split, TargetSchema};
+use crate::graph::{Features, Graph, Targets};
+
+pub use warnings::{LARGE_NODES, Warning, warnings, warnings_from_summary};
+
+/// Summary statistics of a dataset.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// Number of graphs.
+    pub graphs: usize,
+    /// Number of training graphs.
+    pub train: usize,
+    /// Number of validation graphs.
+    pub valid: usize,
+    /// Number of test graphs.
+    pub test: usize,
+    /// Number of nodes per graph.
+    pub nodes: SummaryStats,
+    /// Number of directed edges per graph.
+    pub edges: SummaryStats,
+    /// Number of ordered node pairs per graph.
+    pub pairs: SummaryStats,
+    /// Node features, column by column.
+    pub node_features: Vec<FeatureSummary>,
+    /// Edge features, column by column.
+    pub edge_features: Vec<FeatureSummary>,
+    /// Targets.
+    pub targets: TargetSummary,
+    /// Number of nodes without an edge to another node.
+    pub isolated_nodes: usize,
+    /// Number of edges from a node to itself.
+    pub self_loops: usize,
+    /// Number of edges that repeat an earlier edge of the same graph.
+    pub duplicate_edges: usize,
+    /// Number of graphs with more than one connected component.
+    pub disconnected_graphs: usize,
+}
+
+/// Count, range, mean and standard deviation of a set of values; all zero for an empty set.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct SummaryStats {
+    /// Number of values.
+    pub count: u64,
+    /// Minimum.
+    pub min: f64,
+    /// Mean.
+    pub mean: f64,
+    /// Maximum.
+    pub max: f64,
+    /// Population standard deviation.
+    pub std: f64,
+}
+
+impl SummaryStats {
+    /// Computes the statistics of `values`.
+    pub fn from_values(values: impl IntoIterator<Item = f64>) -> Self {
+        let mut stats = Self::default();
+        let mut squares = 0.0;
+        for value in values {
+            stats.count += 1;
+            if stats.count == 1 {
+                (stats.min, stats.max) = (value, value);
+            }
+            stats.min = stats.min.min(value);
+            stats.max = stats.max.max(value);
+            // Welford's algorithm: accurate even if the mean is large and the deviation small.
+            let delta = value - stats.mean;
+            stats.mean += delta / stats.count as f64;
+            squares += delta * (value - stats.mean);
+        }
+        stats.std = (squares / (stats.count.max(1)) as f64).sqrt();
+        stats
+    }
+}
+
+/// Summary of one feature column.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum FeatureSummary {
+    /// Categorical column.
+    Categorical {
+        /// Number of categories in the schema.
+        size: usize,
+        /// Number of occurrences of each category.
+        counts: Vec<u64>,
+    },
+    /// Float column.
+    Real(SummaryStats),
+}
+
+/// Summary of the targets.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum TargetSummary {
+    /// Regression or multi-label targets.
+    Columns {
+        /// One entry per target.
+        columns: Vec<TargetColumn>,
+    },
+    /// Classes of graphs or nodes.
+    Classes {
+        /// Name and number of occurrences of each class.
+        classes: Vec<(String, u64)>,
+    },
+    /// Link prediction.
+    Links {
+        /// Number of links per graph.
+        links: SummaryStats,
+    },
+    /// Sub-token prediction.
+    Words {
+        /// Number of sub-tokens per graph.
+        words: SummaryStats,
+    },
+}
+
+/// Summary of one regression target or label.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TargetColumn {
+    /// Name of the target, or its index.
+    pub name: String,
+    /// Number of graphs with a missing value.
+    pub missing: u64,
+    /// Number of positive labels; `None` for regression targets.
+    pub positive: Option<u64>,
+    /// Statistics of the values that are not missing.
+    pub known: SummaryStats,
+}
+
+impl Summary {
+    /// Computes the summary of a dataset.
+    pub fn compute(dataset: &Dataset) -> Self {
+        let stats = |count: fn(&Graph) -> usize| {
+            SummaryStats::from_values(dataset.graphs.iter().map(|graph| count(&graph) as f64))
+        };
+        let mut structure = StructureCounts::default();
+        for graph in dataset.graphs.iter() {
+            structure.add(&graph);
+        }
+        Self {
+            graphs: dataset.graphs.len(),
+            train: dataset.split(Split::Train).len(),
+            valid: dataset.split(Split::Valid).len(),
+            test: dataset.split(Split::Test).len(),
+            nodes: stats(|graph| graph.nodes),
+            edges: stats(|graph| graph.edges.len()),
+            pairs: stats(Graph::pairs),
+            node_features: columns(dataset, &dataset.schema.node_features, |graph| {
+                &graph.node_features
+            }),
+            edge_features: columns(dataset, &dataset.schema.edge_features, |graph| {
+                &graph.edge_features
+            }),
+            targets: targets(dataset),
+            isolated_nodes: structure.isolated,
+            self_loops: structure.loops,
+            duplicate_edges: structure.duplicates,
+            disconnected_graphs: structure.disconnected,
+        }
+    }
+}
+
+#[derive(Default)]
+struct StructureCounts {
+    isolated: usize,
+    loops: usize,
+    duplicates: usize,
+    disconnected: usize,
+}
+
+impl StructureCounts {
+    fn add(&mut self, graph: &Graph) {
+        let mut seen = HashSet::with_capacity(graph.edges.len());
+        let mut connected = vec![false; graph.nodes];
+        // Union-find over the edges, with path halving.
+        let mut parent: Vec<usize> = (0..graph.nodes).collect();
+        let mut components = graph.nodes;
+        for &edge in &graph.edges {
+            self.duplicates += usize::from(!seen.insert(edge));
+            let [source, target] = edge.map(|node| node as usize);
+            if source == target {
+                self.loops += 1;
+                continue;
+            }
+            (connected[source], connected[target]) = (true, true);
+            let (first, second) = (root(&mut parent, source), root(&mut parent, target));
+            components -= usize::from(first != second);
+            parent[first] = second;
+        }
+        self.isolated += connected.iter().filter(|connected| !**connected).count();
+        self.disconnected += usize::from(components > 1);
+    }
+}
+
+fn root(parent: &mut [usize], mut node: usize) -> usize {
+    while parent[node] != node {
+        parent[node] = parent[parent[node]];
+        node = parent[node];
+    }
+    node
+}
+
+fn columns(
+    dataset: &Dataset,
+    schema: &FeatureSchema,
+    of: fn(&Graph) -> &Features,
+) -> Vec<FeatureSummary> {
+    match schema {
+        FeatureSchema::None => Vec::new(),
+        FeatureSchema::Categorical(sizes) => {
+            let mut counts: Vec<Vec<u64>> = sizes.iter().map(|&size| vec![0; size]).collect();
+            for graph in dataset.graphs.iter() {
+                if let Features::Categorical { columns, values } = of(&graph) {
+                    for (position, &value) in values.iter().enumerate() {
+                        counts[position % columns][value as usize] += 1;
+                    }
+                }
+            }
+            sizes
+                .iter()
+                .zip(counts)
+                .map(|(&size, counts)| FeatureSummary::Categorical { size, counts })
+                .collect()
+        }
+        FeatureSchema::Float(count) => (0..*count)
+            .map(|column| {
+                let values = dataset.graphs.iter().flat_map(|graph| match of(&graph) {
+                    Features::Float { columns, values } => values
+                        .iter()
+                        .skip(column)
+                        .step_by(*columns)
+                        .map(|&value| f64::from(value))
+                        .collect(),
+                    _ => Vec::new(),
+                });
+                FeatureSummary::Real(SummaryStats::from_values(values))
+            })
+            .collect(),
+    }
+}
+
+fn targets(dataset: &Dataset) -> TargetSummary {
+    let names = &dataset.schema.names;
+    let classes = |count: usize| {
+        let mut counts = vec![0; count];
+        for graph in dataset.graphs.iter() {
+            match &graph.targets {
+                Targets::NodeClasses(classes) => {
+                    for &class in classes {
+                        counts[class as usize] += 1;
+                    }
+                }
+                Targets::GraphClass(class) => counts[*class as usize] += 1,
+                _ => {}
+            }
+        }
+        let named = counts
+            .into_iter()
+            .enumerate()
+            .map(|(class, count)| (name(&names.classes, class), count));
+        TargetSummary::Classes { classes: named.collect() }
+    };
+    match dataset.schema.targets {
+        TargetSchema::NodeMulticlass(count) | TargetSchema::Multiclass(count) => classes(count),
+        TargetSchema::Regression(count) | TargetSchema::Multilabel(count) => {
+            let labels = matches!(dataset.schema.targets, TargetSchema::Multilabel(_));
+            let column = |column: usize| {
+                let all = || {
+                    dataset.graphs.iter().filter_map(move |graph| match &graph.targets {
+                        Targets::GraphValues(values) => {
+                            values.get(column).map(|&value| f64::from(value))
+                        }
+                        _ => None,
+                    })
+                };
+                let missing = all().filter(|value| value.is_nan()).count() as u64;
+                let positive = labels.then(|| all().filter(|&value| value == 1.0).count() as u64);
+                let known = SummaryStats::from_values(all().filter(|value| !value.is_nan()));
+                TargetColumn { name: name(&names.targets, column), missing, positive, known }
+            };
+            TargetSummary::Columns { columns: (0..count).map(column).collect() }
+        }
+        TargetSchema::SubTokens(_) => TargetSummary::Words { words: lengths(dataset) },
+        TargetSchema::LinkPrediction => TargetSummary::Links { links: lengths(dataset) },
+    }
+}
+
+fn lengths(dataset: &Dataset) -> SummaryStats {
+    SummaryStats::from_values(dataset.graphs.iter().map(|graph| match &graph.targets {
+        Targets::SubTokens(tokens) => tokens.len() as f64,
+        Targets::Links(pairs) => pairs.len() as f64,
+        _ => 0.0,
+    }))
+}
+
+/// Returns the name at `index`, or the index if there is no name.
+pub(crate) fn name(names: &[String], index: usize) -> String {
+    names.get(index).cloned().unwrap_or_else(|| index.to_string())
+}
+
+/// Maximum number of columns or classes that are printed.
+const MAX_SHOWN: usize = 40;
+
+impl fmt::Display for Summary {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { graphs, train, valid, test, .. } = self;
+        writeln!(formatter, "graphs      {graphs}: {train} train, {valid} valid, {test} test")?;
+        writeln!(formatter, "{:<22} {:>12} {:>12} {:>12} {:>12}", "", "min", "mean", "max", "std")?;
+        for (label, stats) in
+            [("nodes", &self.nodes), ("edges", &self.edges), ("pairs", &self.pairs)]
+        {
+            write_stats(formatter, label, stats)?;
+        }
+        for (part, columns) in
+            [("node feature", &self.node_features), ("edge feature", &self.edge_features)]
+        {
+            for (index, column) in columns.iter().enumerate().take(MAX_SHOWN) {
+                match column {
+                    FeatureSummary::Real(stats) => {
+                        write_stats(formatter, &format!("{part} {index}"), stats)?;
+                    }
+                    FeatureSummary::Categorical { size, counts } => {
+                        let seen = counts.iter().filter(|count| **count > 0).count();
+                        let label = format!("{part} {index}");
+                        writeln!(formatter, "{label:<22} {seen} of {size} categories occur")?;
+                    }
+                }
+            }
+            write_omitted(formatter, columns.len())?;
+        }
+        self.write_targets(formatter)?;
+        writeln!(
+            formatter,
+            "{} isolated nodes, {} self-loops, {} duplicate edges, {} disconnected graphs",
+            self.isolated_nodes, self.self_loops, self.duplicate_edges, self.disconnected_graphs
+        )
+    }
+}
+
+impl Summary {
+    fn write_targets(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.targets {
+            TargetSummary::Columns { columns } => {
+                for column in columns.iter().take(MAX_SHOWN) {
+                    let label = format!("target {}", column.name);
+                    match column.positive {
+                        Some(positive) => {
+                            let (known, missing) = (column.known.count, column.missing);
+                            writeln!(
+                                formatter,
+                                "{label:<22} {positive} of {known} positive, {missing} missing"
+                            )?;
+                        }
+                        None => write_stats(formatter, &label, &column.known)?,
+                    }
+                    if column.positive.is_none() && column.missing > 0 {
+                        writeln!(formatter, "{:<22} {} missing", "", column.missing)?;
+                    }
+                }
+                write_omitted(formatter, columns.len())
+            }
+            TargetSummary::Classes { classes } => {
+                let all = classes.iter().map(|(_, count)| count).sum::<u64>().max(1) as f64;
+                for (name, count) in classes.iter().take(MAX_SHOWN) {
+                    let label = format!("class {name}");
+                    writeln!(
+                        formatter,
+                        "{label:<22} {count:>12} {:>11.1}%",
+                        100.0 * *count as f64 / all
+                    )?;
+                }
+                write_omitted(formatter, classes.len())
+            }
+            TargetSummary::Links { links } => write_stats(formatter, "links", links),
+            TargetSummary::Words { words } => write_stats(formatter, "sub-tokens", words),
+        }
+    }
+}
+
+fn write_stats(
+    formatter: &mut fmt::Formatter<'_>,
+    label: &str,
+    stats: &SummaryStats,
+) -> fmt::Result {
+    let SummaryStats { min, mean, max, std, .. } = stats;
+    writeln!(
+        formatter,
+        "{label:<22} {:>12} {:>12} {:>12} {:>12}",
+        short(*min),
+        short(*mean),
+        short(*max),
+        short(*std)
+    )
+}
+
+fn write_omitted(formatter: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
+    if count > MAX_SHOWN {
+        writeln!(formatter, "{:<22} and {} more", "", count - MAX_SHOWN)
+    } else {
+        Ok(())
+    }
+}
+
+/// Formats integers without decimals, very large and small values in scientific notation, and
+/// others with three decimals.
+fn short(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e12 {
+        format!("{value:.0}")
+    } else if value.abs() >= 1e6 || value.abs() < 1e-3 {
+        format!("{value:.3e}")
+    } else {
+        format!("{value:.3}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::jsonl::{JsonlOptions, read_from};
+
+    fn dataset(text: &'static str) -> Dataset {
+        let read = read_from(std::path::Path::new("x"), text.as_bytes(), &JsonlOptions::default())
+            .unwrap();
+        read.into_dataset(|_| unreachable!("the text has splits"))
+    }
+
+    const TEXT: &str = r#"{"edges": [[0, 1], [0, 1], [2, 2]], "node_features": ["a", "b", "a"], "edge_features": [1, 2, 3], "target": 1.5, "split": "train"}
+{"edges": [], "node_features": ["a"], "target": -0.5, "split": "valid"}
+{"edges": [], "node_features": ["a"], "target": null, "split": "test"}"#;
+
+    #[test]
+    fn summary_counts_features_targets_and_structure() {
+        let summary = Summary::compute(&dataset(TEXT));
+        assert_eq!((summary.train, summary.valid, summary.test), (1, 1, 1));
+        assert_eq!((summary.nodes.min, summary.nodes.max, summary.pairs.max), (1.0, 3.0, 9.0));
+        // Node 2 only has a self-loop; the other two are the only nodes of their graphs.
+        assert_eq!((summary.isolated_nodes, summary.self_loops), (3, 1));
+        // Edge 0-1 is listed twice and stored in both directions.
+        assert_eq!((summary.duplicate_edges, summary.disconnected_graphs), (2, 1));
+        assert_eq!(
+            summary.node_features,
+            [FeatureSummary::Categorical { size: 2, counts: vec![4, 1] }]
+        );
+        // 1, 1, 2, 2, 3: mean 1.8, standard deviation √0.56.
+        let FeatureSummary::Real(stats) = &summary.edge_features[0] else {
+            panic!("expected a float column")
+        };
+        assert!((stats.mean - 1.8).abs() < 1e-12 && (stats.std - 0.56_f64.sqrt()).abs() < 1e-12);
+        let TargetSummary::Columns { columns } = &summary.targets else {
+            panic!("expected regression targets")
+        };
+        assert_eq!(
+            (columns[0].missing, columns[0].known.mean, columns[0].known.std),
+            (1, 0.5, 1.0)
+        );
+        assert!(serde_json::to_string(&summary).is_ok());
+    }
+
+    #[test]
+    fn display_lists_splits_features_and_structure() {
+        let table = Summary::compute(&dataset(TEXT)).to_string();
+        assert!(table.contains("graphs      3: 1 train, 1 valid, 1 test"), "{table}");
+        assert!(table.contains("node feature 0         2 of 2 categories occur"), "{table}");
+        assert!(
+            table.contains(
+                "3 isolated nodes, 1 self-loops, 2 duplicate edges, 1 disconnected graphs"
+            ),
+            "{table}"
+        );
+    }
+}

@@ -1,0 +1,308 @@
+//! Warnings about datasets that are valid but suspicious.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde::Serialize;
+
+use crate::dataset::{Dataset, FeatureSchema, Split, TargetSchema};
+use crate::graph::{Features, Graph, Targets};
+use crate::summary::{FeatureSummary, Summary, TargetSummary, name};
+
+/// Number of nodes from which a graph counts as large: its virtual edges in 16 channels take 1 GiB.
+pub const LARGE_NODES: usize = 4096;
+
+/// A suspicious property of a dataset.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "warning", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Warning {
+    /// A target has the same value in all graphs.
+    ConstantTarget {
+        /// Name or index of the target.
+        target: String,
+    },
+    /// A target is missing in all graphs.
+    UnknownTarget {
+        /// Name or index of the target.
+        target: String,
+    },
+    /// A class occurs in the validation or test split but not in the training split.
+    ClassNotInTrain {
+        /// Name or index of the class.
+        class: String,
+        /// Split in which the class occurs.
+        split: Split,
+    },
+    /// Equal graphs occur in more than one split.
+    InTwoSplits {
+        /// Number of graphs that are equal to a graph of an earlier split.
+        graphs: usize,
+        /// Index of the first of them.
+        graph: usize,
+        /// Index of the equal graph.
+        equal: usize,
+    },
+    /// A feature has the same value everywhere.
+    ConstantFeature {
+        /// `node` or `edge`.
+        part: &'static str,
+        /// Index of the column.
+        column: usize,
+    },
+    /// Graphs with at least [`LARGE_NODES`] nodes.
+    LargeGraphs {
+        /// Number of large graphs.
+        graphs: usize,
+        /// Index of the largest graph.
+        graph: usize,
+        /// Number of nodes of the largest graph.
+        nodes: usize,
+    },
+    /// At least half of the edges are duplicates, as if reverse edges had been added twice.
+    EdgesTwice {
+        /// Number of duplicate edges.
+        edges: usize,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ConstantTarget { target } => {
+                write!(formatter, "target {target} is constant")
+            }
+            Self::UnknownTarget { target } => {
+                write!(formatter, "target {target} is missing in all graphs")
+            }
+            Self::ClassNotInTrain { class, split } => {
+                write!(
+                    formatter,
+                    "class {class} occurs in the {split} split but not in the training split"
+                )
+            }
+            Self::InTwoSplits { graphs, graph, equal } => write!(
+                formatter,
+                "{graphs} graphs are duplicates of graphs in another split, \
+                 such as graph {graph} of graph {equal}"
+            ),
+            Self::ConstantFeature { part, column } => {
+                write!(formatter, "{part} feature {column} is constant")
+            }
+            Self::LargeGraphs { graphs, graph, nodes } => write!(
+                formatter,
+                "{graphs} graphs have {LARGE_NODES} or more nodes (graph {graph} has {nodes}); \
+                 memory use is quadratic in the number of nodes"
+            ),
+            Self::EdgesTwice { edges } => {
+                write!(
+                    formatter,
+                    "{edges} edges are duplicates; \
+                     set `\"directed\": true` if both directions are listed"
+                )
+            }
+        }
+    }
+}
+
+/// Returns the warnings about a dataset, in a deterministic order.
+pub fn warnings(dataset: &Dataset) -> Vec<Warning> {
+    warnings_from_summary(dataset, &Summary::compute(dataset))
+}
+
+/// Returns the warnings about a dataset whose summary is already computed.
+pub fn warnings_from_summary(dataset: &Dataset, summary: &Summary) -> Vec<Warning> {
+    let mut found = Vec::new();
+    if let TargetSummary::Columns { columns } = &summary.targets {
+        for column in columns {
+            let target = column.name.clone();
+            match column.known.count {
+                0 => found.push(Warning::UnknownTarget { target }),
+                2.. if column.known.min == column.known.max => {
+                    found.push(Warning::ConstantTarget { target });
+                }
+                _ => {}
+            }
+        }
+    }
+    if let TargetSummary::Classes { classes } = &summary.targets {
+        let occurring: Vec<_> = classes.iter().filter(|(_, count)| *count > 0).collect();
+        if let [(class, _)] = occurring.as_slice() {
+            found.push(Warning::ConstantTarget { target: format!("class {class}") });
+        }
+    }
+    unseen_classes(dataset, &mut found);
+    in_two_splits(dataset, &mut found);
+    for (part, columns) in [("node", &summary.node_features), ("edge", &summary.edge_features)] {
+        for (index, column) in columns.iter().enumerate() {
+            let constant = match column {
+                FeatureSummary::Categorical { counts, .. } => {
+                    counts.iter().filter(|count| **count > 0).count() == 1
+                }
+                FeatureSummary::Real(stats) => stats.count > 1 && stats.min == stats.max,
+            };
+            if constant {
+                found.push(Warning::ConstantFeature { part, column: index });
+            }
+        }
+    }
+    let large =
+        (0..dataset.graphs.len()).filter(|&graph| dataset.graphs.nodes(graph) >= LARGE_NODES);
+    if let Some(graph) = large.clone().max_by_key(|&graph| dataset.graphs.nodes(graph)) {
+        found.push(Warning::LargeGraphs {
+            graphs: large.count(),
+            graph,
+            nodes: dataset.graphs.nodes(graph),
+        });
+    }
+    if summary.duplicate_edges > 0
+        && 2.0 * summary.duplicate_edges as f64 >= summary.edges.mean * summary.graphs as f64
+    {
+        found.push(Warning::EdgesTwice { edges: summary.duplicate_edges });
+    }
+    found
+}
+
+fn unseen_classes(dataset: &Dataset, found: &mut Vec<Warning>) {
+    let (TargetSchema::NodeMulticlass(count) | TargetSchema::Multiclass(count)) =
+        dataset.schema.targets
+    else {
+        return;
+    };
+    let seen = |split| {
+        let mut seen = vec![false; count];
+        for &graph in dataset.split(split) {
+            match &dataset.graphs.get(graph).targets {
+                Targets::NodeClasses(classes) => {
+                    for &class in classes {
+                        seen[class as usize] = true;
+                    }
+                }
+                Targets::GraphClass(class) => seen[*class as usize] = true,
+                _ => {}
+            }
+        }
+        seen
+    };
+    let train = seen(Split::Train);
+    for split in [Split::Valid, Split::Test] {
+        for (class, seen) in seen(split).into_iter().enumerate() {
+            if seen && !train[class] {
+                found.push(Warning::ClassNotInTrain {
+                    class: name(&dataset.schema.names.classes, class),
+                    split,
+                });
+            }
+        }
+    }
+}
+
+fn in_two_splits(dataset: &Dataset, found: &mut Vec<Warning>) {
+    // Without features, small graphs are often equal by chance.
+    if dataset.schema.node_features == FeatureSchema::None
+        && dataset.schema.edge_features == FeatureSchema::None
+    {
+        return;
+    }
+    let mut first: HashMap<u64, (Split, usize)> = HashMap::new();
+    let (mut graphs, mut example) = (0, None);
+    for split in [Split::Train, Split::Valid, Split::Test] {
+        for &index in dataset.split(split) {
+            let graph = dataset.graphs.get(index);
+            let &mut (earlier, equal) = first.entry(content_hash(&graph)).or_insert((split, index));
+            if earlier != split && same_content(&graph, &dataset.graphs.get(equal)) {
+                graphs += 1;
+                example = example.or(Some((index, equal)));
+            }
+        }
+    }
+    if let Some((graph, equal)) = example {
+        found.push(Warning::InTwoSplits { graphs, graph, equal });
+    }
+}
+
+/// Returns a hash of structure and features, without targets.
+fn content_hash(graph: &Graph) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (graph.nodes, &graph.edges).hash(&mut hasher);
+    for features in [&graph.node_features, &graph.edge_features] {
+        match features {
+            Features::None => 0.hash(&mut hasher),
+            Features::Categorical { columns, values } => (1, columns, values).hash(&mut hasher),
+            Features::Float { columns, values } => {
+                (2, columns).hash(&mut hasher);
+                // Adding 0.0 maps -0.0 to 0.0.
+                for value in values {
+                    (value + 0.0).to_bits().hash(&mut hasher);
+                }
+            }
+        }
+    }
+    hasher.finish()
+}
+
+fn same_content(left: &Graph, right: &Graph) -> bool {
+    left.nodes == right.nodes
+        && left.edges == right.edges
+        && left.node_features == right.node_features
+        && left.edge_features == right.edge_features
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::benchmarks::synthetic_molecules::{NodeCount, SyntheticMolecules};
+    use crate::formats::jsonl::{JsonlOptions, read_from};
+
+    fn warning_messages(text: &'static str) -> Vec<String> {
+        let read = read_from(std::path::Path::new("x"), text.as_bytes(), &JsonlOptions::default())
+            .unwrap();
+        let dataset = read.into_dataset(|_| unreachable!("the text has splits"));
+        warnings(&dataset).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn valid_dataset_has_no_warnings() {
+        let config = SyntheticMolecules {
+            nodes: NodeCount::DRUG,
+            atoms: 5,
+            bonds: 3,
+            targets: TargetSchema::Multiclass(2),
+            graphs: 20,
+            seed: 1,
+        };
+        assert_eq!(warnings(&config.generate()), []);
+    }
+
+    #[test]
+    fn constant_columns_leakage_and_duplicate_edges_are_reported() {
+        let found = warning_messages(
+            r#"{"node_features": [[1, 5], [2, 5]], "edges": [[0, 1], [1, 0]], "target": 2, "split": "train"}
+               {"node_features": [[3, 5]], "target": 2, "split": "valid"}
+               {"node_features": [[3, 5]], "target": 2, "split": "test"}"#,
+        );
+        let expected = [
+            "target 0 is constant",
+            "1 graphs are duplicates of graphs in another split, such as graph 2 of graph 1",
+            "node feature 1 is constant",
+            "2 edges are duplicates; set `\"directed\": true` if both directions are listed",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn classes_missing_in_training_and_large_graphs_are_reported() {
+        let found = warning_messages(
+            r#"{"nodes": 5000, "target": "a", "split": "train"}
+               {"nodes": 1, "target": "a", "split": "valid"}
+               {"nodes": 1, "target": "b", "split": "test"}"#,
+        );
+        assert_eq!(found[0], "class b occurs in the test split but not in the training split");
+        assert_eq!(
+            found[1],
+            "1 graphs have 4096 or more nodes (graph 0 has 5000); \
+             memory use is quadratic in the number of nodes"
+        );
+    }
+}
