@@ -1,11 +1,14 @@
 //! Fuzzes pickled splits and PyTorch archives.
 #![no_main]
 
-use graph_diffuser_data::io::pickle::read_arrays;
-use graph_diffuser_data::io::torch_file::read_torch_arrays;
+use std::fs;
+
+use graph_diffuser_data::benchmarks::pcqm4mv2::read_official_splits;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    drop(read_arrays(bytes));
-    drop(read_torch_arrays(bytes));
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("split_dict.pt");
+    fs::write(&path, bytes).expect("a file in it");
+    drop(read_official_splits(&path));
 });

@@ -8,8 +8,8 @@ use graph_diffuser::predict::PredictError;
 use graph_diffuser::recipe::RecipeError;
 use graph_diffuser::run::RunError;
 use graph_diffuser::sweep::SweepError;
-use graph_diffuser_data::LocatedError;
 use graph_diffuser_data::download::{PrepareError, UnknownSource};
+use graph_diffuser_data::{Diagnostic as _, LocatedError};
 use serde::Serialize;
 
 /// Error of arguments that are valid individually, but not in combination or with existing files.
@@ -126,7 +126,7 @@ fn hint(error: &anyhow::Error) -> Option<String> {
             return error.hint();
         }
         if let Some(error) = cause.downcast_ref::<UnknownSource>() {
-            return Some(error.hint());
+            return error.hint();
         }
         if let Some(error) = cause.downcast_ref::<UsageError>() {
             return Some(error.hint.clone());

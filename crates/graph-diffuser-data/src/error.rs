@@ -26,17 +26,17 @@ pub struct LocatedError {
 
 impl LocatedError {
     /// Creates an error that concerns the file as a whole.
-    pub fn new(path: &Path, error: impl Diagnostic) -> Self {
+    pub(crate) fn new(path: &Path, error: impl Diagnostic) -> Self {
         Self { path: path.to_owned(), line: None, column: None, error: Box::new(error) }
     }
 
     /// Sets the line number, starting at 1.
-    pub fn at_line(self, line: u64) -> Self {
+    pub(crate) fn at_line(self, line: u64) -> Self {
         Self { line: Some(line), ..self }
     }
 
     /// Sets the column or key.
-    pub fn in_column(self, column: impl Into<String>) -> Self {
+    pub(crate) fn in_column(self, column: impl Into<String>) -> Self {
         Self { column: Some(column.into()), ..self }
     }
 

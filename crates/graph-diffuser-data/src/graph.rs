@@ -1,5 +1,7 @@
 //! A graph: nodes, directed edges, features and targets.
 
+use crate::error::Diagnostic;
+
 /// Features of the nodes or edges of a graph, in row-major order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Features {
@@ -136,6 +138,8 @@ pub enum GraphError {
     },
 }
 
+impl Diagnostic for GraphError {}
+
 impl Graph {
     /// Checks node indices, the number of feature and target rows, and that features are finite.
     ///
@@ -158,7 +162,8 @@ impl Graph {
                 Err(GraphError::Rows { what: "node", part: "targets", expected: self.nodes })
             }
             Targets::Links(pairs) => {
-                let out_of_range = |pair: &[u32; 2]| pair[0].max(pair[1]) as usize >= self.nodes;
+                let out_of_range =
+                    |pair: &[u32; 2]| pair[0].max(pair[1]) as usize >= self.nodes;
                 pairs.iter().position(out_of_range).map_or(Ok(()), |pair| {
                     let [source_node, target_node] = pairs[pair];
                     Err(GraphError::LinkOutOfRange {

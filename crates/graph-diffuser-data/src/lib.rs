@@ -4,6 +4,16 @@
 //! validation and test [`Splits`]. All randomness comes from named [`RandomStream`]s derived from
 //! one seed, so the same seed gives the same data on every machine.
 //!
+//! | module | content |
+//! | --- | --- |
+//! | [`summary`] | statistics of a dataset, and warnings about suspicious data |
+//! | [`chem`] | molecules from SMILES, their features and scaffolds |
+//! | [`formats`] | user files: SMILES in CSV, JSON Lines, OGB CSV, TU datasets |
+//! | [`benchmarks`] | published and generated datasets, one module each |
+//! | `download` | catalog and download of published datasets |
+//!
+//! A module imports only from those above it and from the core types at the root.
+//!
 //! ```
 //! use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
 //!
@@ -12,27 +22,39 @@
 //! assert_eq!(dataset.graphs.len(), 4);
 //! assert_eq!(dataset.graphs.nodes(0) % 10, 0);
 //! ```
+//!
+//! # Features
+//!
+//! Both are enabled by default.
+//!
+//! - `chem`: SMILES. Without it, readers of SMILES return [`chem::MoleculeError::Disabled`].
+//! - `download`: the module `download`.
 
-mod dataset;
 mod error;
 mod graph;
 mod random;
+mod schema;
 mod split;
 
-pub mod benchmarks;
-pub mod chem;
-pub mod download;
-pub mod formats;
-#[doc(hidden)]
-pub mod io;
+mod io;
+
+mod dataset;
 pub mod summary;
 
-pub use dataset::{
-    Dataset, DatasetError, FeatureSchema, Graphs, Names, Schema, Split, Splits, TargetSchema,
-};
+pub mod chem;
+
+pub mod formats;
+
+pub mod benchmarks;
+
+#[cfg(feature = "download")]
+pub mod download;
+
+pub use dataset::{Dataset, DatasetError, Graphs};
 pub use error::{Diagnostic, LocatedError};
 pub use graph::{Features, Graph, GraphError, Targets};
 pub use io::cache::CachedGraphs;
 pub use io::progress::ProgressFn;
 pub use random::{RandomStream, SeedTree};
-pub use split::{DEFAULT_FRACTIONS, SplitError};
+pub use schema::{FeatureSchema, Names, Schema, TargetSchema};
+pub use split::{Split, SplitError, Splits};

@@ -54,7 +54,7 @@ impl RandomStream {
     }
 
     /// Returns the next 64 random bits.
-    pub fn next_u64(&mut self) -> u64 {
+    fn next_u64(&mut self) -> u64 {
         self.position += 1;
         mix(self.key.wrapping_add(self.position.wrapping_mul(GOLDEN)))
     }

@@ -3,16 +3,47 @@
 //! Splits depend only on their arguments; random ones use the stream `"split"` of the seed.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::dataset::{Split, Splits};
 use crate::error::{Diagnostic, LocatedError};
 use crate::random::SeedTree;
 
-/// Default fractions of the train, validation and test splits.
-pub const DEFAULT_FRACTIONS: [f64; 3] = [0.8, 0.1, 0.1];
+/// A split of a dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// Training split.
+    Train,
+    /// Validation split, used for model selection.
+    Valid,
+    /// Test split.
+    Test,
+}
+
+impl fmt::Display for Split {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Train => "training",
+            Self::Valid => "validation",
+            Self::Test => "test",
+        })
+    }
+}
+
+/// Graph indices of the three splits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Splits {
+    /// Indices of the training graphs.
+    pub train: Vec<usize>,
+    /// Indices of the validation graphs, used for model selection.
+    pub valid: Vec<usize>,
+    /// Indices of the test graphs.
+    pub test: Vec<usize>,
+}
 
 /// Errors of creating or reading splits.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +123,9 @@ impl Diagnostic for SplitError {
 }
 
 impl Splits {
+    /// Default fractions of the train, validation and test splits.
+    pub const DEFAULT_FRACTIONS: [f64; 3] = [0.8, 0.1, 0.1];
+
     /// Splits graphs `0..count` at random.
     ///
     /// ```
@@ -266,6 +300,15 @@ impl Splits {
         Self::of(parts).map_err(|error| (String::new(), error))
     }
 
+    /// Returns the graph indices of a split.
+    pub(crate) fn part_mut(&mut self, split: Split) -> &mut Vec<usize> {
+        match split {
+            Split::Train => &mut self.train,
+            Split::Valid => &mut self.valid,
+            Split::Test => &mut self.test,
+        }
+    }
+
     fn of([train, valid, test]: [Vec<usize>; 3]) -> Result<Self, SplitError> {
         for (part, split) in [(&train, Split::Train), (&valid, Split::Valid), (&test, Split::Test)]
         {
@@ -322,7 +365,7 @@ mod tests {
         // Sizes: a 4, b 2 (first row 1), c 2 (first row 3), d 1, e 1; train takes 8, valid 1, test
         // 1. Ties are broken by the last first row.
         let groups = ["a", "b", "a", "c", "b", "a", "c", "a", "d", "e"];
-        let splits = Splits::by_group(&groups, DEFAULT_FRACTIONS).unwrap();
+        let splits = Splits::by_group(&groups, Splits::DEFAULT_FRACTIONS).unwrap();
         assert_eq!(splits.train, [0, 2, 5, 7, 3, 6, 1, 4]);
         assert_eq!((splits.valid, splits.test), (vec![9], vec![8]));
     }
@@ -375,7 +418,10 @@ mod tests {
             Splits::random(10, [f64::NAN, 0.5, 0.5], 0),
             Err(SplitError::Fractions(_))
         ));
-        assert!(matches!(Splits::random(2, DEFAULT_FRACTIONS, 0), Err(SplitError::Empty(_))));
+        assert!(matches!(
+            Splits::random(2, Splits::DEFAULT_FRACTIONS, 0),
+            Err(SplitError::Empty(_))
+        ));
         assert!(matches!(Splits::k_fold(&[0; 5], 10, 0, 0), Err(SplitError::Folds { .. })));
         let (row, _) = Splits::given(&[Some(Split::Train), None]).unwrap_err();
         assert_eq!(row, Some(1));
@@ -386,12 +432,12 @@ mod tests {
         fn random_split_is_a_partition_with_the_requested_sizes(
             count in 20_usize..300, seed in any::<u64>(),
         ) {
-            let splits = Splits::random(count, DEFAULT_FRACTIONS, seed).unwrap();
+            let splits = Splits::random(count, Splits::DEFAULT_FRACTIONS, seed).unwrap();
             prop_assert_eq!(all(&splits), (0..count).collect::<Vec<_>>());
             for (part, fraction) in [(&splits.train, 0.8), (&splits.valid, 0.1), (&splits.test, 0.1)] {
                 prop_assert!((part.len() as f64 - fraction * count as f64).abs() <= 1.0);
             }
-            let again = |seed| Splits::random(count, DEFAULT_FRACTIONS, seed).unwrap();
+            let again = |seed| Splits::random(count, Splits::DEFAULT_FRACTIONS, seed).unwrap();
             prop_assert_eq!(&splits, &again(seed));
             prop_assert_ne!(&splits, &again(seed.wrapping_add(1)));
         }
@@ -400,7 +446,7 @@ mod tests {
         fn stratified_split_preserves_class_frequencies(
             classes in prop::collection::vec(0_u32..3, 60..300), seed in any::<u64>(),
         ) {
-            let splits = Splits::stratified(&classes, DEFAULT_FRACTIONS, seed).unwrap();
+            let splits = Splits::stratified(&classes, Splits::DEFAULT_FRACTIONS, seed).unwrap();
             prop_assert_eq!(all(&splits), (0..classes.len()).collect::<Vec<_>>());
             for class in 0..3 {
                 let in_class = |rows: &[usize]| {

@@ -3,9 +3,10 @@
 //! The fixture is written by `tests/fixtures/record_molecules.py`, which names the version of
 //! `RDKit`.
 
+#![cfg(feature = "chem")]
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
-use graph_diffuser_data::chem::{Molecule, scaffold_groups};
+use graph_diffuser_data::chem::Molecule;
 use graph_diffuser_data::{Features, Graph, Targets};
 use serde_json::Value;
 
@@ -112,15 +113,14 @@ fn zinc_types_equal_rdkit() {
 
 #[test]
 fn scaffolds_equal_rdkit() {
-    let (mut molecules, mut expected) = (Vec::new(), Vec::new());
+    let mut expected = Vec::new();
     for row in recorded() {
         let molecule = Molecule::from_smiles(row["smiles"].as_str().unwrap());
         if let (Ok(molecule), Some(scaffold)) = (molecule, row["scaffold"].as_str()) {
-            molecules.push(molecule);
+            assert_eq!(molecule.scaffold().unwrap(), scaffold);
             expected.push(scaffold.to_owned());
         }
     }
-    assert_eq!(scaffold_groups(&molecules), expected);
     expected.sort_unstable();
     expected.dedup();
     assert!(expected.len() > 50, "{}", expected.len());

@@ -3,18 +3,19 @@
 //! Skipped unless `GRAPH_DIFFUSER_DATA` names the directory of the datasets. Compares every 20th
 //! molecule, or all of them if `GRAPH_DIFFUSER_ALL` is set (use a release build).
 
+#![cfg(feature = "chem")]
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
-use std::io::BufRead;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use graph_diffuser_data::benchmarks::peptides::read_func;
+use flate2::read::MultiGzDecoder;
+use graph_diffuser_data::benchmarks::peptides::{read_func, read_splits};
 use graph_diffuser_data::chem::{Molecule, MoleculeError};
-use graph_diffuser_data::io::csv_records::{CsvRecords, open_text};
-use graph_diffuser_data::io::par_chunks::par_chunks;
-use graph_diffuser_data::io::pickle::read_arrays;
 use graph_diffuser_data::{Features, Graph, Targets};
+use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
 fn data(directory: &str) -> Option<PathBuf> {
     let root = std::env::var_os("GRAPH_DIFFUSER_DATA").map(PathBuf::from);
@@ -29,9 +30,12 @@ fn all() -> bool {
     std::env::var_os("GRAPH_DIFFUSER_ALL").is_some()
 }
 
+fn open_gzip(path: &Path) -> impl BufRead + use<> {
+    BufReader::new(MultiGzDecoder::new(File::open(path).unwrap()))
+}
+
 fn numeric_csv(path: &Path) -> impl Iterator<Item = Vec<u32>> + use<> {
-    open_text(path)
-        .unwrap()
+    open_gzip(path)
         .lines()
         .map(|line| line.unwrap().split(',').map(|cell| cell.parse().unwrap()).collect())
 }
@@ -88,15 +92,17 @@ fn compare(
     smiles: &Path,
     featurize: impl Fn(&str) -> Result<Graph, MoleculeError> + Sync,
 ) -> [usize; 3] {
-    let records = CsvRecords::open(smiles).unwrap();
-    let column = records.header().fields.iter().position(|name| name == "smiles").unwrap();
+    let mut reader = csv::Reader::from_reader(open_gzip(smiles));
+    let column = reader.headers().unwrap().iter().position(|name| name == "smiles").unwrap();
     let step = if all() { 1 } else { 20 };
-    let rows = records
-        .map(|record| record.unwrap().fields.swap_remove(column))
+    let rows: Vec<(String, Graph)> = reader
+        .into_records()
+        .map(|record| record.unwrap()[column].to_owned())
         .zip(raw_graphs(directory))
-        .step_by(step);
-    let outcomes = par_chunks(rows, |(smiles, raw)| match featurize(&smiles) {
-        Ok(graph) if graph == raw => [1, 0, 0],
+        .step_by(step)
+        .collect();
+    let outcomes = rows.par_iter().map(|(smiles, raw)| match featurize(smiles) {
+        Ok(graph) if graph == *raw => [1, 0, 0],
         Ok(_) => {
             eprintln!("differs: {smiles}");
             [1, 1, 0]
@@ -106,7 +112,7 @@ fn compare(
             [1, 0, 1]
         }
     });
-    let sum = outcomes.fold([0; 3], |sum, one| [0, 1, 2].map(|index| sum[index] + one[index]));
+    let sum = outcomes.reduce(|| [0; 3], |sum, one| [0, 1, 2].map(|index| sum[index] + one[index]));
     eprintln!(
         "{}: {} molecules, {} differ, {} rejected",
         directory.display(),
@@ -163,11 +169,12 @@ fn zinc_equals_raw_files() {
 fn peptides_func_has_published_split_and_labels() {
     let Some(directory) = data("peptides-func") else { return };
     let split = directory.join("splits_random_stratified_peptide.pickle");
-    let arrays = read_arrays(&std::fs::read(&split).unwrap()).unwrap();
-    assert_eq!(["train", "val", "test"].map(|part| arrays[part].len()), [10_873, 2_331, 2_331]);
-    for part in [("train", "train"), ("val", "valid"), ("test", "test")] {
-        let listed = numeric_csv(&directory.join(format!("split/{}.csv.gz", part.1)));
-        assert!(listed.flatten().map(i64::from).eq(arrays[part.0].iter().copied()), "{}", part.0);
+    let splits = read_splits(&split, 15_535).unwrap();
+    let parts = [("train", splits.train), ("valid", splits.valid), ("test", splits.test)];
+    assert_eq!(parts.each_ref().map(|(_, indices)| indices.len()), [10_873, 2_331, 2_331]);
+    for (name, indices) in parts {
+        let listed = numeric_csv(&directory.join(format!("split/{name}.csv.gz")));
+        assert!(listed.flatten().map(|index| index as usize).eq(indices), "{name}");
     }
     if all() {
         let dataset =
@@ -190,15 +197,14 @@ fn peptides_func_has_published_split_and_labels() {
 fn zinc_pool_is_parsed_in_parallel() {
     let Some(path) = data("zinc/pool-250k.smi.gz") else { return };
     let step = if all() { 1 } else { 100 };
-    let lines: Vec<String> =
-        open_text(&path).unwrap().lines().map(Result::unwrap).step_by(step).collect();
+    let lines: Vec<String> = open_gzip(&path).lines().map(Result::unwrap).step_by(step).collect();
     for threads in [1, 2] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         let start = Instant::now();
-        let work =
-            |line: &String| Molecule::from_smiles(line).map(|molecule| molecule.ogb_graph().nodes);
-        let nodes =
-            pool.install(|| par_chunks(lines.iter(), work).map(Result::unwrap).sum::<usize>());
+        let work = |line: &String| {
+            Molecule::from_smiles(line).map(|molecule| molecule.ogb_graph().nodes)
+        };
+        let nodes = pool.install(|| lines.par_iter().map(work).map(Result::unwrap).sum::<usize>());
         let rate = lines.len() as f64 / start.elapsed().as_secs_f64();
         eprintln!(
             "{} molecules, {nodes} atoms, {threads} threads: {rate:.0} molecules/s",

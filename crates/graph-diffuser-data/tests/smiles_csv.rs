@@ -1,13 +1,17 @@
 //! Tests of the SMILES CSV reader with valid and invalid files.
 
+#![cfg(feature = "chem")]
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::path::PathBuf;
 
+use graph_diffuser_data::formats::Featurizer;
 use graph_diffuser_data::formats::smiles_csv::{
-    OnInvalid, SmilesCsv, SmilesCsvOptions, SmilesRows, SmilesTask, read,
+    OnInvalid, SmilesCsv, SmilesCsvOptions, SmilesTask, read,
 };
-use graph_diffuser_data::{Dataset, Graphs, LocatedError, Splits, TargetSchema, Targets};
+use graph_diffuser_data::{
+    Dataset, FeatureSchema, Graphs, LocatedError, Splits, TargetSchema, Targets,
+};
 
 /// Writes a file that is deleted with the directory.
 fn temp_file(text: &[u8]) -> (tempfile::TempDir, PathBuf) {
@@ -42,7 +46,6 @@ fn csv_file_becomes_a_dataset() {
     );
     assert_eq!(csv.schema.targets, TargetSchema::Regression(1));
     assert_eq!(csv.schema.names.targets, ["solubility"]);
-    assert_eq!(csv.smiles, ["CCO", "c1ccccc1", "O"]);
     assert_eq!(csv.lines, [2, 3, 4]);
     let splits = csv.splits.unwrap();
     assert_eq!(splits, Splits { train: vec![0], valid: vec![2], test: vec![1] });
@@ -163,33 +166,25 @@ fn invalid_molecules_are_skipped_if_requested() {
         &options,
     )
     .unwrap();
-    assert_eq!(csv.smiles, ["CC", "O"]);
     assert_eq!(csv.lines, [3, 5]);
     assert_eq!(csv.skipped.iter().map(|error| error.line).collect::<Vec<_>>(), [Some(2), Some(4)]);
     assert_eq!(csv.splits, Some(Splits { train: vec![1], valid: vec![], test: vec![0] }));
 }
 
 #[test]
-fn rows_are_streamed_in_order_with_their_bytes() {
-    let mut text = b"\xef\xbb\xbfid;Smiles\r\n".to_vec();
-    for row in 0..5000 {
-        text.extend(
-            format!("{row};{}\r\n", if row % 1000 == 999 { "C(" } else { "\"CCO\"" }).bytes(),
-        );
-    }
-    text.extend(b"bad\r\n5001;\xff\r\n");
-    let (_directory, path) = temp_file(&text);
-    let rows = SmilesRows::open(&path, None).unwrap();
-    assert_eq!(rows.header().raw, b"id;Smiles");
-    assert_eq!(rows.delimiter(), b';');
-    let rows: Vec<_> = rows.read().collect();
-    assert_eq!(rows.len(), 5002);
-    for (index, row) in rows[..5000].iter().enumerate() {
-        let row = row.as_ref().unwrap();
-        assert_eq!(row.record.line, index as u64 + 2);
-        assert_eq!(row.record.fields[0], index.to_string());
-        assert_eq!(row.molecule.is_err(), index % 1000 == 999);
-    }
-    assert_eq!(rows[0].as_ref().unwrap().record.raw, b"0;\"CCO\"");
-    assert!(rows[5000..].iter().all(Result::is_err));
+fn scaffolds_are_computed_if_requested() {
+    let text = "smiles,y\nCc1ccccc1,1\nCCO,2\nOc1ccccc1,3\n";
+    let options = SmilesCsvOptions { scaffolds: true, ..SmilesCsvOptions::default() };
+    assert_eq!(read_with(text, &options).unwrap().scaffolds, ["c1ccccc1", "", "c1ccccc1"]);
+    assert!(valid(text).scaffolds.is_empty());
+}
+
+#[test]
+fn zinc_features_can_be_selected() {
+    let options = SmilesCsvOptions { featurizer: Featurizer::Zinc, ..SmilesCsvOptions::default() };
+    let csv = read_with("smiles,y\nCCO,1.5\n", &options).unwrap();
+    assert_eq!(csv.schema.node_features, FeatureSchema::Categorical(vec![28]));
+    assert_eq!(csv.schema.mismatch(&csv.graphs[0]), None);
+    let error = errors("smiles,y\nC[SiH3],1\n", &options).remove(0);
+    assert!(error.contains("line 2, column `smiles`: atom 1 has type `Si"), "{error}");
 }

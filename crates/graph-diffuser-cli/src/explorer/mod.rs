@@ -164,7 +164,11 @@ impl<'a> Explorer<'a> {
             recipe: self.explainer.recipe().name.clone(),
             split: self.split,
             total: dataset.split(self.split).len(),
-            graphs: self.graphs.iter().map(|&index| (index, dataset.graphs.nodes(index))).collect(),
+            graphs: self
+                .graphs
+                .iter()
+                .map(|&index| (index, dataset.graphs.nodes(index)))
+                .collect(),
             error: self.explainer.error_name(),
             molecules: self.explainer.accepts_smiles(),
             colors: (0..colors.unwrap_or(0).min(64))

@@ -7,9 +7,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Splits, TargetSchema};
+use crate::dataset::{Dataset, Graphs};
 use crate::graph::{Features, Graph, Targets};
 use crate::random::{RandomStream, SeedTree};
+use crate::schema::{FeatureSchema, Names, Schema, TargetSchema};
+use crate::split::Splits;
 
 /// Configuration of the grid histogram dataset; the default is that of the paper.
 ///

@@ -9,4 +9,3 @@ pub mod pcqm_contact;
 pub mod peptides;
 pub mod synthetic_molecules;
 pub mod zinc;
-pub mod zinc_smiles;

@@ -12,32 +12,34 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
 
-use crate::dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, TargetSchema};
+use crate::dataset::{Dataset, Graphs};
 use crate::error::{Diagnostic, LocatedError};
 use crate::formats::ogb_csv::{
     ColumnReader, Counts, FeatureStream, OgbCsvError, csv_file, csv_file_or_default, read_splits,
 };
 use crate::graph::{Features, Graph, Targets};
 use crate::io::cache::{self, CacheKey};
-use crate::io::numeric_csv::{self, NumericCsvError, NumericCsvReader, parse_u32};
+use crate::io::csv_records::{CsvRecord, CsvRecords, open_text};
+use crate::io::numeric_csv::{NumericCsvError, NumericCsvReader, parse_u32};
 use crate::io::progress::{ProgressFn, ProgressMeter};
+use crate::schema::{FeatureSchema, Names, Schema, TargetSchema};
 use vocabulary::{TokenLabels, Vocabulary};
 
 /// Maximum depth; larger depths are clamped.
-pub const MAX_DEPTH: u32 = 20;
+const MAX_DEPTH: u32 = 20;
 /// Number of nodes after which GPS truncates graphs.
 pub const GPS_MAX_NODES: usize = 1000;
 /// Token for all sub-tokens outside the vocabulary.
-pub const UNKNOWN_TOKEN: &str = "__UNK__";
+const UNKNOWN_TOKEN: &str = "__UNK__";
 /// Token that ends a sequence.
-pub const END_TOKEN: &str = "__EOS__";
+const END_TOKEN: &str = "__EOS__";
 
 const READER_VERSION: &str = "ogbg-code2 1";
 
 /// Options of the ogbg-code2 reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Code2Options {
-    /// Maximum vocabulary size, without [`UNKNOWN_TOKEN`] and [`END_TOKEN`].
+    /// Maximum vocabulary size, without the unknown and end tokens.
     pub vocab_size: usize,
     /// Number of nodes after which a graph is truncated, if set.
     pub max_nodes: Option<usize>,
@@ -50,12 +52,8 @@ impl Default for Code2Options {
 }
 
 /// Error in a mapping file.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MappingError {
-    /// The file is not valid CSV.
-    #[error("invalid CSV file")]
-    Csv(#[source] csv::Error),
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum MappingError {
     /// The indices are not consecutive.
     #[error("expected row {expected} to start with its index")]
     Index {
@@ -71,7 +69,7 @@ impl Diagnostic for MappingError {
 }
 
 /// Returns the schema of the official dataset: 98 types, 10,030 attributes and depths up to
-/// [`MAX_DEPTH`]; two kinds of edges in two directions; `vocab_size` sub-tokens and the two special
+/// 20; two kinds of edges in two directions; `vocab_size` sub-tokens and the two special
 /// tokens.
 pub fn schema(vocab_size: usize) -> Schema {
     Schema {
@@ -282,8 +280,9 @@ impl SyntaxTree {
 
     /// Adds the depth to the node features and the next-token and reverse edges to the edges.
     fn into_graph(self, targets: Targets) -> Graph {
-        let mut attributed: Vec<u32> =
-            (0..self.nodes as u32).filter(|&node| self.attributed[node as usize] == 1).collect();
+        let mut attributed: Vec<u32> = (0..self.nodes as u32)
+            .filter(|&node| self.attributed[node as usize] == 1)
+            .collect();
         attributed.sort_by_key(|&node| self.order[node as usize]);
         let next_token: Vec<[u32; 2]> =
             attributed.windows(2).map(|pair| [pair[0], pair[1]]).collect();
@@ -318,15 +317,14 @@ fn read_mapping(
 ) -> Result<Vec<String>, LocatedError> {
     let Some(path) = csv_file(mapping, name) else { return Ok(vec![]) };
     let mut names = vec![];
-    let reader = numeric_csv::open(&path, read)?;
-    for record in csv::ReaderBuilder::new().flexible(true).from_reader(reader).into_records() {
-        let record = record.map_err(|error| LocatedError::new(&path, MappingError::Csv(error)))?;
+    for record in CsvRecords::new(&path, open_text(&path, read)?, Some(b','))? {
+        let CsvRecord { line, fields, .. } = record?;
         let expected = names.len();
-        if record.get(0).and_then(|index| index.trim().parse().ok()) != Some(expected) {
-            let line = record.position().map_or(0, csv::Position::line);
+        let mut fields = fields.into_iter();
+        if fields.next().and_then(|index| index.trim().parse().ok()) != Some(expected) {
             return Err(LocatedError::new(&path, MappingError::Index { expected }).at_line(line));
         }
-        names.push(record.get(1).unwrap_or_default().to_owned());
+        names.push(fields.next().unwrap_or_default());
     }
     Ok(names)
 }

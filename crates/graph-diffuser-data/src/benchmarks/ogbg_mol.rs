@@ -7,27 +7,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::chem::{ATOM_FEATURES, BOND_FEATURES};
-use crate::dataset::{Dataset, FeatureSchema, Names, Schema, TargetSchema};
+use crate::chem::ogb_schema;
+use crate::dataset::Dataset;
 use crate::error::LocatedError;
 use crate::formats::ogb_csv::{self, OgbCsvOptions, csv_file};
 use crate::io::numeric_csv::NumericCsvReader;
 use crate::io::progress::ProgressFn;
+use crate::schema::TargetSchema;
 
 /// Target schema of ogbg-molhiv.
 pub const HIV: TargetSchema = TargetSchema::Multilabel(1);
 /// Target schema of ogbg-molpcba.
 pub const PCBA: TargetSchema = TargetSchema::Multilabel(128);
-
-/// Returns the schema of molecules with OGB features.
-pub fn schema(targets: TargetSchema) -> Schema {
-    Schema {
-        node_features: FeatureSchema::Categorical(ATOM_FEATURES.to_vec()),
-        edge_features: FeatureSchema::Categorical(BOND_FEATURES.to_vec()),
-        targets,
-        names: Names::default(),
-    }
-}
 
 /// Reads molecules and their targets through a cache file in the directory `cache`.
 ///
@@ -44,13 +35,8 @@ pub fn read(
     cache: &Path,
     progress: &mut ProgressFn<'_>,
 ) -> Result<Dataset, LocatedError> {
-    let options = OgbCsvOptions {
-        add_reverse_edges: true,
-        node_features: Some(FeatureSchema::Categorical(ATOM_FEATURES.to_vec())),
-        edge_features: Some(FeatureSchema::Categorical(BOND_FEATURES.to_vec())),
-        targets,
-        split: None,
-    };
+    let schema = ogb_schema(TargetSchema::Regression(0));
+    let options = OgbCsvOptions { targets, ..OgbCsvOptions::with_schema(schema, true) };
     let mut dataset = ogb_csv::read(directory, &options, cache, progress)?;
     let has_target_names =
         matches!(dataset.schema.targets, TargetSchema::Multilabel(_) | TargetSchema::Regression(_));

@@ -4,15 +4,16 @@
 
 use std::path::Path;
 
-use crate::dataset::{Dataset, FeatureSchema, Names, Schema, TargetSchema};
+use crate::dataset::Dataset;
 use crate::error::LocatedError;
 use crate::formats::ogb_csv::{self, OgbCsvOptions};
 use crate::io::progress::ProgressFn;
+use crate::schema::{FeatureSchema, Names, Schema, TargetSchema};
 
 /// Number of taxonomic groups.
 pub const NUM_CLASSES: usize = 37;
 /// Number of association strengths of an edge, each from 0 to 1.
-pub const NUM_EDGE_FEATURES: usize = 7;
+const NUM_EDGE_FEATURES: usize = 7;
 
 /// Returns the schema of the dataset.
 pub fn schema() -> Schema {
@@ -33,12 +34,6 @@ pub fn read(
     cache: &Path,
     progress: &mut ProgressFn<'_>,
 ) -> Result<Dataset, LocatedError> {
-    let options = OgbCsvOptions {
-        add_reverse_edges: true,
-        node_features: Some(schema().node_features),
-        edge_features: Some(schema().edge_features),
-        targets: Some(schema().targets),
-        split: None,
-    };
+    let options = OgbCsvOptions::with_schema(schema(), true);
     ogb_csv::read_named("ogbg-ppa", directory, &options, cache, progress)
 }

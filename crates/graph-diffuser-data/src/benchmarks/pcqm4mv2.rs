@@ -7,23 +7,27 @@
 
 use std::path::Path;
 
-use crate::benchmarks::ogbg_mol;
-use crate::chem::Molecule;
-use crate::dataset::{Dataset, Graphs, Names, Schema, Splits, TargetSchema};
+use crate::chem::ogb_schema;
+use crate::dataset::{Dataset, Graphs};
 use crate::error::{Diagnostic, LocatedError};
+use crate::formats::Featurizer;
+use crate::formats::smiles_csv::{find_column, smiles_column};
 use crate::graph::{Graph, Targets};
 use crate::io::cache;
-use crate::io::csv_records::{CsvRecord, CsvRecordError, CsvRecords};
+use crate::io::csv_records::{CsvRecord, CsvRecords};
 use crate::io::numpy_random::NumpyRandom;
 use crate::io::par_chunks::par_chunks;
-use crate::io::pickle::PickleError;
 use crate::io::progress::ProgressFn;
-use crate::io::torch_file::read_torch_arrays;
+use crate::io::torch_file::ArrayFile;
+use crate::schema::{Names, Schema, TargetSchema};
+use crate::split::Splits;
 
+/// Schema of the targets.
+const TARGETS: TargetSchema = TargetSchema::Regression(1);
 /// Number of rows of the official training set, which come first.
-pub const OFFICIAL_TRAIN: usize = 3_378_606;
+const OFFICIAL_TRAIN: usize = 3_378_606;
 /// Number of rows of the official validation set, which follow.
-pub const OFFICIAL_VALID: usize = 73_545;
+const OFFICIAL_VALID: usize = 73_545;
 /// Number of training rows used for validation.
 const NUM_VALID: usize = 150_000;
 /// Seed of the shuffle of the training rows.
@@ -31,11 +35,7 @@ const SEED: u64 = 42;
 
 /// Error in the files of `PCQM4Mv2`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Pcqm4mv2Error {
-    /// A column is missing.
-    #[error("column not found")]
-    NoColumn,
+enum Pcqm4mv2Error {
     /// A gap is not a finite number.
     #[error("`{cell}` is not a finite number")]
     NotANumber {
@@ -63,7 +63,7 @@ impl Diagnostic for Pcqm4mv2Error {}
 /// Returns the schema of the dataset.
 pub fn schema() -> Schema {
     let names = Names { targets: vec!["homolumogap".into()], ..Names::default() };
-    Schema { names, ..ogbg_mol::schema(TargetSchema::Regression(1)) }
+    Schema { names, ..ogb_schema(TARGETS) }
 }
 
 /// Iterates over the graphs in file order; hidden gaps are NaN.
@@ -75,33 +75,25 @@ pub fn graphs(
     path: &Path,
 ) -> Result<impl Iterator<Item = Result<Graph, LocatedError>> + use<>, LocatedError> {
     let records = CsvRecords::open(path)?;
-    let find = |name: &str| {
-        let index = records.header().fields.iter().position(|column| column == name);
-        index.ok_or_else(|| {
-            LocatedError::new(path, Pcqm4mv2Error::NoColumn).at_line(1).in_column(name)
-        })
-    };
-    let (smiles, gap) = (find("smiles")?, find("homolumogap")?);
-    let path = path.to_owned();
+    let smiles = smiles_column(&records, Some("smiles"))?;
+    let gap = find_column(&records, "homolumogap")?;
     let graph = move |record: CsvRecord| {
-        let graph = Molecule::from_smiles(&record.fields[smiles])
-            .map_err(|error| {
-                LocatedError::new(&path, error).at_line(record.line).in_column("smiles")
-            })?
-            .ogb_graph();
-        let cell = record.fields[gap].trim();
-        let value = match cell {
-            "" | "nan" => f32::NAN,
-            cell => {
-                cell.parse::<f32>().ok().filter(|value| value.is_finite()).ok_or_else(|| {
-                    let error = Pcqm4mv2Error::NotANumber { cell: cell.to_owned() };
-                    LocatedError::new(&path, error).at_line(record.line).in_column("homolumogap")
-                })?
-            }
-        };
+        let graph =
+            smiles.parse(&record, |cell| Featurizer::Ogb.featurize_smiles(cell, TARGETS))?;
+        let value = gap.parse(&record, parse_gap)?;
         Ok(Graph { targets: Targets::GraphValues(vec![value]), ..graph })
     };
     Ok(par_chunks(records, move |record| record.and_then(&graph)))
+}
+
+fn parse_gap(cell: &str) -> Result<f32, Pcqm4mv2Error> {
+    match cell {
+        "" | "nan" => Ok(f32::NAN),
+        cell => {
+            let value = cell.parse::<f32>().ok().filter(|value| value.is_finite());
+            value.ok_or_else(|| Pcqm4mv2Error::NotANumber { cell: cell.to_owned() })
+        }
+    }
 }
 
 /// Reads the CSV file and its split through a cache file in the directory `cache`.
@@ -129,13 +121,13 @@ pub fn read(
     let splits = match split {
         Some(split) => read_official_splits(split)?,
         None if cached.len() >= OFFICIAL_TRAIN + OFFICIAL_VALID => splits(),
-        None => Splits { train: vec![], valid: vec![], test: vec![] },
+        None => Splits::default(),
     };
     Ok(Dataset { graphs: Graphs::Cached(cached), schema: schema(), splits })
 }
 
 /// Returns the split of the full dataset by row order.
-pub fn splits() -> Splits {
+fn splits() -> Splits {
     let valid = OFFICIAL_TRAIN..OFFICIAL_TRAIN + OFFICIAL_VALID;
     hold_out((0..OFFICIAL_TRAIN).collect(), valid.collect(), NUM_VALID)
 }
@@ -145,21 +137,9 @@ pub fn splits() -> Splits {
 /// # Errors
 /// Returns an error if the file cannot be read or lacks an array.
 pub fn read_official_splits(path: &Path) -> Result<Splits, LocatedError> {
-    let bytes = std::fs::read(path)
-        .map_err(|error| LocatedError::new(path, CsvRecordError::Read(error)))?;
-    let mut arrays = read_torch_arrays(&bytes).map_err(|error| LocatedError::new(path, error))?;
-    let mut part = |name: &str| {
-        let array = arrays
-            .remove(name)
-            .ok_or_else(|| LocatedError::new(path, PickleError::Missing { name: name.into() }))?;
-        let rows = array.into_iter().map(|row| {
-            usize::try_from(row).map_err(|_| {
-                LocatedError::new(path, Pcqm4mv2Error::NegativeRow { row }).in_column(name)
-            })
-        });
-        rows.collect::<Result<Vec<usize>, LocatedError>>()
-    };
-    let (train, valid) = (part("train")?, part("valid")?);
+    let mut arrays = ArrayFile::read(path)?;
+    let row = |row: i64| usize::try_from(row).map_err(|_| Pcqm4mv2Error::NegativeRow { row });
+    let (train, valid) = (arrays.indices("train", row)?, arrays.indices("valid", row)?);
     if train.len() <= NUM_VALID {
         let error = Pcqm4mv2Error::TooFew { train: train.len(), valid: NUM_VALID };
         return Err(LocatedError::new(path, error).in_column("train"));
@@ -178,6 +158,7 @@ fn hold_out(mut train: Vec<usize>, test: Vec<usize>, count: usize) -> Splits {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "chem")]
     #[test]
     fn hidden_gaps_are_nan() {
         let directory = tempfile::tempdir().unwrap();

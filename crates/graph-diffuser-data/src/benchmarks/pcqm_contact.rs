@@ -5,36 +5,27 @@
 
 use std::path::Path;
 
-use crate::benchmarks::ogbg_mol;
-use crate::chem::Molecule;
-use crate::dataset::{Dataset, Graphs, Schema, Splits, TargetSchema};
-use crate::error::{Diagnostic, LocatedError};
+use crate::chem::{Molecule, ogb_schema};
+use crate::dataset::{Dataset, Graphs};
+use crate::error::LocatedError;
+use crate::formats::smiles_csv::smiles_column;
 use crate::graph::{Graph, Targets};
 use crate::io::cache;
 use crate::io::csv_records::{CsvRecord, CsvRecords};
 use crate::io::numpy_random::NumpyRandom;
 use crate::io::par_chunks::par_chunks;
 use crate::io::progress::ProgressFn;
+use crate::schema::{Schema, TargetSchema};
+use crate::split::Splits;
 
 /// Every `STEP`-th row is used.
 const STEP: usize = 6;
 /// Seed of the split.
 const SEED: u64 = 42;
 
-/// Error in the PCQM-Contact file.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PcqmContactError {
-    /// The column is missing.
-    #[error("column not found")]
-    NoColumn,
-}
-
-impl Diagnostic for PcqmContactError {}
-
 /// Returns the schema of the dataset.
 pub fn schema() -> Schema {
-    ogbg_mol::schema(TargetSchema::LinkPrediction)
+    ogb_schema(TargetSchema::LinkPrediction)
 }
 
 /// Iterates over the graphs of rows 0, 6, 12, … that have a contact.
@@ -46,17 +37,9 @@ pub fn graphs(
     path: &Path,
 ) -> Result<impl Iterator<Item = Result<Graph, LocatedError>> + use<>, LocatedError> {
     let records = CsvRecords::open_delimited(path, b'\t')?;
-    let column = records.header().fields.iter().position(|name| name == "cxsmiles");
-    let column = column.ok_or_else(|| {
-        LocatedError::new(path, PcqmContactError::NoColumn).at_line(1).in_column("cxsmiles")
-    })?;
-    let path = path.to_owned();
+    let column = smiles_column(&records, Some("cxsmiles"))?;
     let graph = move |record: CsvRecord| {
-        Molecule::from_cxsmiles_unsanitized(&record.fields[column])
-            .and_then(|molecule| molecule.contact_graph())
-            .map_err(|error| {
-                LocatedError::new(&path, error).at_line(record.line).in_column("cxsmiles")
-            })
+        column.parse(&record, |cell| Molecule::from_cxsmiles_unsanitized(cell)?.contact_graph())
     };
     let graphs = par_chunks(records.step_by(STEP), move |record| record.and_then(&graph));
     Ok(graphs.filter(|graph| match graph {
@@ -87,7 +70,7 @@ pub fn read(
 }
 
 /// Returns the `shuffle` split of a dataset with `graphs` graphs; the full dataset has 529,434.
-pub fn splits(graphs: usize) -> Splits {
+fn splits(graphs: usize) -> Splits {
     let mut order = NumpyRandom::new(SEED).permutation(graphs);
     // Integer arithmetic, so that rounding cannot move a graph to another split.
     let train = graphs * 90 / 100;
@@ -101,6 +84,7 @@ pub fn splits(graphs: usize) -> Splits {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "chem")]
     #[test]
     fn every_sixth_row_with_a_contact_becomes_a_graph() {
         let directory = tempfile::tempdir().unwrap();

@@ -6,17 +6,20 @@
 
 use std::path::Path;
 
-use crate::benchmarks::ogbg_mol;
-use crate::chem::Molecule;
-use crate::dataset::{Dataset, Graphs, Names, Schema, Splits, TargetSchema};
+use crate::chem::ogb_schema;
+use crate::dataset::{Dataset, Graphs};
 use crate::error::{Diagnostic, LocatedError};
+use crate::formats::Featurizer;
+use crate::formats::smiles_csv::{find_column, smiles_column};
 use crate::graph::{Graph, Targets};
-use crate::io::csv_records::{CsvRecord, CsvRecordError, CsvRecords};
+use crate::io::csv_records::{CsvColumn, CsvRecord, CsvRecords};
 use crate::io::par_chunks::par_chunks;
-use crate::io::pickle::{PickleError, read_arrays};
+use crate::io::torch_file::ArrayFile;
+use crate::schema::{Names, Schema, TargetSchema};
+use crate::split::Splits;
 
 /// Labels of Peptides-func, in the order of the file.
-pub const FUNC_LABELS: [&str; 10] = [
+const FUNC_LABELS: [&str; 10] = [
     "antifungal",
     "cell_cell_communication",
     "anticancer",
@@ -30,7 +33,7 @@ pub const FUNC_LABELS: [&str; 10] = [
 ];
 
 /// Target columns of Peptides-struct.
-pub const STRUCT_TARGETS: [&str; 11] = [
+const STRUCT_TARGETS: [&str; 11] = [
     "Inertia_mass_a",
     "Inertia_mass_b",
     "Inertia_mass_c",
@@ -46,11 +49,7 @@ pub const STRUCT_TARGETS: [&str; 11] = [
 
 /// Error in the files of the Peptides datasets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PeptidesError {
-    /// A column is missing.
-    #[error("column not found")]
-    NoColumn,
+enum PeptidesError {
     /// A cell is not a list of ten zeros and ones.
     #[error("`{cell}` is not a list of ten binary labels")]
     Labels {
@@ -80,8 +79,8 @@ impl Diagnostic for PeptidesError {}
 /// # Errors
 /// Returns the first error of either file.
 pub fn read_func(table: &Path, split: &Path) -> Result<Dataset, LocatedError> {
-    let (graphs, _) = read_graphs(table, &["labels"], |cells| parse_labels(cells[0]))?;
-    let splits = read_split(split, graphs.len())?;
+    let (graphs, _) = read_graphs(table, &["labels"], parse_labels)?;
+    let splits = read_splits(split, graphs.len())?;
     Ok(Dataset { graphs: Graphs::InMemory(graphs), schema: func_schema(), splits })
 }
 
@@ -113,46 +112,39 @@ pub fn read_struct(
     scale: StructScale,
     split: &Path,
 ) -> Result<Dataset, LocatedError> {
-    let (mut graphs, mut rows) = read_graphs(table, &STRUCT_TARGETS, parse_floats)?;
+    let (mut graphs, mut rows) = read_graphs(table, &STRUCT_TARGETS, parse_float)?;
     if scale == StructScale::Raw {
         standardize(&mut rows);
     }
     for (graph, row) in graphs.iter_mut().zip(rows) {
         graph.targets = Targets::GraphValues(row.into_iter().map(|value| value as f32).collect());
     }
-    let splits = read_split(split, graphs.len())?;
+    let splits = read_splits(split, graphs.len())?;
     Ok(Dataset { graphs: Graphs::InMemory(graphs), schema: struct_schema(), splits })
 }
 
-/// Reads graphs with targets parsed from the named columns by `read`; also returns the targets in
+/// Reads graphs with targets parsed from the named columns by `parse`; also returns the targets in
 /// double precision.
 fn read_graphs(
     table: &Path,
     names: &[&str],
-    read: impl Fn(&[&str]) -> Result<Vec<f64>, (usize, PeptidesError)> + Sync,
+    parse: impl Fn(&str) -> Result<Vec<f64>, PeptidesError> + Sync,
 ) -> Result<(Vec<Graph>, Vec<Vec<f64>>), LocatedError> {
     let records = CsvRecords::open(table)?;
-    let header = &records.header().fields;
-    let find = |name: &str| {
-        let index = header.iter().position(|column| column == name);
-        index.ok_or_else(|| {
-            LocatedError::new(table, PeptidesError::NoColumn).at_line(1).in_column(name)
-        })
-    };
-    let smiles = find("smiles")?;
-    let columns =
-        names.iter().map(|name| find(name)).collect::<Result<Vec<usize>, LocatedError>>()?;
+    let smiles = smiles_column(&records, Some("smiles"))?;
+    let columns = names
+        .iter()
+        .map(|name| find_column(&records, name))
+        .collect::<Result<Vec<CsvColumn>, LocatedError>>()?;
     let row = |record: CsvRecord| {
-        let graph = Molecule::from_smiles(&record.fields[smiles])
-            .map_err(|error| {
-                LocatedError::new(table, error).at_line(record.line).in_column("smiles")
-            })?
-            .ogb_graph();
-        let cells: Vec<&str> =
-            columns.iter().map(|&column| record.fields[column].as_str()).collect();
-        let values = read(&cells).map_err(|(cell, error)| {
-            LocatedError::new(table, error).at_line(record.line).in_column(names[cell])
+        let graph = smiles.parse(&record, |cell| {
+            Featurizer::Ogb.featurize_smiles(cell, TargetSchema::Regression(0))
         })?;
+        let values = columns
+            .iter()
+            .map(|column| column.parse(&record, &parse))
+            .collect::<Result<Vec<Vec<f64>>, LocatedError>>()?
+            .concat();
         let targets = Targets::GraphValues(values.iter().map(|&value| value as f32).collect());
         Ok((Graph { targets, ..graph }, values))
     };
@@ -160,9 +152,8 @@ fn read_graphs(
 }
 
 /// Parses a list such as `[0, 0, 1, …]`.
-fn parse_labels(cell: &str) -> Result<Vec<f64>, (usize, PeptidesError)> {
-    let inside =
-        cell.trim().strip_prefix('[').and_then(|cell| cell.strip_suffix(']')).unwrap_or_default();
+fn parse_labels(cell: &str) -> Result<Vec<f64>, PeptidesError> {
+    let inside = cell.strip_prefix('[').and_then(|cell| cell.strip_suffix(']')).unwrap_or_default();
     let labels: Option<Vec<f64>> = inside
         .split(',')
         .map(|label| match label.trim() {
@@ -173,15 +164,13 @@ fn parse_labels(cell: &str) -> Result<Vec<f64>, (usize, PeptidesError)> {
         .collect();
     labels
         .filter(|labels| labels.len() == FUNC_LABELS.len())
-        .ok_or_else(|| (0, PeptidesError::Labels { cell: cell.to_owned() }))
+        .ok_or_else(|| PeptidesError::Labels { cell: cell.to_owned() })
 }
 
-fn parse_floats(cells: &[&str]) -> Result<Vec<f64>, (usize, PeptidesError)> {
-    let values = cells.iter().enumerate().map(|(index, cell)| {
-        let value = cell.trim().parse::<f64>().ok().filter(|value| value.is_finite());
-        value.ok_or_else(|| (index, PeptidesError::NotANumber { cell: (*cell).to_owned() }))
-    });
-    values.collect()
+fn parse_float(cell: &str) -> Result<Vec<f64>, PeptidesError> {
+    let value = cell.parse::<f64>().ok().filter(|value| value.is_finite());
+    let value = value.ok_or_else(|| PeptidesError::NotANumber { cell: cell.to_owned() })?;
+    Ok(vec![value])
 }
 
 /// Standardizes each column by its mean and sample standard deviation.
@@ -197,23 +186,17 @@ fn standardize(rows: &mut [Vec<f64>]) {
     }
 }
 
-/// Reads the pickled split with arrays `train`, `val` and `test`.
-fn read_split(path: &Path, graphs: usize) -> Result<Splits, LocatedError> {
-    let bytes = std::fs::read(path)
-        .map_err(|error| LocatedError::new(path, CsvRecordError::Read(error)))?;
-    let mut arrays = read_arrays(&bytes).map_err(|error| LocatedError::new(path, error))?;
-    let mut part = |name: &str| {
-        let array = arrays
-            .remove(name)
-            .ok_or_else(|| LocatedError::new(path, PickleError::Missing { name: name.into() }))?;
-        let indices = array.into_iter().map(|graph| {
+/// Reads the pickled split of `graphs` graphs, with arrays `train`, `val` and `test`.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, lacks an array or has an index out of range.
+pub fn read_splits(path: &Path, graphs: usize) -> Result<Splits, LocatedError> {
+    let mut arrays = ArrayFile::read(path)?;
+    let mut part = |name| {
+        arrays.indices(name, |graph| {
             let index = usize::try_from(graph).ok().filter(|&index| index < graphs);
-            index.ok_or_else(|| {
-                LocatedError::new(path, PeptidesError::SplitOutOfRange { graph, graphs })
-                    .in_column(name)
-            })
-        });
-        indices.collect::<Result<Vec<usize>, LocatedError>>()
+            index.ok_or(PeptidesError::SplitOutOfRange { graph, graphs })
+        })
     };
     Ok(Splits { train: part("train")?, valid: part("val")?, test: part("test")? })
 }
@@ -231,10 +214,10 @@ pub fn struct_schema() -> Schema {
 fn schema(targets: TargetSchema, names: &[&str]) -> Schema {
     let names =
         Names { targets: names.iter().map(|&name| name.to_owned()).collect(), ..Names::default() };
-    Schema { names, ..ogbg_mol::schema(targets) }
+    Schema { names, ..ogb_schema(targets) }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "chem"))]
 mod tests {
     use super::*;
 

@@ -3,9 +3,11 @@
 //! Each graph is a random tree of bounded degree, in which nodes attach to recent ones, with a few
 //! small rings.
 
-use crate::dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Splits, TargetSchema};
+use crate::dataset::{Dataset, Graphs};
 use crate::graph::{Features, Graph, Targets};
 use crate::random::{RandomStream, SeedTree};
+use crate::schema::{FeatureSchema, Names, Schema, TargetSchema};
+use crate::split::Splits;
 
 /// Configuration of a dataset of random molecule-like graphs.
 #[derive(Debug, Clone, PartialEq)]

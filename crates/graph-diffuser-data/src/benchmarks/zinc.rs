@@ -1,37 +1,24 @@
-//! ZINC-12k in the OGB CSV layout: penalized logP of small molecules.
+//! ZINC-12k: penalized logP of small molecules.
 //!
-//! The files contain both directions of every edge. The target is used as stored.
+//! The dataset is read from OGB CSV files, which contain both directions of every edge, or from a
+//! CSV file with columns `smiles`, `y` and `split`. The target is used as stored.
 
 use std::path::Path;
 
-use crate::dataset::{Dataset, FeatureSchema, Names, Schema, TargetSchema};
+use crate::chem::zinc_schema;
+use crate::dataset::{Dataset, Graphs};
 use crate::error::LocatedError;
+use crate::formats::Featurizer;
 use crate::formats::ogb_csv::{self, OgbCsvOptions};
+use crate::formats::smiles_csv::{self, SmilesCsvOptions, SmilesTask};
 use crate::io::progress::ProgressFn;
-
-/// Atom types: element, explicit hydrogens, sign of the formal charge.
-pub const ATOM_TYPES: [&str; 28] = [
-    "C", "O", "N", "F", "C H1", "S", "Cl", "O -", "N H1 +", "Br", "N H3 +", "N H2 +", "N +", "N -",
-    "S -", "I", "P", "O H1 +", "N H1 -", "O +", "S +", "P H1", "P H2", "C H2 -", "P +", "S H1 +",
-    "C H1 -", "P H1 +",
-];
-
-/// Bond types after kekulization.
-pub const BOND_TYPES: [&str; 4] = ["none", "single", "double", "triple"];
+use crate::schema::{Schema, TargetSchema};
 
 /// Returns the schema of the dataset.
 pub fn schema() -> Schema {
-    Schema {
-        node_features: FeatureSchema::Categorical(vec![ATOM_TYPES.len()]),
-        edge_features: FeatureSchema::Categorical(vec![BOND_TYPES.len()]),
-        targets: TargetSchema::Regression(1),
-        names: Names {
-            targets: vec!["penalized_logp".into()],
-            node_categories: vec![ATOM_TYPES.map(String::from).to_vec()],
-            edge_categories: vec![BOND_TYPES.map(String::from).to_vec()],
-            ..Names::default()
-        },
-    }
+    let mut schema = zinc_schema(TargetSchema::Regression(1));
+    schema.names.targets = vec!["penalized_logp".into()];
+    schema
 }
 
 /// Reads the directory with `raw/` and `split/` through a cache file in the directory `cache`.
@@ -43,14 +30,48 @@ pub fn read(
     cache: &Path,
     progress: &mut ProgressFn<'_>,
 ) -> Result<Dataset, LocatedError> {
-    let options = OgbCsvOptions {
-        add_reverse_edges: false,
-        node_features: Some(schema().node_features),
-        edge_features: Some(schema().edge_features),
-        targets: Some(schema().targets),
-        split: None,
-    };
+    let options = OgbCsvOptions::with_schema(schema(), false);
     let mut dataset = ogb_csv::read_named("zinc", directory, &options, cache, progress)?;
     dataset.schema.names = schema().names;
     Ok(dataset)
+}
+
+/// Reads a CSV file with columns `smiles`, `y` and `split`.
+///
+/// # Errors
+/// Returns the first error with its location.
+pub fn read_smiles(path: &Path) -> Result<Dataset, LocatedError> {
+    let options = SmilesCsvOptions {
+        smiles_column: Some("smiles".into()),
+        target_columns: Some(vec!["y".into()]),
+        split_column: Some("split".into()),
+        task: Some(SmilesTask::Regression),
+        featurizer: Featurizer::Zinc,
+        ..SmilesCsvOptions::default()
+    };
+    let csv = smiles_csv::read(path, &options).map_err(|mut errors| errors.swap_remove(0))?;
+    Ok(Dataset {
+        graphs: Graphs::InMemory(csv.graphs),
+        schema: schema(),
+        splits: csv.splits.unwrap_or_default(),
+    })
+}
+
+#[cfg(all(test, feature = "chem"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_is_read_or_error_names_its_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("smiles.csv");
+        let text = "smiles,y,split\nCCO,1.5,train\nc1ccccc1,-2,valid\nC#N,0,test\n";
+        std::fs::write(&path, text).unwrap();
+        let dataset = read_smiles(&path).unwrap();
+        assert_eq!(dataset.check(), Ok(()));
+        assert_eq!(dataset.splits.valid, [1]);
+        std::fs::write(&path, text.replace("C#N", "C[SiH3]")).unwrap();
+        let message = read_smiles(&path).unwrap_err().to_string();
+        assert!(message.contains("line 4, column `smiles`: atom 1 has type `Si"), "{message}");
+    }
 }

@@ -1,11 +1,17 @@
 //! Errors of SMILES parsing and featurization.
 
-use std::error::Error;
-
-use cosmolkit::{SmilesError, SmilesParseError};
-
-use super::{MAX_SMILES_LEN, MAX_WILDCARDS};
 use crate::error::Diagnostic;
+
+/// Maximum length of a SMILES string in bytes.
+///
+/// Ring perception takes at least quadratic time, and so does attention between all pairs of atoms.
+pub(super) const MAX_SMILES_LEN: usize = 20_000;
+
+/// Maximum number of wildcard atoms `*` in a SMILES string.
+///
+/// Kekulization tries every combination of wildcards with and without a double bond, so its cost is
+/// exponential in their number.
+pub(super) const MAX_WILDCARDS: usize = 12;
 
 /// Error in a SMILES string or in the features of its molecule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,13 +23,13 @@ pub enum MoleculeError {
     /// The molecule has no atoms.
     #[error("SMILES has no atoms")]
     NoAtoms,
-    /// The string exceeds [`MAX_SMILES_LEN`].
+    /// The string is too long.
     #[error("SMILES has {length} characters, the maximum is {MAX_SMILES_LEN}")]
     TooLong {
         /// Length in bytes.
         length: usize,
     },
-    /// The molecule has more than [`MAX_WILDCARDS`] wildcard atoms.
+    /// The molecule has too many wildcard atoms.
     #[error("SMILES has {count} wildcard atoms `*`, the maximum is {MAX_WILDCARDS}")]
     TooManyWildcards {
         /// Number of wildcard atoms.
@@ -80,64 +86,9 @@ pub enum MoleculeError {
     /// The SMILES parser panicked.
     #[error("internal error of the SMILES parser")]
     ParserPanic,
-}
-
-impl MoleculeError {
-    /// Converts an error of the parser crate.
-    pub(super) fn from_smiles_error(error: &SmilesError) -> Self {
-        match error {
-            SmilesError::Parse(parse) => match parse {
-                SmilesParseError::Syntax { offset, message } => {
-                    Self::Syntax { character: offset + 1, reason: message.clone() }
-                }
-                SmilesParseError::Atom { offset, text } => Self::Syntax {
-                    character: offset + 1,
-                    reason: format!("unknown element `{text}`"),
-                },
-                SmilesParseError::Unsupported { token, offset } => Self::Syntax {
-                    character: offset + 1,
-                    reason: format!("unexpected character `{token}`"),
-                },
-                SmilesParseError::UnclosedRing { index } => Self::UnclosedRing { index: *index },
-                SmilesParseError::Cx(reason) => Self::CxExtension { reason: reason.clone() },
-                SmilesParseError::UnsupportedCx(record) => {
-                    Self::CxExtension { reason: (*record).to_owned() }
-                }
-                other => Self::Sanitization { reason: root_cause(other) },
-            },
-            other => Self::Sanitization { reason: root_cause(other) },
-        }
-    }
-}
-
-/// Returns the message of the root cause without the names of internal processing steps.
-fn root_cause(error: &dyn Error) -> String {
-    let mut last = error;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    let mut reason = last.to_string();
-    for step in ["sanitization failed at ", "property-cache valence assignment failed: "] {
-        if let Some(start) = reason.find(step) {
-            let rest = &reason[start + step.len()..];
-            reason = if step.ends_with(": ") {
-                rest
-            } else {
-                rest.split_once(": ").map_or(rest, |(_, rest)| rest)
-            }
-            .into();
-        }
-    }
-    // The parser formats atom indices as `AtomId(3)`.
-    let mut plain = String::with_capacity(reason.len());
-    let mut rest = reason.as_str();
-    while let Some((before, index)) = rest.split_once("AtomId(") {
-        plain.push_str(before);
-        let (index, after) = index.split_once(')').unwrap_or((index, ""));
-        plain.push_str(index);
-        rest = after;
-    }
-    plain + rest
+    /// The crate was compiled without the cargo feature `chem`.
+    #[error("this build does not support SMILES")]
+    Disabled,
 }
 
 impl Diagnostic for MoleculeError {
@@ -149,6 +100,7 @@ impl Diagnostic for MoleculeError {
                 "check charges and explicit hydrogens; RDKit rejects this molecule, too".into(),
             ),
             Self::CxExtension { .. } => Some("remove the text after the first space".into()),
+            Self::Disabled => Some("enable the cargo feature `chem`".into()),
             _ => None,
         }
     }

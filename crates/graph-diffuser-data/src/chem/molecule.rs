@@ -1,8 +1,5 @@
 //! Molecules from SMILES, with the semantics of `RDKit`.
 //!
-//! Wraps the crate `cosmolkit`, a port of `RDKit`; no other module depends on it. The reference is
-//! `RDKit` 2026.9.1: a recorded fixture checks every atom and bond of the port against it.
-//!
 //! ```
 //! use graph_diffuser_data::chem::Molecule;
 //!
@@ -14,25 +11,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::MoleculeError;
-
-/// Maximum length of a SMILES string in bytes.
-///
-/// Ring perception takes at least quadratic time, and so does attention between all pairs of atoms.
-pub const MAX_SMILES_LEN: usize = 20_000;
-
-/// Maximum number of wildcard atoms `*` in a SMILES string.
-///
-/// Kekulization tries every combination of wildcards with and without a double bond, so its cost is
-/// exponential in their number.
-pub const MAX_WILDCARDS: usize = 12;
-
-/// A molecule with the properties perceived by `RDKit`.
-#[derive(Debug, Clone)]
-pub struct Molecule {
-    pub(super) inner: cosmolkit::Molecule,
-    pub(super) sanitized: bool,
-}
+use super::error::{MAX_SMILES_LEN, MAX_WILDCARDS};
+use super::{Molecule, MoleculeError};
 
 impl Molecule {
     /// Parses a SMILES string like `Chem.MolFromSmiles`: explicit hydrogens become counts, and
@@ -82,7 +62,7 @@ impl Molecule {
     }
 
     /// Returns the number of atoms, including explicit hydrogens if they were kept.
-    pub fn num_atoms(&self) -> usize {
+    pub(super) fn num_atoms(&self) -> usize {
         self.inner.num_atoms()
     }
 

@@ -4,15 +4,8 @@
 
 use cosmolkit::{BondOrder, BondStereo, ChiralTag, Hybridization};
 
-use super::Molecule;
+use super::{ATOM_FEATURES, BOND_FEATURES, Molecule};
 use crate::graph::{Features, Graph, Targets};
-
-/// Number of categories of each atom feature: atomic number, chirality, degree, formal charge,
-/// hydrogens, radical electrons, hybridization, is aromatic, is in ring.
-pub const ATOM_FEATURES: [usize; 9] = [119, 5, 12, 12, 10, 6, 6, 2, 2];
-
-/// Number of categories of each bond feature: type, stereo, is conjugated.
-pub const BOND_FEATURES: [usize; 3] = [5, 6, 2];
 
 impl Molecule {
     /// Returns the graph of OGB's `smiles2graph`: atoms in the order of the SMILES, each bond

@@ -5,20 +5,10 @@
 
 use cosmolkit::BondOrder;
 
-use super::MoleculeError;
-use super::molecule::{Molecule, catch_panic};
+use super::molecule::catch_panic;
+use super::vocabulary::ZINC_ATOMS;
+use super::{Molecule, MoleculeError};
 use crate::graph::{Features, Graph, Targets};
-
-/// Atom types by index.
-pub const ZINC_ATOMS: [&str; 28] = [
-    "C", "O", "N", "F", "C H1", "S", "Cl", "O -", "N H1 +", "Br", "N H3 +", "N H2 +", "N +", "N -",
-    "S -", "I", "P", "O H1 +", "N H1 -", "O +", "S +", "P H1", "P H2", "C H2 -", "P +", "S H1 +",
-    "C H1 -", "P H1 +",
-];
-
-/// Bond types by index. The first is a missing bond in the adjacency matrices of the
-/// benchmark and never occurs.
-pub const ZINC_BONDS: [&str; 4] = ["none", "single", "double", "triple"];
 
 impl Molecule {
     /// Returns the graph of the benchmark: one atom type per node and one bond type per edge, with
@@ -69,7 +59,7 @@ impl Molecule {
         edges.sort_unstable();
         let (edges, bond_types) = edges.into_iter().unzip();
         Ok(Graph {
-            nodes: nodes.len(),
+            nodes.len(),
             edges,
             node_features: Features::Categorical { columns: 1, values: nodes },
             edge_features: Features::Categorical { columns: 1, values: bond_types },

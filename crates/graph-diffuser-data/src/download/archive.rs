@@ -11,27 +11,29 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
+use crate::error::Diagnostic;
+
 /// Limits on the content of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnpackLimits {
+pub(crate) struct UnpackLimits {
     /// Maximum number of files and directories.
-    pub max_entries: usize,
+    pub(crate) max_entries: usize,
     /// Maximum number of bytes after decompression.
-    pub max_bytes: u64,
+    pub(crate) max_bytes: u64,
     /// Maximum compression ratio; the first mebibyte of the output is exempt.
-    pub max_ratio: u64,
+    pub(crate) max_ratio: u64,
 }
 
 impl UnpackLimits {
     /// Returns limits for an archive that unpacks to at most `max_bytes`.
     ///
     /// The maximum ratio is 200: deflate cannot exceed 1032, and text of small numbers reaches 40.
-    pub fn with_max_bytes(max_bytes: u64) -> Self {
+    pub(crate) fn with_max_bytes(max_bytes: u64) -> Self {
         Self { max_entries: 10_000, max_bytes, max_ratio: 200 }
     }
 }
 
-/// Errors of [`unpack`].
+/// Errors of unpacking an archive.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveError {
@@ -93,7 +95,7 @@ pub enum ArchiveError {
         /// Number of entries that the archive declares.
         entries: usize,
     },
-    /// The archive has more entries than [`UnpackLimits::max_entries`].
+    /// The archive has too many entries.
     #[error("archive has more than {limit} entries")]
     TooManyEntries {
         /// Maximum number of entries.
@@ -107,9 +109,8 @@ pub enum ArchiveError {
     },
 }
 
-impl ArchiveError {
-    /// Returns a suggestion that fixes the error, if there is one.
-    pub fn hint(&self) -> Option<String> {
+impl Diagnostic for ArchiveError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Damaged { path, .. } | Self::UnknownFormat { path } => {
                 Some(format!("delete `{}` and download it again", path.display()))
@@ -136,7 +137,11 @@ impl ArchiveError {
 /// # Errors
 /// Returns an error if the archive is corrupt, unsafe or beyond a limit, or if the target exists.
 /// No files remain after an error.
-pub fn unpack(archive: &Path, target: &Path, limits: &UnpackLimits) -> Result<(), ArchiveError> {
+pub(crate) fn unpack(
+    archive: &Path,
+    target: &Path,
+    limits: &UnpackLimits,
+) -> Result<(), ArchiveError> {
     let mut start = Vec::new();
     let read = File::open(archive).and_then(|file| file.take(4).read_to_end(&mut start));
     read.map_err(|source| ArchiveError::Io { path: archive.into(), source })?;

@@ -1,5 +1,7 @@
 //! Catalog of published datasets: URLs, checksums and licenses of their files.
 
+use crate::error::Diagnostic;
+
 /// A downloadable file of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteFile<'a> {
@@ -246,14 +248,14 @@ pub struct UnknownSource {
     pub name: String,
 }
 
-impl UnknownSource {
+impl Diagnostic for UnknownSource {
     /// Suggests a similar name, or lists all names.
-    pub fn hint(&self) -> String {
+    fn hint(&self) -> Option<String> {
         let requested: String = self.name.to_lowercase().chars().take(64).collect();
         let distance = |source: &DatasetSource| {
             strsim::damerau_levenshtein(&requested, &source.name.to_lowercase())
         };
-        match SOURCES.iter().min_by_key(|source| distance(source)) {
+        Some(match SOURCES.iter().min_by_key(|source| distance(source)) {
             Some(nearest) if distance(nearest) <= nearest.name.len() / 3 => {
                 format!("did you mean `{}`?", nearest.name)
             }
@@ -261,7 +263,7 @@ impl UnknownSource {
                 let names: Vec<&str> = SOURCES.iter().map(|source| source.name).collect();
                 format!("available datasets: {}", names.join(", "))
             }
-        }
+        })
     }
 }
 
@@ -302,13 +304,9 @@ mod tests {
     #[test]
     fn unknown_name_suggests_a_similar_one() {
         assert_eq!(find_source("zinc").unwrap().files.len(), 4);
-        assert_eq!(find_source("mutag").unwrap_err().hint(), "did you mean `MUTAG`?");
-        assert_eq!(find_source("ogbg-molpbca").unwrap_err().hint(), "did you mean `ogbg-molpcba`?");
-        assert!(
-            find_source("imagenet-1k")
-                .unwrap_err()
-                .hint()
-                .starts_with("available datasets: zinc, ")
-        );
+        let hint = |name| find_source(name).unwrap_err().hint().unwrap();
+        assert_eq!(hint("mutag"), "did you mean `MUTAG`?");
+        assert_eq!(hint("ogbg-molpbca"), "did you mean `ogbg-molpcba`?");
+        assert!(hint("imagenet-1k").starts_with("available datasets: zinc, "));
     }
 }

@@ -13,7 +13,8 @@ use std::time::Duration;
 use md5::{Digest, Md5};
 use ureq::http::{HeaderMap, StatusCode, header};
 
-use crate::download::catalog::RemoteFile;
+use super::catalog::RemoteFile;
+use crate::error::Diagnostic;
 
 /// Downloader with timeout and retry settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,9 +115,8 @@ pub enum FetchError {
     },
 }
 
-impl FetchError {
-    /// Returns a suggestion that fixes the error, if there is one.
-    pub fn hint(&self) -> Option<String> {
+impl Diagnostic for FetchError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Unreachable { url, path, .. }
             | Self::Status { url, path, .. }

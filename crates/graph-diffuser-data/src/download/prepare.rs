@@ -15,9 +15,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use crate::download::archive::{ArchiveError, UnpackLimits, unpack};
-use crate::download::catalog::{DatasetSource, PackageFormat, RemoteFile};
-use crate::download::fetch::{DownloadProgress, FetchError, Fetcher};
+use super::archive::{ArchiveError, UnpackLimits, unpack};
+use super::catalog::{DatasetSource, PackageFormat, RemoteFile};
+use super::fetch::{DownloadProgress, FetchError, Fetcher};
+use crate::error::Diagnostic;
 use crate::formats::ogb_csv::csv_file;
 
 /// Maximum size of the unpacked files, as a multiple of the maximum size of the archive.
@@ -72,9 +73,8 @@ pub enum PrepareError {
     },
 }
 
-impl PrepareError {
-    /// Returns a suggestion that fixes the error, if there is one.
-    pub fn hint(&self) -> Option<String> {
+impl Diagnostic for PrepareError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Fetch(error) => error.hint(),
             Self::Archive(error) => error.hint(),
@@ -179,7 +179,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::download::catalog;
+    use crate::download::find_source;
 
     fn zipped(files: &[(&str, &str)]) -> Vec<u8> {
         let mut writer = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn manually_downloaded_archive_is_unpacked() {
         let data = tempfile::tempdir().unwrap();
-        let source = catalog::find_source("MUTAG").unwrap();
+        let source = find_source("MUTAG").unwrap();
         let downloads = data.path().join("downloads/MUTAG");
         fs::create_dir_all(&downloads).unwrap();
         let archive = zipped(&[
@@ -229,7 +229,7 @@ mod tests {
         let downloads = data.path().join("downloads/MUTAG");
         fs::create_dir_all(&downloads).unwrap();
         fs::write(downloads.join("MUTAG.zip"), b"PK\x03\x04 and no more").unwrap();
-        let source = catalog::find_source("MUTAG").unwrap();
+        let source = find_source("MUTAG").unwrap();
         let error =
             prepare_dataset(source, data.path(), &offline(), &AtomicBool::new(false), |_| {})
                 .unwrap_err();
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn unsupported_dataset_is_not_downloaded() {
         let data = tempfile::tempdir().unwrap();
-        let source = catalog::find_source("zinc").unwrap();
+        let source = find_source("zinc").unwrap();
         let error =
             prepare_dataset(source, data.path(), &offline(), &AtomicBool::new(false), |_| {})
                 .unwrap_err();

@@ -2,8 +2,9 @@
 
 use std::io::BufRead as _;
 use std::path::Path;
+use std::sync::Arc;
 
-use crate::dataset::{Dataset, Graphs, Splits};
+use crate::dataset::{Dataset, Graphs};
 use crate::error::{Diagnostic, LocatedError};
 use crate::formats::jsonl;
 use crate::formats::ogb_csv::{self, OgbCsvOptions, csv_file};
@@ -71,7 +72,7 @@ impl Format {
         if !path.exists() {
             return Err(LocatedError::new(path, FormatError::NotFound));
         }
-        let mut text = open_text(path)?;
+        let mut text = open_text(path, &Arc::default())?;
         let start = text
             .fill_buf()
             .map_err(|error| LocatedError::new(path, CsvRecordError::Read(error)))?;
@@ -121,18 +122,17 @@ impl Format {
     pub fn read(
         self,
         path: &Path,
-        table: &SmilesCsvOptions,
+        options: &SmilesCsvOptions,
         cache: &Path,
         progress: &mut ProgressFn<'_>,
     ) -> Result<Dataset, Vec<LocatedError>> {
-        let no_split = || Splits { train: vec![], valid: vec![], test: vec![] };
         match self {
             Self::SmilesCsv => {
                 let read = smiles_csv::read(
                     path,
-                    &SmilesCsvOptions { max_errors: MAX_ERRORS, ..table.clone() },
+                    &SmilesCsvOptions { max_errors: MAX_ERRORS, ..options.clone() },
                 )?;
-                let splits = read.splits.unwrap_or_else(no_split);
+                let splits = read.splits.unwrap_or_default();
                 Ok(Dataset { graphs: Graphs::InMemory(read.graphs), schema: read.schema, splits })
             }
             Self::Jsonl => {
@@ -140,7 +140,7 @@ impl Format {
                     max_errors: MAX_ERRORS,
                     ..jsonl::JsonlOptions::default()
                 };
-                Ok(jsonl::read(path, &options)?.into_dataset(|_| no_split()))
+                Ok(jsonl::read(path, &options)?.into_dataset())
             }
             Self::OgbCsv => ogb_csv::read(path, &OgbCsvOptions::default(), cache, progress)
                 .map_err(|error| vec![error]),

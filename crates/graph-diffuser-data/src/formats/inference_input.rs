@@ -3,65 +3,27 @@
 //! Rows are read in chunks together with their text, so a file may be larger than memory.
 
 use std::error::Error;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use serde::{Deserialize, Serialize};
 
-use crate::chem::{Molecule, MoleculeError};
-use crate::dataset::{Schema, TargetSchema};
 use crate::error::{Diagnostic, LocatedError};
-use crate::formats::detect::Format;
 use crate::formats::jsonl::{GraphStream, JsonlError, StreamedGraph};
-use crate::formats::smiles_csv::columns::smiles_column;
+use crate::formats::smiles_csv::smiles_column;
+use crate::formats::{Featurizer, Format};
 use crate::graph::Graph;
-use crate::io::csv_records::{CsvRecord, CsvRecordError, CsvRecords, open_text_counted};
-use crate::io::numeric_csv::Counted;
+use crate::io::csv_records::{CsvColumn, CsvRecord, CsvRecordError, CsvRecords, open_text};
+use crate::io::text_file::Counted;
+use crate::schema::{Schema, TargetSchema};
 
 /// Rows per chunk, enough to keep many threads busy.
 const CHUNK_ROWS: usize = 2048;
 /// Bytes after which a chunk ends early, because rows of large graphs are long.
 const CHUNK_BYTES: usize = 8 << 20;
-
-/// Conversion of an input row to a graph.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Featurizer {
-    /// SMILES with the atom and bond features of OGB.
-    Ogb,
-    /// SMILES with the atom and bond types of ZINC.
-    Zinc,
-    /// Graphs in JSON Lines format.
-    Graphs,
-}
-
-impl Featurizer {
-    /// Returns the graph of a SMILES string with placeholder targets.
-    ///
-    /// # Errors
-    /// Returns an error if the SMILES is invalid or has atoms or bonds that the features do not
-    /// cover.
-    pub fn featurize_smiles(
-        self,
-        smiles: &str,
-        targets: TargetSchema,
-    ) -> Result<Graph, MoleculeError> {
-        let graph = self.featurize_molecule(&Molecule::from_smiles(smiles.trim())?)?;
-        Ok(Graph { targets: targets.placeholder(graph.nodes), ..graph })
-    }
-
-    /// Returns the graph of a molecule.
-    fn featurize_molecule(self, molecule: &Molecule) -> Result<Graph, MoleculeError> {
-        match self {
-            Self::Zinc => molecule.zinc_graph(),
-            Self::Ogb | Self::Graphs => Ok(molecule.ogb_graph()),
-        }
-    }
-}
 
 /// Error that concerns an input file as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -154,9 +116,8 @@ impl std::fmt::Debug for InferenceInput {
 
 enum Source {
     Molecules {
-        path: PathBuf,
         records: CsvRecords,
-        smiles: usize,
+        smiles: CsvColumn,
         featurizer: Featurizer,
         targets: TargetSchema,
     },
@@ -186,17 +147,16 @@ impl InferenceInput {
         let read = Arc::<AtomicU64>::default();
         let (header, source) = match (featurizer, format) {
             (Featurizer::Graphs, Format::Jsonl) => {
-                let file = File::open(path)
+                let file = Counted::open(path, &read)
                     .map_err(|error| LocatedError::new(path, JsonlError::Read(error)))?;
-                let counted = Counted { inner: file, read: Arc::clone(&read) };
-                (None, Source::Graphs(GraphStream::new(path, counted, schema)?))
+                (None, Source::Graphs(GraphStream::new(path, file, schema)?))
             }
             (Featurizer::Graphs, _) => {
                 return Err(LocatedError::new(path, InputError::NotGraphs { found }));
             }
             (_, Format::SmilesCsv) => {
-                let records = CsvRecords::new(path, open_text_counted(path, &read)?, None)?;
-                let smiles = smiles_column(path, records.header(), smiles)?;
+                let records = CsvRecords::new(path, open_text(path, &read)?, None)?;
+                let smiles = smiles_column(&records, smiles)?;
                 let header = CsvHeader {
                     bytes: records.header().raw.clone(),
                     names: records.header().fields.clone(),
@@ -204,16 +164,7 @@ impl InferenceInput {
                     line_end: records.line_ending(),
                 };
                 let targets = schema.targets;
-                (
-                    Some(header),
-                    Source::Molecules {
-                        path: path.to_owned(),
-                        records,
-                        smiles,
-                        featurizer,
-                        targets,
-                    },
-                )
+                (Some(header), Source::Molecules { records, smiles, featurizer, targets })
             }
             (_, _) => return Err(LocatedError::new(path, InputError::NotMolecules { found })),
         };
@@ -250,13 +201,11 @@ impl Iterator for InputChunks {
                 .into_iter()
                 .map(graph_row)
                 .collect::<Vec<InputRow>>(),
-            Source::Molecules { path, records, smiles, featurizer, targets } => {
-                let names = records.header().fields.clone();
+            Source::Molecules { records, smiles, featurizer, targets } => {
                 let chunk = take_chunk(records, |record| {
                     record.as_ref().map_or(0, |record| record.raw.len())
                 });
-                let row =
-                    |record| molecule_row(path, &names, *smiles, *featurizer, *targets, record);
+                let row = |record| molecule_row(smiles, *featurizer, *targets, record);
                 match &self.pool {
                     Some(pool) => pool.install(|| chunk.into_par_iter().map(row).collect()),
                     None => chunk.into_iter().map(row).collect(),
@@ -284,9 +233,7 @@ fn graph_row(streamed: StreamedGraph) -> InputRow {
 }
 
 fn molecule_row(
-    path: &Path,
-    names: &[String],
-    smiles: usize,
+    smiles: &CsvColumn,
     featurizer: Featurizer,
     targets: TargetSchema,
     record: Result<CsvRecord, LocatedError>,
@@ -299,11 +246,9 @@ fn molecule_row(
             return InputRow { text, is_fatal: is_fatal(&error), graph: Err(error) };
         }
     };
-    let graph = featurizer.featurize_smiles(&record.fields[smiles], targets).map_err(|error| {
-        LocatedError::new(path, error).at_line(record.line).in_column(names[smiles].clone())
-    });
+    let graph = smiles.parse(&record, |cell| featurizer.featurize_smiles(cell, targets));
     let CsvRecord { line, raw, mut fields } = record;
-    let name = Some(std::mem::take(&mut fields[smiles]));
+    let name = Some(std::mem::take(&mut fields[smiles.index()]));
     InputRow { text: RowText { line, bytes: raw, name }, graph, is_fatal: false }
 }
 
@@ -323,13 +268,13 @@ fn is_fatal(located: &LocatedError) -> bool {
     error.downcast_ref().is_some_and(in_csv) || error.downcast_ref().is_some_and(in_jsonl)
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "chem"))]
 mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::benchmarks::{ogbg_mol, zinc};
-    use crate::dataset::{FeatureSchema, Names};
+    use crate::chem::{ogb_schema, zinc_schema};
+    use crate::schema::{FeatureSchema, Names};
 
     fn temp_file(text: &str) -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -338,7 +283,7 @@ mod tests {
     }
 
     fn molecules(text: &str, featurizer: Featurizer) -> Vec<InputRow> {
-        let schema = ogbg_mol::schema(TargetSchema::Regression(2));
+        let schema = ogb_schema(TargetSchema::Regression(2));
         let file = temp_file(text);
         InferenceInput::open(file.path(), featurizer, &schema, None)
             .unwrap()
@@ -359,7 +304,7 @@ mod tests {
             assert_eq!(row.text.bytes, format!("{index},\"{}\"", smiles(index)).into_bytes());
             let graph = row.graph.as_ref().unwrap();
             assert_eq!(graph.nodes, 1 + index % 7);
-            assert!(ogbg_mol::schema(TargetSchema::Regression(2)).mismatch(graph).is_none());
+            assert!(ogb_schema(TargetSchema::Regression(2)).mismatch(graph).is_none());
         }
     }
 
@@ -382,11 +327,7 @@ mod tests {
     fn zinc_featurizer_uses_zinc_schema() {
         let rows = molecules("smiles\nCCO\nC[SiH3]\n", Featurizer::Zinc);
         let graph = rows[0].graph.as_ref().unwrap();
-        assert!(
-            Schema { targets: TargetSchema::Regression(2), ..zinc::schema() }
-                .mismatch(graph)
-                .is_none()
-        );
+        assert!(zinc_schema(TargetSchema::Regression(2)).mismatch(graph).is_none());
         let message = rows[1].graph.as_ref().unwrap_err().to_string();
         assert!(message.contains("line 3, column `smiles`: atom 1 has type `Si"), "{message}");
     }

@@ -1,11 +1,25 @@
-//! File formats of user data: SMILES in a CSV file, graphs in JSON Lines, OGB CSV files, TU datasets.
+//! File formats of user data.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | [`smiles_csv`] | CSV file with a SMILES column and target columns |
+//! | [`jsonl`] | JSON Lines file with one graph per line |
+//! | [`ogb_csv`] | directory of CSV files in the layout of the Open Graph Benchmark |
+//! | [`tu`] | directory of a TU dataset |
+//! | [`inference_input`] | rows of a SMILES CSV or JSON Lines file, for a trained model |
+//!
+//! [`Format`] detects the format of a path. [`Featurizer`] converts SMILES to graphs, the same way
+//! for training and inference.
 
-mod detect;
-pub mod inference_input;
+mod featurizer;
+
 pub mod jsonl;
 pub mod ogb_csv;
 pub mod smiles_csv;
 pub mod tu;
 
+mod detect;
+pub mod inference_input;
+
 pub use detect::{Format, FormatError};
-pub use inference_input::Featurizer;
+pub use featurizer::Featurizer;

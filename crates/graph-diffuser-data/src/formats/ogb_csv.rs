@@ -12,7 +12,7 @@
 //!
 //! Every file is `.csv.gz` or `.csv`, without a header. Each file is decompressed and parsed by its
 //! own thread, and only a few blocks of rows are in memory at a time. The graphs are written to a
-//! [cache file](crate::io::cache), from which later calls read them.
+//! cache file, from which later calls read them.
 //!
 //! ```
 //! use graph_diffuser_data::TargetSchema;
@@ -50,20 +50,21 @@ use std::thread::{self, Scope};
 
 pub(crate) use columns::{ColumnReader, FeatureStream};
 pub use error::OgbCsvError;
-pub use splits::read_splits;
+pub(crate) use splits::read_splits;
 use targets::TargetStream;
 
-use crate::dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Splits, TargetSchema};
+use crate::dataset::{Dataset, Graphs};
 use crate::error::LocatedError;
 use crate::graph::Graph;
 use crate::io::cache::{self, CacheKey};
 use crate::io::numeric_csv::{NumericCsvReader, parse_u32};
 use crate::io::progress::{ProgressFn, ProgressMeter};
+use crate::schema::{FeatureSchema, Names, Schema, TargetSchema};
 
 /// Maximum number of nodes of a graph.
-pub const MAX_GRAPH_NODES: usize = cache::record::MAX_GRAPH_NODES;
+pub(crate) const MAX_GRAPH_NODES: usize = cache::record::MAX_GRAPH_NODES;
 /// Maximum number of edge rows of a graph.
-pub const MAX_GRAPH_EDGES: usize = 1 << 26;
+pub(crate) const MAX_GRAPH_EDGES: usize = 1 << 26;
 
 /// Part of the cache key; changes whenever the same files would be read as different graphs.
 const READER_VERSION: &str = "csv layout 1";
@@ -81,6 +82,19 @@ pub struct OgbCsvOptions {
     pub targets: Option<TargetSchema>,
     /// Directory under `split`; required only if there are several.
     pub split: Option<String>,
+}
+
+impl OgbCsvOptions {
+    /// Returns options for graphs with a known schema.
+    pub(crate) fn with_schema(schema: Schema, add_reverse_edges: bool) -> Self {
+        Self {
+            add_reverse_edges,
+            node_features: Some(schema.node_features),
+            edge_features: Some(schema.edge_features),
+            targets: Some(schema.targets),
+            split: None,
+        }
+    }
 }
 
 /// Reads a directory in this layout through a cache file in the directory `cache`.
@@ -140,7 +154,7 @@ pub(crate) fn read_named(
     })?;
     meter.finish();
     let splits = read_splits(directory, options.split.as_deref(), cached.len())?;
-    let splits = splits.unwrap_or(Splits { train: vec![], valid: vec![], test: vec![] });
+    let splits = splits.unwrap_or_default();
     Ok(Dataset { schema: cached.schema().clone(), graphs: Graphs::Cached(cached), splits })
 }
 
@@ -148,7 +162,7 @@ pub(crate) fn read_named(
 ///
 /// # Errors
 /// Returns an error with its location if a file is invalid, or the error of `sink`.
-pub fn stream(
+pub(crate) fn stream(
     directory: &Path,
     options: &OgbCsvOptions,
     read: &Arc<AtomicU64>,

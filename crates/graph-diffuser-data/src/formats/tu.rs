@@ -21,11 +21,13 @@ use columns::{FeatureColumns, Table, categorize, parse_i64, read_rows_if_exists,
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dataset::{Dataset, Graphs, Names, Schema, Splits, TargetSchema};
+use crate::dataset::{Dataset, Graphs};
 use crate::error::{Diagnostic, LocatedError};
 use crate::formats::ogb_csv::MAX_GRAPH_NODES;
 use crate::graph::{Graph, Targets};
 use crate::io::numeric_csv::{NumericCsvError, NumericCsvReader, parse_f32, parse_u32};
+use crate::schema::{Names, Schema, TargetSchema};
+use crate::split::Splits;
 
 /// Source of the features of a dataset that has both labels and attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -76,7 +78,7 @@ pub enum TuError {
         /// Graph of the target node, starting at 1.
         second: usize,
     },
-    /// A graph has no nodes or more than [`MAX_GRAPH_NODES`].
+    /// A graph has no nodes or too many.
     #[error("graph {graph} has {nodes} nodes, expected 1 to {MAX_GRAPH_NODES}")]
     Nodes {
         /// Graph index, starting at 1.
@@ -193,7 +195,7 @@ pub fn read(directory: &Path, source: NodeFeatureSource) -> Result<Dataset, Loca
             targets,
         });
     let graphs = Graphs::InMemory(listed.collect());
-    Ok(Dataset { graphs, schema, splits: Splits { train: vec![], valid: vec![], test: vec![] } })
+    Ok(Dataset { graphs, schema, splits: Splits::default() })
 }
 
 /// Reads a fold of `<name>_train.index`, `<name>_val.index` and `<name>_test.index`, which have one

@@ -18,20 +18,20 @@ mod writer;
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
 use flate2::Crc;
 use memmap2::Mmap;
 
-pub use key::CacheKey;
-pub use writer::CacheWriter;
+pub(crate) use key::CacheKey;
+pub(crate) use writer::CacheWriter;
 
-use crate::dataset::Schema;
 use crate::error::{Diagnostic, LocatedError};
 use crate::graph::Graph;
 use crate::io::progress::{ProgressFn, ProgressMeter};
+use crate::schema::Schema;
 
 const MAGIC: [u8; 8] = *b"GDGRAPHS";
 const VERSION: u32 = 1;
@@ -45,7 +45,7 @@ const ENTRY: usize = 8 + 4 + 4;
 /// Errors of reading or writing a cache file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CacheError {
+pub(crate) enum CacheError {
     /// The file cannot be read.
     #[error("cannot read the graph cache")]
     Read(#[source] io::Error),
@@ -106,7 +106,6 @@ impl Diagnostic for CacheError {
 #[derive(Debug, Clone)]
 pub struct CachedGraphs {
     map: Arc<Mmap>,
-    path: PathBuf,
     schema: Arc<Schema>,
     graphs: usize,
     schema_offset: usize,
@@ -121,7 +120,7 @@ impl CachedGraphs {
     ///
     /// # Errors
     /// Returns the first [`CacheError`] found.
-    pub fn open(path: &Path, key: &CacheKey) -> Result<Self, LocatedError> {
+    pub(crate) fn open(path: &Path, key: &CacheKey) -> Result<Self, LocatedError> {
         Self::open_checked(path, key).map_err(|error| LocatedError::new(path, error))
     }
 
@@ -164,7 +163,6 @@ impl CachedGraphs {
             .map_err(CacheError::Schema)?;
         let opened = Self {
             map: Arc::new(map),
-            path: path.to_owned(),
             schema: Arc::new(schema),
             graphs,
             schema_offset,
@@ -175,23 +173,13 @@ impl CachedGraphs {
     }
 
     /// Returns the schema of the graphs.
-    pub fn schema(&self) -> &Schema {
+    pub(crate) fn schema(&self) -> &Schema {
         &self.schema
     }
 
-    /// Returns the path of the cache file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Returns the number of graphs.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.graphs
-    }
-
-    /// Returns `true` if there are no graphs.
-    pub fn is_empty(&self) -> bool {
-        self.graphs == 0
     }
 
     /// Decodes the graph at `index`.
@@ -199,7 +187,7 @@ impl CachedGraphs {
     /// # Panics
     /// Panics if `index` is out of bounds, or if the file was modified in place after it was
     /// opened.
-    pub fn get(&self, index: usize) -> Graph {
+    pub(crate) fn get(&self, index: usize) -> Graph {
         assert!(index < self.graphs, "graph {index} of {}", self.graphs);
         self.decode(index)
             .expect("the file was valid when it was opened, and writers replace it as a whole")
@@ -209,7 +197,7 @@ impl CachedGraphs {
     ///
     /// # Panics
     /// Panics if `index` is out of bounds.
-    pub fn nodes(&self, index: usize) -> usize {
+    pub(crate) fn nodes(&self, index: usize) -> usize {
         assert!(index < self.graphs, "graph {index} of {}", self.graphs);
         u32_at(&self.map, self.table_offset + index * ENTRY + 8) as usize
     }
@@ -277,7 +265,7 @@ impl CachedGraphs {
 ///
 /// # Errors
 /// Returns an error if the file can be neither read nor written, or if `build` fails.
-pub fn open_or_build(
+pub(crate) fn open_or_build(
     directory: &Path,
     name: &str,
     key: &CacheKey,

@@ -1,34 +1,80 @@
 //! Streaming CSV reader: comma, semicolon or tab delimiters, quoted fields, gzip compression.
+//!
+//! Unlike `csv-core`, it reports unclosed quotes and text after a closing quote with their line,
+//! resumes after a malformed record, and keeps the bytes of each record, which predictions are
+//! appended to.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use flate2::bufread::MultiGzDecoder;
-
 use crate::error::{Diagnostic, LocatedError};
-use crate::io::numeric_csv::Counted;
+use crate::io::text_file::{Counted, TextReader, detect_gzip};
 
 /// Maximum length of a record in bytes; bounds the memory taken by an unclosed quote.
 const MAX_RECORD_BYTES: u64 = 64 << 20;
 
 /// A CSV record and its line number.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CsvRecord {
+pub(crate) struct CsvRecord {
     /// Line on which the record starts, starting at 1.
-    pub line: u64,
+    pub(crate) line: u64,
     /// Bytes of the record, without the line ending.
-    pub raw: Vec<u8>,
+    pub(crate) raw: Vec<u8>,
     /// Fields, without quotes.
-    pub fields: Vec<String>,
+    pub(crate) fields: Vec<String>,
+}
+
+/// A column of a CSV file: reads its cells and locates errors in them.
+#[derive(Debug, Clone)]
+pub(crate) struct CsvColumn {
+    path: PathBuf,
+    index: usize,
+    name: String,
+}
+
+impl CsvColumn {
+    /// Returns the column at `index` of an open file.
+    pub(crate) fn new(records: &CsvRecords, index: usize) -> Self {
+        let name = records.header.fields[index].trim().to_owned();
+        Self { path: records.path.clone(), index, name }
+    }
+
+    /// Returns the position of the column in the file.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Returns the name of the column.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the cell of a record, without surrounding whitespace.
+    pub(crate) fn cell<'r>(&self, record: &'r CsvRecord) -> &'r str {
+        record.fields[self.index].trim()
+    }
+
+    /// Parses the cell of a record; an error names its line and this column.
+    ///
+    /// # Errors
+    /// Returns the error of `parse` with its location.
+    pub(crate) fn parse<T, E: Diagnostic>(
+        &self,
+        record: &CsvRecord,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, LocatedError> {
+        parse(self.cell(record)).map_err(|error| {
+            LocatedError::new(&self.path, error).at_line(record.line).in_column(self.name.clone())
+        })
+    }
 }
 
 /// Syntax and I/O errors of a CSV file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CsvRecordError {
+pub(crate) enum CsvRecordError {
     /// The file cannot be read or decompressed.
     #[error("cannot read the file")]
     Read(#[source] io::Error),
@@ -73,35 +119,22 @@ impl Diagnostic for CsvRecordError {
     }
 }
 
-/// Opens a text file and decompresses it if it starts with the gzip magic number.
+/// Opens a text file and decompresses it if it starts with the gzip magic number; adds the number
+/// of bytes read from disk to `read`.
 ///
 /// # Errors
 /// Returns an error if the file does not exist or cannot be read.
-pub fn open_text(path: &Path) -> Result<Box<dyn BufRead + Send>, LocatedError> {
-    open_text_counted(path, &Arc::default())
-}
-
-/// Opens a text file as [`open_text`], and adds the number of bytes read from disk to `read`.
-///
-/// # Errors
-/// Returns an error if the file does not exist or cannot be read.
-pub fn open_text_counted(
-    path: &Path,
-    read: &Arc<AtomicU64>,
-) -> Result<Box<dyn BufRead + Send>, LocatedError> {
-    let unreadable = |error| LocatedError::new(path, CsvRecordError::Read(error));
-    let file = Counted { inner: File::open(path).map_err(unreadable)?, read: Arc::clone(read) };
-    let mut file = BufReader::with_capacity(1 << 16, file);
-    if file.fill_buf().map_err(unreadable)?.starts_with(&[0x1f, 0x8b]) {
-        return Ok(Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(file))));
-    }
-    Ok(Box::new(file))
+pub(crate) fn open_text(path: &Path, read: &Arc<AtomicU64>) -> Result<TextReader, LocatedError> {
+    let (reader, _) = Counted::open(path, read)
+        .and_then(detect_gzip)
+        .map_err(|error| LocatedError::new(path, CsvRecordError::Read(error)))?;
+    Ok(reader)
 }
 
 /// Iterator over the records of a CSV file after its header.
-pub struct CsvRecords {
+pub(crate) struct CsvRecords {
     path: PathBuf,
-    reader: Box<dyn BufRead + Send>,
+    reader: TextReader,
     delimiter: u8,
     line: u64,
     header: CsvRecord,
@@ -126,25 +159,25 @@ impl CsvRecords {
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or is empty, or if the header is malformed.
-    pub fn open(path: &Path) -> Result<Self, LocatedError> {
-        Self::new(path, open_text(path)?, None)
+    pub(crate) fn open(path: &Path) -> Result<Self, LocatedError> {
+        Self::new(path, open_text(path, &Arc::default())?, None)
     }
 
     /// Opens a CSV file with a known delimiter.
     ///
     /// # Errors
     /// Returns an error under the conditions of [`CsvRecords::open`].
-    pub fn open_delimited(path: &Path, delimiter: u8) -> Result<Self, LocatedError> {
-        Self::new(path, open_text(path)?, Some(delimiter))
+    pub(crate) fn open_delimited(path: &Path, delimiter: u8) -> Result<Self, LocatedError> {
+        Self::new(path, open_text(path, &Arc::default())?, Some(delimiter))
     }
 
     /// Reads CSV from `reader`; `path` is only used in errors.
     ///
     /// # Errors
     /// Returns an error under the conditions of [`CsvRecords::open`].
-    pub fn new(
+    pub(crate) fn new(
         path: &Path,
-        reader: Box<dyn BufRead + Send>,
+        reader: TextReader,
         delimiter: Option<u8>,
     ) -> Result<Self, LocatedError> {
         let header = CsvRecord { line: 1, raw: Vec::new(), fields: Vec::new() };
@@ -176,22 +209,22 @@ impl CsvRecords {
     }
 
     /// Returns the header record.
-    pub fn header(&self) -> &CsvRecord {
+    pub(crate) fn header(&self) -> &CsvRecord {
         &self.header
     }
 
     /// Returns the delimiter between fields.
-    pub fn delimiter(&self) -> u8 {
+    pub(crate) fn delimiter(&self) -> u8 {
         self.delimiter
     }
 
     /// Returns the line ending of the header, `"\n"` or `"\r\n"`.
-    pub fn line_ending(&self) -> &'static str {
+    pub(crate) fn line_ending(&self) -> &'static str {
         self.line_ending
     }
 
     /// Returns the path of the file.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 

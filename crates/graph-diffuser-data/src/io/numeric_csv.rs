@@ -5,25 +5,23 @@
 
 mod cell;
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
-use flate2::bufread::MultiGzDecoder;
-
-pub use cell::{parse_f32, parse_f32_or_nan, parse_u32};
+pub(crate) use cell::{parse_f32, parse_f32_or_nan, parse_u32};
 
 use crate::error::{Diagnostic, LocatedError};
+use crate::io::text_file::{Counted, TextReader, text_reader};
 
 /// Maximum length of a line in bytes.
-pub const MAX_LINE_BYTES: usize = 1 << 20;
+pub(crate) const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// Errors in a numeric CSV file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum NumericCsvError {
+pub(crate) enum NumericCsvError {
     /// The file does not exist.
     #[error("file not found")]
     NotFound,
@@ -137,7 +135,7 @@ impl Diagnostic for NumericCsvError {
 
 /// Line-by-line reader of a numeric CSV file.
 #[derive(Debug)]
-pub struct NumericCsvReader<R> {
+pub(crate) struct NumericCsvReader<R> {
     path: PathBuf,
     reader: R,
     line: u64,
@@ -145,44 +143,26 @@ pub struct NumericCsvReader<R> {
     trailing_commas: bool,
 }
 
-/// Buffered reader of a file on disk.
-pub type FileReader = Box<dyn BufRead + Send>;
-
-/// Opens a file and decompresses it if its extension is `.gz`.
-///
-/// Adds the number of bytes read from disk to `read`.
-///
-/// # Errors
-/// Returns an error if the file cannot be opened.
-pub fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<FileReader, LocatedError> {
-    let file = File::open(path).map_err(|error| file_error(path, error))?;
-    let counted =
-        BufReader::with_capacity(1 << 16, Counted { inner: file, read: Arc::clone(read) });
-    Ok(if path.extension().is_some_and(|extension| extension == "gz") {
-        Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(counted)))
-    } else {
-        Box::new(counted)
-    })
-}
-
-impl NumericCsvReader<FileReader> {
-    /// Opens a file as [`open`].
+impl NumericCsvReader<TextReader> {
+    /// Opens a file, and decompresses it if its extension is `.gz`; adds the number of bytes read
+    /// from disk to `read`.
     ///
     /// # Errors
     /// Returns an error if the file cannot be opened.
-    pub fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<Self, LocatedError> {
-        Ok(Self::new(path, open(path, read)?))
+    pub(crate) fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<Self, LocatedError> {
+        let file = Counted::open(path, read).map_err(|error| file_error(path, error))?;
+        Ok(Self::new(path, text_reader(file, is_gzip(path))))
     }
 }
 
 impl<R: BufRead> NumericCsvReader<R> {
     /// Creates a reader; `path` is only used in errors.
-    pub fn new(path: &Path, reader: R) -> Self {
+    pub(crate) fn new(path: &Path, reader: R) -> Self {
         Self { path: path.to_owned(), reader, line: 0, buffer: Vec::new(), trailing_commas: false }
     }
 
     /// Ignores a comma at the end of a line.
-    pub fn allow_trailing_commas(self) -> Self {
+    pub(crate) fn allow_trailing_commas(self) -> Self {
         Self { trailing_commas: true, ..self }
     }
 
@@ -193,7 +173,7 @@ impl<R: BufRead> NumericCsvReader<R> {
     /// # Errors
     /// Returns an error if reading fails, if a blank line is followed by rows, or if the line is
     /// longer than [`MAX_LINE_BYTES`].
-    pub fn next_line(&mut self) -> Result<Option<&[u8]>, LocatedError> {
+    pub(crate) fn next_line(&mut self) -> Result<Option<&[u8]>, LocatedError> {
         if !self.fill()? {
             return Ok(None);
         }
@@ -219,7 +199,7 @@ impl<R: BufRead> NumericCsvReader<R> {
     /// # Errors
     /// Returns an error under the conditions of [`NumericCsvReader::next_line`], or if the line is
     /// not valid UTF-8.
-    pub fn next_text(&mut self) -> Result<Option<&str>, LocatedError> {
+    pub(crate) fn next_text(&mut self) -> Result<Option<&str>, LocatedError> {
         if self.next_line()?.is_none() {
             return Ok(None);
         }
@@ -237,7 +217,7 @@ impl<R: BufRead> NumericCsvReader<R> {
     /// # Errors
     /// Returns an error under the conditions of [`NumericCsvReader::next_line`], or the error of
     /// `parse` with its line and column.
-    pub fn next_row<T, E: Diagnostic>(
+    pub(crate) fn next_row<T, E: Diagnostic>(
         &mut self,
         into: &mut Vec<T>,
         mut parse: impl FnMut(usize, &[u8]) -> Result<T, E>,
@@ -259,22 +239,17 @@ impl<R: BufRead> NumericCsvReader<R> {
     }
 
     /// Returns the number of cells of the last line read.
-    pub fn cells(&self) -> usize {
+    pub(crate) fn cells(&self) -> usize {
         self.buffer.split(|&byte| byte == b',').count()
     }
 
-    /// Returns the number of the last line read, starting at 1.
-    pub fn line(&self) -> u64 {
-        self.line
-    }
-
     /// Returns the path of the file.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Locates an error at the last line read.
-    pub fn line_error(&self, error: impl Diagnostic) -> LocatedError {
+    pub(crate) fn line_error(&self, error: impl Diagnostic) -> LocatedError {
         LocatedError::new(&self.path, error).at_line(self.line)
     }
 
@@ -304,9 +279,13 @@ impl<R: BufRead> NumericCsvReader<R> {
     }
 }
 
+fn is_gzip(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "gz")
+}
+
 /// Converts an I/O error of a file to an error that names its likely cause.
 pub(crate) fn file_error(path: &Path, error: io::Error) -> LocatedError {
-    let compressed = path.extension().is_some_and(|extension| extension == "gz");
+    let compressed = is_gzip(path);
     let error = match error.kind() {
         io::ErrorKind::NotFound => NumericCsvError::NotFound,
         io::ErrorKind::UnexpectedEof if compressed => NumericCsvError::Truncated,
@@ -316,20 +295,6 @@ pub(crate) fn file_error(path: &Path, error: io::Error) -> LocatedError {
         _ => NumericCsvError::Read(error),
     };
     LocatedError::new(path, error)
-}
-
-/// Reader that counts the bytes read.
-pub(crate) struct Counted<R> {
-    pub(crate) inner: R,
-    pub(crate) read: Arc<AtomicU64>,
-}
-
-impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = self.inner.read(buffer)?;
-        self.read.fetch_add(length as u64, Ordering::Relaxed);
-        Ok(length)
-    }
 }
 
 #[cfg(test)]

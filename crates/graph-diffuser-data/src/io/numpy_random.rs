@@ -5,16 +5,8 @@
 //! with recorded NumPy output.
 
 /// Equivalent of `numpy.random.default_rng(seed)`.
-///
-/// ```
-/// use graph_diffuser_data::io::numpy_random::NumpyRandom;
-///
-/// let mut order = NumpyRandom::new(42).permutation(5);
-/// order.sort_unstable();
-/// assert_eq!(order, [0, 1, 2, 3, 4]);
-/// ```
 #[derive(Debug, Clone)]
-pub struct NumpyRandom {
+pub(crate) struct NumpyRandom {
     state: u128,
     increment: u128,
     /// Unused upper half of the last 64-bit draw.
@@ -25,7 +17,7 @@ const MULTIPLIER: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
 
 impl NumpyRandom {
     /// Creates a generator with this seed.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let [high, low, high_increment, low_increment] = seed_state(seed);
         let wide = |high: u64, low: u64| u128::from(high) << 64 | u128::from(low);
         let mut random =
@@ -41,7 +33,7 @@ impl NumpyRandom {
     }
 
     /// Returns the next 64 random bits.
-    pub fn next_u64(&mut self) -> u64 {
+    pub(crate) fn next_u64(&mut self) -> u64 {
         self.step();
         let folded = (self.state >> 64) as u64 ^ self.state as u64;
         folded.rotate_right((self.state >> 122) as u32)
@@ -69,7 +61,7 @@ impl NumpyRandom {
     }
 
     /// Shuffles `items` like `Generator.shuffle`.
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let bound = u32::try_from(last).expect("a dataset has fewer than 2³² graphs");
             items.swap(last, self.up_to(bound) as usize);
@@ -77,7 +69,7 @@ impl NumpyRandom {
     }
 
     /// Returns a random permutation of `0..count` like `Generator.permutation`.
-    pub fn permutation(&mut self, count: usize) -> Vec<usize> {
+    pub(crate) fn permutation(&mut self, count: usize) -> Vec<usize> {
         let mut items: Vec<usize> = (0..count).collect();
         self.shuffle(&mut items);
         items

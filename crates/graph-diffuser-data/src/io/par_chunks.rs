@@ -9,7 +9,7 @@ const CHUNK: usize = 2048;
 
 /// Iterator returned by [`par_chunks`].
 #[derive(Debug)]
-pub struct ParChunks<Source: Iterator, Work, Output> {
+pub(crate) struct ParChunks<Source: Iterator, Work, Output> {
     source: Source,
     work: Work,
     ready: VecDeque<Output>,
@@ -18,14 +18,7 @@ pub struct ParChunks<Source: Iterator, Work, Output> {
 /// Maps an iterator in parallel and yields the results in the order of the items.
 ///
 /// The iterator is read in chunks of 2048 items, and at most one chunk is in memory.
-///
-/// ```
-/// use graph_diffuser_data::io::par_chunks::par_chunks;
-///
-/// let squares: Vec<u64> = par_chunks(1..=4, |x| x * x).collect();
-/// assert_eq!(squares, [1, 4, 9, 16]);
-/// ```
-pub fn par_chunks<Source, Work, Output>(
+pub(crate) fn par_chunks<Source, Work, Output>(
     source: Source,
     work: Work,
 ) -> ParChunks<Source, Work, Output>

@@ -16,7 +16,7 @@ const MAX_OPCODES: usize = 1_000;
 /// Errors of reading a pickle or PyTorch file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PickleError {
+pub(crate) enum PickleError {
     /// The file ends inside an opcode or value.
     #[error("unexpected end of the pickle at byte {at}")]
     Truncated {
@@ -65,7 +65,7 @@ pub enum PickleError {
 impl Diagnostic for PickleError {}
 
 /// Integer arrays by name.
-pub type Arrays = BTreeMap<String, Vec<i64>>;
+pub(crate) type Arrays = BTreeMap<String, Vec<i64>>;
 
 /// Returns the bytes of a PyTorch storage by its key.
 pub(crate) type Storages<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
@@ -74,7 +74,7 @@ pub(crate) type Storages<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 ///
 /// # Errors
 /// Returns an error if the pickle is truncated or holds anything else.
-pub fn read_arrays(bytes: &[u8]) -> Result<Arrays, PickleError> {
+pub(crate) fn read_arrays(bytes: &[u8]) -> Result<Arrays, PickleError> {
     read_with_storages(bytes, &|_| None)
 }
 

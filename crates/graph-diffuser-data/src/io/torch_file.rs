@@ -1,101 +1,112 @@
 //! Reader for files written by `torch.save`: uncompressed zip archives with a pickle and storages.
 
+use std::io::{Cursor, Read};
+use std::path::{Path, PathBuf};
+
+use zip::{CompressionMethod, ZipArchive};
+
+use crate::error::{Diagnostic, LocatedError};
+use crate::io::csv_records::CsvRecordError;
 use crate::io::pickle::{Arrays, PickleError, read_arrays, read_with_storages};
 
+/// Integer arrays of a PyTorch file or a bare pickle.
+pub(crate) struct ArrayFile {
+    path: PathBuf,
+    arrays: Arrays,
+}
+
+impl ArrayFile {
+    /// Reads all arrays of a file.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read or holds anything else.
+    pub(crate) fn read(path: &Path) -> Result<Self, LocatedError> {
+        let bytes = std::fs::read(path)
+            .map_err(|error| LocatedError::new(path, CsvRecordError::Read(error)))?;
+        let arrays = read_torch_arrays(&bytes).map_err(|error| LocatedError::new(path, error))?;
+        Ok(Self { path: path.to_owned(), arrays })
+    }
+
+    /// Returns the indices in the array `name`, converted by `convert`.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such array, or the first error of `convert`.
+    pub(crate) fn indices<E: Diagnostic>(
+        &mut self,
+        name: &str,
+        convert: impl Fn(i64) -> Result<usize, E>,
+    ) -> Result<Vec<usize>, LocatedError> {
+        let array = self.arrays.remove(name).ok_or_else(|| {
+            LocatedError::new(&self.path, PickleError::Missing { name: name.into() })
+        })?;
+        let indices = array.into_iter().map(|index| {
+            convert(index).map_err(|error| LocatedError::new(&self.path, error).in_column(name))
+        });
+        indices.collect()
+    }
+}
+
 /// Reads a dictionary of integer arrays or tensors from a PyTorch file or a bare pickle.
-///
-/// # Errors
-/// Returns an error if the file is truncated or holds anything else.
-pub fn read_torch_arrays(bytes: &[u8]) -> Result<Arrays, PickleError> {
+fn read_torch_arrays(bytes: &[u8]) -> Result<Arrays, PickleError> {
+    const CORRUPT: PickleError =
+        PickleError::Torch { what: "the zip archive is truncated or corrupt" };
     if !bytes.starts_with(b"PK") {
         return read_arrays(bytes);
     }
-    let entries = entries(bytes)
-        .ok_or(PickleError::Torch { what: "the zip archive is truncated or corrupt" })?;
-    let pickle = entries.iter().find(|(name, _)| name.ends_with("/data.pkl") || name == "data.pkl");
-    let (name, pickle) = pickle.ok_or(PickleError::Torch { what: "`data.pkl` is missing" })?;
+    let archive = ZipArchive::new(Cursor::new(bytes)).map_err(|_| CORRUPT)?;
+    let name = archive.file_names().find(|name| name.ends_with("/data.pkl") || *name == "data.pkl");
+    let name = name.ok_or(PickleError::Torch { what: "`data.pkl` is missing" })?;
     let root = &name[..name.len() - "data.pkl".len()];
-    read_with_storages(pickle, &|key| {
-        let wanted = format!("{root}data/{key}");
-        entries.iter().find(|(name, _)| *name == wanted).map(|(_, bytes)| bytes.to_vec())
-    })
+    let pickle = read_entry(&archive, name).ok_or(CORRUPT)?;
+    read_with_storages(&pickle, &|key| read_entry(&archive, &format!("{root}data/{key}")))
 }
 
-/// Returns the names and bytes of the stored files, or `None` if the zip directory is corrupt or a
-/// file is compressed.
-fn entries(bytes: &[u8]) -> Option<Vec<(String, &[u8])>> {
-    const END: &[u8] = b"PK\x05\x06";
-    // Only a comment of at most 64 KiB may follow the end record.
-    let first = bytes.len().saturating_sub(66_000);
-    let end = first + bytes[first..].windows(4).rposition(|window| window == END)?;
-    let count = little_endian(bytes, end + 10, 2)?;
-    let mut at = little_endian(bytes, end + 16, 4)?;
-    let mut entries = Vec::new();
-    for _ in 0..count {
-        if bytes.get(at..at.checked_add(4)?)? != b"PK\x01\x02" {
-            return None;
-        }
-        let [method, size, name, extra, comment] = [(10, 2), (20, 4), (28, 2), (30, 2), (32, 2)]
-            .map(|(offset, width)| {
-                at.checked_add(offset).and_then(|at| little_endian(bytes, at, width))
-            });
-        let local = little_endian(bytes, at + 42, 4)?;
-        let (name_length, extra, comment) = (name?, extra?, comment?);
-        let name = bytes.get(at + 46..at + 46 + name_length)?;
-        // The local header states its own name and extra lengths.
-        let start = local.checked_add(30)?
-            + little_endian(bytes, local.checked_add(26)?, 2)?
-            + little_endian(bytes, local + 28, 2)?;
-        if method? != 0 {
-            return None;
-        }
-        let content = bytes.get(start..start.checked_add(size?)?)?;
-        entries.push((String::from_utf8_lossy(name).into_owned(), content));
-        at += 46 + name_length + extra + comment;
+/// Returns the content of an entry, or `None` if it is missing, corrupt or compressed.
+///
+/// PyTorch does not compress, so an entry is at most as long as the file.
+fn read_entry(archive: &ZipArchive<Cursor<&[u8]>>, name: &str) -> Option<Vec<u8>> {
+    // Clones share the directory and the bytes.
+    let mut archive = archive.clone();
+    let mut entry = archive.by_name(name).ok()?;
+    if entry.compression() != CompressionMethod::Stored {
+        return None;
     }
-    Some(entries)
-}
-
-fn little_endian(bytes: &[u8], at: usize, width: usize) -> Option<usize> {
-    let bytes = bytes.get(at..at.checked_add(width)?)?;
-    Some(bytes.iter().rev().fold(0, |value, &byte| value << 8 | usize::from(byte)))
+    let mut content = Vec::new();
+    entry.read_to_end(&mut content).ok()?;
+    Some(content)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
+    use proptest::prelude::*;
+    use zip::ZipWriter;
+    use zip::write::SimpleFileOptions;
+
     use super::*;
 
-    /// Builds an uncompressed zip archive with the layout of `torch.save`.
-    fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
-        let (mut body, mut directory) = (Vec::new(), Vec::new());
+    const PROTOCOL_2: &[u8] = include_bytes!("../../tests/fixtures/split_protocol2.pickle");
+    const PROTOCOL_4: &[u8] = include_bytes!("../../tests/fixtures/split_protocol4.pickle");
+
+    /// Builds a zip archive with the layout of `torch.save`.
+    fn archive(files: &[(&str, &[u8])], compression: CompressionMethod) -> Vec<u8> {
+        let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
         for (name, content) in files {
-            let sizes =
-                [(content.len() as u32).to_le_bytes(), (content.len() as u32).to_le_bytes()]
-                    .concat();
-            let names = [(name.len() as u16).to_le_bytes(), [0, 0]].concat();
-            let middle = [&[0; 12][..], &sizes, &names].concat();
-            directory.extend([&b"PK\x01\x02\0\0\0\0\0\0"[..], &middle[2..], &[0; 10]].concat());
-            directory.extend((body.len() as u32).to_le_bytes());
-            directory.extend(name.bytes());
-            body.extend(
-                [&b"PK\x03\x04"[..], &[0; 2], &middle[..12 - 2], &[0; 2], &sizes, &names].concat(),
-            );
-            body.extend([name.as_bytes(), content].concat());
+            let options = SimpleFileOptions::default().compression_method(compression);
+            writer.start_file(*name, options).unwrap();
+            writer.write_all(content).unwrap();
         }
-        let mut end = b"PK\x05\x06\0\0\0\0\0\0".to_vec();
-        end.extend((files.len() as u16).to_le_bytes());
-        end.extend((directory.len() as u32).to_le_bytes());
-        end.extend((body.len() as u32).to_le_bytes());
-        end.extend([0, 0]);
-        [body, directory, end].concat()
+        writer.finish().unwrap().into_inner()
     }
 
     #[test]
     fn arrays_in_a_torch_file_are_read() {
-        let pickle = include_bytes!("../../tests/fixtures/split_protocol2.pickle");
-        let file = archive(&[("split/data.pkl", pickle), ("split/version", b"3")]);
+        let files: &[(&str, &[u8])] = &[("split/data.pkl", PROTOCOL_2), ("split/version", b"3")];
+        let file = archive(files, CompressionMethod::Stored);
         assert_eq!(read_torch_arrays(&file).unwrap()["train"], [3, 1, 4, 15, 9]);
-        assert_eq!(read_torch_arrays(pickle).unwrap()["val"], [2, 6]);
+        assert_eq!(read_torch_arrays(PROTOCOL_2).unwrap()["val"], [2, 6]);
+        read_torch_arrays(&archive(files, CompressionMethod::Deflated)).unwrap_err();
     }
 
     #[test]
@@ -106,16 +117,37 @@ mod tests {
             ctorch\nLongStorage\nq\x04X\x01\0\0\x000q\x05X\x03\0\0\0cpuq\x06K\x02tq\x07QK\0K\x02\x85q\x08K\x01\x85q\t\
             \x89ccollections\nOrderedDict\nq\n)Rq\x0btq\x0cRq\rs.";
         let storage = [5_i64.to_le_bytes(), (-1_i64).to_le_bytes()].concat();
-        let file = archive(&[("split/data.pkl", pickle), ("split/data/0", &storage)]);
+        let files: &[(&str, &[u8])] = &[("split/data.pkl", pickle), ("split/data/0", &storage)];
+        let file = archive(files, CompressionMethod::Stored);
         assert_eq!(read_torch_arrays(&file).unwrap()["train"], [5, -1]);
-        // Every truncation fails, except in the unused comment length at the end.
-        for end in 0..file.len() - 2 {
+        for end in 0..file.len() {
             read_torch_arrays(&file[..end]).unwrap_err();
         }
-        let without = archive(&[("split/data.pkl", pickle)]);
+        let without = archive(&files[..1], CompressionMethod::Stored);
         assert_eq!(
             read_torch_arrays(&without),
             Err(PickleError::Torch { what: "a storage is missing" })
         );
+    }
+
+    proptest! {
+        #[test]
+        fn random_files_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = read_torch_arrays(&bytes);
+        }
+
+        #[test]
+        fn mutated_files_never_panic(
+            edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+            kind in 0..3_u8,
+        ) {
+            let zipped = archive(&[("split/data.pkl", PROTOCOL_2)], CompressionMethod::Stored);
+            let mut bytes = [PROTOCOL_2, PROTOCOL_4, &zipped][usize::from(kind)].to_vec();
+            for (position, byte) in edits {
+                let position = position.index(bytes.len());
+                bytes[position] = byte;
+            }
+            let _ = read_torch_arrays(&bytes);
+        }
     }
 }

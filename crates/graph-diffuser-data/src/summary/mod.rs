@@ -7,10 +7,12 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::dataset::{Dataset, FeatureSchema, Split, TargetSchema};
+use crate::dataset::Dataset;
 use crate::graph::{Features, Graph, Targets};
+use crate::schema::{FeatureSchema, TargetSchema};
+use crate::split::Split;
 
-pub use warnings::{LARGE_NODES, Warning, warnings, warnings_from_summary};
+pub use warnings::{Warning, warnings, warnings_from_summary};
 
 /// Summary statistics of a dataset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -62,7 +64,7 @@ pub struct SummaryStats {
 
 impl SummaryStats {
     /// Computes the statistics of `values`.
-    pub fn from_values(values: impl IntoIterator<Item = f64>) -> Self {
+    fn from_values(values: impl IntoIterator<Item = f64>) -> Self {
         let mut stats = Self::default();
         let mut squares = 0.0;
         for value in values {
@@ -430,7 +432,7 @@ mod tests {
     fn dataset(text: &'static str) -> Dataset {
         let read = read_from(std::path::Path::new("x"), text.as_bytes(), &JsonlOptions::default())
             .unwrap();
-        read.into_dataset(|_| unreachable!("the text has splits"))
+        read.into_dataset()
     }
 
     const TEXT: &str = r#"{"edges": [[0, 1], [0, 1], [2, 2]], "node_features": ["a", "b", "a"], "edge_features": [1, 2, 3], "target": 1.5, "split": "train"}

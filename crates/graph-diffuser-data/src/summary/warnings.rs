@@ -6,12 +6,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Serialize;
 
-use crate::dataset::{Dataset, FeatureSchema, Split, TargetSchema};
+use crate::dataset::Dataset;
 use crate::graph::{Features, Graph, Targets};
+use crate::schema::{FeatureSchema, TargetSchema};
+use crate::split::Split;
 use crate::summary::{FeatureSummary, Summary, TargetSummary, name};
 
 /// Number of nodes from which a graph counts as large: its virtual edges in 16 channels take 1 GiB.
-pub const LARGE_NODES: usize = 4096;
+const LARGE_NODES: usize = 4096;
 
 /// A suspicious property of a dataset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -51,7 +53,7 @@ pub enum Warning {
         /// Index of the column.
         column: usize,
     },
-    /// Graphs with at least [`LARGE_NODES`] nodes.
+    /// Graphs with at least 4096 nodes.
     LargeGraphs {
         /// Number of large graphs.
         graphs: usize,
@@ -258,7 +260,7 @@ mod tests {
     fn warning_messages(text: &'static str) -> Vec<String> {
         let read = read_from(std::path::Path::new("x"), text.as_bytes(), &JsonlOptions::default())
             .unwrap();
-        let dataset = read.into_dataset(|_| unreachable!("the text has splits"));
+        let dataset = read.into_dataset();
         warnings(&dataset).iter().map(ToString::to_string).collect()
     }
 

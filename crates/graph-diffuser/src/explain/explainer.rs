@@ -380,8 +380,9 @@ impl<'a> Explainer<'a> {
                 let values = host(edges.walks.clone());
                 let steps: Vec<&[f32]> = values.chunks(node_rows * graph.nodes).collect();
                 let from = |row: usize| {
-                    let to =
-                        |step: &&[f32]| step[row * graph.nodes..(row + 1) * graph.nodes].to_vec();
+                    let to = |step: &&[f32]| {
+                        step[row * graph.nodes..(row + 1) * graph.nodes].to_vec()
+                    };
                     steps.iter().map(to).collect()
                 };
                 (0..node_rows).map(from).collect()

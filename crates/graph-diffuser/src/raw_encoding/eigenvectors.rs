@@ -109,7 +109,8 @@ fn landmarks_of(graph: &Graph) -> Vec<Vec<f64>> {
     }
     let walks = return_probabilities(graph, LANDMARK_STEPS);
     let walk = |step| walks.iter().skip(step).step_by(LANDMARK_STEPS).copied().collect();
-    let all = [vec![1.0; graph.nodes], degrees].into_iter().chain((1..LANDMARK_STEPS).map(walk));
+    let all =
+        [vec![1.0; graph.nodes], degrees].into_iter().chain((1..LANDMARK_STEPS).map(walk));
     all.filter_map(|vector| unit(vector, f64::MIN_POSITIVE)).collect()
 }
 

@@ -7,13 +7,12 @@ use graph_diffuser_data::benchmarks::ogbg_code2::Code2Options;
 use graph_diffuser_data::benchmarks::{
     ogbg_code2, ogbg_mol, ogbg_ppa, pcqm_contact, pcqm4mv2, peptides, zinc,
 };
-use graph_diffuser_data::chem::{Molecule, scaffold_groups};
+use graph_diffuser_data::chem::ogb_schema;
 use graph_diffuser_data::formats::ogb_csv::{self, OgbCsvOptions};
 use graph_diffuser_data::formats::smiles_csv::{OnInvalid, SmilesCsvOptions, SmilesTask};
 use graph_diffuser_data::formats::{Featurizer, jsonl, smiles_csv, tu};
 use graph_diffuser_data::{
-    DEFAULT_FRACTIONS, Dataset, Diagnostic as _, Graphs, LocatedError, ProgressFn, Schema,
-    SplitError, Splits, Targets,
+    Dataset, Diagnostic as _, Graphs, LocatedError, ProgressFn, Schema, SplitError, Splits, Targets,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -189,7 +188,7 @@ pub enum SplitConfig {
 }
 
 fn default_fractions() -> [f64; 3] {
-    DEFAULT_FRACTIONS
+    Splits::DEFAULT_FRACTIONS
 }
 
 /// Directories of datasets and caches.
@@ -368,8 +367,8 @@ impl DataConfig {
         Some(match self {
             Self::GridHistogram(grid) => grid.schema(),
             Self::Zinc(_) | Self::ZincDev(_) => zinc::schema(),
-            Self::OgbgMolhiv(_) => ogbg_mol::schema(ogbg_mol::HIV),
-            Self::OgbgMolpcba(_) => ogbg_mol::schema(ogbg_mol::PCBA),
+            Self::OgbgMolhiv(_) => ogb_schema(ogbg_mol::HIV),
+            Self::OgbgMolpcba(_) => ogb_schema(ogbg_mol::PCBA),
             Self::OgbgPpa(_) => ogbg_ppa::schema(),
             Self::OgbgCode2(code) => ogbg_code2::schema(code.vocab_size),
             Self::Pcqm4mv2(_) => pcqm4mv2::schema(),
@@ -467,10 +466,7 @@ impl DataConfig {
                 zinc::read(directory, cache, progress)?
             }
             Self::Zinc(_) | Self::ZincDev(_) => {
-                graph_diffuser_data::benchmarks::zinc_smiles::read(&published(&[
-                    "smiles.csv.gz",
-                    "smiles.csv",
-                ])?)?
+                zinc::read_smiles(&published(&["smiles.csv.gz", "smiles.csv"])?)?
             }
             Self::OgbgPpa(_) => ogbg_ppa::read(directory, cache, progress)?,
             Self::PcqmContact(_) if has_ogb_csv => {
@@ -530,6 +526,7 @@ impl SmilesCsvConfig {
             target_columns: self.target_columns.clone(),
             task: self.task,
             on_invalid: self.on_invalid,
+            scaffolds: matches!(self.split, Some(SplitConfig::Scaffold { .. })),
             ..SmilesCsvOptions::default()
         };
         let read = smiles_csv::read(&self.path, &options).map_err(DataError::Problems)?;
@@ -545,7 +542,7 @@ impl SmilesCsvConfig {
         };
         if file_split.is_none() {
             dataset.splits =
-                self.split.clone().unwrap_or_default().apply(&dataset, Some(&read.smiles))?;
+                self.split.clone().unwrap_or_default().apply(&dataset, Some(&read.scaffolds))?;
         }
         Ok(dataset)
     }
@@ -559,8 +556,7 @@ impl JsonlConfig {
         if self.split.is_some() {
             read.splits = None;
         }
-        let none = || Splits { train: vec![], valid: vec![], test: vec![] };
-        let mut dataset = read.into_dataset(|_| none());
+        let mut dataset = read.into_dataset();
         if dataset.splits.train.is_empty() {
             dataset.splits = self.split.clone().unwrap_or_default().apply(&dataset, None)?;
         }
@@ -570,26 +566,18 @@ impl JsonlConfig {
 
 impl Default for SplitConfig {
     fn default() -> Self {
-        Self::Random { seed: 0, fractions: DEFAULT_FRACTIONS }
+        Self::Random { seed: 0, fractions: Splits::DEFAULT_FRACTIONS }
     }
 }
 
 impl SplitConfig {
-    /// Splits the graphs of `dataset`, whose molecules are `smiles` if they are molecules.
-    fn apply(&self, dataset: &Dataset, smiles: Option<&[String]>) -> Result<Splits, DataError> {
+    /// Splits the graphs of `dataset`, whose scaffolds are `scaffolds` if they are molecules.
+    fn apply(&self, dataset: &Dataset, scaffolds: Option<&[String]>) -> Result<Splits, DataError> {
         let count = dataset.graphs.len();
         Ok(match self {
             Self::Random { seed, fractions } => Splits::random(count, *fractions, *seed)?,
             Self::Scaffold { fractions } => {
-                let molecules = smiles
-                    .ok_or(DataError::NoScaffolds)?
-                    .iter()
-                    .map(|smiles| Molecule::from_smiles(smiles));
-                let molecules: Option<Vec<Molecule>> = molecules.map(Result::ok).collect();
-                Splits::by_group(
-                    &scaffold_groups(&molecules.ok_or(DataError::NoScaffolds)?),
-                    *fractions,
-                )?
+                Splits::by_group(scaffolds.ok_or(DataError::NoScaffolds)?, *fractions)?
             }
             Self::KFold { k, fold, seed } => {
                 let classes = dataset.graphs.iter().map(|graph| match &graph.targets {

@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::error::{JsonlError, RecordError};
 use super::record::wrong_type;
-use crate::dataset::FeatureSchema;
 use crate::graph::Features;
+use crate::schema::FeatureSchema;
 
 /// Type of the node or edge features of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FeatureKind {
+pub(super) enum FeatureKind {
     /// Categories: strings, or integers without a numeric meaning.
     Categorical,
     /// Real numbers.

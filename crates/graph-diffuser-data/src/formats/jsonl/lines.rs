@@ -1,21 +1,20 @@
 //! Lines of a plain or gzip text file, with a limit on their length.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
-
-use flate2::read::MultiGzDecoder;
 
 use super::error::JsonlError;
 use crate::error::LocatedError;
+use crate::io::text_file::{TextReader, detect_gzip};
 
 /// Maximum length of a line in bytes. The parsed value may take sixteen times as much memory.
-pub const MAX_LINE_BYTES: usize = 64 << 20;
+pub(super) const MAX_LINE_BYTES: usize = 64 << 20;
 
 /// Iterator over non-blank lines and their line numbers.
 pub(super) struct Lines {
     pub(super) path: PathBuf,
-    reader: Box<dyn BufRead + Send>,
+    reader: TextReader,
     compressed: bool,
     line: u64,
     ended: bool,
@@ -34,19 +33,8 @@ impl Lines {
         path: &Path,
         reader: impl Read + Send + 'static,
     ) -> Result<Self, LocatedError> {
-        let mut start = Vec::with_capacity(2);
-        let mut reader = reader;
-        (&mut reader)
-            .take(2)
-            .read_to_end(&mut start)
+        let (reader, compressed) = detect_gzip(reader)
             .map_err(|error| LocatedError::new(path, JsonlError::Read(error)))?;
-        let compressed = start == [0x1f, 0x8b];
-        let reader = std::io::Cursor::new(start).chain(reader);
-        let reader: Box<dyn BufRead + Send> = if compressed {
-            Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(BufReader::new(reader))))
-        } else {
-            Box::new(BufReader::with_capacity(1 << 16, reader))
-        };
         Ok(Self {
             path: path.to_owned(),
             reader,

@@ -24,17 +24,16 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use error::JsonlError;
-pub use features::FeatureKind;
-pub use lines::MAX_LINE_BYTES;
-pub use record::MAX_NODES;
 pub use stream::{GraphStream, StreamedGraph};
 pub use targets::JsonlTask;
 
-use crate::dataset::{Dataset, FeatureSchema, Graphs, Names, Schema, Split, Splits};
+use crate::dataset::{Dataset, Graphs};
 use crate::error::LocatedError;
 use crate::graph::{Features, Graph};
+use crate::schema::{FeatureSchema, Names, Schema};
+use crate::split::{Split, Splits};
 use error::RecordError;
-use features::FeatureReader;
+use features::{FeatureKind, FeatureReader};
 use lines::Lines;
 use record::{JsonRecord, Parsed, nearest};
 use stream::parse_graph;
@@ -69,10 +68,13 @@ pub struct JsonlFile {
 }
 
 impl JsonlFile {
-    /// Converts to a dataset with the split of the file, or with `default_splits` if it has none.
-    pub fn into_dataset(self, default_splits: impl FnOnce(&Self) -> Splits) -> Dataset {
-        let splits = self.splits.clone().unwrap_or_else(|| default_splits(&self));
-        Dataset { graphs: Graphs::InMemory(self.graphs), schema: self.schema, splits }
+    /// Converts to a dataset with the split of the file, or with empty splits if it has none.
+    pub fn into_dataset(self) -> Dataset {
+        Dataset {
+            graphs: Graphs::InMemory(self.graphs),
+            schema: self.schema,
+            splits: self.splits.unwrap_or_default(),
+        }
     }
 }
 
@@ -258,13 +260,10 @@ impl JsonlReader {
             remap_categories(&mut graph.node_features, &node_features, &node_indices);
             remap_categories(&mut graph.edge_features, &edge_features, &edge_indices);
         }
-        let mut splits = Splits { train: Vec::new(), valid: Vec::new(), test: Vec::new() };
+        let mut splits = Splits::default();
         for (graph, split) in self.splits.iter().enumerate() {
-            match split {
-                Some(Split::Train) => splits.train.push(graph),
-                Some(Split::Valid) => splits.valid.push(graph),
-                Some(Split::Test) => splits.test.push(graph),
-                None => {}
+            if let Some(split) = split {
+                splits.part_mut(*split).push(graph);
             }
         }
         let has_split = self.splits.first().is_some_and(Option::is_some);

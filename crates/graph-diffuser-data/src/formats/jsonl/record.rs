@@ -7,10 +7,10 @@ use serde::de::{Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::error::{JsonlError, RecordError};
-use crate::dataset::Split;
+use crate::split::Split;
 
 /// Maximum number of nodes in a graph.
-pub const MAX_NODES: usize = 1 << 24;
+const MAX_NODES: usize = 1 << 24;
 
 /// Expected type of a line, for error messages.
 pub(super) const OBJECT: &str = "a JSON object";

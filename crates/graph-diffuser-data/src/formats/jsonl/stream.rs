@@ -8,9 +8,9 @@ use super::error::RecordError;
 use super::features::FeatureReader;
 use super::lines::Lines;
 use super::record::{JsonRecord, Parsed, edge_copies, pairs, with_reverse_edges};
-use crate::dataset::{Schema, TargetSchema};
 use crate::error::LocatedError;
 use crate::graph::Graph;
+use crate::schema::{Schema, TargetSchema};
 
 /// A line and its graph.
 #[derive(Debug)]
@@ -38,14 +38,6 @@ pub struct GraphStream {
 }
 
 impl GraphStream {
-    /// Opens a plain or gzip-compressed file.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be opened.
-    pub fn open(path: &Path, schema: &Schema) -> Result<Self, LocatedError> {
-        Ok(Self::from_lines(Lines::open(path)?, schema))
-    }
-
     /// Reads from a reader, such as stdin; `name` is the file name used in errors.
     ///
     /// # Errors

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::error::{JsonlError, RecordError};
 use super::features::{Categories, category_name};
 use super::record::{JsonRecord, pairs, with_reverse_edges, wrong_type};
-use crate::dataset::TargetSchema;
 use crate::graph::Targets;
+use crate::schema::TargetSchema;
 
 /// Prediction task of a JSON Lines file, without its number of outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

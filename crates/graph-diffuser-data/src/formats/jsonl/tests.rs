@@ -5,8 +5,8 @@ use std::io::Cursor;
 use proptest::prelude::*;
 
 use super::*;
-use crate::dataset::TargetSchema;
 use crate::graph::Targets;
+use crate::schema::TargetSchema;
 
 fn read_text(
     text: impl Into<Vec<u8>>,
@@ -46,7 +46,7 @@ fn strings_become_categories_and_edges_get_reverses() {
         Features::Float { columns: 1, values: vec![1.0, 1.0, 2.0, 2.0] }
     );
     assert_eq!(read.graphs[1].edge_features, Features::Float { columns: 1, values: vec![] });
-    let dataset = read.into_dataset(|_| unreachable!("the file has a split"));
+    let dataset = read.into_dataset();
     assert_eq!(dataset.check(), Ok(()));
 }
 
@@ -256,7 +256,7 @@ fn read_or_error(bytes: &[u8]) {
     if let Ok(read) = read_text(bytes, &JsonlOptions::default()) {
         let all: Vec<usize> = (0..read.graphs.len()).collect();
         let splits = Splits { train: all.clone(), valid: all.clone(), test: all };
-        let mut dataset = read.into_dataset(|_| splits.clone());
+        let mut dataset = read.into_dataset();
         dataset.splits = splits;
         assert_eq!(dataset.check(), Ok(()));
     }

@@ -5,11 +5,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Scope;
 
 use super::OgbCsvError;
-use crate::dataset::FeatureSchema;
 use crate::error::LocatedError;
 use crate::graph::Features;
 use crate::io::cache::record::duplicate_rows;
-use crate::io::numeric_csv::{FileReader, NumericCsvError, NumericCsvReader, parse_f32, parse_u32};
+use crate::io::numeric_csv::{NumericCsvError, NumericCsvReader, parse_f32, parse_u32};
+use crate::io::text_file::TextReader;
+use crate::schema::FeatureSchema;
 
 /// Values per block: large enough to make the channel overhead negligible, small enough for several
 /// blocks to fit into the CPU cache.
@@ -42,7 +43,7 @@ impl<T: Copy + Send> ColumnReader<T> {
     /// The thread ends at the end of the file, at an error, or when the reader is dropped.
     pub(crate) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
-        rows: NumericCsvReader<FileReader>,
+        rows: NumericCsvReader<TextReader>,
         counts: &'static str,
         columns: Option<usize>,
         cell: impl FnMut(usize, &[u8]) -> Result<T, NumericCsvError> + Send + 'scope,
@@ -149,7 +150,7 @@ impl ColumnReader<u32> {
 }
 
 fn read_blocks<T>(
-    mut rows: NumericCsvReader<FileReader>,
+    mut rows: NumericCsvReader<TextReader>,
     mut columns: Option<usize>,
     mut cell: impl FnMut(usize, &[u8]) -> Result<T, NumericCsvError>,
     sender: &SyncSender<Result<Block<T>, LocatedError>>,
@@ -207,7 +208,7 @@ impl FeatureStream {
     /// Reads categorical columns; without `sizes`, the number of categories is inferred.
     pub(crate) fn categories<'scope>(
         scope: &'scope Scope<'scope, '_>,
-        rows: NumericCsvReader<FileReader>,
+        rows: NumericCsvReader<TextReader>,
         counts: &'static str,
         sizes: Option<&[usize]>,
     ) -> Result<Self, LocatedError> {
@@ -239,7 +240,7 @@ impl FeatureStream {
     /// Reads `columns` real-valued columns, or as many as the first row has.
     pub(crate) fn floats<'scope>(
         scope: &'scope Scope<'scope, '_>,
-        rows: NumericCsvReader<FileReader>,
+        rows: NumericCsvReader<TextReader>,
         counts: &'static str,
         columns: Option<usize>,
     ) -> Result<Self, LocatedError> {

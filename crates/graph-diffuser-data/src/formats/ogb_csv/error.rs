@@ -16,7 +16,7 @@ pub enum OgbCsvError {
         /// Index of the graph.
         graph: usize,
     },
-    /// A graph has more than [`MAX_GRAPH_NODES`] nodes.
+    /// A graph has too many nodes.
     #[error("graph {graph} has {nodes} nodes, the maximum is {MAX_GRAPH_NODES}")]
     TooManyNodes {
         /// Index of the graph.
@@ -24,7 +24,7 @@ pub enum OgbCsvError {
         /// Stated number of nodes.
         nodes: u32,
     },
-    /// A graph has more than [`MAX_GRAPH_EDGES`] edges.
+    /// A graph has too many edges.
     #[error("graph {graph} has {edges} edges, the maximum is {MAX_GRAPH_EDGES}")]
     TooManyEdges {
         /// Index of the graph.

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::dataset::TargetSchema;
 use crate::error::LocatedError;
 use crate::io::numeric_csv::{NumericCsvError, NumericCsvReader, parse_f32, parse_f32_or_nan};
+use crate::schema::TargetSchema;
 
 /// Maximum number of classes of an integer column; a column with larger values is regression.
 const MAX_CLASSES: u32 = 1000;

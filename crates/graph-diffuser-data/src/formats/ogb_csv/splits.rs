@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{OgbCsvError, csv_file};
-use crate::dataset::Splits;
 use crate::error::LocatedError;
 use crate::io::numeric_csv::{NumericCsvError, NumericCsvReader, parse_u32};
+use crate::split::Splits;
 
 /// Reads the split of a dataset with `graphs` graphs; returns `None` if there is none.
 ///
@@ -15,7 +15,7 @@ use crate::io::numeric_csv::{NumericCsvError, NumericCsvReader, parse_u32};
 /// # Errors
 /// Returns an error if a file is invalid, a graph index is out of range or a duplicate, or there
 /// are several splits and none is selected.
-pub fn read_splits(
+pub(crate) fn read_splits(
     directory: &Path,
     name: Option<&str>,
     graphs: usize,

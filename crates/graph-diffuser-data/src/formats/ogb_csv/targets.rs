@@ -9,10 +9,10 @@ use super::{
     ColumnReader, FeatureStream, OgbCsvError, csv_file, csv_file_or_default, infer,
     with_reverse_edges,
 };
-use crate::dataset::{FeatureSchema, TargetSchema};
 use crate::error::LocatedError;
 use crate::graph::{Features, Targets};
 use crate::io::numeric_csv::{NumericCsvError, NumericCsvReader, parse_f32_or_nan, parse_u32};
+use crate::schema::{FeatureSchema, TargetSchema};
 
 /// Reader of the targets.
 pub(super) enum TargetStream {

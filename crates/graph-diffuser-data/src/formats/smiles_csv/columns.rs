@@ -1,11 +1,9 @@
 //! Finds the SMILES, target and split columns of a CSV file.
 
-use std::path::Path;
-
 use super::{SmilesCsvError, SmilesCsvOptions};
-use crate::chem::Molecule;
+use crate::chem::{Molecule, MoleculeError};
 use crate::error::LocatedError;
-use crate::io::csv_records::CsvRecord;
+use crate::io::csv_records::{CsvColumn, CsvRecords};
 
 /// Default names of the SMILES column, ignoring case.
 const SMILES_NAMES: [&str; 2] = ["smiles", "smi"];
@@ -16,80 +14,82 @@ const INDEX_NAMES: [&str; 5] = ["", "index", "idx", "id", "unnamed: 0"];
 /// Columns of a CSV file.
 #[derive(Debug)]
 pub(super) struct Columns {
-    pub(super) names: Vec<String>,
-    pub(super) smiles: usize,
-    pub(super) split: Option<usize>,
+    pub(super) smiles: CsvColumn,
+    pub(super) split: Option<CsvColumn>,
     /// Target columns or candidates.
-    pub(super) targets: Vec<usize>,
+    pub(super) targets: Vec<CsvColumn>,
     /// `true` if the targets were requested by name.
     pub(super) targets_requested: bool,
 }
 
-/// Finds the SMILES column.
+/// Finds the SMILES column: the one named `name`, or else `smiles` or `smi`.
 pub(crate) fn smiles_column(
-    path: &Path,
-    header: &CsvRecord,
+    records: &CsvRecords,
     name: Option<&str>,
-) -> Result<usize, LocatedError> {
-    let names = &header.fields;
-    if let Some(name) = name {
-        return find_column(path, header, name);
+) -> Result<CsvColumn, LocatedError> {
+    if cfg!(not(feature = "chem")) {
+        return Err(LocatedError::new(records.path(), MoleculeError::Disabled));
     }
+    if let Some(name) = name {
+        return find_column(records, name);
+    }
+    let names = &records.header().fields;
     let matches =
         |name: &String| SMILES_NAMES.iter().any(|known| known.eq_ignore_ascii_case(name.trim()));
     let found: Vec<usize> = (0..names.len()).filter(|&column| matches(&names[column])).collect();
     match found[..] {
-        [column] => Ok(column),
-        [_, second, ..] => Err(LocatedError::new(path, SmilesCsvError::DuplicateColumn)
-            .at_line(header.line)
-            .in_column(names[second].trim())),
+        [column] => Ok(CsvColumn::new(records, column)),
+        [_, second, ..] => {
+            Err(header_error(records, SmilesCsvError::DuplicateColumn)
+                .in_column(names[second].trim()))
+        }
         // A file without a header has a molecule in its first line.
         [] if names.iter().any(|cell| is_molecule(cell)) => {
-            Err(LocatedError::new(path, SmilesCsvError::NoHeader).at_line(header.line))
+            Err(header_error(records, SmilesCsvError::NoHeader))
         }
-        [] => Err(LocatedError::new(path, SmilesCsvError::NoSmilesColumn { names: names.clone() })
-            .at_line(header.line)),
+        [] => Err(header_error(records, SmilesCsvError::NoSmilesColumn { names: names.clone() })),
     }
 }
 
 /// Finds all columns, or returns every error in them.
 pub(super) fn find_columns(
-    path: &Path,
-    header: &CsvRecord,
+    records: &CsvRecords,
     options: &SmilesCsvOptions,
 ) -> Result<Columns, Vec<LocatedError>> {
     let mut errors = Vec::new();
     let mut keep =
-        |found: Result<usize, LocatedError>| found.map_err(|error| errors.push(error)).ok();
-    let smiles = keep(smiles_column(path, header, options.smiles_column.as_deref()));
-    let names: Vec<String> = header.fields.iter().map(|name| name.trim().to_owned()).collect();
+        |found: Result<CsvColumn, LocatedError>| found.map_err(|error| errors.push(error)).ok();
+    let smiles = keep(smiles_column(records, options.smiles_column.as_deref()));
+    let all: Vec<CsvColumn> =
+        (0..records.header().fields.len()).map(|column| CsvColumn::new(records, column)).collect();
     let split = match &options.split_column {
-        Some(name) => keep(find_column(path, header, name)),
-        None => names.iter().position(|name| name.eq_ignore_ascii_case("split")),
+        Some(name) => keep(find_column(records, name)),
+        None => all.iter().find(|column| column.name().eq_ignore_ascii_case("split")).cloned(),
     };
-    let targets: Vec<usize> = match &options.target_columns {
+    let targets: Vec<CsvColumn> = match &options.target_columns {
         Some(requested) => {
-            requested.iter().filter_map(|name| keep(find_column(path, header, name))).collect()
+            requested.iter().filter_map(|name| keep(find_column(records, name))).collect()
         }
-        None => (0..names.len())
-            .filter(|&column| {
-                let is_index =
-                    INDEX_NAMES.iter().any(|known| known.eq_ignore_ascii_case(&names[column]));
-                Some(column) != smiles && Some(column) != split && !is_index
-            })
-            .collect(),
+        None => {
+            let is_index = |column: &CsvColumn| {
+                INDEX_NAMES.iter().any(|known| known.eq_ignore_ascii_case(column.name()))
+            };
+            let is_other = |column: &CsvColumn| {
+                [&smiles, &split].into_iter().flatten().all(|used| used.index() != column.index())
+            };
+            all.iter().filter(|column| is_other(column) && !is_index(column)).cloned().collect()
+        }
     };
-    for (column, name) in names.iter().enumerate() {
-        if targets.contains(&column) && names[..column].contains(name) {
-            let error = LocatedError::new(path, SmilesCsvError::DuplicateColumn)
-                .at_line(header.line)
-                .in_column(name);
-            errors.push(error);
+    for column in &all {
+        let is_target = targets.iter().any(|target| target.index() == column.index());
+        let is_duplicate = all[..column.index()].iter().any(|other| other.name() == column.name());
+        if is_target && is_duplicate {
+            let error = header_error(records, SmilesCsvError::DuplicateColumn);
+            errors.push(error.in_column(column.name()));
         }
     }
     match smiles {
         Some(smiles) if errors.is_empty() => Ok(Columns {
-            names,
             smiles,
             split,
             targets,
@@ -100,19 +100,27 @@ pub(super) fn find_columns(
 }
 
 /// Finds a column by name: an exact match, or else a unique match ignoring case.
-fn find_column(path: &Path, header: &CsvRecord, requested: &str) -> Result<usize, LocatedError> {
-    let names: Vec<&str> = header.fields.iter().map(|name| name.trim()).collect();
+pub(crate) fn find_column(
+    records: &CsvRecords,
+    requested: &str,
+) -> Result<CsvColumn, LocatedError> {
+    let names: Vec<&str> = records.header().fields.iter().map(|name| name.trim()).collect();
     let exact: Vec<usize> = (0..names.len()).filter(|&column| names[column] == requested).collect();
     let ignoring_case: Vec<usize> =
         (0..names.len()).filter(|&column| names[column].eq_ignore_ascii_case(requested)).collect();
     let error = match (&exact[..], &ignoring_case[..]) {
-        ([column], _) | ([], [column]) => return Ok(*column),
+        ([column], _) | ([], [column]) => return Ok(CsvColumn::new(records, *column)),
         ([], []) => SmilesCsvError::ColumnNotFound {
             names: names.into_iter().filter(|name| !name.is_empty()).map(Into::into).collect(),
         },
         _ => SmilesCsvError::DuplicateColumn,
     };
-    Err(LocatedError::new(path, error).at_line(header.line).in_column(requested))
+    Err(header_error(records, error).in_column(requested))
+}
+
+/// Locates an error in the header.
+fn header_error(records: &CsvRecords, error: SmilesCsvError) -> LocatedError {
+    LocatedError::new(records.path(), error).at_line(records.header().line)
 }
 
 /// Returns `true` if a cell of the first line is a molecule; column names rarely are valid SMILES.

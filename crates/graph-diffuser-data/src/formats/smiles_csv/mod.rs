@@ -12,24 +12,24 @@
 
 use std::path::Path;
 
-pub(crate) mod columns;
+mod columns;
 mod error;
-mod rows;
 mod targets;
 
+pub(crate) use columns::{find_column, smiles_column};
 pub use error::SmilesCsvError;
-pub use rows::{SmilesRow, SmilesRows};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::chem::{ATOM_FEATURES, BOND_FEATURES, Molecule};
-use crate::dataset::{FeatureSchema, Names, Schema, Splits};
+use crate::chem::{Molecule, MoleculeError};
 use crate::error::LocatedError;
+use crate::formats::Featurizer;
 use crate::graph::Graph;
-use crate::io::csv_records::{CsvRecord, CsvRecords};
+use crate::io::csv_records::CsvRecords;
 use crate::io::par_chunks::par_chunks;
-use columns::Columns;
+use crate::schema::{Schema, TargetSchema};
+use crate::split::{Split, Splits};
 use targets::{Column, InferredTargets};
 
 /// Prediction task of a CSV file.
@@ -69,6 +69,10 @@ pub struct SmilesCsvOptions {
     pub task: Option<SmilesTask>,
     /// Handling of a row with an invalid SMILES string.
     pub on_invalid: OnInvalid,
+    /// Atom and bond features.
+    pub featurizer: Featurizer,
+    /// Computes the scaffolds, for a scaffold split.
+    pub scaffolds: bool,
     /// Number of errors that are collected; further errors are only counted.
     pub max_errors: usize,
 }
@@ -81,6 +85,8 @@ impl Default for SmilesCsvOptions {
             split_column: None,
             task: None,
             on_invalid: OnInvalid::Fail,
+            featurizer: Featurizer::Ogb,
+            scaffolds: false,
             max_errors: 100,
         }
     }
@@ -95,8 +101,9 @@ pub struct SmilesCsv {
     pub schema: Schema,
     /// Split of the file, if it has a split column.
     pub splits: Option<Splits>,
-    /// SMILES of each graph.
-    pub smiles: Vec<String>,
+    /// Scaffold of each graph, if [`SmilesCsvOptions::scaffolds`] is set; molecules with equal
+    /// scaffolds belong in the same split.
+    pub scaffolds: Vec<String>,
     /// Line number of each graph, counted from one.
     pub lines: Vec<u64>,
     /// Errors of the skipped rows.
@@ -128,7 +135,7 @@ impl ErrorCollector {
     }
 }
 
-/// Reads a CSV file of molecules into graphs with OGB features.
+/// Reads a CSV file of molecules into graphs.
 ///
 /// # Errors
 /// Returns all errors of the file, its header, rows and cells, up to
@@ -139,46 +146,47 @@ impl ErrorCollector {
 /// use graph_diffuser_data::TargetSchema;
 /// use graph_diffuser_data::formats::smiles_csv::{self, SmilesCsvOptions};
 ///
+/// # #[cfg(feature = "chem")] {
 /// let directory = tempfile::tempdir()?;
 /// let path = directory.path().join("solubility.csv");
 /// std::fs::write(&path, "smiles,solubility\nCCO,1.1\nc1ccccc1,-1.64\n")?;
 /// let csv = smiles_csv::read(&path, &SmilesCsvOptions::default()).expect("the file is valid");
 /// assert_eq!(csv.graphs[0].nodes, 3);
 /// assert_eq!(csv.schema.targets, TargetSchema::Regression(1));
+/// # }
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<LocatedError>> {
     let records = CsvRecords::open(path).map_err(|error| vec![error])?;
-    let columns = columns::find_columns(path, records.header(), options)?;
+    let columns = columns::find_columns(&records, options)?;
     let mut errors = ErrorCollector { located: Vec::new(), limit: options.max_errors, omitted: 0 };
     let mut csv = SmilesCsv {
         graphs: Vec::new(),
-        schema: schema_without_targets(),
-        splits: columns.split.map(|_| Splits { train: vec![], valid: vec![], test: vec![] }),
-        smiles: Vec::new(),
+        schema: options.featurizer.schema(TargetSchema::Regression(0)),
+        splits: columns.split.is_some().then(Splits::default),
+        scaffolds: Vec::new(),
         lines: Vec::new(),
         skipped: Vec::new(),
     };
     let mut target_columns: Vec<Column> =
-        columns.targets.iter().map(|&column| Column::new(columns.names[column].clone())).collect();
+        columns.targets.iter().map(|column| Column::new(column.name().to_owned())).collect();
 
     let featurized = par_chunks(records, |record| {
         record.map(|record| {
-            let graph = parse_molecule(path, &record, columns.smiles, &columns.names)
-                .map(|molecule| molecule.ogb_graph());
-            (record, graph)
+            let parsed = columns.smiles.parse(&record, |smiles| ParsedRow::new(smiles, options));
+            (record, parsed)
         })
     });
     for row in featurized {
-        let (record, graph) = match row {
+        let (record, parsed) = match row {
             Ok(row) => row,
             Err(error) => {
                 errors.push(error);
                 continue;
             }
         };
-        let kept = match graph {
-            Ok(graph) => Some(graph),
+        let kept = match parsed {
+            Ok(parsed) => Some(parsed),
             Err(error) if options.on_invalid == OnInvalid::Skip => {
                 csv.skipped.push(error);
                 continue;
@@ -189,10 +197,23 @@ pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<Lo
             }
         };
         // The target cells of a row with an invalid SMILES are checked as well.
-        for (column, &index) in target_columns.iter_mut().zip(&columns.targets) {
-            column.push(&record.fields[index], columns.targets_requested);
+        for (cells, column) in target_columns.iter_mut().zip(&columns.targets) {
+            cells.push(column.cell(&record), columns.targets_requested);
         }
-        push_row(path, &columns, record, kept, &mut csv, &mut errors);
+        if let (Some(column), Some(splits)) = (&columns.split, &mut csv.splits) {
+            match column.parse(&record, parse_split) {
+                Ok(split) => splits.part_mut(split).push(csv.lines.len()),
+                Err(error) => errors.push(error),
+            }
+        }
+        csv.lines.push(record.line);
+        if let Some(ParsedRow { graph, scaffold }) = kept {
+            csv.scaffolds.extend(scaffold.map(|scaffold| {
+                // A SMILES string contains no space, so this key cannot collide with a scaffold.
+                scaffold.unwrap_or_else(|| format!("molecule {}", csv.graphs.len()))
+            }));
+            csv.graphs.push(graph);
+        }
     }
     if csv.lines.is_empty() && errors.located.is_empty() {
         errors.push(LocatedError::new(path, SmilesCsvError::NoRows));
@@ -222,44 +243,27 @@ pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<Lo
     }
 }
 
-/// Parses the SMILES of a record; errors name the line and column.
-pub(crate) fn parse_molecule(
-    path: &Path,
-    record: &CsvRecord,
-    column: usize,
-    names: &[String],
-) -> Result<Molecule, LocatedError> {
-    Molecule::from_smiles(record.fields[column].trim()).map_err(|error| {
-        LocatedError::new(path, error).at_line(record.line).in_column(names[column].clone())
-    })
+/// Graph and scaffold of a row, from one parsed molecule.
+struct ParsedRow {
+    graph: Graph,
+    /// Scaffold, if requested; the inner value is missing if it cannot be written as SMILES.
+    scaffold: Option<Option<String>>,
 }
 
-fn push_row(
-    path: &Path,
-    columns: &Columns,
-    mut record: CsvRecord,
-    graph: Option<Graph>,
-    csv: &mut SmilesCsv,
-    errors: &mut ErrorCollector,
-) {
-    if let (Some(column), Some(splits)) = (columns.split, &mut csv.splits) {
-        let cell = record.fields[column].trim();
-        let graph = csv.lines.len();
-        match cell.to_ascii_lowercase().as_str() {
-            "train" => splits.train.push(graph),
-            "valid" | "val" | "validation" => splits.valid.push(graph),
-            "test" => splits.test.push(graph),
-            _ => errors.push(
-                LocatedError::new(path, SmilesCsvError::NotASplit { cell: cell.to_owned() })
-                    .at_line(record.line)
-                    .in_column(columns.names[column].clone()),
-            ),
-        }
+impl ParsedRow {
+    fn new(smiles: &str, options: &SmilesCsvOptions) -> Result<Self, MoleculeError> {
+        let molecule = Molecule::from_smiles(smiles)?;
+        let graph = options.featurizer.featurize(&molecule)?;
+        Ok(Self { graph, scaffold: options.scaffolds.then(|| molecule.scaffold().ok()) })
     }
-    csv.lines.push(record.line);
-    if let Some(graph) = graph {
-        csv.smiles.push(std::mem::take(&mut record.fields[columns.smiles]));
-        csv.graphs.push(graph);
+}
+
+fn parse_split(cell: &str) -> Result<Split, SmilesCsvError> {
+    match cell.to_ascii_lowercase().as_str() {
+        "train" => Ok(Split::Train),
+        "valid" | "val" | "validation" => Ok(Split::Valid),
+        "test" => Ok(Split::Test),
+        _ => Err(SmilesCsvError::NotASplit { cell: cell.to_owned() }),
     }
 }
 
@@ -269,15 +273,5 @@ fn set_targets(csv: &mut SmilesCsv, inferred: InferredTargets) {
     csv.schema.names.classes = inferred.class_names;
     for (graph, targets) in csv.graphs.iter_mut().zip(inferred.targets) {
         graph.targets = targets;
-    }
-}
-
-/// Returns the schema with OGB features and no targets.
-fn schema_without_targets() -> Schema {
-    Schema {
-        node_features: FeatureSchema::Categorical(ATOM_FEATURES.to_vec()),
-        edge_features: FeatureSchema::Categorical(BOND_FEATURES.to_vec()),
-        targets: crate::dataset::TargetSchema::Regression(0),
-        names: Names::default(),
     }
 }

@@ -2,8 +2,8 @@
 
 use super::error::has_decimal_comma;
 use super::{SmilesCsvError, SmilesTask};
-use crate::dataset::TargetSchema;
 use crate::graph::Targets;
+use crate::schema::TargetSchema;
 
 /// Maximum cell length of a target column that was not requested by name; longer text is not a
 /// target.

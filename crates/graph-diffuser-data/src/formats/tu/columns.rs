@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{NodeFeatureSource, TuError, TuFiles};
-use crate::dataset::FeatureSchema;
 use crate::error::LocatedError;
 use crate::graph::Features;
 use crate::io::numeric_csv::{NumericCsvError, NumericCsvReader, parse_f32};
+use crate::schema::FeatureSchema;
 
 /// Features of all nodes or all edges.
 pub(super) enum FeatureColumns {

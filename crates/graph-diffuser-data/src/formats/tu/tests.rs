@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::dataset::FeatureSchema;
 use crate::graph::Features;
+use crate::schema::FeatureSchema;
 
 /// A path of three nodes and a pair; the nodes of the pair have indices 2 and 5.
 const SMALL: [(&str, &str); 7] = [

@@ -14,7 +14,7 @@ use crate::io::progress::ProgressMeter;
 
 /// SHA-256 of the name and version of a reader, and of the names and contents of its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CacheKey(pub [u8; 32]);
+pub(crate) struct CacheKey(pub [u8; 32]);
 
 impl CacheKey {
     /// Computes the key by reading all files once.

@@ -94,7 +94,13 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Graph> {
         }
         _ => return None,
     };
-    bytes.0.is_empty().then_some(Graph { nodes, edges, node_features, edge_features, targets })
+    bytes.0.is_empty().then_some(Graph {
+        nodes,
+        edges,
+        node_features,
+        edge_features,
+        targets,
+    })
 }
 
 /// Returns `true` if every edge is directly followed by its reverse with the same features.

@@ -5,8 +5,8 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::*;
-use crate::dataset::{FeatureSchema, Names, TargetSchema};
 use crate::graph::{Features, Targets};
+use crate::schema::{FeatureSchema, Names, TargetSchema};
 
 const KEY: CacheKey = CacheKey([7; 32]);
 

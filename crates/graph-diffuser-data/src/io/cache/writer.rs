@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use flate2::Crc;
 
 use super::{CHECKSUM, CacheError, CacheKey, ENTRY, HEADER, MAGIC, VERSION, checksum, record};
-use crate::dataset::Schema;
 use crate::error::LocatedError;
 use crate::graph::Graph;
+use crate::schema::Schema;
 
 /// Writes graphs to a cache file, which does not exist under its name until
 /// [`CacheWriter::finish`].
 #[derive(Debug)]
-pub struct CacheWriter {
+pub(crate) struct CacheWriter {
     path: PathBuf,
     partial: PartialFile,
     file: BufWriter<File>,
@@ -30,7 +30,7 @@ impl CacheWriter {
     ///
     /// # Errors
     /// Returns an error if the file cannot be created.
-    pub fn create(path: &Path, key: &CacheKey) -> Result<Self, LocatedError> {
+    pub(crate) fn create(path: &Path, key: &CacheKey) -> Result<Self, LocatedError> {
         let begin = || {
             fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
             let (partial, file) = PartialFile::create(path)?;
@@ -56,7 +56,7 @@ impl CacheWriter {
     ///
     /// # Errors
     /// Returns an error if the graph cannot be stored or the file cannot be written.
-    pub fn push(&mut self, graph: &Graph) -> Result<(), LocatedError> {
+    pub(crate) fn push(&mut self, graph: &Graph) -> Result<(), LocatedError> {
         self.record.clear();
         let index = self.table.len() / ENTRY;
         record::encode(graph, &mut self.record)
@@ -76,7 +76,7 @@ impl CacheWriter {
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
-    pub fn finish(self, schema: &Schema) -> Result<(), LocatedError> {
+    pub(crate) fn finish(self, schema: &Schema) -> Result<(), LocatedError> {
         let path = self.path.clone();
         self.complete(schema).map_err(|error| LocatedError::new(&path, CacheError::Write(error)))
     }

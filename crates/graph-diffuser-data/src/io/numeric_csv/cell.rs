@@ -6,7 +6,7 @@ use super::NumericCsvError;
 ///
 /// # Errors
 /// Returns an error that describes the content of the cell.
-pub fn parse_u32(cell: &[u8]) -> Result<u32, NumericCsvError> {
+pub(crate) fn parse_u32(cell: &[u8]) -> Result<u32, NumericCsvError> {
     let mut value = 0_u64;
     for &byte in cell {
         if !byte.is_ascii_digit() {
@@ -36,7 +36,7 @@ fn not_an_integer(cell: &[u8]) -> NumericCsvError {
 ///
 /// # Errors
 /// Returns an error that describes the content of the cell.
-pub fn parse_f32(cell: &[u8]) -> Result<f32, NumericCsvError> {
+pub(crate) fn parse_f32(cell: &[u8]) -> Result<f32, NumericCsvError> {
     match short_decimal(cell).or_else(|| std::str::from_utf8(cell).ok()?.parse().ok()) {
         // Parsed as `f64` and then rounded to `f32`, as in the reference loaders, for equal values.
         Some(value) if (value as f32).is_finite() => Ok(value as f32),
@@ -51,7 +51,7 @@ pub fn parse_f32(cell: &[u8]) -> Result<f32, NumericCsvError> {
 ///
 /// # Errors
 /// Returns an error that describes the content of the cell.
-pub fn parse_f32_or_nan(cell: &[u8]) -> Result<f32, NumericCsvError> {
+pub(crate) fn parse_f32_or_nan(cell: &[u8]) -> Result<f32, NumericCsvError> {
     if cell.is_empty() || cell == b"\"\"" || cell.eq_ignore_ascii_case(b"nan") {
         Ok(f32::NAN)
     } else {
