@@ -54,10 +54,10 @@ impl Graphs {
     ///
     /// # Panics
     /// Panics if `index` is out of bounds.
-    pub fn nodes(&self, index: usize) -> usize {
+    pub fn num_nodes(&self, index: usize) -> usize {
         match self {
-            Self::InMemory(graphs) => graphs[index].nodes,
-            Self::Cached(graphs) => graphs.nodes(index),
+            Self::InMemory(graphs) => graphs[index].num_nodes,
+            Self::Cached(graphs) => graphs.num_nodes(index),
         }
     }
 
@@ -76,7 +76,7 @@ impl Graphs {
 /// };
 ///
 /// let edge = |class| Graph {
-///     nodes: 2,
+///     num_nodes: 2,
 ///     edges: vec![[0, 1], [1, 0]],
 ///     node_features: Features::Categorical { columns: 1, values: vec![0, 3] },
 ///     edge_features: Features::None,
@@ -183,7 +183,7 @@ mod tests {
     fn one_graph() -> Dataset {
         Dataset {
             graphs: Graphs::InMemory(vec![Graph {
-                nodes: 1,
+                num_nodes: 1,
                 edges: vec![],
                 node_features: Features::Categorical { columns: 2, values: vec![1, 4] },
                 edge_features: Features::None,

@@ -61,7 +61,7 @@ pub enum Targets {
 ///
 /// // Carbon monoxide: two atoms and one bond.
 /// let graph = Graph {
-///     nodes: 2,
+///     num_nodes: 2,
 ///     edges: vec![[0, 1], [1, 0]],
 ///     node_features: Features::Categorical { columns: 1, values: vec![6, 8] },
 ///     edge_features: Features::None,
@@ -72,7 +72,7 @@ pub enum Targets {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Graph {
     /// Number of nodes.
-    pub nodes: usize,
+    pub num_nodes: usize,
     /// Edges as `[source, target]`.
     pub edges: Vec<[u32; 2]>,
     /// Node features, one row per node.
@@ -146,31 +146,31 @@ impl Graph {
     /// # Errors
     /// Returns the first error found.
     pub fn check(&self) -> Result<(), GraphError> {
-        if self.nodes == 0 {
+        if self.num_nodes == 0 {
             return Err(GraphError::NoNodes);
         }
         for (edge, &[source_node, target_node]) in self.edges.iter().enumerate() {
-            if source_node.max(target_node) as usize >= self.nodes {
-                let nodes = self.nodes;
+            if source_node.max(target_node) as usize >= self.num_nodes {
+                let nodes = self.num_nodes;
                 return Err(GraphError::EdgeOutOfRange { edge, source_node, target_node, nodes });
             }
         }
-        check_features(&self.node_features, "node", self.nodes)?;
+        check_features(&self.node_features, "node", self.num_nodes)?;
         check_features(&self.edge_features, "edge", self.edges.len())?;
         match &self.targets {
-            Targets::NodeClasses(classes) if classes.len() != self.nodes => {
-                Err(GraphError::Rows { what: "node", part: "targets", expected: self.nodes })
+            Targets::NodeClasses(classes) if classes.len() != self.num_nodes => {
+                Err(GraphError::Rows { what: "node", part: "targets", expected: self.num_nodes })
             }
             Targets::Links(pairs) => {
                 let out_of_range =
-                    |pair: &[u32; 2]| pair[0].max(pair[1]) as usize >= self.nodes;
+                    |pair: &[u32; 2]| pair[0].max(pair[1]) as usize >= self.num_nodes;
                 pairs.iter().position(out_of_range).map_or(Ok(()), |pair| {
                     let [source_node, target_node] = pairs[pair];
                     Err(GraphError::LinkOutOfRange {
                         pair,
                         source_node,
                         target_node,
-                        nodes: self.nodes,
+                        nodes: self.num_nodes,
                     })
                 })
             }
@@ -180,7 +180,7 @@ impl Graph {
 
     /// Returns the number of ordered node pairs, `n²`; memory and run time grow with it.
     pub fn pairs(&self) -> usize {
-        self.nodes * self.nodes
+        self.num_nodes * self.num_nodes
     }
 }
 
@@ -206,7 +206,7 @@ mod tests {
 
     fn path() -> Graph {
         Graph {
-            nodes: 3,
+            num_nodes: 3,
             edges: vec![[0, 1], [1, 0], [1, 2], [2, 1]],
             node_features: Features::Categorical { columns: 1, values: vec![0, 1, 0] },
             edge_features: Features::None,
@@ -226,7 +226,7 @@ mod tests {
             change(&mut graph);
             graph.check().expect_err("the graph is invalid").to_string()
         };
-        assert_eq!(error(|graph| graph.nodes = 0), "the graph has no nodes");
+        assert_eq!(error(|graph| graph.num_nodes = 0), "the graph has no nodes");
         assert_eq!(
             error(|graph| graph.edges[2] = [1, 3]),
             "edge 2 from node 1 to node 3 is out of range for 3 nodes"

@@ -20,7 +20,7 @@
 //! let config = GridHistogram { train: 2, valid: 1, test: 1, ..GridHistogram::default() };
 //! let dataset = config.generate();
 //! assert_eq!(dataset.graphs.len(), 4);
-//! assert_eq!(dataset.graphs.nodes(0) % 10, 0);
+//! assert_eq!(dataset.graphs.num_nodes(0) % 10, 0);
 //! ```
 //!
 //! # Features

@@ -40,7 +40,7 @@ fn recorded_graph(ogb: &Value) -> Graph {
         bond_features.extend([&row[2..], &row[2..]].concat());
     }
     Graph {
-        nodes: atoms.len(),
+        num_nodes: atoms.len(),
         edges,
         node_features: Features::Categorical { columns: 9, values: integers(&ogb["atoms"]) },
         edge_features: Features::Categorical { columns: 3, values: bond_features },

@@ -30,7 +30,7 @@ fn graph(stream: &mut RandomStream) -> Graph {
         strengths.extend([row, row].concat());
     }
     Graph {
-        nodes,
+        num_nodes: nodes,
         edges,
         node_features: Features::None,
         edge_features: Features::Float { columns: 7, values: strengths },
@@ -62,7 +62,7 @@ fn write(directory: &Path, count: usize) -> io::Result<u64> {
         file.write_all(line.as_bytes())
     };
     for graph in graphs(count) {
-        put(&mut node_counts, format!("{}\n", graph.nodes))?;
+        put(&mut node_counts, format!("{}\n", graph.num_nodes))?;
         put(&mut edge_counts, format!("{}\n", graph.edges.len() / 2))?;
         for [u, v] in graph.edges.iter().step_by(2) {
             put(&mut edges, format!("{u},{v}\n"))?;

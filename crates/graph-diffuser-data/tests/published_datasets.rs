@@ -23,7 +23,7 @@ fn directory(name: &str) -> Option<PathBuf> {
 fn totals(dataset: &Dataset, indices: impl IntoIterator<Item = usize>) -> [usize; 3] {
     indices.into_iter().fold([0; 3], |[graphs, nodes, edges], index| {
         let graph = dataset.graphs.get(index);
-        [graphs + 1, nodes + graph.nodes, edges + graph.edges.len()]
+        [graphs + 1, nodes + graph.num_nodes, edges + graph.edges.len()]
     })
 }
 
@@ -127,7 +127,7 @@ fn code2_has_tree_and_next_token_edges() {
     dataset.check().unwrap();
     assert_eq!((dataset.graphs.len(), split_sizes(&dataset)), (4_000, [3_202, 568, 230]));
     let graph = dataset.graphs.get(0);
-    assert_eq!((graph.nodes, graph.edges[69]), (70, [1, 0]));
+    assert_eq!((graph.num_nodes, graph.edges[69]), (70, [1, 0]));
     assert_eq!(dataset.schema.names.node_categories[0].len(), 94);
     assert_eq!(dataset.schema.names.node_categories[1][2_998], "__UNK__");
     let TargetSchema::SubTokens(vocab_size) = dataset.schema.targets else {

@@ -52,7 +52,7 @@ fn raw_graphs(directory: &Path) -> impl Iterator<Item = Graph> + use<> {
         let node_values: Vec<Vec<u32>> = node_rows.by_ref().take(nodes).collect();
         let edge_values: Vec<Vec<u32>> = edge_rows.by_ref().take(edge_count).collect();
         Graph {
-            nodes,
+            num_nodes: nodes,
             edges: edges.by_ref().take(edge_count).map(|edge| [edge[0], edge[1]]).collect(),
             node_features: Features::Categorical {
                 columns: node_values[0].len(),
@@ -180,7 +180,7 @@ fn peptides_func_has_published_split_and_labels() {
         let dataset =
             read_func(&directory.join("peptide_multi_class_dataset.csv.gz"), &split).unwrap();
         assert_eq!(dataset.check(), Ok(()));
-        assert_eq!(dataset.graphs.iter().map(|graph| graph.nodes).sum::<usize>(), 2_344_859);
+        assert_eq!(dataset.graphs.iter().map(|graph| graph.num_nodes).sum::<usize>(), 2_344_859);
         assert_eq!(dataset.graphs.iter().map(|graph| graph.edges.len()).sum::<usize>(), 4_773_974);
         for (graph, labels) in
             dataset.graphs.iter().zip(numeric_csv(&directory.join("raw/graph-label.csv.gz")))
@@ -202,7 +202,7 @@ fn zinc_pool_is_parsed_in_parallel() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         let start = Instant::now();
         let work = |line: &String| {
-            Molecule::from_smiles(line).map(|molecule| molecule.ogb_graph().nodes)
+            Molecule::from_smiles(line).map(|molecule| molecule.ogb_graph().num_nodes)
         };
         let nodes = pool.install(|| lines.par_iter().map(work).map(Result::unwrap).sum::<usize>());
         let rate = lines.len() as f64 / start.elapsed().as_secs_f64();

@@ -56,7 +56,7 @@ fn topologies() -> Vec<(usize, Vec<[u32; 2]>)> {
         SyntheticMolecules { nodes, atoms: 5, bonds: 3, targets, graphs: GRAPHS, seed: 3 }
             .generate();
     let once = |graph: &Graph| graph.edges.iter().copied().filter(|[from, to]| from < to).collect();
-    dataset.graphs.iter().map(|graph| (graph.nodes, once(&graph))).collect()
+    dataset.graphs.iter().map(|graph| (graph.num_nodes, once(&graph))).collect()
 }
 
 /// Generators of the rows of nodes, edges and graphs.

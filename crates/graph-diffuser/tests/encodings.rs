@@ -106,9 +106,9 @@ fn output_is_permutation_equivariant() {
             output(&model, &batcher.collate_graphs(&[graph], vec![0]), &ForwardContext::evaluate())
         };
         for graph in dataset.graphs.iter() {
-            let order = random_order(graph.nodes);
+            let order = random_order(graph.num_nodes);
             let (before, after) = (predict(&graph), predict(&permuted(&graph, &order)));
-            let outputs = before.len() / graph.nodes;
+            let outputs = before.len() / graph.num_nodes;
             for (old, &new) in order.iter().enumerate() {
                 for column in 0..outputs {
                     let (old, new) =
@@ -135,7 +135,7 @@ fn return_probabilities_are_bitwise_permutation_equivariant() {
         None,
     );
     for graph in molecules.generate().graphs.iter() {
-        let order = random_order(graph.nodes);
+        let order = random_order(graph.num_nodes);
         let (before, after) = (cache.get(&graph), cache.get(&permuted(&graph, &order)));
         for (old, &new) in order.iter().enumerate() {
             let new = new as usize;
@@ -162,7 +162,7 @@ fn signs_are_random_in_training_and_fixed_in_evaluation() {
 #[test]
 fn output_of_graphs_with_fewer_nodes_than_eigenvectors_is_invariant_to_batch_composition() {
     let graph = |nodes: usize, edges: Vec<[u32; 2]>| Graph {
-        nodes,
+        num_nodes: nodes,
         edges,
         node_features: Features::Categorical { columns: 1, values: vec![1; nodes] },
         edge_features: Features::None,

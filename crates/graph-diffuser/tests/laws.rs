@@ -147,13 +147,13 @@ fn node_outputs_are_permutation_equivariant_and_graph_outputs_invariant() {
         let model = trained_model(&case);
         for (what, graphs) in case.batches() {
             for graph in graphs {
-                let mut order: Vec<usize> = (0..graph.nodes).collect();
+                let mut order: Vec<usize> = (0..graph.num_nodes).collect();
                 SeedTree::new(2).stream("order").shuffle(&mut order);
                 let before = evaluate(&case, &model, std::slice::from_ref(&graph));
                 let after = evaluate(&case, &model, &[permuted(&graph, &order)]);
                 let expected = match case.targets {
                     TargetSchema::NodeMulticlass(_) | TargetSchema::LinkPrediction => {
-                        let outputs = before.len() / graph.nodes;
+                        let outputs = before.len() / graph.num_nodes;
                         let mut expected = before.clone();
                         for (old, &new) in order.iter().enumerate() {
                             expected[new * outputs..(new + 1) * outputs]

@@ -47,7 +47,7 @@ fn trained(head: &str, targets: TargetSchema, directory: &Path) -> (Run, Dataset
 fn unlabeled(dataset: &Dataset, indices: &[usize]) -> Vec<Graph> {
     let graph = |&index: &usize| {
         let graph = dataset.graphs.get(index).into_owned();
-        Graph { targets: dataset.schema.targets.placeholder(graph.nodes), ..graph }
+        Graph { targets: dataset.schema.targets.placeholder(graph.num_nodes), ..graph }
     };
     indices.iter().map(graph).collect()
 }
@@ -144,7 +144,7 @@ fn predictions_of_every_task_keep_the_order_of_graphs() {
         let together = predictor.predict(unlabeled(&dataset, &all));
         assert_eq!(together.len(), all.len());
         for (&index, prediction) in all.iter().zip(&together) {
-            let nodes = dataset.graphs.nodes(index);
+            let nodes = dataset.graphs.num_nodes(index);
             match prediction {
                 Prediction::Probabilities(labels) => {
                     assert!(
@@ -191,7 +191,7 @@ fn embeddings_have_one_row_per_graph_or_node() {
         let nodes = predictor.embeddings(unlabeled(&dataset, &all), EmbeddingLevel::Nodes);
         for (index, (graph, nodes)) in graphs.iter().zip(&nodes).enumerate() {
             assert_eq!(graph.len(), 16);
-            let count = dataset.graphs.nodes(index);
+            let count = dataset.graphs.num_nodes(index);
             assert_eq!(nodes.len(), 16 * count, "one row per node, without the CLS node");
             if head != CLS {
                 let mean =

@@ -167,7 +167,7 @@ impl<'a> Explorer<'a> {
             graphs: self
                 .graphs
                 .iter()
-                .map(|&index| (index, dataset.graphs.nodes(index)))
+                .map(|&index| (index, dataset.graphs.num_nodes(index)))
                 .collect(),
             error: self.explainer.error_name(),
             molecules: self.explainer.accepts_smiles(),
@@ -182,7 +182,7 @@ impl<'a> Explorer<'a> {
     pub(crate) fn trace(&self, request: &TraceRequest) -> Result<TraceResponse, ExplainError> {
         let graph = self.graph(request)?;
         let index = request.smiles.is_none().then(|| request.graph.unwrap_or(0));
-        let rows = graph.nodes + usize::from(self.explainer.has_cls());
+        let rows = graph.num_nodes + usize::from(self.explainer.has_cls());
         if let Some(&row) = request.rows.iter().find(|&&row| row >= rows) {
             let owner = "the graph".to_owned();
             return Err(ExplainError::OutOfRange {
@@ -194,7 +194,7 @@ impl<'a> Explorer<'a> {
         }
         let default_node =
             request.rows.is_empty().then(|| self.explainer.most_focused_node(&graph));
-        let full_trace = self.explainer.traces_all_rows(graph.nodes);
+        let full_trace = self.explainer.traces_all_rows(graph.num_nodes);
         // All rows of a large graph would not fit into memory.
         let limit = if full_trace { rows } else { 2 };
         let traced: Vec<usize> =

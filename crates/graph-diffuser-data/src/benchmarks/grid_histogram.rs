@@ -124,7 +124,7 @@ impl GridHistogram {
         let labels =
             labels(&colors, columns).into_iter().map(|label| label.min(last_class)).collect();
         Graph {
-            nodes: colors.len(),
+            num_nodes: colors.len(),
             edges: edges(self.rows, columns),
             node_features: Features::Categorical { columns: 1, values: colors },
             edge_features: Features::None,
@@ -211,7 +211,7 @@ mod tests {
         let dataset =
             GridHistogram { train: 200, valid: 1, test: 1, ..GridHistogram::default() }.generate();
         for nodes in [100, 110, 120, 130] {
-            let count = dataset.graphs.iter().filter(|graph| graph.nodes == nodes).count();
+            let count = dataset.graphs.iter().filter(|graph| graph.num_nodes == nodes).count();
             assert!((30..=75).contains(&count), "{count} of 202 grids have {nodes} nodes");
         }
         let Features::Categorical { values, .. } = &dataset.graphs.get(0).node_features else {

@@ -169,7 +169,7 @@ impl Code2Options {
             let mut depth = column("node_depth", u32::MAX)?;
             while let Some((graph, nodes, rows)) = counts.next()? {
                 let mut tree = SyntaxTree {
-                    nodes,
+                    num_nodes: nodes,
                     edges: edges.pairs(rows, graph, nodes)?,
                     features: nodes_read.take(nodes, false)?,
                     ..SyntaxTree::default()
@@ -240,7 +240,7 @@ impl Code2Options {
 /// A syntax tree as stored in the files.
 #[derive(Debug, Clone)]
 struct SyntaxTree {
-    nodes: usize,
+    num_nodes: usize,
     edges: Vec<[u32; 2]>,
     features: Features,
     attributed: Vec<u32>,
@@ -251,7 +251,7 @@ struct SyntaxTree {
 impl Default for SyntaxTree {
     fn default() -> Self {
         Self {
-            nodes: 0,
+            num_nodes: 0,
             edges: vec![],
             features: Features::None,
             attributed: vec![],
@@ -264,10 +264,10 @@ impl Default for SyntaxTree {
 impl SyntaxTree {
     /// Keeps the first `max_nodes` nodes and the edges between them.
     fn truncate(mut self, max_nodes: Option<usize>) -> Self {
-        let Some(max_nodes) = max_nodes.filter(|&max_nodes| max_nodes < self.nodes) else {
+        let Some(max_nodes) = max_nodes.filter(|&max_nodes| max_nodes < self.num_nodes) else {
             return self;
         };
-        self.nodes = max_nodes;
+        self.num_nodes = max_nodes;
         self.edges.retain(|edge| (edge[0].max(edge[1]) as usize) < max_nodes);
         if let Features::Categorical { columns, values } = &mut self.features {
             values.truncate(max_nodes * *columns);
@@ -280,7 +280,7 @@ impl SyntaxTree {
 
     /// Adds the depth to the node features and the next-token and reverse edges to the edges.
     fn into_graph(self, targets: Targets) -> Graph {
-        let mut attributed: Vec<u32> = (0..self.nodes as u32)
+        let mut attributed: Vec<u32> = (0..self.num_nodes as u32)
             .filter(|&node| self.attributed[node as usize] == 1)
             .collect();
         attributed.sort_by_key(|&node| self.order[node as usize]);
@@ -305,7 +305,7 @@ impl SyntaxTree {
             other => other,
         };
         let edge_features = Features::Categorical { columns: 2, values: edge_values };
-        Graph { nodes: self.nodes, edges, node_features, edge_features, targets }
+        Graph { num_nodes: self.num_nodes, edges, node_features, edge_features, targets }
     }
 }
 

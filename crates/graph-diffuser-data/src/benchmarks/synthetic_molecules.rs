@@ -110,7 +110,7 @@ impl SyntheticMolecules {
             }
         };
         Graph {
-            nodes,
+            num_nodes: nodes,
             edges,
             node_features: Features::Categorical { columns: 1, values: atoms },
             edge_features: Features::Categorical { columns: 1, values: bond_types },
@@ -162,12 +162,12 @@ mod tests {
         };
         let dataset = config.generate();
         assert_eq!(dataset.check(), Ok(()));
-        let mean = dataset.graphs.iter().map(|graph| graph.nodes).sum::<usize>() as f64 / 300.0;
+        let mean = dataset.graphs.iter().map(|graph| graph.num_nodes).sum::<usize>() as f64 / 300.0;
         assert!((mean - 23.0).abs() < 1.5, "mean size {mean}");
         for graph in dataset.graphs.iter() {
-            let mut reached = vec![false; graph.nodes];
+            let mut reached = vec![false; graph.num_nodes];
             reached[0] = true;
-            for _ in 0..graph.nodes {
+            for _ in 0..graph.num_nodes {
                 for &[source, target] in &graph.edges {
                     reached[target as usize] |= reached[source as usize];
                 }

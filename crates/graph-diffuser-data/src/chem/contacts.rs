@@ -55,7 +55,7 @@ mod tests {
     fn contact_links_the_two_atoms_with_its_id() {
         let smiles = "[H][O][C]([H])([H])[H] |atomProp:0.contact.3:2.contact.7&#59;3:5.contact.7|";
         let graph = Molecule::from_cxsmiles_unsanitized(smiles).unwrap().contact_graph().unwrap();
-        assert_eq!(graph.nodes, 6);
+        assert_eq!(graph.num_nodes, 6);
         assert_eq!(graph.targets, Targets::Links(vec![[0, 2], [2, 0], [2, 5], [5, 2]]));
         assert_eq!(graph.check(), Ok(()));
     }

@@ -4,7 +4,7 @@
 //! use graph_diffuser_data::chem::Molecule;
 //!
 //! let ethanol = Molecule::from_smiles("CCO")?.ogb_graph();
-//! assert_eq!(ethanol.nodes, 3);
+//! assert_eq!(ethanol.num_nodes, 3);
 //! assert_eq!(ethanol.edges, [[0, 1], [1, 0], [1, 2], [2, 1]]);
 //! # Ok::<(), graph_diffuser_data::chem::MoleculeError>(())
 //! ```

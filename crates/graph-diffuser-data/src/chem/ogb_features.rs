@@ -44,7 +44,7 @@ impl Molecule {
             bond_features.extend(features);
         }
         Graph {
-            nodes: atoms.len(),
+            num_nodes: atoms.len(),
             edges,
             node_features: Features::Categorical { columns: ATOM_FEATURES.len(), values: nodes },
             edge_features: Features::Categorical {

@@ -59,7 +59,7 @@ impl Molecule {
         edges.sort_unstable();
         let (edges, bond_types) = edges.into_iter().unzip();
         Ok(Graph {
-            nodes.len(),
+            num_nodes: nodes.len(),
             edges,
             node_features: Features::Categorical { columns: 1, values: nodes },
             edge_features: Features::Categorical { columns: 1, values: bond_types },

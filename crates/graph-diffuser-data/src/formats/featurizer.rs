@@ -32,7 +32,7 @@ impl Featurizer {
     /// use graph_diffuser_data::formats::Featurizer;
     ///
     /// let ethanol = Featurizer::Ogb.featurize_smiles("CCO", TargetSchema::Regression(1))?;
-    /// assert_eq!(ethanol.nodes, 3);
+    /// assert_eq!(ethanol.num_nodes, 3);
     /// # }
     /// # Ok::<(), graph_diffuser_data::chem::MoleculeError>(())
     /// ```
@@ -42,7 +42,7 @@ impl Featurizer {
         targets: TargetSchema,
     ) -> Result<Graph, MoleculeError> {
         let graph = self.featurize(&Molecule::from_smiles(smiles.trim())?)?;
-        Ok(Graph { targets: targets.placeholder(graph.nodes), ..graph })
+        Ok(Graph { targets: targets.placeholder(graph.num_nodes), ..graph })
     }
 
     /// Returns the schema of the graphs of molecules.

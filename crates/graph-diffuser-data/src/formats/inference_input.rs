@@ -303,7 +303,7 @@ mod tests {
             assert_eq!(row.text.line, index as u64 + 2);
             assert_eq!(row.text.bytes, format!("{index},\"{}\"", smiles(index)).into_bytes());
             let graph = row.graph.as_ref().unwrap();
-            assert_eq!(graph.nodes, 1 + index % 7);
+            assert_eq!(graph.num_nodes, 1 + index % 7);
             assert!(ogb_schema(TargetSchema::Regression(2)).mismatch(graph).is_none());
         }
     }
@@ -356,6 +356,6 @@ mod tests {
                 .chunks(1)
                 .flatten()
                 .collect();
-        assert_eq!(rows[0].graph.as_ref().unwrap().nodes, 1);
+        assert_eq!(rows[0].graph.as_ref().unwrap().num_nodes, 1);
     }
 }

@@ -199,7 +199,7 @@ pub(crate) fn stream(
             let pairs = edges.pairs(rows, graph, nodes)?;
             let edges = if options.add_reverse_edges { with_reverse_edges(&pairs) } else { pairs };
             sink(Graph {
-                nodes,
+                num_nodes: nodes,
                 edges,
                 node_features: node_features.take(nodes, false)?,
                 edge_features: edge_features.take(rows, options.add_reverse_edges)?,

@@ -188,7 +188,7 @@ pub fn read(directory: &Path, source: NodeFeatureSource) -> Result<Dataset, Loca
     };
     let listed =
         nodes_of.iter().zip(&edges_of).zip(targets).map(|((of_nodes, of_edges), targets)| Graph {
-            nodes: of_nodes.len(),
+            num_nodes: of_nodes.len(),
             edges: of_edges.iter().map(|&edge| edges[edge]).collect(),
             node_features: nodes.rows(of_nodes),
             edge_features: edge_columns.rows(of_edges),

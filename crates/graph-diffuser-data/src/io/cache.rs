@@ -197,7 +197,7 @@ impl CachedGraphs {
     ///
     /// # Panics
     /// Panics if `index` is out of bounds.
-    pub(crate) fn nodes(&self, index: usize) -> usize {
+    pub(crate) fn num_nodes(&self, index: usize) -> usize {
         assert!(index < self.graphs, "graph {index} of {}", self.graphs);
         u32_at(&self.map, self.table_offset + index * ENTRY + 8) as usize
     }
@@ -230,7 +230,7 @@ impl CachedGraphs {
     fn check_graphs(&self) -> Result<(), CacheError> {
         let is_valid = |index: &usize| {
             self.decode(*index).is_some_and(|graph| {
-                graph.nodes == self.nodes(*index)
+                graph.num_nodes == self.num_nodes(*index)
                     && graph.check().is_ok()
                     && self.schema.mismatch(&graph).is_none()
             })

@@ -153,7 +153,7 @@ impl Summary {
             train: dataset.split(Split::Train).len(),
             valid: dataset.split(Split::Valid).len(),
             test: dataset.split(Split::Test).len(),
-            nodes: stats(|graph| graph.nodes),
+            nodes: stats(|graph| graph.num_nodes),
             edges: stats(|graph| graph.edges.len()),
             pairs: stats(Graph::pairs),
             node_features: columns(dataset, &dataset.schema.node_features, |graph| {
@@ -182,10 +182,10 @@ struct StructureCounts {
 impl StructureCounts {
     fn add(&mut self, graph: &Graph) {
         let mut seen = HashSet::with_capacity(graph.edges.len());
-        let mut connected = vec![false; graph.nodes];
+        let mut connected = vec![false; graph.num_nodes];
         // Union-find over the edges, with path halving.
-        let mut parent: Vec<usize> = (0..graph.nodes).collect();
-        let mut components = graph.nodes;
+        let mut parent: Vec<usize> = (0..graph.num_nodes).collect();
+        let mut components = graph.num_nodes;
         for &edge in &graph.edges {
             self.duplicates += usize::from(!seen.insert(edge));
             let [source, target] = edge.map(|node| node as usize);

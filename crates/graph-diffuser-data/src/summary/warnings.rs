@@ -150,12 +150,12 @@ pub fn warnings_from_summary(dataset: &Dataset, summary: &Summary) -> Vec<Warnin
         }
     }
     let large =
-        (0..dataset.graphs.len()).filter(|&graph| dataset.graphs.nodes(graph) >= LARGE_NODES);
-    if let Some(graph) = large.clone().max_by_key(|&graph| dataset.graphs.nodes(graph)) {
+        (0..dataset.graphs.len()).filter(|&graph| dataset.graphs.num_nodes(graph) >= LARGE_NODES);
+    if let Some(graph) = large.clone().max_by_key(|&graph| dataset.graphs.num_nodes(graph)) {
         found.push(Warning::LargeGraphs {
             graphs: large.count(),
             graph,
-            nodes: dataset.graphs.nodes(graph),
+            nodes: dataset.graphs.num_nodes(graph),
         });
     }
     if summary.duplicate_edges > 0
@@ -227,7 +227,7 @@ fn in_two_splits(dataset: &Dataset, found: &mut Vec<Warning>) {
 /// Returns a hash of structure and features, without targets.
 fn content_hash(graph: &Graph) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (graph.nodes, &graph.edges).hash(&mut hasher);
+    (graph.num_nodes, &graph.edges).hash(&mut hasher);
     for features in [&graph.node_features, &graph.edge_features] {
         match features {
             Features::None => 0.hash(&mut hasher),
@@ -245,7 +245,7 @@ fn content_hash(graph: &Graph) -> u64 {
 }
 
 fn same_content(left: &Graph, right: &Graph) -> bool {
-    left.nodes == right.nodes
+    left.num_nodes == right.num_nodes
         && left.edges == right.edges
         && left.node_features == right.node_features
         && left.edge_features == right.edge_features

@@ -67,7 +67,7 @@ impl Batcher {
     /// Collates the graphs at `indices`, sorted by size so that graphs of equal size are adjacent.
     pub fn collate(&self, dataset: &Dataset, indices: &[usize]) -> GraphBatch {
         let mut indices = indices.to_vec();
-        indices.sort_by_key(|&index| dataset.graphs.nodes(index)); // a stable sort
+        indices.sort_by_key(|&index| dataset.graphs.num_nodes(index)); // a stable sort
         let graphs: Vec<Cow<'_, Graph>> =
             indices.iter().map(|&index| dataset.graphs.get(index)).collect();
         let graphs: Vec<&Graph> = graphs.iter().map(Cow::as_ref).collect();
@@ -82,13 +82,13 @@ impl Batcher {
         let graph_index = graphs
             .iter()
             .enumerate()
-            .flat_map(|(index, graph)| std::iter::repeat_n(index, graph.nodes))
+            .flat_map(|(index, graph)| std::iter::repeat_n(index, graph.num_nodes))
             .collect();
         // Chunked evaluation is correct for graphs of any size, so one large graph switches the
         // batch.
         let chunked_eval = self
             .chunked_eval
-            .filter(|rows| graphs.iter().any(|graph| rows.applies_to(graph.nodes)));
+            .filter(|rows| graphs.iter().any(|graph| rows.applies_to(graph.num_nodes)));
         let whole = chunked_eval.is_none();
         let shared = (self.share_topologies && whole)
             .then(|| UniqueTopologies::find(graphs, device))

@@ -70,7 +70,7 @@ impl EdgesByNode {
 impl Topology {
     /// Packs the structure of `graphs`, appending `extra` isolated nodes to each graph.
     pub(super) fn new(graphs: &[&Graph], extra: usize, device: &Device) -> Self {
-        let layout = BatchLayout::new(graphs.iter().map(|graph| graph.nodes + extra).collect());
+        let layout = BatchLayout::new(graphs.iter().map(|graph| graph.num_nodes + extra).collect());
         let (mut sources, mut targets, mut edge_pairs) = (vec![], vec![], vec![]);
         let mut outgoing = Vec::new();
         let to_u32 = |nodes: &[usize]| nodes.iter().map(|&node| node as u32).collect::<Vec<u32>>();

@@ -73,7 +73,7 @@ mod tests {
 
     fn graph(nodes: usize, edges: &[([u32; 2], [u32; 2])]) -> Graph {
         Graph {
-            nodes,
+            num_nodes: nodes,
             edges: edges.iter().map(|(ends, _)| *ends).collect(),
             node_features: Features::None,
             edge_features: Features::Categorical {

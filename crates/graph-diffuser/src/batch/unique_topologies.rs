@@ -55,11 +55,12 @@ impl UniqueTopologies {
         let structure_of: Vec<usize> = graphs
             .iter()
             .map(|graph| {
-                let structure = *found.entry((graph.nodes, &graph.edges)).or_insert_with(|| {
-                    distinct.push(graph);
-                    uses.push(0);
-                    distinct.len() - 1
-                });
+                let structure =
+                    *found.entry((graph.num_nodes, &graph.edges)).or_insert_with(|| {
+                        distinct.push(graph);
+                        uses.push(0);
+                        distinct.len() - 1
+                    });
                 uses[structure] += 1;
                 structure
             })

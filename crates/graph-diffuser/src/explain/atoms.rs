@@ -60,8 +60,8 @@ fn grid(graph: &Graph) -> Option<(usize, usize)> {
     edges.sort_unstable();
     // Node 0 of a grid has the neighbors 1 and `columns`.
     let below = edges.iter().filter(|edge| edge[0] == 0).map(|edge| edge[1] as usize).max()?;
-    let (columns, rows) = (below, graph.nodes / below.max(1));
-    let is_grid = rows > 1 && columns > 1 && rows * columns == graph.nodes;
+    let (columns, rows) = (below, graph.num_nodes / below.max(1));
+    let is_grid = rows > 1 && columns > 1 && rows * columns == graph.num_nodes;
     (is_grid && edges == grid_histogram::edges(rows, columns)).then_some((rows, columns))
 }
 
@@ -88,7 +88,7 @@ fn bonds(graph: &Graph, schema: &Schema) -> Vec<u8> {
 /// Returns the label of each node: its element, the name or letter of its category, or its index.
 pub(super) fn labels(graph: &Graph, schema: &Schema) -> Vec<String> {
     let Features::Categorical { columns, values } = &graph.node_features else {
-        return (0..graph.nodes).map(|node| node.to_string()).collect();
+        return (0..graph.num_nodes).map(|node| node.to_string()).collect();
     };
     let rows = values.chunks(*columns);
     if schema.node_features == FeatureSchema::Categorical(ATOM_FEATURES.to_vec()) {

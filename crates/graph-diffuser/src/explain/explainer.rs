@@ -193,7 +193,7 @@ impl<'a> Explainer<'a> {
         head: Option<usize>,
     ) -> Result<(), ExplainError> {
         let heads = self.recipe.model.attention.as_ref().map_or(1, |attention| attention.heads);
-        let nodes = graph.nodes + usize::from(self.has_cls());
+        let nodes = graph.num_nodes + usize::from(self.has_cls());
         for (what, requested, count, owner) in [
             ("node", node, nodes, name.to_owned()),
             ("layer", layer, self.recipe.model.layers, format!("`{}`", self.recipe.name)),
@@ -214,8 +214,8 @@ impl<'a> Explainer<'a> {
     /// Returns the rows traced by default: all rows, or [`Explainer::most_focused_node`] of a large
     /// graph.
     pub fn default_rows(&self, graph: &Graph) -> Vec<usize> {
-        if self.traces_all_rows(graph.nodes) {
-            (0..graph.nodes + usize::from(self.has_cls())).collect()
+        if self.traces_all_rows(graph.num_nodes) {
+            (0..graph.num_nodes + usize::from(self.has_cls())).collect()
         } else {
             vec![self.most_focused_node(graph)]
         }
@@ -243,7 +243,7 @@ impl<'a> Explainer<'a> {
     /// Returns an error if the graph is not a colored grid, or a cell or color is out of range.
     pub fn recolored(&self, index: usize, cells: &[(usize, u32)]) -> Result<Graph, ExplainError> {
         let mut graph = self.dataset.graphs.get(index).into_owned();
-        let nodes = graph.nodes;
+        let nodes = graph.num_nodes;
         let structure = atoms::structure(&graph, &self.dataset.schema);
         let (Structure::Grid { columns, .. }, Some(colors)) = (structure, self.num_colors()) else {
             return Err(ExplainError::NotAColoredGrid { index });
@@ -309,7 +309,7 @@ impl<'a> Explainer<'a> {
     /// entropy).
     pub fn most_focused_node(&self, graph: &Graph) -> usize {
         if self.has_cls() {
-            return graph.nodes;
+            return graph.num_nodes;
         }
         let first_argmax = |values: &mut dyn Iterator<Item = f64>| {
             let best = values.enumerate().fold(
@@ -324,12 +324,12 @@ impl<'a> Explainer<'a> {
         if let Targets::NodeClasses(classes) = &graph.targets {
             return first_argmax(&mut classes.iter().map(|&class| f64::from(class)));
         }
-        if graph.nodes > MAX_FULLY_TRACED_NODES {
-            let mut degrees = vec![0.0; graph.nodes];
+        if graph.num_nodes > MAX_FULLY_TRACED_NODES {
+            let mut degrees = vec![0.0; graph.num_nodes];
             graph.edges.iter().for_each(|edge| degrees[edge[0] as usize] += 1.0);
             return first_argmax(&mut degrees.into_iter());
         }
-        let trace = self.trace(graph, None, &(0..graph.nodes).collect::<Vec<_>>());
+        let trace = self.trace(graph, None, &(0..graph.num_nodes).collect::<Vec<_>>());
         let last = &trace.layers[trace.layers.len() - 1].mean.attention;
         let negative_entropy = |row: &Vec<f32>| {
             let weights = row.iter().map(|weight| f64::from(*weight));
@@ -340,19 +340,19 @@ impl<'a> Explainer<'a> {
 
     /// Records the attention of the query nodes `rows` of one graph.
     ///
-    /// Row `graph.nodes` is the CLS node. `index` is the position of the graph in the dataset, or
+    /// Row `graph.num_nodes` is the CLS node. `index` is the position of the graph in the dataset, or
     /// `None` for a graph that is not part of it and has no label.
     pub fn trace(&self, graph: &Graph, index: Option<usize>, rows: &[usize]) -> AttentionTrace {
         // The model expects the CLS node last and at least one ordinary node.
         let mut rows: Vec<usize> = rows.to_vec();
         rows.sort_unstable();
         rows.dedup();
-        if rows.iter().all(|&row| row >= graph.nodes) {
+        if rows.iter().all(|&row| row >= graph.num_nodes) {
             rows.insert(0, 0);
         }
         let batch = self.collate(&[graph], index.unwrap_or(0));
         let (output, internals) = self.model.forward_traced(&batch, &rows);
-        let node_rows = rows.iter().filter(|&&row| row < graph.nodes).count();
+        let node_rows = rows.iter().filter(|&&row| row < graph.num_nodes).count();
         let schema = &self.dataset.schema;
         let virtual_edges = internals.virtual_edges.as_ref();
         AttentionTrace {
@@ -360,7 +360,7 @@ impl<'a> Explainer<'a> {
             recipe: self.recipe.name.clone(),
             graph: TracedGraph {
                 index,
-                nodes: graph.nodes,
+                nodes: graph.num_nodes,
                 edges: graph.edges.clone(),
                 node_features: feature_rows(&graph.node_features),
                 edge_features: feature_rows(&graph.edge_features),
@@ -378,10 +378,10 @@ impl<'a> Explainer<'a> {
             edge_weights: virtual_edges.map(|edges| host(edges.weights.clone())),
             walks: virtual_edges.map(|edges| {
                 let values = host(edges.walks.clone());
-                let steps: Vec<&[f32]> = values.chunks(node_rows * graph.nodes).collect();
+                let steps: Vec<&[f32]> = values.chunks(node_rows * graph.num_nodes).collect();
                 let from = |row: usize| {
                     let to = |step: &&[f32]| {
-                        step[row * graph.nodes..(row + 1) * graph.nodes].to_vec()
+                        step[row * graph.num_nodes..(row + 1) * graph.num_nodes].to_vec()
                     };
                     steps.iter().map(to).collect()
                 };

@@ -160,7 +160,7 @@ impl Explainer<'_> {
         for (done, &index) in indices.iter().enumerate() {
             progress(done as u64, indices.len() as u64);
             deletions.extend(self.deletion(index, config));
-            if self.dataset().graphs.nodes(index) <= MAX_FULLY_TRACED_NODES {
+            if self.dataset().graphs.num_nodes(index) <= MAX_FULLY_TRACED_NODES {
                 let graph = self.dataset().graphs.get(index);
                 let trace = self.trace(&graph, Some(index), &self.default_rows(&graph));
                 grids.extend(grid_fractions(&trace));
@@ -208,7 +208,7 @@ impl Explainer<'_> {
     /// and random nodes.
     fn deletion(&self, index: usize, config: &FaithfulnessConfig) -> Option<[f64; 3]> {
         let graph = self.dataset().graphs.get(index);
-        if graph.nodes < 3 || graph.node_features == Features::None {
+        if graph.num_nodes < 3 || graph.node_features == Features::None {
             return None;
         }
         // Nodes are ranked by the row of the predicted node, or for a graph-level prediction by the
@@ -217,16 +217,16 @@ impl Explainer<'_> {
             self.dataset().schema.targets,
             TargetSchema::NodeMulticlass(_) | TargetSchema::LinkPrediction
         );
-        let node = (per_node || self.has_cls() || graph.nodes > MAX_FULLY_TRACED_NODES)
+        let node = (per_node || self.has_cls() || graph.num_nodes > MAX_FULLY_TRACED_NODES)
             .then(|| self.most_focused_node(&graph));
         let rows = node.map_or_else(|| self.default_rows(&graph), |node| vec![node]);
         let weights = attention_to(&self.trace(&graph, Some(index), &rows), node, config);
         let mut others: Vec<usize> =
-            (0..graph.nodes).filter(|&other| !per_node || Some(other) != node).collect();
+            (0..graph.num_nodes).filter(|&other| !per_node || Some(other) != node).collect();
         others.sort_by(|&left, &right| {
             weights[right].total_cmp(&weights[left]).then(left.cmp(&right))
         });
-        let count = (graph.nodes / REPLACED_ONE_IN).max(1);
+        let count = (graph.num_nodes / REPLACED_ONE_IN).max(1);
         let mut stream = SeedTree::new(config.seed).stream_at("deletion", index as u64);
         let mut changed = Vec::new();
         for _ in 0..DRAWS {
@@ -261,7 +261,7 @@ impl Explainer<'_> {
             // Redraw nodes with equal features, but give up after a few attempts.
             for _ in 0..8 {
                 let donor = self.dataset().graphs.get(pool[stream.below(pool.len())]);
-                let other = stream.below(donor.nodes);
+                let other = stream.below(donor.num_nodes);
                 if copy_features(&mut changed.node_features, node, &donor.node_features, other) {
                     break;
                 }

@@ -743,11 +743,11 @@ mod tests {
         let schema = graph_diffuser_data::benchmarks::zinc::schema();
         let graph = TracedGraph {
             index: Some(3),
-            nodes: molecule.nodes,
+            nodes: molecule.num_nodes,
             labels: super::super::atoms::labels(&molecule, &schema),
             structure: super::super::atoms::structure(&molecule, &schema),
             edges: molecule.edges,
-            node_features: vec![vec![0.0]; molecule.nodes],
+            node_features: vec![vec![0.0]; molecule.num_nodes],
             edge_features: vec![],
         };
         let outcome = PredictionAndTarget::GraphValues {

@@ -499,7 +499,7 @@ mod tests {
     fn lay_out(smiles: &str) -> (Vec<Point>, Vec<[u32; 2]>) {
         let graph = Molecule::from_smiles(smiles).unwrap().ogb_graph();
         let bonds = vec![1; graph.edges.len()];
-        (coordinates(graph.nodes, &graph.edges, &bonds), graph.edges)
+        (coordinates(graph.num_nodes, &graph.edges, &bonds), graph.edges)
     }
 
     fn assert_bonds_have_unit_length(coordinates: &[Point], edges: &[[u32; 2]]) {
@@ -538,7 +538,7 @@ mod tests {
         for (smiles, corners) in [("c1ccc2[nH]ccc2c1", [6, 5]), ("c1ccc2ccccc2c1", [6, 6])] {
             let graph = Molecule::from_smiles(smiles).unwrap().ogb_graph();
             let mut sizes: Vec<usize> =
-                rings(&neighbors(graph.nodes, &graph.edges)).iter().map(Vec::len).collect();
+                rings(&neighbors(graph.num_nodes, &graph.edges)).iter().map(Vec::len).collect();
             sizes.sort_unstable_by(|left, right| right.cmp(left));
             assert_eq!(sizes, corners);
             let (coordinates, edges) = lay_out(smiles);
@@ -573,7 +573,7 @@ mod tests {
             let graph = Molecule::from_smiles(smiles).unwrap().ogb_graph();
             let bonds = vec![1; graph.edges.len()];
             let coordinates = super::super::layout::coordinates(
-                graph.nodes,
+                graph.num_nodes,
                 &graph.edges,
                 &super::super::trace::Structure::Molecule { bonds },
             );

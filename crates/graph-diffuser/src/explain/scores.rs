@@ -54,7 +54,7 @@ impl Explainer<'_> {
         let score = |&index: &usize| {
             let graph = self.dataset().graphs.get(index);
             let graph_rows = match graph.targets {
-                Targets::NodeClasses(_) | Targets::Links(_) => graph.nodes,
+                Targets::NodeClasses(_) | Targets::Links(_) => graph.num_nodes,
                 _ => rows / indices.len(),
             };
             let (output, remaining) = rest.split_at(graph_rows * columns);

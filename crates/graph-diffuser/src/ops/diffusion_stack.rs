@@ -127,7 +127,7 @@ mod tests {
         let graphs: Vec<Graph> = graphs
             .iter()
             .map(|(nodes, edges)| Graph {
-                nodes: *nodes,
+                num_nodes: *nodes,
                 edges: edges.to_vec(),
                 node_features: Features::None,
                 edge_features: Features::None,

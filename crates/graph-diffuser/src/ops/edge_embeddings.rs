@@ -79,9 +79,9 @@ mod tests {
 
     use super::*;
 
-    fn graph(nodes: usize, edges: &[([u32; 2], [u32; 2])]) -> Graph {
+    fn graph(num_nodes: usize, edges: &[([u32; 2], [u32; 2])]) -> Graph {
         Graph {
-            nodes,
+            num_nodes,
             edges: edges.iter().map(|(ends, _)| *ends).collect(),
             node_features: Features::None,
             edge_features: Features::Categorical {

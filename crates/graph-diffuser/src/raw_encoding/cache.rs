@@ -65,7 +65,7 @@ impl PositionalEncodingCache {
         let hash = hash_of(graph);
         let mut store = self.store.lock().expect("no thread panics while holding the lock");
         if let Some(values) = store.entries.get(&hash)
-            && values.len() == graph.nodes * self.encoding.columns()
+            && values.len() == graph.num_nodes * self.encoding.columns()
         {
             return values.clone();
         }
@@ -77,7 +77,7 @@ impl PositionalEncodingCache {
 
 fn hash_of(graph: &Graph) -> Hash {
     let mut hasher = Sha256::new();
-    hasher.update((graph.nodes as u64).to_le_bytes());
+    hasher.update((graph.num_nodes as u64).to_le_bytes());
     for [source, target] in &graph.edges {
         hasher.update(source.to_le_bytes());
         hasher.update(target.to_le_bytes());
@@ -204,6 +204,6 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         let cache =
             PositionalEncodingCache::with_directory(ENCODING, Some(&file.path().join("below")));
-        assert_eq!(cache.get(&grids()[0]).len(), grids()[0].nodes * 9);
+        assert_eq!(cache.get(&grids()[0]).len(), grids()[0].num_nodes * 9);
     }
 }

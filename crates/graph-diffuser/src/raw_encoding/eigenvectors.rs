@@ -28,7 +28,7 @@ const LANDMARK_STEPS: usize = 12;
 /// - returns `[n, 3 count]` in row-major order: eigenvector entries, eigenvalues, and a mask that
 ///   is 0 for eigenvectors beyond the number of nodes
 pub(super) fn laplacian_eigenvectors(graph: &Graph, count: usize) -> Vec<f64> {
-    let nodes = graph.nodes;
+    let nodes = graph.num_nodes;
     let (values, basis) = decompose(graph);
     let mut chosen: Vec<(f64, Vec<f64>)> = Vec::with_capacity(nodes);
     let mut landmarks: Option<Vec<Vec<f64>>> = None;
@@ -67,7 +67,7 @@ pub(super) fn laplacian_eigenvectors(graph: &Graph, count: usize) -> Vec<f64> {
 /// Edges are made undirected and deduplicated; self-loops are ignored, and the row of an isolated
 /// node is zero.
 fn decompose(graph: &Graph) -> (Vec<f64>, Vec<Vec<f64>>) {
-    let nodes = graph.nodes;
+    let nodes = graph.num_nodes;
     let mut adjacent = vec![false; nodes * nodes];
     for &[source, target] in graph.edges.iter().filter(|[source, target]| source != target) {
         let (source, target) = (source as usize, target as usize);
@@ -102,7 +102,7 @@ fn decompose(graph: &Graph) -> (Vec<f64>, Vec<Vec<f64>>) {
 
 /// Returns unit vectors that are equivariant to permutations of the nodes.
 fn landmarks_of(graph: &Graph) -> Vec<Vec<f64>> {
-    let mut degrees = vec![0.0; graph.nodes];
+    let mut degrees = vec![0.0; graph.num_nodes];
     for &[source, target] in &graph.edges {
         degrees[source as usize] += 0.5;
         degrees[target as usize] += 0.5;
@@ -110,7 +110,7 @@ fn landmarks_of(graph: &Graph) -> Vec<Vec<f64>> {
     let walks = return_probabilities(graph, LANDMARK_STEPS);
     let walk = |step| walks.iter().skip(step).step_by(LANDMARK_STEPS).copied().collect();
     let all =
-        [vec![1.0; graph.nodes], degrees].into_iter().chain((1..LANDMARK_STEPS).map(walk));
+        [vec![1.0; graph.num_nodes], degrees].into_iter().chain((1..LANDMARK_STEPS).map(walk));
     all.filter_map(|vector| unit(vector, f64::MIN_POSITIVE)).collect()
 }
 
@@ -166,7 +166,7 @@ mod tests {
 
     fn graph(nodes: usize, bonds: &[[u32; 2]]) -> Graph {
         Graph {
-            nodes,
+            num_nodes: nodes,
             edges: bonds
                 .iter()
                 .flat_map(|&[first, second]| [[first, second], [second, first]])
@@ -208,7 +208,7 @@ mod tests {
     fn eigenvectors_are_permutation_equivariant_up_to_sign() {
         // Three components, one of them a single node: eigenvalue 0 has multiplicity three.
         let mut parts = grid(3, 4);
-        parts.nodes = 18;
+        parts.num_nodes = 18;
         parts.edges.extend(
             graph(5, &[[0, 1], [1, 2], [2, 0], [2, 3], [3, 4]])
                 .edges
@@ -218,7 +218,7 @@ mod tests {
         let cases =
             [grid(4, 5), grid(3, 6), parts, graph(6, &[[0, 1], [1, 2], [2, 3], [3, 4], [1, 5]])];
         for (case, graph) in cases.into_iter().enumerate() {
-            let (count, nodes) = (5, graph.nodes);
+            let (count, nodes) = (5, graph.num_nodes);
             let mut order: Vec<u32> = (0..nodes as u32).collect();
             SeedTree::new(3).stream("order").shuffle(&mut order);
             let edges =
@@ -248,7 +248,7 @@ mod tests {
         let mut odd = graph(6, &[[0, 1], [0, 1], [1, 2]]);
         odd.edges.extend([[3, 3], [0, 2]]);
         for graph in [cycle, odd, graph(1, &[]), graph(4, &[])] {
-            let nodes = graph.nodes;
+            let nodes = graph.num_nodes;
             let table = laplacian_eigenvectors(&graph, nodes);
             let column = |index: usize| {
                 table.iter().skip(index).step_by(3 * nodes).copied().collect::<Vec<_>>()

@@ -10,7 +10,7 @@ use graph_diffuser_data::Graph;
 /// # Shapes
 /// - returns `[n, steps]` in row-major order
 pub(super) fn return_probabilities(graph: &Graph, steps: usize) -> Vec<f64> {
-    let nodes = graph.nodes;
+    let nodes = graph.num_nodes;
     let mut outgoing = vec![0_u32; nodes];
     let mut arriving = vec![Vec::new(); nodes];
     for &[source, target] in &graph.edges {
@@ -47,7 +47,7 @@ mod tests {
         // 0 - 1 - 2: after two steps a walk is back with probability 1/2 from an end and 1 from the
         // middle; node 3 has no edges and return probability 0.
         let path = Graph {
-            nodes: 4,
+            num_nodes: 4,
             edges: vec![[0, 1], [1, 0], [1, 2], [2, 1]],
             node_features: Features::None,
             edge_features: Features::None,

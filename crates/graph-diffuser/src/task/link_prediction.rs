@@ -62,7 +62,7 @@ impl TaskKind for LinkPrediction {
         for (position, graph) in input.graphs.iter().enumerate() {
             let Targets::Links(positives) = &graph.targets else { wrong_targets("links") };
             let mut stream = input.seeds.stream_at("graph", input.index(position) as u64);
-            let negatives = sample_negatives(graph.nodes, positives, &mut stream);
+            let negatives = sample_negatives(graph.num_nodes, positives, &mut stream);
             let labeled = positives
                 .iter()
                 .map(|pair| (pair, 1.0))
@@ -72,7 +72,7 @@ impl TaskKind for LinkPrediction {
                 second.push(start + pair[1] as usize);
                 labels.push(label);
             }
-            start += graph.nodes;
+            start += graph.num_nodes;
         }
         let pairs = labels.len();
         TargetTensor::Links {
@@ -393,8 +393,8 @@ mod tests {
 
     #[test]
     fn negatives_depend_on_the_graph_index_and_seed_but_not_on_the_batch() {
-        let graph = |nodes, links| Graph {
-            nodes,
+        let graph = |num_nodes, links| Graph {
+            num_nodes,
             edges: vec![],
             node_features: Features::None,
             edge_features: Features::None,

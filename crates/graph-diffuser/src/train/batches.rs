@@ -43,7 +43,7 @@ impl BatchSize {
         let mut batches: Vec<Vec<usize>> = Vec::new();
         let mut filled = 0_usize;
         for &index in indices {
-            let nodes = dataset.graphs.nodes(index);
+            let nodes = dataset.graphs.num_nodes(index);
             let pairs = nodes.saturating_mul(nodes);
             let fits = self.max_pairs.is_none_or(|max| filled.saturating_add(pairs) <= max);
             match batches.last_mut() {
@@ -97,7 +97,7 @@ pub fn evaluation_batches(
     indices: &[usize],
 ) -> Vec<Vec<usize>> {
     let mut indices = indices.to_vec();
-    let nodes = |index: usize| dataset.graphs.nodes(index);
+    let nodes = |index: usize| dataset.graphs.num_nodes(index);
     indices.sort_by_key(|&index| nodes(index));
     let is_chunked =
         |index: usize| chunked_eval.is_some_and(|chunked| chunked.applies_to(nodes(index)));
@@ -185,7 +185,7 @@ mod tests {
             chunked_eval,
             &dataset.splits.train,
         );
-        let nodes = |index: usize| dataset.graphs.nodes(index);
+        let nodes = |index: usize| dataset.graphs.num_nodes(index);
         let large = dataset.splits.train.iter().filter(|&&index| nodes(index) == 8).count();
         assert_eq!(batches.len(), 1 + large);
         assert!(batches[0].iter().all(|&index| nodes(index) <= 6));

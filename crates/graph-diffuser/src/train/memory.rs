@@ -44,7 +44,7 @@ impl BatchShape {
     pub fn of(config: &ModelConfig, graphs: &[&Graph]) -> Self {
         let extra = usize::from(config.head.uses_cls());
         let structures: HashSet<(usize, &[[u32; 2]])> = if shares(config) {
-            graphs.iter().map(|graph| (graph.nodes, &graph.edges[..])).collect()
+            graphs.iter().map(|graph| (graph.num_nodes, &graph.edges[..])).collect()
         } else {
             HashSet::new()
         };
@@ -52,7 +52,7 @@ impl BatchShape {
             graphs.iter().map(|graph| count(graph)).sum::<usize>()
         };
         Self {
-            nodes: all(&|graph| graph.nodes + extra),
+            nodes: all(&|graph| graph.num_nodes + extra),
             edges: all(&|graph| graph.edges.len()),
             distinct_pairs: if structures.is_empty() {
                 all(&Graph::pairs)
@@ -204,7 +204,7 @@ pub fn check_memory(
     let fits = halved.skip(1).find(|&size| largest(size).0 <= available);
     let candidates = if fits.is_some() { &batch } else { &dataset.splits.train };
     let nodes =
-        candidates.iter().map(|&index| dataset.graphs.nodes(index)).max().unwrap_or_default();
+        candidates.iter().map(|&index| dataset.graphs.num_nodes(index)).max().unwrap_or_default();
     Err(TrainError::Memory { graphs: batch.len(), nodes, needed, available, fits })
 }
 

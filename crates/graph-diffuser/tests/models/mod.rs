@@ -229,7 +229,7 @@ impl Case {
             }
         };
         let node_features = Features::Categorical { columns: 2, values: categories };
-        Graph { nodes, edges: edges.to_vec(), node_features, edge_features, targets }
+        Graph { num_nodes: nodes, edges: edges.to_vec(), node_features, edge_features, targets }
     }
 
     /// Returns batches of graphs with unusual structure.

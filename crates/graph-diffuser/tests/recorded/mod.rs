@@ -127,7 +127,7 @@ impl Recorded {
             .map(|(index, (&nodes, count))| {
                 let (node_end, edge_end) = (node + nodes, edge + count);
                 let graph = Graph {
-                    nodes,
+                    num_nodes: nodes,
                     edges: edges[2 * edge..2 * edge_end]
                         .chunks(2)
                         .map(|ends| [ends[0] as u32, ends[1] as u32])

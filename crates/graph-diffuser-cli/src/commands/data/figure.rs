@@ -13,8 +13,8 @@ const MARGIN: f64 = 30.0;
 
 /// Draws a graph as SVG with a label on each node.
 pub(super) fn draw(graph: &Graph, labels: &[String]) -> String {
-    let coordinates = scaled(&coordinates(graph.nodes, &graph.edges, &Structure::Other {}));
-    let side = side(graph.nodes);
+    let coordinates = scaled(&coordinates(graph.num_nodes, &graph.edges, &Structure::Other {}));
+    let side = side(graph.num_nodes);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {side} {side}\" \
          width=\"{side}\" height=\"{side}\" font-family=\"sans-serif\" font-size=\"11\">\n\
@@ -75,8 +75,8 @@ mod tests {
         let none = || Features::None;
         let targets = Targets::GraphValues(vec![]);
         let graph =
-            Graph { nodes: 5, edges, node_features: none(), edge_features: none(), targets };
-        let coordinates = scaled(&coordinates(graph.nodes, &graph.edges, &Structure::Other {}));
+            Graph { num_nodes: 5, edges, node_features: none(), edge_features: none(), targets };
+        let coordinates = scaled(&coordinates(graph.num_nodes, &graph.edges, &Structure::Other {}));
         let distance = |first: usize, second: usize| {
             let ([x, y], [other_x, other_y]) = (coordinates[first], coordinates[second]);
             (x - other_x).hypot(y - other_y)

@@ -63,16 +63,16 @@ pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> anyhow::Result<Exit
     }
     let graph = dataset.graphs.get(index);
     if let Some(path) = &args.output {
-        if graph.nodes > figure::MAX_NODES {
+        if graph.num_nodes > figure::MAX_NODES {
             let message = format!(
                 "cannot draw graph {index}: it has {} nodes, the maximum is {}",
-                graph.nodes,
+                graph.num_nodes,
                 figure::MAX_NODES
             );
             return Err(UsageError { message, hint: "choose a smaller graph".to_owned() }.into());
         }
         let labels: Vec<String> =
-            (0..graph.nodes).map(|node| label(&graph, &dataset.schema, node)).collect();
+            (0..graph.num_nodes).map(|node| label(&graph, &dataset.schema, node)).collect();
         let file = AtomicFile::create(path, args.force)?;
         std::io::Write::write_all(&mut file.file(), figure::draw(&graph, &labels).as_bytes())
             .with_context(|| format!("cannot write `{}`", path.display()))?;
@@ -168,7 +168,7 @@ fn targets(graph: &Graph, schema: &Schema) -> Value {
 }
 
 fn to_json(index: usize, graph: &Graph, schema: &Schema) -> Value {
-    let nodes: Vec<_> = (0..graph.nodes)
+    let nodes: Vec<_> = (0..graph.num_nodes)
         .map(|node| row(&graph.node_features, &schema.names.node_categories, node))
         .collect();
     let edges = 0..graph.edges.len();
@@ -176,7 +176,7 @@ fn to_json(index: usize, graph: &Graph, schema: &Schema) -> Value {
         edges.map(|edge| row(&graph.edge_features, &schema.names.edge_categories, edge)).collect();
     json!({
         "graph": index,
-        "nodes": graph.nodes,
+        "nodes": graph.num_nodes,
         "edges": graph.edges,
         "node_features": nodes,
         "edge_features": edges,
@@ -188,14 +188,14 @@ fn to_json(index: usize, graph: &Graph, schema: &Schema) -> Value {
 fn to_text(index: usize, graph: &Graph, schema: &Schema) -> String {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let joined = |values: Vec<Value>| values.iter().map(plain).collect::<Vec<_>>().join(" ");
-    let mut outgoing: Vec<Vec<String>> = vec![vec![]; graph.nodes];
+    let mut outgoing: Vec<Vec<String>> = vec![vec![]; graph.num_nodes];
     for (edge, &[source, target]) in graph.edges.iter().enumerate() {
         let features = joined(row(&graph.edge_features, &schema.names.edge_categories, edge));
         let features = if features.is_empty() { features } else { format!(" ({features})") };
         outgoing[source as usize].push(format!("{target}{features}"));
     }
     let mut text =
-        format!("graph {index}: {} nodes, {} directed edges\n", graph.nodes, graph.edges.len());
+        format!("graph {index}: {} nodes, {} directed edges\n", graph.num_nodes, graph.edges.len());
     let _ = writeln!(text, "targets {}", targets(graph, schema));
     for (node, others) in outgoing.iter().enumerate() {
         let features = joined(row(&graph.node_features, &schema.names.node_categories, node));

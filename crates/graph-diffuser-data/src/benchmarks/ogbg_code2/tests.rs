@@ -81,7 +81,7 @@ fn truncated_graph_keeps_the_first_nodes() {
     let dataset =
         read(&small(), Code2Options { max_nodes: Some(3), ..Code2Options::default() }).unwrap();
     let graph = dataset.graphs.get(0);
-    assert_eq!((graph.nodes, graph.edges.len()), (3, 6));
+    assert_eq!((graph.num_nodes, graph.edges.len()), (3, 6));
     assert_eq!(graph.edges[4..], [[1, 2], [2, 1]]);
     assert_eq!(dataset.check(), Ok(()));
 }

@@ -213,7 +213,7 @@ impl JsonlReader {
         }
         let graph = parse_graph(&record, line, self.directed, &mut self.nodes, &mut self.edges)?;
         let directed = record.directed(self.directed)?;
-        let raw_target = self.targets.read(&record, graph.nodes, directed)?;
+        let raw_target = self.targets.read(&record, graph.num_nodes, directed)?;
         self.graphs.push(graph);
         self.ids.push(id);
         self.raw_targets.push(raw_target);

@@ -71,7 +71,7 @@ impl GraphStream {
     fn graph(&mut self, record: &JsonRecord, line: u64) -> Result<Graph, RecordError> {
         parse_graph(record, line, self.directed, &mut self.nodes, &mut self.edges).map(
             |mut graph| {
-                graph.targets = self.targets.placeholder(graph.nodes);
+                graph.targets = self.targets.placeholder(graph.num_nodes);
                 graph
             },
         )
@@ -134,7 +134,7 @@ pub(super) fn parse_graph(
     )?;
     let targets = TargetSchema::LinkPrediction.placeholder(nodes);
     Ok(Graph {
-        nodes,
+        num_nodes: nodes,
         edges: with_reverse_edges(&edge_pairs, directed),
         node_features,
         edge_features,

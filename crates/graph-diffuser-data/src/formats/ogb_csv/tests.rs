@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::graph::{Features, Targets};
+use crate::split::Splits;
 
 /// Two graphs: a path of three nodes and a pair.
 const SMALL: [(&str, &str); 9] = [
@@ -84,7 +85,7 @@ fn reverse_edge_follows_each_edge_row() {
         format!(
             "{:?}",
             Graph {
-                nodes: 3,
+                num_nodes: 3,
                 edges: vec![[0, 1], [1, 0], [1, 2], [2, 1]],
                 node_features: Features::Categorical { columns: 2, values: vec![5, 0, 6, 1, 5, 0] },
                 edge_features: Features::Float { columns: 1, values: vec![0.5, 0.5, 0.25, 0.25] },
@@ -92,7 +93,7 @@ fn reverse_edge_follows_each_edge_row() {
             }
         )
     );
-    assert_eq!(dataset.graphs.nodes(1), 2);
+    assert_eq!(dataset.graphs.num_nodes(1), 2);
     assert_eq!(dataset.splits, Splits { train: vec![1], valid: vec![0], test: vec![] });
 }
 

@@ -151,7 +151,7 @@ impl ErrorCollector {
 /// let path = directory.path().join("solubility.csv");
 /// std::fs::write(&path, "smiles,solubility\nCCO,1.1\nc1ccccc1,-1.64\n")?;
 /// let csv = smiles_csv::read(&path, &SmilesCsvOptions::default()).expect("the file is valid");
-/// assert_eq!(csv.graphs[0].nodes, 3);
+/// assert_eq!(csv.graphs[0].num_nodes, 3);
 /// assert_eq!(csv.schema.targets, TargetSchema::Regression(1));
 /// # }
 /// # Ok::<(), std::io::Error>(())

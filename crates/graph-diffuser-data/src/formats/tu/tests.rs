@@ -36,7 +36,7 @@ fn indicator_assigns_nodes_to_graphs() {
     assert_eq!(
         *dataset.graphs.get(1),
         Graph {
-            nodes: 2,
+            num_nodes: 2,
             edges: vec![[0, 1], [1, 0]],
             node_features: Features::Categorical { columns: 1, values: vec![2, 2] },
             edge_features: Features::Categorical { columns: 1, values: vec![1, 1] },

@@ -22,17 +22,17 @@ const THOUSANDTHS: u8 = 5;
 pub(super) fn encode(graph: &Graph, into: &mut Vec<u8>) -> Option<()> {
     let paired = is_paired(graph);
     let rows = if paired { graph.edges.len() / 2 } else { graph.edges.len() };
-    if graph.nodes > MAX_GRAPH_NODES {
+    if graph.num_nodes > MAX_GRAPH_NODES {
         return None;
     }
-    put_count(graph.nodes, into)?;
+    put_count(graph.num_nodes, into)?;
     put_count(rows, into)?;
     into.push(u8::from(paired));
     let step = if paired { 2 } else { 1 };
     for end in 0..2 {
         put_u32s(graph.edges.iter().step_by(step).map(|edge| edge[end]), false, into);
     }
-    put_features(&graph.node_features, graph.nodes, 1, into)?;
+    put_features(&graph.node_features, graph.num_nodes, 1, into)?;
     put_features(&graph.edge_features, graph.edges.len(), step, into)?;
     match &graph.targets {
         Targets::NodeClasses(classes) => put_list(0, classes, into)?,
@@ -95,7 +95,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Graph> {
         _ => return None,
     };
     bytes.0.is_empty().then_some(Graph {
-        nodes,
+        num_nodes: nodes,
         edges,
         node_features,
         edge_features,
@@ -407,7 +407,7 @@ pub(crate) mod tests {
                         },
                         Features::None => Features::None,
                     };
-                    Graph { nodes, edges, node_features, edge_features, targets }
+                    Graph { num_nodes: nodes, edges, node_features, edge_features, targets }
                 },
             )
         })
@@ -453,7 +453,7 @@ pub(crate) mod tests {
             (0..6).flat_map(|u| [[u, (u + 1) % 6], [(u + 1) % 6, u]]).collect();
         let atoms = (0..6).flat_map(|atom| [5 + atom % 2, atom % 3, 3, 5, 1, 0, 1, 1, 1]).collect();
         let graph = Graph {
-            nodes: 6,
+            num_nodes: 6,
             edges: ring,
             node_features: Features::Categorical { columns: 9, values: atoms },
             edge_features: Features::Categorical { columns: 3, values: [3, 0, 1].repeat(12) },
@@ -465,7 +465,7 @@ pub(crate) mod tests {
     #[test]
     fn counts_beyond_the_input_are_rejected_before_allocation() {
         let graph = Graph {
-            nodes: 2,
+            num_nodes: 2,
             edges: vec![[0, 1]],
             node_features: Features::None,
             edge_features: Features::None,

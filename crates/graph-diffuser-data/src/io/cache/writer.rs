@@ -64,7 +64,7 @@ impl CacheWriter {
         let mut crc = Crc::new();
         crc.update(&self.record);
         self.table.extend(self.offset.to_le_bytes());
-        self.table.extend((graph.nodes as u32).to_le_bytes());
+        self.table.extend((graph.num_nodes as u32).to_le_bytes());
         self.table.extend(crc.sum().to_le_bytes());
         self.offset += self.record.len() as u64;
         self.file
