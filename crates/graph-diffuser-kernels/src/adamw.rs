@@ -67,13 +67,9 @@ pub fn step(
         decay: (1.0 - step.lr * step.weight_decay) as f32,
         rate: (step.lr / bias_correction_1) as f32,
     };
-    if count < PARALLEL {
-        isa.run(Update { factors, weights, gradient, first, second });
-        return;
-    }
     let moments = first.chunks_mut(CHUNK).zip(second.chunks_mut(CHUNK));
     let tasks = weights.chunks_mut(CHUNK).zip(gradient.chunks(CHUNK)).zip(moments).collect();
-    parallel::for_each(tasks, |((weights, gradient), (first, second))| {
+    parallel::for_each_if(count >= PARALLEL, tasks, |((weights, gradient), (first, second))| {
         isa.run(Update { factors, weights, gradient, first, second });
     });
 }

@@ -9,7 +9,6 @@
 //! Sums over chunks are added in chunk order, independent of the threads that computed them.
 
 mod affine;
-mod blocks;
 mod dot;
 mod gradients;
 mod normalize;
@@ -18,13 +17,10 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use blocks::{Block, Blockwise, by_blocks};
 pub use dot::{evaluate_dot, forward_dot};
 pub use gradients::{BatchNormGradients, backward, backward_dot};
 pub use normalize::{Branch, Normalized, evaluate, forward};
 pub use statistics::BatchStatistics;
-
-use crate::parallel;
 
 /// Term added to the variance before the square root.
 const EPSILON: f64 = 1e-5;
@@ -32,9 +28,6 @@ const EPSILON: f64 = 1e-5;
 /// Rows per chunk, summed in single precision: few enough for a relative error of about 1e-6,
 /// enough to amortize the merge.
 const CHUNK: usize = 64;
-
-/// Number of values below which the work stays on one thread: a few microseconds.
-const PARALLEL: usize = 1 << 15;
 
 /// Returns the number of rows of `x`.
 fn rows(x: &[f32], channels: usize) -> usize {
@@ -45,14 +38,4 @@ fn rows(x: &[f32], channels: usize) -> usize {
         x.len()
     );
     x.len() / channels
-}
-
-/// Runs the tasks, in parallel if the approximate number of values read, `num_values`, is large
-/// enough.
-pub(crate) fn run_all<T: Send>(num_values: usize, tasks: Vec<T>, run: impl Fn(T) + Sync) {
-    if num_values < PARALLEL {
-        tasks.into_iter().for_each(run);
-    } else {
-        parallel::for_each(tasks, run);
-    }
 }

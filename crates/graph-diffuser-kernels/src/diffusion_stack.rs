@@ -19,91 +19,15 @@ mod vectors;
 #[cfg(test)]
 mod tests;
 
-use std::mem::MaybeUninit;
-
 pub use gradient::backward;
 pub use powers::forward;
 
-use crate::GraphOffsets;
-
-/// Sparse adjacency matrix A in compressed sparse row (CSR) format.
-#[derive(Debug, Clone, Copy)]
-pub struct Csr<'a> {
-    /// `[r + 1]` index of the first entry of each node of the batch, followed by the number of
-    /// entries.
-    pub row_starts: &'a [usize],
-    /// `[m]` column of each entry: a node index within the graph.
-    pub targets: &'a [u32],
-    /// `[m]` edge index of each entry.
-    pub edges: &'a [u32],
-}
+use crate::edges::Csr;
+use crate::offsets::GraphOffsets;
 
 /// Checks the invariants that the unsafe code of both passes relies on.
-fn check(graphs: GraphOffsets<'_>, csr: Csr<'_>, weights: &[f32]) {
-    let GraphOffsets { sizes, node_starts, pair_starts } = graphs;
-    assert_eq!(
-        node_starts.len(),
-        sizes.len() + 1,
-        "node_starts must have one entry per graph and the end"
-    );
-    assert_eq!(
-        pair_starts.len(),
-        sizes.len() + 1,
-        "pair_starts must have one entry per graph and the end"
-    );
-    for (graph, n) in sizes.iter().enumerate() {
-        assert_eq!(
-            node_starts[graph] + n,
-            node_starts[graph + 1],
-            "node_starts are inconsistent at graph {graph}"
-        );
-        assert_eq!(
-            pair_starts[graph] + n * n,
-            pair_starts[graph + 1],
-            "pair_starts are inconsistent at graph {graph}"
-        );
-    }
-    assert_eq!(
-        csr.row_starts.len(),
-        graphs.num_nodes() + 1,
-        "row_starts must have one entry per node and the end"
-    );
-    assert!(csr.row_starts.is_sorted(), "row_starts must be ascending");
-    assert_eq!(
-        csr.row_starts[graphs.num_nodes()],
-        csr.targets.len(),
-        "row_starts must end with the number of entries"
-    );
-    assert_eq!(csr.targets.len(), csr.edges.len(), "every entry must have an edge index");
-    let last = csr.edges.iter().max();
-    assert!(
-        last.is_none_or(|last| (*last as usize) < weights.len()),
-        "every edge must have a weight"
-    );
-}
-
-/// Pointer to a slice that tasks write disjointly.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Shared(*mut f32);
-
-// SAFETY: each write through the pointer documents why no other thread accesses that element.
-unsafe impl Send for Shared {}
-// SAFETY: as above.
-unsafe impl Sync for Shared {}
-
-impl Shared {
-    /// Returns a pointer to an initialized slice.
-    pub(crate) fn new(slice: &mut [f32]) -> Self {
-        Self(slice.as_mut_ptr())
-    }
-
-    /// Returns a pointer to an uninitialized slice.
-    pub(crate) fn from_uninit(slice: &mut [MaybeUninit<f32>]) -> Self {
-        Self(slice.as_mut_ptr().cast())
-    }
-
-    #[inline(always)]
-    pub(crate) fn pointer(self) -> *mut f32 {
-        self.0
-    }
+fn check(graphs: GraphOffsets<'_>, csr: &Csr, weights: &[f32]) {
+    graphs.check();
+    assert_eq!(csr.num_nodes(), graphs.num_nodes(), "edges must be grouped by the same nodes");
+    assert_eq!(csr.num_edges(), weights.len(), "every edge must have a weight");
 }

@@ -20,9 +20,14 @@
 //! adjacent matrices.
 
 mod algebra;
-mod network;
-mod output_gradients;
 mod tiling;
+
+mod network;
+
+mod forward;
+mod output_gradients;
+
+mod backward;
 
 #[cfg(test)]
 mod tests;
@@ -31,8 +36,10 @@ use std::sync::{Mutex, PoisonError};
 
 pub use crate::tile::PairTransform;
 
+use crate::buffer::CachedBuffer;
+use crate::parallel;
 use crate::simd::Isa;
-use crate::tile::{Buffer, WIDTH};
+use crate::tile::WIDTH;
 
 use algebra::{Correction, FirstLinear, Moments, Normalization, double, single};
 use network::Network;
@@ -147,7 +154,7 @@ pub struct EdgeFfnSaved {
     shifts: Vec<Vec<f64>>,
     /// Input of each layer but the first, `[tile][c + 1][WIDTH]`; empty with running statistics.
     /// [`backward`] consumes the inputs and recomputes them if they are missing.
-    inputs: Mutex<Vec<Buffer>>,
+    inputs: Mutex<Vec<CachedBuffer>>,
 }
 
 /// Gradients of a layer, in the shapes of [`EdgeFfnLayerParams`].
@@ -273,7 +280,9 @@ pub fn backward<D: AsRef<[f32]>>(
     for index in inputs.len()..layers.saturating_sub(1) {
         inputs.push(network.apply_layer(&stack, &inputs, index).0);
     }
-    let mut d = inputs.pop().unwrap_or_else(|| Buffer::reused(stack.plan.tiles * (c + 1) * WIDTH));
+    let mut d = inputs
+        .pop()
+        .unwrap_or_else(|| parallel::buffer_cache().take(stack.plan.tiles * (c + 1) * WIDTH));
 
     let mut correction = Correction::none(c);
     let d_output = OutputGradients::new(params, &network, self_pairs, &d_scores, d_diagonal);
@@ -339,7 +348,6 @@ pub fn backward<D: AsRef<[f32]>>(
     };
     gradients.gamma = single(&d_gamma);
     gradients.beta = single(&sum);
-    inputs.into_iter().chain([d]).for_each(Buffer::recycle);
     gradients
 }
 
@@ -349,15 +357,5 @@ impl EdgeFfnSaved {
         self.statistics.push(EdgeFfnStatistics { mean: single(&mean), variance: single(variance) });
         let inverse = variance.iter().map(|variance| 1.0 / (variance + EPSILON).sqrt()).collect();
         self.normalizations.push(Normalization { mean, inverse });
-    }
-}
-
-impl Drop for EdgeFfnSaved {
-    fn drop(&mut self) {
-        self.inputs
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-            .drain(..)
-            .for_each(Buffer::recycle);
     }
 }

@@ -6,6 +6,14 @@
 //! into tasks whose boundaries do not depend on the number of threads, and partial sums are added
 //! in task order, so results are bit-identical for any number of threads.
 //!
+//! # Threads and state
+//!
+//! Kernels are functions of their arguments. The threads that run them, and the memory that they
+//! reuse between calls, belong to a [`ThreadPool`]: a caller that wants its own creates one and
+//! [installs](ThreadPool::install) it around its calls. All other calls use the default pool, which
+//! is the only process-wide state of this crate; it is created on first use with one thread per
+//! core, or by [`set_num_threads`].
+//!
 //! # Examples
 //!
 //! ```
@@ -19,50 +27,39 @@
 //! assert_eq!(y, [11.5, 0.0]);
 //! ```
 
-pub mod adamw;
-pub mod attention;
-pub mod attention_rows;
-pub mod batch_norm;
-pub mod diffusion_rows;
-pub mod diffusion_stack;
-pub mod edge_ffn;
-pub mod linear;
-pub mod message;
-mod parallel;
+// In reading order: a module refers only to modules above it.
 mod simd;
-mod tile;
-mod uninit;
 
+mod buffer;
+
+mod parallel;
+
+mod offsets;
+
+mod edges;
+
+mod channel_blocks;
+mod tile;
+
+pub mod diffusion_stack;
+
+pub mod diffusion_rows;
+
+pub mod edge_ffn;
+
+pub mod attention;
+
+pub mod attention_rows;
+
+pub mod linear;
+
+pub mod batch_norm;
+
+pub mod message;
+
+pub mod adamw;
+
+pub use edges::{Csr, EdgeIndex, EdgeTypes};
+pub use offsets::GraphOffsets;
 pub use parallel::{ThreadPool, set_num_threads};
 pub use simd::{Dropout, Isa, hash32};
-
-/// Offsets of the nodes and node pairs of each graph in a packed batch.
-///
-/// Nodes are stored graph after graph. The `n²` ordered node pairs of a graph are stored in
-/// row-major order, also graph after graph.
-#[derive(Debug, Clone, Copy)]
-pub struct GraphOffsets<'a> {
-    /// `[b]` number of nodes of each graph.
-    pub sizes: &'a [usize],
-    /// `[b + 1]` index of the first node of each graph, followed by the total number of nodes.
-    pub node_starts: &'a [usize],
-    /// `[b + 1]` index of the first pair of each graph, followed by the total number of pairs.
-    pub pair_starts: &'a [usize],
-}
-
-impl GraphOffsets<'_> {
-    /// Returns the number of graphs.
-    pub fn num_graphs(&self) -> usize {
-        self.sizes.len()
-    }
-
-    /// Returns the total number of nodes.
-    pub fn num_nodes(&self) -> usize {
-        self.node_starts[self.num_graphs()]
-    }
-
-    /// Returns the total number of pairs.
-    pub fn num_pairs(&self) -> usize {
-        self.pair_starts[self.num_graphs()]
-    }
-}

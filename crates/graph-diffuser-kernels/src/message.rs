@@ -8,7 +8,6 @@
 //! [`edge_endpoint_sum`] adds the features of both endpoints of an edge, and [`scatter_sum`] is its
 //! backward pass for either endpoint.
 
-mod edges;
 mod gated;
 mod gine;
 
@@ -17,13 +16,13 @@ mod tests;
 
 use std::mem::MaybeUninit;
 
-pub use edges::{CsrIndex, EdgeTypes, Edges};
 pub use gated::{GatedGradients, GatedInputs, gated_backward, gated_forward};
 pub use gine::{gine_backward, gine_forward};
 
-use crate::batch_norm::{Block, Blockwise, by_blocks, run_all};
-use crate::simd::{Isa, Kernel, Simd};
-use crate::uninit::UninitBuffer;
+use crate::buffer::UninitBuffer;
+use crate::channel_blocks::{Block, Blockwise, run_all};
+use crate::edges::{Csr, EdgeIndex, EdgeTypes};
+use crate::simd::{Isa, Simd};
 
 /// Nodes per task.
 const ROWS: usize = 64;
@@ -38,15 +37,19 @@ const ROWS: usize = 64;
 /// - returns `[m, width]`
 pub fn edge_endpoint_sum(
     isa: Isa,
-    edges: &Edges,
+    edges: &EdgeIndex,
     at_source: &[f32],
     at_target: &[f32],
     e: Option<(&[f32], &EdgeTypes)>,
     width: usize,
 ) -> Vec<f32> {
-    edges.check_nodes(width, &[at_source, at_target]);
+    check_nodes(edges, width, &[at_source, at_target]);
     if let Some((e, edge_types)) = e {
-        assert_eq!(edge_types.type_of_edge.len(), edges.num_edges(), "every edge must have a type");
+        assert_eq!(
+            edge_types.type_of_edge().len(),
+            edges.num_edges(),
+            "every edge must have a type"
+        );
         assert_eq!(
             e.len(),
             edge_types.num_types() * width,
@@ -68,7 +71,7 @@ pub fn edge_endpoint_sum(
 /// # Shapes
 /// - `values`: `[m, width]`
 /// - returns `[r, width]`
-pub fn scatter_sum(isa: Isa, values: &[f32], width: usize, by: &CsrIndex) -> Vec<f32> {
+pub fn scatter_sum(isa: Isa, values: &[f32], width: usize, by: &Csr) -> Vec<f32> {
     assert!(width > 0, "the width must not be zero");
     assert_eq!(
         values.len(),
@@ -86,12 +89,34 @@ pub fn scatter_sum(isa: Isa, values: &[f32], width: usize, by: &CsrIndex) -> Vec
     unsafe { out.assume_init() }
 }
 
+/// Returns the number of values of `width` channels over all edges and nodes.
+fn num_values(edges: &EdgeIndex, width: usize) -> usize {
+    (edges.num_edges() + edges.num_nodes()) * width
+}
+
+#[track_caller]
+fn check_nodes(edges: &EdgeIndex, width: usize, buffers: &[&[f32]]) {
+    assert!(width > 0, "the width must not be zero");
+    let nodes = edges.num_nodes();
+    for buffer in buffers {
+        assert_eq!(buffer.len(), nodes * width, "node features must be [{nodes}, {width}]");
+    }
+}
+
+#[track_caller]
+fn check_edges(edges: &EdgeIndex, width: usize, buffers: &[&[f32]]) {
+    let edges = edges.num_edges();
+    for buffer in buffers {
+        assert_eq!(buffer.len(), edges * width, "edge features must be [{edges}, {width}]");
+    }
+}
+
 // SAFETY of all blocks below: the public functions have checked that every buffer has `width`
-// values per node, edge or edge type; `CsrIndex`, `Edges` and `EdgeTypes` contain valid indices
-// only; and the buffer of a task has the rows of its edges or nodes from `start`.
+// values per node, edge or edge type; `Csr`, `EdgeIndex` and `EdgeTypes` contain valid
+// indices only; and the buffer of a task has the rows of its edges or nodes from `start`.
 
 struct EdgeEndpointSum<'a> {
-    edges: &'a Edges,
+    edges: &'a EdgeIndex,
     at_source: &'a [f32],
     at_target: &'a [f32],
     e: Option<(&'a [f32], &'a EdgeTypes)>,
@@ -100,26 +125,22 @@ struct EdgeEndpointSum<'a> {
     out: &'a mut [MaybeUninit<f32>],
 }
 
-impl Kernel for EdgeEndpointSum<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        by_blocks(simd, self.width, self);
-    }
-}
-
 impl Blockwise for EdgeEndpointSum<'_> {
+    #[inline(always)]
+    fn channels(&self) -> usize {
+        self.width
+    }
+
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
         for (edge, out) in (self.start..).zip(self.out.chunks_exact_mut(width)) {
             // SAFETY: see above.
             unsafe {
-                let source = *self.edges.sources.get_unchecked(edge) as usize * width;
-                let target = *self.edges.targets.get_unchecked(edge) as usize * width;
+                let source = *self.edges.sources().get_unchecked(edge) as usize * width;
+                let target = *self.edges.targets().get_unchecked(edge) as usize * width;
                 let e = self.e.map(|(e, edge_types)| {
-                    e.as_ptr().add(*edge_types.type_of_edge.get_unchecked(edge) as usize * width)
+                    e.as_ptr().add(*edge_types.type_of_edge().get_unchecked(edge) as usize * width)
                 });
                 for v in 0..W {
                     let source = block.load::<S, W>(simd, self.at_source.as_ptr().add(source), v);
@@ -138,27 +159,23 @@ impl Blockwise for EdgeEndpointSum<'_> {
 struct Sum<'a> {
     values: &'a [f32],
     width: usize,
-    by: &'a CsrIndex,
+    by: &'a Csr,
     start: usize,
     out: &'a mut [MaybeUninit<f32>],
 }
 
-impl Kernel for Sum<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        by_blocks(simd, self.width, self);
-    }
-}
-
 impl Blockwise for Sum<'_> {
+    #[inline(always)]
+    fn channels(&self) -> usize {
+        self.width
+    }
+
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
         for (node, out) in (self.start..).zip(self.out.chunks_exact_mut(width)) {
             let mut sums = [simd.zero(); W];
-            for edge in self.by.at(node) {
+            for edge in self.by.edges(self.by.range(node..node + 1)) {
                 // SAFETY: see above.
                 unsafe {
                     let values = self.values.as_ptr().add(*edge as usize * width);

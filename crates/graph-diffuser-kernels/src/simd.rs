@@ -24,8 +24,8 @@ use portable::Portable;
 
 /// Instruction set that has kernels and is supported by this processor.
 ///
-/// Values are created only by [`Isa::available`], so holding one proves that the processor supports
-/// it.
+/// Values are created only for instruction sets that were detected, so holding one proves that the
+/// processor supports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Isa(InstructionSet);
 
@@ -47,7 +47,7 @@ impl Isa {
     }
 
     /// Returns all instruction sets of this processor, widest first.
-    pub fn available() -> Vec<Self> {
+    pub(crate) fn available() -> Vec<Self> {
         let mut available = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {

@@ -1,7 +1,5 @@
 //! Matrix products of row blocks, and the packing of their operands.
 
-use std::cell::RefCell;
-
 use crate::simd::Simd;
 
 /// Query rows per block: with two vectors of keys they fill 16 of the 32 registers of AVX-512, with
@@ -416,40 +414,5 @@ pub(super) unsafe fn unpack_transposed<S: Simd>(
                 simd.transpose(from, n_padded, block, to.add(row * step + start), step, block[0]);
             }
         }
-    }
-}
-
-/// Scratch memory of one thread, reused by all of its work items.
-#[derive(Default)]
-pub(super) struct Scratch(Vec<CacheLine>);
-
-/// Cache line; vectors that straddle two take twice as long to load.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct CacheLine([f32; 16]);
-
-impl Scratch {
-    /// Calls `work` with the scratch memory of this thread, which is kept between calls: clearing
-    /// it for every task took 2 % of the time.
-    pub(super) fn with(work: impl FnOnce(&mut Self)) {
-        thread_local!(static SCRATCH: RefCell<Scratch> = RefCell::default());
-        SCRATCH.with_borrow_mut(work);
-    }
-
-    /// Returns areas of these lengths, each aligned to a cache line. Their contents are
-    /// unspecified.
-    pub(super) fn areas<const N: usize>(&mut self, lengths: [usize; N]) -> [*mut f32; N] {
-        let lines = lengths.map(|length| length.div_ceil(16));
-        let total = lines.iter().sum();
-        if self.0.len() < total {
-            self.0.resize(total, CacheLine([0.0; 16]));
-        }
-        let start = self.0.as_mut_ptr();
-        let mut next = 0;
-        lines.map(|lines| {
-            let area = start.wrapping_add(next).cast();
-            next += lines;
-            area
-        })
     }
 }

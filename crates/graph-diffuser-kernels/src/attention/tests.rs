@@ -1,7 +1,7 @@
 //! Tests of attention against a reference of Eq. 6–8 in double precision.
 
 use super::*;
-use crate::hash32;
+use crate::{GraphOffsets, Isa, hash32};
 
 /// Owner of the slices of a [`GraphOffsets`].
 struct Batch {

@@ -1,7 +1,8 @@
 //! Affine form of the normalization for given statistics: `(x - center) · scale + constant` per
 //! channel.
 
-use super::{BatchStatistics, Block, EPSILON};
+use super::{BatchStatistics, EPSILON};
+use crate::channel_blocks::Block;
 use crate::simd::Simd;
 
 /// Coefficients of `(x - center) · scale + constant`, per channel.

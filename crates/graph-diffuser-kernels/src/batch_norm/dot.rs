@@ -3,8 +3,9 @@
 
 use super::affine::{Affine, Channels};
 use super::statistics::batch_statistics;
-use super::{BatchStatistics, Block, Blockwise, CHUNK, by_blocks, rows, run_all};
-use crate::simd::{Isa, Kernel, Simd};
+use super::{BatchStatistics, CHUNK, rows};
+use crate::channel_blocks::{Block, Blockwise, run_all};
+use crate::simd::{Isa, Simd};
 
 /// Normalizes by the statistics of the batch and returns the dot products and the statistics.
 ///
@@ -53,16 +54,12 @@ struct Dots<'a> {
     to: &'a mut [f32],
 }
 
-impl Kernel for Dots<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        by_blocks(simd, self.weight.len(), self);
-    }
-}
-
 impl Blockwise for Dots<'_> {
+    #[inline(always)]
+    fn channels(&self) -> usize {
+        self.weight.len()
+    }
+
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         // SAFETY: `x` has whole rows of `channels` values, and `to` has one value per row.

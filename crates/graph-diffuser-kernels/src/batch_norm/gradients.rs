@@ -3,9 +3,10 @@
 use std::mem::MaybeUninit;
 
 use super::affine::{Affine, Channels};
-use super::{BatchStatistics, Block, Blockwise, CHUNK, EPSILON, by_blocks, rows, run_all};
-use crate::simd::{Dropout, Isa, Kernel, Simd};
-use crate::uninit::UninitBuffer;
+use super::{BatchStatistics, CHUNK, EPSILON, rows};
+use crate::buffer::UninitBuffer;
+use crate::channel_blocks::{Block, Blockwise, run_all};
+use crate::simd::{Dropout, Isa, Simd};
 
 /// Gradients computed by [`backward`] and [`backward_dot`].
 #[derive(Debug, Clone, PartialEq)]
@@ -186,16 +187,12 @@ struct GradientSums<'a, const DOTTED: bool> {
     sums: &'a mut [f32],
 }
 
-impl<const DOTTED: bool> Kernel for GradientSums<'_, DOTTED> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        by_blocks(simd, self.affine.scale.len(), self);
-    }
-}
-
 impl<const DOTTED: bool> Blockwise for GradientSums<'_, DOTTED> {
+    #[inline(always)]
+    fn channels(&self) -> usize {
+        self.affine.scale.len()
+    }
+
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let (mut plain, mut products) = ([simd.zero(); W], [simd.zero(); W]);
@@ -246,16 +243,12 @@ struct InputGradient<'a, const DOTTED: bool> {
     first: u64,
 }
 
-impl<const DOTTED: bool> Kernel for InputGradient<'_, DOTTED> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        by_blocks(simd, self.affine.scale.len(), self);
-    }
-}
-
 impl<const DOTTED: bool> Blockwise for InputGradient<'_, DOTTED> {
+    #[inline(always)]
+    fn channels(&self) -> usize {
+        self.affine.scale.len()
+    }
+
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         // SAFETY: `x`, `d_y` and `d_x` have the same rows; those of `x` and `d_x` have all

@@ -4,9 +4,10 @@ use std::mem::MaybeUninit;
 
 use super::affine::{Affine, Channels};
 use super::statistics::batch_statistics;
-use super::{BatchStatistics, Block, Blockwise, CHUNK, by_blocks, rows, run_all};
-use crate::simd::{Dropout, Isa, Kernel, Simd};
-use crate::uninit::UninitBuffer;
+use super::{BatchStatistics, CHUNK, rows};
+use crate::buffer::UninitBuffer;
+use crate::channel_blocks::{Block, Blockwise, run_all};
+use crate::simd::{Dropout, Isa, Simd};
 
 /// Residual branch that is added to the rows before they are normalized.
 #[derive(Debug, Clone, Copy)]
@@ -107,16 +108,12 @@ struct Normalize<'a> {
     y: &'a mut [MaybeUninit<f32>],
 }
 
-impl Kernel for Normalize<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        by_blocks(simd, self.affine.scale.len(), self);
-    }
-}
-
 impl Blockwise for Normalize<'_> {
+    #[inline(always)]
+    fn channels(&self) -> usize {
+        self.affine.scale.len()
+    }
+
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let floor = simd.splat(if self.relu { 0.0 } else { f32::NEG_INFINITY });

@@ -2,7 +2,8 @@
 
 use std::mem::MaybeUninit;
 
-use super::{Block, Blockwise, Branch, CHUNK, by_blocks, rows, run_all};
+use super::{Branch, CHUNK, rows};
+use crate::channel_blocks::{Block, Blockwise, run_all};
 use crate::simd::{Dropout, Isa, Kernel, Simd};
 
 /// Mean and variance of a batch, per channel.
@@ -87,16 +88,12 @@ impl BranchChunk<'_> {
     }
 }
 
-impl Kernel for ChunkSums<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        by_blocks(simd, self.channels, self);
-    }
-}
-
 impl Blockwise for ChunkSums<'_> {
+    #[inline(always)]
+    fn channels(&self) -> usize {
+        self.channels
+    }
+
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let channels = block.channels;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Csr;
+use crate::edges::Csr;
 
 /// Outgoing or incoming edges of each node of one graph.
 #[derive(Default)]
@@ -24,47 +24,42 @@ pub(super) struct Neighbor {
 
 impl AdjacencyList {
     /// Fills the lists with the outgoing edges of each node, in CSR order.
-    pub(super) fn fill_outgoing(&mut self, csr: Csr<'_>, nodes: Range<usize>, weights: &[f32]) {
-        let (n, first) = (nodes.len(), csr.row_starts[nodes.start]);
+    pub(super) fn fill_outgoing(&mut self, csr: &Csr, nodes: Range<usize>, weights: &[f32]) {
         self.starts.clear();
-        self.starts
-            .extend(csr.row_starts[nodes.start..=nodes.end].iter().map(|start| start - first));
         self.neighbors.clear();
-        for at in first..csr.row_starts[nodes.end] {
-            let node = csr.targets[at];
-            assert!((node as usize) < n, "edge target {node} is out of range for {n} nodes");
-            self.neighbors.push(Neighbor {
-                node,
-                weight: weights[csr.edges[at] as usize],
-                entry: (at - first) as u32,
-            });
+        for row in nodes.clone() {
+            self.starts.push(self.neighbors.len());
+            for (target, edge) in csr.entries(row) {
+                self.neighbors.push(Neighbor {
+                    node: index_within(&nodes, target),
+                    weight: weights[edge],
+                    entry: self.neighbors.len() as u32,
+                });
+            }
         }
+        self.starts.push(self.neighbors.len());
     }
 
     /// Fills the lists with the incoming edges of each node, ordered by source.
-    pub(super) fn fill_incoming(&mut self, csr: Csr<'_>, nodes: Range<usize>, weights: &[f32]) {
-        let (n, first) = (nodes.len(), csr.row_starts[nodes.start]);
-        let entries = first..csr.row_starts[nodes.end];
+    pub(super) fn fill_incoming(&mut self, csr: &Csr, nodes: Range<usize>, weights: &[f32]) {
         self.starts.clear();
-        self.starts.resize(n + 1, 0);
-        for target in &csr.targets[entries.clone()] {
-            assert!((*target as usize) < n, "edge target {target} is out of range for {n} nodes");
-            self.starts[*target as usize + 1] += 1;
+        self.starts.resize(nodes.len() + 1, 0);
+        for (target, _) in nodes.clone().flat_map(|row| csr.entries(row)) {
+            self.starts[index_within(&nodes, target) as usize + 1] += 1;
         }
-        for node in 0..n {
+        for node in 0..nodes.len() {
             self.starts[node + 1] += self.starts[node];
         }
         self.neighbors.clear();
-        self.neighbors.resize(entries.len(), Neighbor::default());
-        for (node, row) in nodes.enumerate() {
-            for at in csr.row_starts[row]..csr.row_starts[row + 1] {
-                let next = &mut self.starts[csr.targets[at] as usize];
-                self.neighbors[*next] = Neighbor {
-                    node: node as u32,
-                    weight: weights[csr.edges[at] as usize],
-                    entry: (at - first) as u32,
-                };
+        self.neighbors.resize(csr.range(nodes.clone()).len(), Neighbor::default());
+        let mut entry = 0;
+        for row in nodes.clone() {
+            for (target, edge) in csr.entries(row) {
+                let next = &mut self.starts[target - nodes.start];
+                let node = (row - nodes.start) as u32;
+                self.neighbors[*next] = Neighbor { node, weight: weights[edge], entry };
                 *next += 1;
+                entry += 1;
             }
         }
         // Each start has been advanced to the start of the next node.
@@ -81,4 +76,11 @@ impl AdjacencyList {
         // SAFETY: `starts` has one entry more than there are nodes.
         unsafe { *self.starts.get_unchecked(node)..*self.starts.get_unchecked(node + 1) }
     }
+}
+
+/// Returns the index of the edge target `node` within its graph.
+fn index_within(nodes: &Range<usize>, node: usize) -> u32 {
+    let (index, n) = (node.wrapping_sub(nodes.start), nodes.len());
+    assert!(index < n, "edge target {index} is out of range for {n} nodes");
+    index as u32
 }

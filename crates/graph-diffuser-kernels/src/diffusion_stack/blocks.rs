@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::Csr;
-use crate::{GraphOffsets, parallel};
+use crate::edges::Csr;
+use crate::offsets::GraphOffsets;
 
 /// Columns that are taken through all steps together: eight vectors of sixteen lanes, which in the
 /// backward pass occupy half of the registers of AVX-512, a quarter for a power and a quarter for
@@ -25,11 +25,10 @@ pub(super) struct Block {
 
 /// Splits the columns of all graphs into blocks of at most [`BLOCK_COLUMNS`], of nearly equal size
 /// within a graph.
-pub(super) fn blocks(graphs: GraphOffsets<'_>, csr: Csr<'_>) -> Vec<Block> {
+pub(super) fn blocks(graphs: GraphOffsets<'_>, csr: &Csr) -> Vec<Block> {
     let mut blocks = Vec::new();
     for (graph, &n) in graphs.sizes.iter().enumerate() {
-        let nodes = graphs.node_starts[graph]..graphs.node_starts[graph + 1];
-        let entries = csr.row_starts[nodes.start]..csr.row_starts[nodes.end];
+        let entries = csr.range(graphs.nodes(graph));
         // Whole vectors of sixteen lanes, so that only the last block of a graph has a partial
         // vector.
         let width = n.div_ceil(n.div_ceil(BLOCK_COLUMNS).max(1)).next_multiple_of(16);
@@ -55,13 +54,4 @@ pub(super) fn tasks(blocks: &[Block]) -> Vec<Range<usize>> {
         }
     }
     tasks
-}
-
-/// Runs the tasks, in parallel if there is more than one.
-pub(super) fn run_all<T: Send>(mut tasks: Vec<T>, run: impl Fn(T) + Sync) {
-    if tasks.len() > 1 {
-        parallel::for_each(tasks, run);
-    } else if let Some(task) = tasks.pop() {
-        run(task);
-    }
 }

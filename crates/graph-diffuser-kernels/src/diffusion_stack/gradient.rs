@@ -3,10 +3,13 @@
 use std::ops::Range;
 
 use super::adjacency::AdjacencyList;
-use super::blocks::{Block, blocks, run_all, tasks};
-use super::vectors::{VECTORS, aligned_scratch, with_vectors};
-use super::{Csr, check};
-use crate::GraphOffsets;
+use super::blocks::{Block, blocks, tasks};
+use super::check;
+use super::vectors::{VECTORS, with_vectors};
+use crate::buffer::Buffer;
+use crate::edges::Csr;
+use crate::offsets::GraphOffsets;
+use crate::parallel;
 use crate::simd::{Isa, Kernel, Simd};
 
 /// Writes the gradient of each edge weight to `d_weights`.
@@ -17,7 +20,7 @@ use crate::simd::{Isa, Kernel, Simd};
 pub fn backward(
     isa: Isa,
     graphs: GraphOffsets<'_>,
-    csr: Csr<'_>,
+    csr: &Csr,
     weights: &[f32],
     steps: usize,
     stack: &[f32],
@@ -47,7 +50,7 @@ pub fn backward(
             )
         })
         .collect();
-    run_all(tasks, |(blocks, partial_sums)| {
+    parallel::for_each(tasks, |(blocks, partial_sums)| {
         isa.run(Backward { graphs, csr, weights, steps, stack, d_stack, blocks, partial_sums });
     });
 
@@ -55,7 +58,7 @@ pub fn backward(
     let mut rest = partial_sums.as_slice();
     for block in &blocks {
         let (block_sums, others) = rest.split_at(block.entries.len());
-        for (edge, partial) in csr.edges[block.entries.clone()].iter().zip(block_sums) {
+        for (edge, partial) in csr.edges(block.entries.clone()).iter().zip(block_sums) {
             d_weights[*edge as usize] += partial;
         }
         rest = others;
@@ -64,7 +67,7 @@ pub fn backward(
 
 struct Backward<'a> {
     graphs: GraphOffsets<'a>,
-    csr: Csr<'a>,
+    csr: &'a Csr,
     weights: &'a [f32],
     steps: usize,
     stack: &'a [f32],
@@ -80,11 +83,11 @@ impl Kernel for Backward<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { graphs, csr, weights, steps, stack, d_stack, blocks, mut partial_sums } = self;
-        let (mut adjacency, mut last, mut next, mut dots) =
-            (AdjacencyList::default(), Vec::new(), Vec::new(), Vec::new());
+        let mut adjacency = AdjacencyList::default();
+        let [mut last, mut next, mut dots] = [(); 3].map(|()| Buffer::zeros(0));
         let mut graph = usize::MAX;
         for block in blocks {
-            let nodes = graphs.node_starts[block.graph]..graphs.node_starts[block.graph + 1];
+            let nodes = graphs.nodes(block.graph);
             if graph != block.graph {
                 graph = block.graph;
                 adjacency.fill_incoming(csr, nodes.clone(), weights);
@@ -104,9 +107,8 @@ impl Kernel for Backward<'_> {
                 unsafe {
                     let from =
                         [stack, d_stack].map(|stack| stack.as_ptr().add(graphs.pair_starts[graph]));
-                    let copies =
-                        [aligned_scratch(&mut last, space), aligned_scratch(&mut next, space)];
-                    let dots = aligned_scratch(&mut dots, adjacency.neighbors.len() * S::LANES);
+                    let copies = [last.scratch(space), next.scratch(space)];
+                    let dots = dots.scratch(adjacency.neighbors.len() * S::LANES);
                     with_vectors!(
                         S::LANES,
                         columns,

@@ -3,12 +3,14 @@
 use std::ops::Range;
 
 use super::adjacency::AdjacencyList;
-use super::blocks::{Block, blocks, run_all, tasks};
-use super::vectors::{VECTORS, aligned_scratch, with_vectors};
-use super::{Csr, Shared, check};
-use crate::GraphOffsets;
+use super::blocks::{Block, blocks, tasks};
+use super::check;
+use super::vectors::{VECTORS, with_vectors};
+use crate::buffer::{Buffer, UninitBuffer};
+use crate::edges::Csr;
+use crate::offsets::GraphOffsets;
+use crate::parallel::{self, SharedPtr};
 use crate::simd::{Isa, Kernel, Simd};
-use crate::uninit::UninitBuffer;
 
 /// Computes `Aˢ` of each graph for s from 0 to `steps`.
 ///
@@ -18,26 +20,28 @@ use crate::uninit::UninitBuffer;
 pub fn forward(
     isa: Isa,
     graphs: GraphOffsets<'_>,
-    csr: Csr<'_>,
+    csr: &Csr,
     weights: &[f32],
     steps: usize,
 ) -> Vec<f32> {
     check(graphs, csr, weights);
     let blocks = blocks(graphs, csr);
     let mut stack = UninitBuffer::new((steps + 1) * graphs.num_pairs());
-    let to = Shared::from_uninit(stack.as_uninit());
+    let to = SharedPtr::from_uninit(stack.as_uninit());
     let tasks = tasks(&blocks).into_iter().map(|task| &blocks[task]).collect();
-    run_all(tasks, |blocks| isa.run(Forward { graphs, csr, weights, steps, stack: to, blocks }));
+    parallel::for_each(tasks, |blocks| {
+        isa.run(Forward { graphs, csr, weights, steps, stack: to, blocks });
+    });
     // SAFETY: the blocks cover all columns of all graphs, and `Forward` writes all rows of each.
     unsafe { stack.assume_init() }
 }
 
 struct Forward<'a> {
     graphs: GraphOffsets<'a>,
-    csr: Csr<'a>,
+    csr: &'a Csr,
     weights: &'a [f32],
     steps: usize,
-    stack: Shared,
+    stack: SharedPtr<f32>,
     blocks: &'a [Block],
 }
 
@@ -47,11 +51,11 @@ impl Kernel for Forward<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { graphs, csr, weights, steps, stack, blocks } = self;
-        let (mut adjacency, mut last, mut next) =
-            (AdjacencyList::default(), Vec::new(), Vec::new());
+        let mut adjacency = AdjacencyList::default();
+        let [mut last, mut next] = [(); 2].map(|()| Buffer::zeros(0));
         let mut graph = usize::MAX;
         for block in blocks {
-            let nodes = graphs.node_starts[block.graph]..graphs.node_starts[block.graph + 1];
+            let nodes = graphs.nodes(block.graph);
             if graph != block.graph {
                 graph = block.graph;
                 adjacency.fill_outgoing(csr, nodes.clone(), weights);
@@ -64,8 +68,7 @@ impl Kernel for Forward<'_> {
                 // values, and no other task writes these columns.
                 unsafe {
                     let to = stack.pointer().add(graphs.pair_starts[graph]);
-                    let copies =
-                        [aligned_scratch(&mut last, space), aligned_scratch(&mut next, space)];
+                    let copies = [last.scratch(space), next.scratch(space)];
                     with_vectors!(
                         S::LANES,
                         columns,

@@ -13,9 +13,7 @@ struct Batch {
     pair_starts: Vec<usize>,
     /// Graph, source, target of each edge.
     edges: Vec<[usize; 3]>,
-    row_starts: Vec<usize>,
-    csr_targets: Vec<u32>,
-    csr_edges: Vec<u32>,
+    csr: Csr,
 }
 
 impl Batch {
@@ -25,19 +23,15 @@ impl Batch {
             node_starts.push(node_starts[graph] + n);
             pair_starts.push(pair_starts[graph] + n * n);
         }
-        let mut order: Vec<usize> = (0..edges.len()).collect();
-        order.sort_by_key(|edge| node_starts[edges[*edge][0]] + edges[*edge][1]);
-        let rows = order.iter().map(|edge| node_starts[edges[*edge][0]] + edges[*edge][1]);
-        let rows: Vec<usize> = rows.collect();
-        let nodes = node_starts[sizes.len()];
+        let [sources, targets] = [1, 2].map(|end| {
+            edges.iter().map(|edge| (node_starts[edge[0]] + edge[end]) as u32).collect::<Vec<_>>()
+        });
         Self {
             sizes: sizes.to_vec(),
+            csr: Csr::new(node_starts[sizes.len()], &sources, &targets),
             node_starts,
             pair_starts,
             edges: edges.to_vec(),
-            row_starts: (0..=nodes).map(|node| rows.partition_point(|row| *row < node)).collect(),
-            csr_targets: order.iter().map(|edge| edges[*edge][2] as u32).collect(),
-            csr_edges: order.iter().map(|edge| *edge as u32).collect(),
         }
     }
 
@@ -69,12 +63,8 @@ impl Batch {
         }
     }
 
-    fn csr(&self) -> Csr<'_> {
-        Csr { row_starts: &self.row_starts, targets: &self.csr_targets, edges: &self.csr_edges }
-    }
-
     fn stack(&self, isa: Isa, weights: &[f32], steps: usize) -> Vec<f32> {
-        forward(isa, self.graphs(), self.csr(), weights, steps)
+        forward(isa, self.graphs(), &self.csr, weights, steps)
     }
 
     fn gradient(
@@ -86,7 +76,7 @@ impl Batch {
         d_stack: &[f32],
     ) -> Vec<f32> {
         let mut d_weights = vec![f32::NAN; weights.len()];
-        backward(isa, self.graphs(), self.csr(), weights, steps, stack, d_stack, &mut d_weights);
+        backward(isa, self.graphs(), &self.csr, weights, steps, stack, d_stack, &mut d_weights);
         d_weights
     }
 
@@ -263,7 +253,7 @@ fn results_are_independent_of_thread_count() {
     let weights = random_values(batch.edges.len(), 1);
     let d_stack = random_values((steps + 1) * batch.graphs().num_pairs(), 2);
     assert!(
-        tasks(&blocks(batch.graphs(), batch.csr())).len() > 3,
+        tasks(&blocks(batch.graphs(), &batch.csr)).len() > 3,
         "too few tasks to test parallel runs"
     );
     for isa in Isa::available() {

@@ -1,17 +1,4 @@
-//! Vectors of a block: aligned scratch memory for its rows, and dispatch on the number of vectors.
-
-/// Cache line of sixteen values; rows of the scratch copies are aligned to it.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-pub(super) struct CacheLine([f32; 16]);
-
-/// Returns aligned scratch memory of at least `count` values.
-pub(super) fn aligned_scratch(lines: &mut Vec<CacheLine>, count: usize) -> *mut f32 {
-    if lines.len() * 16 < count {
-        lines.resize(count.div_ceil(16), CacheLine([0.0; 16]));
-    }
-    lines.as_mut_ptr().cast()
-}
+//! Dispatch on the number of vectors of a block.
 
 /// Maximum number of vectors of a block; blocks of 128 columns are split further for vectors of
 /// eight lanes.

@@ -1,6 +1,7 @@
 //! Gradients of the outputs, from which a backward pass starts.
 
-use crate::tile::{Buffer, Matrix, Tiles, WIDTH};
+use crate::buffer::Buffer;
+use crate::tile::{Matrix, Tiles, WIDTH};
 
 use super::algebra::{Scaling, double};
 use super::network::Network;

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use crate::buffer::Buffer;
 use crate::parallel;
 use crate::simd::Isa;
-use crate::tile::{self, Affine, Buffer, PairTransform, Prefetch, Sums, Tiles, WIDTH};
+use crate::tile::{self, Affine, PairTransform, Prefetch, Sums, Tiles, WIDTH};
 
 use super::PairInputs;
 use super::algebra::Moments;

@@ -1,9 +1,10 @@
 //! Messages of GatedGCN: average of the neighbor messages, weighted by edge gates.
 
-use super::{Edges, ROWS};
-use crate::batch_norm::{Block, Blockwise, by_blocks, run_all};
-use crate::diffusion_stack::Shared;
-use crate::simd::{Isa, Kernel, Simd};
+use super::{ROWS, check_edges, check_nodes, num_values};
+use crate::channel_blocks::{Block, Blockwise, run_all};
+use crate::edges::EdgeIndex;
+use crate::parallel::SharedPtr;
+use crate::simd::{Isa, Simd};
 
 /// Term added to the sum of the gates, so that nodes without incoming edges do not divide by zero.
 pub(super) const EPSILON: f32 = 1e-6;
@@ -46,7 +47,7 @@ pub struct GatedGradients<'a> {
 /// - `out`: `[r, width]`, written
 pub fn gated_forward(
     isa: Isa,
-    edges: &Edges,
+    edges: &EdgeIndex,
     inputs: GatedInputs<'_>,
     width: usize,
     gates: &mut [f32],
@@ -54,12 +55,12 @@ pub fn gated_forward(
     out: &mut [f32],
 ) {
     let GatedInputs { gate_target, gate_source, gate_edge, neighbor } = inputs;
-    edges.check_nodes(width, &[gate_target, gate_source, neighbor, total, out]);
-    edges.check_edges(width, &[gate_edge, gates]);
-    let gates = Shared::new(gates);
+    check_nodes(edges, width, &[gate_target, gate_source, neighbor, total, out]);
+    check_edges(edges, width, &[gate_edge, gates]);
+    let gates = SharedPtr::new(gates);
     let tasks =
         total.chunks_mut(ROWS * width).zip(out.chunks_mut(ROWS * width)).enumerate().collect();
-    run_all(edges.num_values(width) * GATE_COST, tasks, |(task, (total, out))| {
+    run_all(num_values(edges, width) * GATE_COST, tasks, |(task, (total, out))| {
         isa.run(GatedForward { edges, inputs, width, start: task * ROWS, gates, total, out });
     });
 }
@@ -76,7 +77,7 @@ pub fn gated_forward(
 /// - `d_gates`: `[m, width]`, gradient of the gates if they have other uses
 pub fn gated_backward(
     isa: Isa,
-    edges: &Edges,
+    edges: &EdgeIndex,
     neighbor: &[f32],
     width: usize,
     gates: &[f32],
@@ -87,13 +88,13 @@ pub fn gated_backward(
     gradients: GatedGradients<'_>,
 ) {
     let GatedGradients { gate_target, gate_source, gate_edge, neighbor: d_neighbor } = gradients;
-    edges.check_nodes(width, &[neighbor, total, out, d_out, gate_target, gate_source, d_neighbor]);
-    edges.check_edges(width, &[gates, gate_edge]);
-    edges.check_edges(width, d_gates.as_slice());
-    let (chunk, num_values) = (ROWS * width, edges.num_values(width) * GATE_COST);
+    check_nodes(edges, width, &[neighbor, total, out, d_out, gate_target, gate_source, d_neighbor]);
+    check_edges(edges, width, &[gates, gate_edge]);
+    check_edges(edges, width, d_gates.as_slice());
+    let (chunk, num_values) = (ROWS * width, num_values(edges, width) * GATE_COST);
 
     let mut scaled_d_out = vec![0.0; d_out.len()]; // [r, width], the `p` above
-    let d_edge = Shared::new(gate_edge);
+    let d_edge = SharedPtr::new(gate_edge);
     let tasks =
         scaled_d_out.chunks_mut(chunk).zip(gate_target.chunks_mut(chunk)).enumerate().collect();
     run_all(num_values, tasks, |(task, (scaled_d_out, d_target))| {
@@ -132,30 +133,26 @@ pub fn gated_backward(
 }
 
 // SAFETY of all blocks below: the public functions have checked that every buffer has `width`
-// values per node or edge; `Edges` contains valid indices only; the buffers of a task have the rows
+// values per node or edge; `EdgeIndex` contains valid indices only; the buffers of a task have the rows
 // of its nodes from `start`; and in shared buffers a task writes only the rows of the incoming
 // edges of its nodes, each of which has one target.
 
 struct GatedForward<'a> {
-    edges: &'a Edges,
+    edges: &'a EdgeIndex,
     inputs: GatedInputs<'a>,
     width: usize,
     start: usize,
-    gates: Shared,
+    gates: SharedPtr<f32>,
     total: &'a mut [f32],
     out: &'a mut [f32],
 }
 
-impl Kernel for GatedForward<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        by_blocks(simd, self.width, self);
-    }
-}
-
 impl Blockwise for GatedForward<'_> {
+    #[inline(always)]
+    fn channels(&self) -> usize {
+        self.width
+    }
+
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
@@ -167,9 +164,8 @@ impl Blockwise for GatedForward<'_> {
                 let at_target =
                     block.load_all::<S, W>(simd, gate_target.as_ptr().add(node * width));
                 let (mut totals, mut sums) = ([simd.splat(EPSILON); W], [simd.zero(); W]);
-                for edge in self.edges.incoming.at(node) {
-                    let source = *self.edges.sources.get_unchecked(*edge as usize) as usize * width;
-                    let edge = *edge as usize * width;
+                for (source, edge) in self.edges.incoming().entries(node) {
+                    let (source, edge) = (source * width, edge * width);
                     for v in 0..W {
                         let at_source =
                             block.load::<S, W>(simd, gate_source.as_ptr().add(source), v);
@@ -193,7 +189,7 @@ impl Blockwise for GatedForward<'_> {
 
 /// Computes the gradients of the gates, and their sums by target.
 struct GatedAtTarget<'a> {
-    edges: &'a Edges,
+    edges: &'a EdgeIndex,
     neighbor: &'a [f32],
     width: usize,
     gates: &'a [f32],
@@ -204,19 +200,15 @@ struct GatedAtTarget<'a> {
     start: usize,
     scaled_d_out: &'a mut [f32],
     d_target: &'a mut [f32],
-    d_edge: Shared,
-}
-
-impl Kernel for GatedAtTarget<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        by_blocks(simd, self.width, self);
-    }
+    d_edge: SharedPtr<f32>,
 }
 
 impl Blockwise for GatedAtTarget<'_> {
+    #[inline(always)]
+    fn channels(&self) -> usize {
+        self.width
+    }
+
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
@@ -235,9 +227,8 @@ impl Blockwise for GatedAtTarget<'_> {
                         .div(*scaled, block.load::<S, W>(simd, self.total.as_ptr().add(row), v));
                     block.store::<S, W>(simd, scaled_d_out.as_mut_ptr(), v, *scaled);
                 }
-                for edge in self.edges.incoming.at(node) {
-                    let source = *self.edges.sources.get_unchecked(*edge as usize) as usize * width;
-                    let edge = *edge as usize * width;
+                for (source, edge) in self.edges.incoming().entries(node) {
+                    let (source, edge) = (source * width, edge * width);
                     for v in 0..W {
                         let sigma = simd.sigmoid(block.load::<S, W>(
                             simd,
@@ -269,7 +260,7 @@ impl Blockwise for GatedAtTarget<'_> {
 
 /// Computes the sums by source.
 struct GatedAtSource<'a> {
-    edges: &'a Edges,
+    edges: &'a EdgeIndex,
     width: usize,
     gates: &'a [f32],
     scaled_d_out: &'a [f32],
@@ -279,16 +270,12 @@ struct GatedAtSource<'a> {
     d_neighbor: &'a mut [f32],
 }
 
-impl Kernel for GatedAtSource<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        by_blocks(simd, self.width, self);
-    }
-}
-
 impl Blockwise for GatedAtSource<'_> {
+    #[inline(always)]
+    fn channels(&self) -> usize {
+        self.width
+    }
+
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
@@ -298,9 +285,8 @@ impl Blockwise for GatedAtSource<'_> {
             let (mut gate_sums, mut sums) = ([simd.zero(); W], [simd.zero(); W]);
             // SAFETY: see above.
             unsafe {
-                for edge in self.edges.outgoing.at(node) {
-                    let target = *self.edges.targets.get_unchecked(*edge as usize) as usize * width;
-                    let edge = *edge as usize * width;
+                for (target, edge) in self.edges.outgoing().entries(node) {
+                    let (target, edge) = (target * width, edge * width);
                     for v in 0..W {
                         let d_gate = block.load::<S, W>(simd, self.d_edge.as_ptr().add(edge), v);
                         gate_sums[v] = simd.add(gate_sums[v], d_gate);

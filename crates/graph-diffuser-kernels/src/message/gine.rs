@@ -2,11 +2,12 @@
 
 use std::mem::MaybeUninit;
 
-use super::{Edges, ROWS};
-use crate::batch_norm::{Block, Blockwise, by_blocks, run_all};
-use crate::diffusion_stack::Shared;
-use crate::simd::{Isa, Kernel, Simd};
-use crate::uninit::UninitBuffer;
+use super::{ROWS, check_edges, check_nodes, num_values};
+use crate::buffer::UninitBuffer;
+use crate::channel_blocks::{Block, Blockwise, run_all};
+use crate::edges::EdgeIndex;
+use crate::parallel::SharedPtr;
+use crate::simd::{Isa, Simd};
 
 /// Computes `x_i + Σ ReLU(x_j + e_ji)` over the edges j → i.
 ///
@@ -16,16 +17,16 @@ use crate::uninit::UninitBuffer;
 /// - returns `[r, width]`
 pub fn gine_forward(
     isa: Isa,
-    edges: &Edges,
+    edges: &EdgeIndex,
     x: &[f32],
     e: Option<&[f32]>,
     width: usize,
 ) -> Vec<f32> {
-    edges.check_nodes(width, &[x]);
-    edges.check_edges(width, e.as_slice());
+    check_nodes(edges, width, &[x]);
+    check_edges(edges, width, e.as_slice());
     let mut out = UninitBuffer::new(x.len());
     let tasks = out.as_uninit().chunks_mut(ROWS * width).enumerate().collect();
-    run_all(edges.num_values(width), tasks, |(task, out)| {
+    run_all(num_values(edges, width), tasks, |(task, out)| {
         isa.run(GineForward { edges, x, e, width, start: task * ROWS, out });
     });
     // SAFETY: `GineForward` writes the rows of all its nodes.
@@ -39,18 +40,18 @@ pub fn gine_forward(
 /// - `e`: `[m, width]`
 pub fn gine_backward(
     isa: Isa,
-    edges: &Edges,
+    edges: &EdgeIndex,
     x: &[f32],
     e: Option<&[f32]>,
     width: usize,
     d_out: &[f32],
 ) -> (Vec<f32>, Option<Vec<f32>>) {
-    edges.check_nodes(width, &[x, d_out]);
-    edges.check_edges(width, e.as_slice());
+    check_nodes(edges, width, &[x, d_out]);
+    check_edges(edges, width, e.as_slice());
     let (mut d_x, mut d_e) = (UninitBuffer::new(x.len()), e.map(|e| UninitBuffer::new(e.len())));
-    let to_edges = d_e.as_mut().map(|d_e| Shared::from_uninit(d_e.as_uninit()));
+    let to_edges = d_e.as_mut().map(|d_e| SharedPtr::from_uninit(d_e.as_uninit()));
     let tasks = d_x.as_uninit().chunks_mut(ROWS * width).enumerate().collect();
-    run_all(edges.num_values(width), tasks, |(task, d_x)| {
+    run_all(num_values(edges, width), tasks, |(task, d_x)| {
         isa.run(GineBackward { edges, x, e, d_out, d_e: to_edges, width, start: task * ROWS, d_x });
     });
     // SAFETY: `GineBackward` writes the rows of all its nodes and of their outgoing edges.
@@ -58,12 +59,12 @@ pub fn gine_backward(
 }
 
 // SAFETY of all blocks below: the public functions have checked that every buffer has `width`
-// values per node or edge; `Edges` contains valid indices only; the buffers of a task have the rows
+// values per node or edge; `EdgeIndex` contains valid indices only; the buffers of a task have the rows
 // of its nodes from `start`; and in shared buffers a task writes only the rows of the outgoing
 // edges of its nodes, each of which has one source.
 
 struct GineForward<'a> {
-    edges: &'a Edges,
+    edges: &'a EdgeIndex,
     x: &'a [f32],
     e: Option<&'a [f32]>,
     width: usize,
@@ -71,16 +72,12 @@ struct GineForward<'a> {
     out: &'a mut [MaybeUninit<f32>],
 }
 
-impl Kernel for GineForward<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        by_blocks(simd, self.width, self);
-    }
-}
-
 impl Blockwise for GineForward<'_> {
+    #[inline(always)]
+    fn channels(&self) -> usize {
+        self.width
+    }
+
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
@@ -89,9 +86,8 @@ impl Blockwise for GineForward<'_> {
             // SAFETY: see above.
             unsafe {
                 let mut sums = block.load_all::<S, W>(simd, x.add(node * width));
-                for edge in self.edges.incoming.at(node) {
-                    let edge = *edge as usize;
-                    let message = x.add(*self.edges.sources.get_unchecked(edge) as usize * width);
+                for (source, edge) in self.edges.incoming().entries(node) {
+                    let message = x.add(source * width);
                     for (v, sum) in sums.iter_mut().enumerate() {
                         let mut value = block.load::<S, W>(simd, message, v);
                         if let Some(e) = self.e {
@@ -113,26 +109,22 @@ impl Blockwise for GineForward<'_> {
 }
 
 struct GineBackward<'a> {
-    edges: &'a Edges,
+    edges: &'a EdgeIndex,
     x: &'a [f32],
     e: Option<&'a [f32]>,
     d_out: &'a [f32],
-    d_e: Option<Shared>,
+    d_e: Option<SharedPtr<f32>>,
     width: usize,
     start: usize,
     d_x: &'a mut [MaybeUninit<f32>],
 }
 
-impl Kernel for GineBackward<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        by_blocks(simd, self.width, self);
-    }
-}
-
 impl Blockwise for GineBackward<'_> {
+    #[inline(always)]
+    fn channels(&self) -> usize {
+        self.width
+    }
+
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
@@ -142,10 +134,8 @@ impl Blockwise for GineBackward<'_> {
             unsafe {
                 let x = block.load_all::<S, W>(simd, self.x.as_ptr().add(node * width));
                 let mut sums = block.load_all::<S, W>(simd, d_out.add(node * width));
-                for edge in self.edges.outgoing.at(node) {
-                    let edge = *edge as usize;
-                    let d_message =
-                        d_out.add(*self.edges.targets.get_unchecked(edge) as usize * width);
+                for (target, edge) in self.edges.outgoing().entries(node) {
+                    let d_message = d_out.add(target * width);
                     for v in 0..W {
                         let mut value = x[v];
                         if let Some(e) = self.e {

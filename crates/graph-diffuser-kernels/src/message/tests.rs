@@ -58,7 +58,7 @@ fn assert_close(ours: &[f32], exact: &[f64], what: &str) {
 fn three_node_path_matches_hand_computation() {
     // 0 -> 1, 2 -> 1, 1 -> 1, with x = 1, -3, 2 and e = 0.5, -5, 4. Node 1 receives 1.5, nothing,
     // and 1 from itself.
-    let edges = Edges::new(3, &[0, 2, 1], &[1, 1, 1]);
+    let edges = EdgeIndex::new(3, &[0, 2, 1], &[1, 1, 1]);
     for isa in Isa::available() {
         let (x, e) = ([1.0, -3.0, 2.0], [0.5, -5.0, 4.0]);
         assert_eq!(gine_forward(isa, &edges, &x, Some(&e), 1), [1.0, -0.5, 2.0]);
@@ -86,7 +86,7 @@ fn endpoint_sums_and_scatter_sums_match_loops() {
     for isa in Isa::available() {
         for (nodes, width) in sizes() {
             let [sources, targets] = random_edges(nodes);
-            let edges = Edges::new(nodes, &sources, &targets);
+            let edges = EdgeIndex::new(nodes, &sources, &targets);
             let [at_source, at_target] = [3, 4].map(|seed| random_values(nodes * width, seed));
             // One of the five types has no edges.
             let type_of_edge: Vec<u32> =
@@ -123,7 +123,7 @@ fn gine_matches_double_precision() {
     for (nodes, width) in sizes() {
         let [sources, targets] = random_edges(nodes);
         let count = sources.len();
-        let edges = Edges::new(nodes, &sources, &targets);
+        let edges = EdgeIndex::new(nodes, &sources, &targets);
         let (x, d_out) = (random_values(nodes * width, 3), random_values(nodes * width, 4));
         let features = random_values(count * width, 5);
         for e in [None, Some(features.as_slice())] {
@@ -161,7 +161,7 @@ fn gated_messages_match_double_precision() {
     for (nodes, width) in sizes() {
         let [sources, targets] = random_edges(nodes);
         let count = sources.len();
-        let edges = Edges::new(nodes, &sources, &targets);
+        let edges = EdgeIndex::new(nodes, &sources, &targets);
         let [d, e, b, d_out] = [3, 4, 5, 6].map(|seed| random_values(nodes * width, seed));
         let [c, d_gates] = [7, 8].map(|seed| random_values(count * width, seed));
         let inputs = GatedInputs { gate_target: &d, gate_source: &e, gate_edge: &c, neighbor: &b };
@@ -232,7 +232,7 @@ fn results_are_independent_of_thread_count() {
     let (nodes, width) = (1500, 70);
     let [sources, targets] = random_edges(nodes);
     let count = sources.len();
-    let edges = Edges::new(nodes, &sources, &targets);
+    let edges = EdgeIndex::new(nodes, &sources, &targets);
     let [d, e, b, d_out] = [3, 4, 5, 6].map(|seed| random_values(nodes * width, seed));
     let [c, d_gates] = [7, 8].map(|seed| random_values(count * width, seed));
     let inputs = GatedInputs { gate_target: &d, gate_source: &e, gate_edge: &c, neighbor: &b };
@@ -283,5 +283,5 @@ fn results_are_independent_of_thread_count() {
 #[test]
 #[should_panic(expected = "edge endpoint 3 is out of range for 3 nodes")]
 fn edge_endpoint_out_of_range_panics() {
-    Edges::new(3, &[0], &[3]);
+    EdgeIndex::new(3, &[0], &[3]);
 }

@@ -202,4 +202,18 @@ pub(crate) trait Simd: Copy + Send + Sync {
         let one = self.splat(1.0);
         self.div(one, self.add(one, self.exp(self.sub(self.zero(), a))))
     }
+
+    /// Returns `log σ(a) = min(a, 0) - log(1 + e^-|a|)`.
+    #[inline(always)]
+    fn log_sigmoid(self, a: Self::V) -> Self::V {
+        let neg_abs = self.min(a, self.sub(self.zero(), a));
+        let rest = self.ln(self.add(self.splat(1.0), self.exp(neg_abs)));
+        self.sub(self.min(a, self.zero()), rest)
+    }
+
+    /// Clamps `a` to `±bound`.
+    #[inline(always)]
+    fn clamp(self, a: Self::V, bound: f32) -> Self::V {
+        self.max(self.min(a, self.splat(bound)), self.splat(-bound))
+    }
 }

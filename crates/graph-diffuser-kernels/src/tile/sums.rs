@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use crate::buffer::Buffer;
 use crate::simd::{Isa, Kernel, Simd};
 
-use super::{Buffer, Prefetch, WIDTH, blocks, with_rows};
+use super::{Prefetch, WIDTH, blocks, with_rows};
 
 /// Maximum number of lanes of any instruction set, which determines the size of scratch memory.
 const MAX_LANES: usize = 16;

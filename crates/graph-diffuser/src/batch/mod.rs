@@ -30,7 +30,6 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 pub use batcher::Batcher;
 pub use layout::BatchLayout;
 pub use targets::{BatchTargets, TargetCollator, TargetInput, TargetTensor};
-pub(crate) use topology::EdgesByNode;
 pub use topology::Topology;
 pub use unique_edges::UniqueEdges;
 pub use unique_topologies::{Multiplicities, UniqueTopologies};

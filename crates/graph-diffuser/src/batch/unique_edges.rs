@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Int, Tensor};
 use graph_diffuser_data::{Features, Graph};
-use graph_diffuser_kernels::message::EdgeTypes;
+use graph_diffuser_kernels::EdgeTypes;
 
 use super::index_tensor;
 

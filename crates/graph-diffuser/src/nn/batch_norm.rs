@@ -128,8 +128,8 @@ impl BatchNorm {
         }
         let (has_branch, running) = (input.branch.is_some(), self.running_unless_batch(ctx));
         let op = FusedBatchNorm { relu, has_branch, dropout: dropout.map(|mask| mask.0), running };
-        let (y, saved) = op.apply(input.clone(), self.gamma.val(), self.beta.val());
-        self.collect(&saved.statistics, &input.x.device(), input.x.dims()[0], ctx);
+        let (y, statistics) = op.apply(input.clone(), self.gamma.val(), self.beta.val());
+        self.collect(&statistics, &input.x.device(), input.x.dims()[0], ctx);
         Some(y)
     }
 

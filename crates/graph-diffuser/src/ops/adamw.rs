@@ -1,13 +1,11 @@
 //! AdamW step over all parameters as one flat tensor, and the squared norm of a gradient.
 
-use std::sync::Arc;
-
 use burn::tensor::{DType, Tensor, TensorData};
 use graph_diffuser_kernels::Isa;
 pub use graph_diffuser_kernels::adamw::AdamWStep;
 use graph_diffuser_kernels::adamw::{step as kernel, sum_of_squares as sum_of_squares_kernel};
 
-use super::fused::{self, Gradient, Output, Saved, SliceOp};
+use super::fused::{self, Output, SliceOp};
 
 /// Performs one AdamW step; takes weights, gradient, first and second moments, and returns the
 /// updated weights and moments.
@@ -54,8 +52,7 @@ pub fn sum_of_squares(values: Tensor<1>) -> f64 {
     if !fused::can_run(&values) {
         return values.square().sum().into_scalar::<f64>();
     }
-    let (_, sum) = fused::apply(SumOfSquares, vec![values]);
-    *sum.downcast_ref::<f64>().expect("`forward` saved this type")
+    *fused::apply(SumOfSquares, [values]).1.saved()
 }
 
 /// Fused operation of [`sum_of_squares`], without a backward pass.
@@ -63,19 +60,11 @@ pub fn sum_of_squares(values: Tensor<1>) -> f64 {
 struct SumOfSquares;
 
 impl SliceOp for SumOfSquares {
-    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let sum = sum_of_squares_kernel(Isa::best(), inputs[0]);
-        (vec![Output { values: vec![sum as f32], shape: vec![1, 1] }], Arc::new(sum))
-    }
+    type Saved = f64;
 
-    fn backward(
-        &self,
-        _: &[&[f32]],
-        _: &[&[f32]],
-        _: &Saved,
-        _: Vec<Option<Gradient>>,
-    ) -> Vec<Gradient> {
-        unreachable!("the sum of squares is not differentiated")
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, f64) {
+        let sum = sum_of_squares_kernel(Isa::best(), inputs[0]);
+        (vec![Output::rows(vec![sum as f32], 1)], sum)
     }
 }
 

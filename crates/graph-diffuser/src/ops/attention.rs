@@ -1,133 +1,21 @@
 //! Multi-head attention with content and position scores (Eq. 6–8).
 
+mod scores;
+
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use burn::tensor::activation::{log_sigmoid, sigmoid, softmax};
-use graph_diffuser_kernels::attention::AttentionOutput;
-use graph_diffuser_kernels::{Isa, attention};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use burn::tensor::activation::softmax;
+use graph_diffuser_kernels::Isa;
+use graph_diffuser_kernels::attention::{
+    self as kernel, AttentionGradients, AttentionKernelOptions, AttentionOutput, AttentionPosition,
+};
 
 use crate::batch::BatchLayout;
 
-use super::DropoutMask;
-use super::fused::{self, Gradient, Output, Saved, SliceOp};
+use super::fused::{self, Gradient, Output, SliceOp};
 
-/// Combination of content and position scores in the softmax.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ScoreCombination {
-    /// `exp(content) · σ(position)`, normalized: Eq. 8 of the paper.
-    Gate,
-    /// `exp(content + position)`, normalized: the authors' grid script.
-    Add,
-}
-
-/// Options of [`attention()`].
-#[derive(Debug, Clone, Copy)]
-pub struct AttentionOptions {
-    /// Number of heads, `h`.
-    pub heads: usize,
-    /// Combination of content and position scores.
-    pub combine: ScoreCombination,
-    /// Clamps both scores to `±clamp` first.
-    pub clamp: Option<f64>,
-    /// Dropout mask of the attention weights, in training.
-    pub dropout: Option<DropoutMask>,
-}
-
-/// Position scores of node pairs and the offsets of each graph (Eq. 6).
-#[derive(Debug, Clone)]
-pub struct PairScores {
-    /// Scores of consecutive blocks of pairs, `[h, q]`.
-    pub scores: Tensor<2>,
-    /// First pair of the block of each graph.
-    ///
-    /// Graphs may share a block. Every block must belong to at least one graph.
-    pub starts: Arc<Vec<usize>>,
-    /// Score of every pair with the last node of a graph if it is a CLS node, `[h, 1]`.
-    ///
-    /// Blocks then hold the pairs of the other nodes only.
-    pub cls: Option<Tensor<2>>,
-}
-
-impl AttentionOptions {
-    /// Returns the options of the kernels; `content` states whether there are queries and keys.
-    pub(super) fn kernel(&self, d: usize, content: bool) -> attention::AttentionKernelOptions {
-        attention::AttentionKernelOptions {
-            heads: self.heads,
-            width: d,
-            content,
-            combine: match self.combine {
-                ScoreCombination::Gate => attention::CombineMode::Gate,
-                ScoreCombination::Add => attention::CombineMode::Add,
-            },
-            clamp: self.clamp.map(|clamp| clamp as f32),
-            dropout: self.dropout.map(|mask| mask.0),
-        }
-    }
-
-    fn clamped<const D: usize>(&self, scores: Tensor<D>) -> Tensor<D> {
-        match self.clamp {
-            Some(bound) => scores.clamp(-bound, bound),
-            None => scores,
-        }
-    }
-
-    /// Combines content and position scores into the input of the softmax.
-    ///
-    /// # Panics
-    /// Panics if both scores are `None`.
-    pub(super) fn combined<const D: usize>(
-        &self,
-        content: Option<Tensor<D>>,
-        position: Option<Tensor<D>>,
-    ) -> Tensor<D> {
-        let position = position.map(|scores| match self.combine {
-            ScoreCombination::Gate => log_sigmoid(self.clamped(scores)),
-            ScoreCombination::Add => self.clamped(scores),
-        });
-        match (content.map(|scores| self.clamped(scores)), position) {
-            (Some(content), Some(position)) => content + position,
-            (Some(scores), None) | (None, Some(scores)) => scores,
-            (None, None) => panic!("attention needs content or position scores"),
-        }
-    }
-}
-
-/// Position, content and attention weights of some rows of one graph.
-#[derive(Debug, Clone)]
-pub struct AttentionComponents {
-    /// Position weights, `[h, rows, n]`: `σ(position)` for a gate, the softmax for added scores.
-    pub position: Option<Tensor<3>>,
-    /// Content weights, `[h, rows, n]`: the softmax of the content scores.
-    pub content: Option<Tensor<3>>,
-    /// Attention weights, `[h, rows, n]`: the normalized product of the two (Eq. 8).
-    pub attention: Tensor<3>,
-}
-
-impl AttentionComponents {
-    /// Computes the components from scores, at least one of which must be given.
-    ///
-    /// # Shapes
-    /// - `content`, `position`: `[h, rows, n]`
-    pub fn new(
-        content: Option<Tensor<3>>,
-        position: Option<Tensor<3>>,
-        options: &AttentionOptions,
-    ) -> Self {
-        let gate = |scores| match options.combine {
-            ScoreCombination::Gate => sigmoid(options.clamped(scores)),
-            ScoreCombination::Add => softmax(options.clamped(scores), 2),
-        };
-        Self {
-            position: position.clone().map(gate),
-            content: content.clone().map(|scores| softmax(options.clamped(scores), 2)),
-            attention: softmax(options.combined(content, position), 2),
-        }
-    }
-}
+pub use scores::{AttentionComponents, AttentionOptions, PairScores, ScoreCombination};
 
 /// Computes attention between all nodes of each graph.
 ///
@@ -159,69 +47,7 @@ pub fn attention(
         layout: layout.clone(),
         starts,
     };
-    let (mut outputs, _) = fused::apply(op, inputs);
-    outputs.remove(0)
-}
-
-/// Fused operation of [`attention`] with inputs `qkv` and optional position and CLS scores.
-#[derive(Debug)]
-struct FusedAttention {
-    options: attention::AttentionKernelOptions,
-    layout: Arc<BatchLayout>,
-    starts: Option<Arc<Vec<usize>>>,
-}
-
-impl FusedAttention {
-    fn position<'a>(&'a self, inputs: &[&'a [f32]]) -> Option<attention::AttentionPosition<'a>> {
-        let cls = inputs.get(2).copied();
-        self.starts.as_ref().map(|starts| attention::AttentionPosition {
-            scores: inputs[1],
-            starts,
-            cls,
-        })
-    }
-}
-
-impl SliceOp for FusedAttention {
-    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let graphs = self.layout.offsets();
-        let AttentionOutput { out, statistics } = attention::forward(
-            Isa::best(),
-            graphs,
-            &self.options,
-            inputs[0],
-            self.position(inputs),
-        );
-        (
-            vec![Output { values: out, shape: vec![graphs.num_nodes(), self.options.width] }],
-            Arc::new(statistics),
-        )
-    }
-
-    fn reads_outputs(&self) -> bool {
-        true
-    }
-
-    fn backward(
-        &self,
-        inputs: &[&[f32]],
-        outputs: &[&[f32]],
-        saved: &Saved,
-        gradients: Vec<Option<Gradient>>,
-    ) -> Vec<Gradient> {
-        let statistics = saved.downcast_ref::<Vec<f32>>().expect("`forward` saved this type");
-        let d_out = gradients[0].as_ref().expect("the single output has a gradient").as_slice();
-        let attention::AttentionGradients { qkv, scores, cls } = attention::backward(
-            Isa::best(),
-            self.layout.offsets(),
-            &self.options,
-            inputs[0],
-            self.position(inputs),
-            (outputs[0], statistics),
-            d_out,
-        );
-        [qkv, scores, cls].into_iter().take(inputs.len()).map(Gradient::from).collect()
-    }
+    fused::apply_single(op, inputs)
 }
 
 /// Reference implementation of [`attention()`] in plain tensor operations.
@@ -267,32 +93,53 @@ pub fn attention_reference(
     Tensor::cat(gathered, 0)
 }
 
-impl PairScores {
-    /// Returns the scores of `count` graphs of `n` nodes, starting with graph `first`.
-    ///
-    /// # Shapes
-    /// - returns `[count, h, n, n]`
-    fn of_graphs(&self, first: usize, count: usize, n: usize) -> Tensor<4> {
-        let [h, _] = self.scores.dims();
-        let scored = n - usize::from(self.cls.is_some());
-        let (starts, pairs) = (&self.starts[first..first + count], scored * scored);
-        let scores = if starts.windows(2).all(|both| both[1] == both[0] + pairs) {
-            self.scores.clone().slice([0..h, starts[0]..starts[0] + count * pairs])
-        } else {
-            let block = |&start: &usize| self.scores.clone().slice([0..h, start..start + pairs]);
-            Tensor::cat(starts.iter().map(block).collect(), 1)
-        };
-        let scores = scores.reshape([h, count, scored, scored]).swap_dims(0, 1);
-        match &self.cls {
-            Some(cls) => {
-                let cls = |rows, columns| {
-                    cls.clone().reshape([1, h, 1, 1]).expand([count, h, rows, columns])
-                };
-                let scores = Tensor::cat(vec![scores, cls(scored, 1)], 3);
-                Tensor::cat(vec![scores, cls(1, n)], 2)
-            }
-            None => scores,
-        }
+/// Fused operation of [`attention`] with inputs `qkv` and optional position and CLS scores.
+#[derive(Debug)]
+struct FusedAttention {
+    options: AttentionKernelOptions,
+    layout: Arc<BatchLayout>,
+    starts: Option<Arc<Vec<usize>>>,
+}
+
+impl FusedAttention {
+    fn position<'a>(&'a self, inputs: &[&'a [f32]]) -> Option<AttentionPosition<'a>> {
+        let cls = inputs.get(2).copied();
+        self.starts.as_ref().map(|starts| AttentionPosition { scores: inputs[1], starts, cls })
+    }
+}
+
+impl SliceOp for FusedAttention {
+    /// Statistics of each row.
+    type Saved = Vec<f32>;
+
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Vec<f32>) {
+        let (graphs, position) = (self.layout.offsets(), self.position(inputs));
+        let AttentionOutput { out, statistics } =
+            kernel::forward(Isa::best(), graphs, &self.options, inputs[0], position);
+        (vec![Output::rows(out, self.options.width)], statistics)
+    }
+
+    fn reads_outputs(&self) -> bool {
+        true
+    }
+
+    fn backward(
+        &self,
+        inputs: &[&[f32]],
+        outputs: &[&[f32]],
+        statistics: &Vec<f32>,
+        gradients: Vec<Option<Gradient>>,
+    ) -> Vec<Gradient> {
+        let AttentionGradients { qkv, scores, cls } = kernel::backward(
+            Isa::best(),
+            self.layout.offsets(),
+            &self.options,
+            inputs[0],
+            self.position(inputs),
+            (outputs[0], statistics),
+            fused::single(&gradients),
+        );
+        [qkv, scores, cls].into_iter().take(inputs.len()).map(Gradient::from).collect()
     }
 }
 

@@ -12,7 +12,7 @@ use graph_diffuser_kernels::diffusion_rows::{ROWS, RowBlock};
 use crate::batch::{BatchLayout, index_tensor};
 
 use super::AttentionOptions;
-use super::fused::{self, Gradient, Output, Saved, SliceOp};
+use super::fused::{self, Output, SliceOp};
 
 /// Reshapes queries, keys and values, or values only, to a head-major layout.
 ///
@@ -91,43 +91,7 @@ pub(crate) fn attention_rows(
     let op =
         FusedAttentionRows { options: options.kernel(h * d_head, parts == 3), rows: rows.clone() };
     let by_head = by_head.reshape([parts * h * r, d_head]);
-    let (mut outputs, _) =
-        fused::apply(op, [Some(by_head), position].into_iter().flatten().collect());
-    outputs.remove(0)
-}
-
-/// Fused operation of [`attention_rows`] with inputs by head and optional position scores.
-#[derive(Debug)]
-struct FusedAttentionRows {
-    options: AttentionKernelOptions,
-    rows: QueryRows,
-}
-
-impl SliceOp for FusedAttentionRows {
-    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let groups = self.rows.groups();
-        let rows = groups.iter().map(|group| group.rows.len()).sum();
-        let mut out = vec![0.0; rows * self.options.width];
-        kernel::forward(
-            Isa::best(),
-            &self.options,
-            inputs[0],
-            inputs.get(1).copied(),
-            &groups,
-            &mut out,
-        );
-        (vec![Output { values: out, shape: vec![rows, self.options.width] }], Arc::new(()))
-    }
-
-    fn backward(
-        &self,
-        _: &[&[f32]],
-        _: &[&[f32]],
-        _: &Saved,
-        _: Vec<Option<Gradient>>,
-    ) -> Vec<Gradient> {
-        unreachable!("chunked evaluation has no gradients")
-    }
+    fused::apply_single(op, [Some(by_head), position].into_iter().flatten())
 }
 
 /// Reference implementation of [`attention_rows`] in plain tensor operations.
@@ -167,4 +131,24 @@ pub(crate) fn attention_rows_reference(
             .reshape([count, h * d_head])
     };
     Tensor::cat(rows.groups().iter().map(gather).collect(), 0)
+}
+
+/// Fused operation of [`attention_rows`] with inputs by head and optional position scores.
+#[derive(Debug)]
+struct FusedAttentionRows {
+    options: AttentionKernelOptions,
+    rows: QueryRows,
+}
+
+impl SliceOp for FusedAttentionRows {
+    type Saved = ();
+
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, ()) {
+        let groups = self.rows.groups();
+        let rows: usize = groups.iter().map(|group| group.rows.len()).sum();
+        let mut out = vec![0.0; rows * self.options.width];
+        let position = inputs.get(1).copied();
+        kernel::forward(Isa::best(), &self.options, inputs[0], position, &groups, &mut out);
+        (vec![Output::rows(out, self.options.width)], ())
+    }
 }

@@ -4,13 +4,11 @@
 //! The reference implementation is in [`BatchNorm`](crate::nn::BatchNorm), which calls these
 //! operations if the kernels can run.
 
-use std::sync::Arc;
-
 use burn::tensor::Tensor;
 use graph_diffuser_kernels::batch_norm::{self as kernel, BatchStatistics, Branch, Normalized};
 use graph_diffuser_kernels::{Dropout, Isa};
 
-use super::fused::{self, Gradient, Output, Saved, SliceOp};
+use super::fused::{self, Gradient, Output, SliceOp};
 
 /// Fused batch norm of `[rows, channels]`.
 #[derive(Debug)]
@@ -35,35 +33,37 @@ pub(crate) struct BatchNormInput {
 }
 
 impl FusedBatchNorm {
-    /// Returns the normalized rows and the values saved for the backward pass.
+    /// Returns the normalized rows, and the mean and biased variance of each channel.
     pub(crate) fn apply(
         self,
         input: BatchNormInput,
         gamma: Tensor<1>,
         beta: Tensor<1>,
-    ) -> (Tensor<2>, Arc<SavedBatchNorm>) {
+    ) -> (Tensor<2>, BatchStatistics) {
         let inputs = [
             Some(gamma.unsqueeze_dim(0)),
             Some(beta.unsqueeze_dim(0)),
             Some(input.x),
             input.branch,
         ];
-        let (mut outputs, saved) = fused::apply(self, inputs.into_iter().flatten().collect());
-        (outputs.remove(0), saved.downcast().expect("`forward` saved this type"))
+        let (mut outputs, call) = fused::apply(self, inputs.into_iter().flatten());
+        (outputs.remove(0), call.saved().statistics.clone())
     }
 }
 
-/// Values of the forward pass that the backward pass reads.
+/// Values that [`FusedBatchNorm`] saves for its backward pass.
 #[derive(Debug)]
 pub(crate) struct SavedBatchNorm {
     /// Mean and biased variance of each channel.
-    pub(crate) statistics: BatchStatistics,
+    statistics: BatchStatistics,
     /// Sum of the rows and the residual branch, if there is one.
     sum: Option<Vec<f32>>,
 }
 
 impl SliceOp for FusedBatchNorm {
-    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
+    type Saved = SavedBatchNorm;
+
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, SavedBatchNorm) {
         let [gamma, beta, x] = *inputs.first_chunk().expect("scale, shift and rows");
         let branch = inputs.get(3).copied();
         let (values, saved) = if let Some(statistics) = &self.running {
@@ -75,7 +75,7 @@ impl SliceOp for FusedBatchNorm {
                 kernel::forward(Isa::best(), x, branch, gamma, beta, self.relu);
             (y, SavedBatchNorm { statistics, sum })
         };
-        (vec![Output { shape: vec![x.len() / gamma.len(), gamma.len()], values }], Arc::new(saved))
+        (vec![Output::rows(values, gamma.len())], saved)
     }
 
     fn reads_input(&self, index: usize) -> bool {
@@ -87,15 +87,13 @@ impl SliceOp for FusedBatchNorm {
         &self,
         inputs: &[&[f32]],
         _: &[&[f32]],
-        saved: &Saved,
+        SavedBatchNorm { statistics, sum }: &SavedBatchNorm,
         gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
         assert!(self.running.is_none(), "there is no backward pass with running statistics");
         let [gamma, beta, x] = *inputs.first_chunk().expect("scale, shift and rows");
-        let SavedBatchNorm { statistics, sum } =
-            saved.downcast_ref().expect("`forward` saved this type");
         let x = sum.as_deref().unwrap_or(x);
-        let d_y = gradients[0].as_ref().expect("the single output has a gradient").as_slice();
+        let d_y = fused::single(&gradients);
         let grads =
             kernel::backward(Isa::best(), x, self.dropout, gamma, beta, statistics, self.relu, d_y);
         let d_x = Gradient::from(grads.x);
@@ -129,15 +127,17 @@ impl FusedBatchNormLinear {
         gamma: Tensor<1>,
         beta: Tensor<1>,
         weight: Tensor<2>,
-    ) -> (Tensor<2>, Arc<BatchStatistics>) {
-        let inputs = vec![gamma.unsqueeze_dim(0), beta.unsqueeze_dim(0), weight, x];
-        let (mut outputs, saved) = fused::apply(self, inputs);
-        (outputs.remove(0), saved.downcast().expect("`forward` saved this type"))
+    ) -> (Tensor<2>, BatchStatistics) {
+        let inputs = [gamma.unsqueeze_dim(0), beta.unsqueeze_dim(0), weight, x];
+        let (mut outputs, call) = fused::apply(self, inputs);
+        (outputs.remove(0), call.saved().clone())
     }
 }
 
 impl SliceOp for FusedBatchNormLinear {
-    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
+    type Saved = BatchStatistics;
+
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, BatchStatistics) {
         let [gamma, beta, weight, x] =
             *inputs.first_chunk().expect("scale, shift, weights and rows");
         let (values, statistics) = if let Some(statistics) = &self.running {
@@ -148,21 +148,20 @@ impl SliceOp for FusedBatchNormLinear {
         } else {
             kernel::forward_dot(Isa::best(), x, gamma, beta, weight)
         };
-        (vec![Output { shape: vec![values.len(), 1], values }], Arc::new(statistics))
+        (vec![Output::rows(values, 1)], statistics)
     }
 
     fn backward(
         &self,
         inputs: &[&[f32]],
         _: &[&[f32]],
-        saved: &Saved,
+        statistics: &BatchStatistics,
         gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
         assert!(self.running.is_none(), "there is no backward pass with running statistics");
         let [gamma, beta, weight, x] =
             *inputs.first_chunk().expect("scale, shift, weights and rows");
-        let statistics = saved.downcast_ref().expect("`forward` saved this type");
-        let d = gradients[0].as_ref().expect("the single output has a gradient").as_slice();
+        let d = fused::single(&gradients);
         let (grads, d_weight) =
             kernel::backward_dot(Isa::best(), x, gamma, beta, weight, statistics, d);
         [grads.gamma, grads.beta, d_weight, grads.x].into_iter().map(Gradient::from).collect()

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use burn::tensor::{Tensor, TensorData};
-use graph_diffuser_kernels::Isa;
 use graph_diffuser_kernels::diffusion_rows::{self as kernel, ROWS, RowBlock, RowBlocks};
+use graph_diffuser_kernels::{EdgeIndex, Isa};
 
-use crate::batch::{BatchLayout, EdgesByNode, Topology, index_tensor};
+use crate::batch::{BatchLayout, Topology, index_tensor};
 
-use super::fused::{self, Gradient, Output, Saved, SliceOp};
+use super::fused::{self, Output, SliceOp};
 use super::{gather, scatter_sum};
 
 /// Splits all rows of `topology` into chunks of about `max_pairs` reachable pairs.
@@ -19,7 +19,8 @@ pub(crate) fn row_chunks(
     steps: Option<usize>,
     max_pairs: usize,
 ) -> RowBlocks<'_> {
-    RowBlocks::new(topology.layout.offsets(), topology.outgoing.csr(), steps, max_pairs)
+    let outgoing = topology.edge_index.outgoing();
+    RowBlocks::new(topology.layout.offsets(), outgoing, steps, max_pairs)
 }
 
 /// Computes `[I | A | … | Aᵏ]` for the rows and reachable pairs of `block`.
@@ -38,41 +39,11 @@ pub(crate) fn diffusion_rows(
     }
     let op = DiffusionRows {
         layout: topology.layout.clone(),
-        outgoing: topology.outgoing.clone(),
+        edges: topology.edge_index.clone(),
         block: block.clone(),
         steps,
     };
-    let (mut outputs, _) = fused::apply(op, vec![weights]);
-    outputs.remove(0)
-}
-
-/// Fused operation of [`diffusion_rows`].
-#[derive(Debug)]
-struct DiffusionRows {
-    layout: Arc<BatchLayout>,
-    outgoing: Arc<EdgesByNode>,
-    block: Arc<RowBlock>,
-    steps: usize,
-}
-
-impl SliceOp for DiffusionRows {
-    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let shape = vec![self.steps + 1, self.block.pairs];
-        let mut stack = vec![0.0; shape[0] * shape[1]];
-        let (graphs, csr) = (self.layout.offsets(), self.outgoing.csr());
-        kernel::forward(Isa::best(), graphs, csr, inputs[0], self.steps, &self.block, &mut stack);
-        (vec![Output { values: stack, shape }], Arc::new(()))
-    }
-
-    fn backward(
-        &self,
-        _: &[&[f32]],
-        _: &[&[f32]],
-        _: &Saved,
-        _: Vec<Option<Gradient>>,
-    ) -> Vec<Gradient> {
-        unreachable!("chunked evaluation has no gradients")
-    }
+    fused::apply_single(op, [weights])
 }
 
 /// Reference implementation of [`diffusion_rows`] in plain tensor operations.
@@ -88,18 +59,19 @@ pub(crate) fn diffusion_rows_reference(
     let columns = block.pairs / ROWS;
     let mut identity = vec![0.0_f32; block.pairs];
     let (mut from, mut to, mut edges) = (vec![], vec![], vec![]);
+    let outgoing = topology.edge_index.outgoing();
     for group in &block.groups {
         group.self_pairs().for_each(|pair| identity[pair] = 1.0);
         let (first_node, first) =
             (topology.layout.node_starts[group.graph], group.first_pair / ROWS);
         for (index, &column) in group.columns.iter().enumerate() {
-            let node = first_node + column as usize;
-            for at in topology.outgoing.starts[node]..topology.outgoing.starts[node + 1] {
+            for (target, edge) in outgoing.entries(first_node + column as usize) {
                 // Targets outside the columns are reached only by walks of more than `steps` steps.
-                if let Ok(target) = group.columns.binary_search(&topology.outgoing.neighbors[at]) {
+                let target = (target - first_node) as u32;
+                if let Ok(target) = group.columns.binary_search(&target) {
                     from.push(first + index);
                     to.push(first + target);
-                    edges.push(topology.outgoing.edges[at] as usize);
+                    edges.push(edge);
                 }
             }
         }
@@ -118,4 +90,25 @@ pub(crate) fn diffusion_rows_reference(
     }
     powers.resize(steps + 1, Tensor::zeros([columns, ROWS], (&device, dtype)));
     Tensor::cat(powers.into_iter().map(|power| power.reshape([1, block.pairs])).collect(), 0)
+}
+
+/// Fused operation of [`diffusion_rows`].
+#[derive(Debug)]
+struct DiffusionRows {
+    layout: Arc<BatchLayout>,
+    edges: Arc<EdgeIndex>,
+    block: Arc<RowBlock>,
+    steps: usize,
+}
+
+impl SliceOp for DiffusionRows {
+    type Saved = ();
+
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, ()) {
+        let shape = vec![self.steps + 1, self.block.pairs];
+        let mut stack = vec![0.0; shape[0] * shape[1]];
+        let (graphs, csr) = (self.layout.offsets(), self.edges.outgoing());
+        kernel::forward(Isa::best(), graphs, csr, inputs[0], self.steps, &self.block, &mut stack);
+        (vec![Output { values: stack, shape }], ())
+    }
 }

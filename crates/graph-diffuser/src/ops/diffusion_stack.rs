@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use burn::tensor::{IndexingUpdateOp, Tensor};
-use graph_diffuser_kernels::{Isa, diffusion_stack as kernel};
+use graph_diffuser_kernels::{EdgeIndex, Isa, diffusion_stack as kernel};
 
-use crate::batch::{BatchLayout, EdgesByNode, Topology};
+use crate::batch::{BatchLayout, Topology};
 
-use super::fused::{self, Gradient, Output, Saved, SliceOp};
+use super::fused::{self, Gradient, Output, SliceOp};
 
 /// Computes the diffusion stack `[I | A | … | Aᵏ]` (Eq. 1).
 ///
@@ -22,54 +22,10 @@ pub fn diffusion_stack(weights: Tensor<1>, topology: &Topology, steps: usize) ->
     }
     let op = DiffusionStack {
         layout: topology.layout.clone(),
-        outgoing: topology.outgoing.clone(),
+        edges: topology.edge_index.clone(),
         steps,
     };
-    let (mut outputs, _) = fused::apply(op, vec![weights]);
-    outputs.remove(0)
-}
-
-/// Fused operation of [`diffusion_stack`]: sparse products row by row, without dense matrices.
-#[derive(Debug)]
-struct DiffusionStack {
-    layout: Arc<BatchLayout>,
-    outgoing: Arc<EdgesByNode>,
-    steps: usize,
-}
-
-impl SliceOp for DiffusionStack {
-    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let (graphs, csr) = (self.layout.offsets(), self.outgoing.csr());
-        let values = kernel::forward(Isa::best(), graphs, csr, inputs[0], self.steps);
-        (vec![Output { values, shape: vec![self.steps + 1, self.layout.pairs()] }], Arc::new(()))
-    }
-
-    fn reads_outputs(&self) -> bool {
-        true
-    }
-
-    fn backward(
-        &self,
-        inputs: &[&[f32]],
-        outputs: &[&[f32]],
-        _: &Saved,
-        gradients: Vec<Option<Gradient>>,
-    ) -> Vec<Gradient> {
-        let d_stack = gradients[0].as_ref().expect("the single output has a gradient").as_slice();
-        let mut d_weights = vec![0.0; inputs[0].len()];
-        let (graphs, csr) = (self.layout.offsets(), self.outgoing.csr());
-        kernel::backward(
-            Isa::best(),
-            graphs,
-            csr,
-            inputs[0],
-            self.steps,
-            outputs[0],
-            d_stack,
-            &mut d_weights,
-        );
-        vec![d_weights.into()]
-    }
+    fused::apply_single(op, [weights])
 }
 
 /// Reference implementation of [`diffusion_stack`] with one dense matrix product per step.
@@ -112,6 +68,51 @@ pub fn diffusion_stack_reference(
         })
         .collect();
     Tensor::cat(stacks, 1)
+}
+
+/// Fused operation of [`diffusion_stack`]: sparse products row by row, without dense matrices.
+#[derive(Debug)]
+struct DiffusionStack {
+    layout: Arc<BatchLayout>,
+    edges: Arc<EdgeIndex>,
+    steps: usize,
+}
+
+impl SliceOp for DiffusionStack {
+    type Saved = ();
+
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, ()) {
+        let (graphs, csr) = (self.layout.offsets(), self.edges.outgoing());
+        let values = kernel::forward(Isa::best(), graphs, csr, inputs[0], self.steps);
+        (vec![Output { values, shape: vec![self.steps + 1, self.layout.pairs()] }], ())
+    }
+
+    fn reads_outputs(&self) -> bool {
+        true
+    }
+
+    fn backward(
+        &self,
+        inputs: &[&[f32]],
+        outputs: &[&[f32]],
+        (): &(),
+        gradients: Vec<Option<Gradient>>,
+    ) -> Vec<Gradient> {
+        let d_stack = fused::single(&gradients);
+        let mut d_weights = vec![0.0; inputs[0].len()];
+        let (graphs, csr) = (self.layout.offsets(), self.edges.outgoing());
+        kernel::backward(
+            Isa::best(),
+            graphs,
+            csr,
+            inputs[0],
+            self.steps,
+            outputs[0],
+            d_stack,
+            &mut d_weights,
+        );
+        vec![d_weights.into()]
+    }
 }
 
 #[cfg(test)]

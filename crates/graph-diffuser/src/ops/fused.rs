@@ -4,9 +4,8 @@
 //! framework-specific code: dispatch to the CPU backend, registration in the autodiff graph, and
 //! operations with several outputs.
 
-use std::any::Any;
-use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::fmt::{self, Debug, Formatter};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -14,17 +13,23 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
+use burn::backend::{
+    Autodiff, Backend, Dispatch, ExtensionType, Flex, TensorMetadata, backend_extension,
+};
 use burn::tensor::{Bytes, DType, Device, Shape, Tensor};
-
-/// Values that an operation saves in its forward pass for its backward pass.
-pub(crate) type Saved = Arc<dyn Any + Send + Sync>;
 
 /// Output tensor of an operation.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) values: Vec<f32>,
     pub(crate) shape: Vec<usize>,
+}
+
+impl Output {
+    /// Creates an output `[rows, width]`.
+    pub(crate) fn rows(values: Vec<f32>, width: usize) -> Self {
+        Self { shape: vec![values.len() / width, width], values }
+    }
 }
 
 /// Gradient of an input or output of an operation; clones share their values.
@@ -51,9 +56,12 @@ impl Gradient {
 }
 
 /// Operation on slices with a hand-written backward pass.
-pub(crate) trait SliceOp: Debug + Send + Sync {
+pub(crate) trait SliceOp: Debug + Send + Sync + 'static {
+    /// Values that the forward pass saves for the backward pass.
+    type Saved: Send + Sync;
+
     /// Returns the outputs and the values saved for the backward pass.
-    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved);
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Self::Saved);
 
     /// Returns whether the backward pass reads an input.
     ///
@@ -68,13 +76,22 @@ pub(crate) trait SliceOp: Debug + Send + Sync {
     }
 
     /// Computes the gradients of all inputs.
+    ///
+    /// Operations that are only used in evaluation have no backward pass.
     fn backward(
         &self,
-        inputs: &[&[f32]],
-        outputs: &[&[f32]],
-        saved: &Saved,
-        gradients: Vec<Option<Gradient>>,
-    ) -> Vec<Gradient>;
+        _inputs: &[&[f32]],
+        _outputs: &[&[f32]],
+        _saved: &Self::Saved,
+        _gradients: Vec<Option<Gradient>>,
+    ) -> Vec<Gradient> {
+        unreachable!("{self:?} has no backward pass")
+    }
+}
+
+/// Returns the gradient of the only output of an operation.
+pub(crate) fn single(gradients: &[Option<Gradient>]) -> &[f32] {
+    gradients[0].as_ref().expect("the single output has a gradient").as_slice()
 }
 
 /// Returns whether kernels can run on `tensor`: single precision on the CPU backend.
@@ -82,100 +99,160 @@ pub(crate) fn can_run<const D: usize>(tensor: &Tensor<D>) -> bool {
     tensor.dtype() == DType::F32 && tensor.device().inner() == Device::flex()
 }
 
-/// Applies `op` and tracks the outputs in the autodiff graph.
-pub(crate) fn apply<const D: usize>(
-    op: impl SliceOp + 'static,
-    inputs: Vec<Tensor<D>>,
-) -> (Vec<Tensor<2>>, Saved) {
-    let op: Arc<dyn SliceOp> = Arc::new(op);
-    let saved = Arc::new(Mutex::new(None));
-    let inputs: Vec<_> = inputs.into_iter().map(Tensor::into_dispatch).collect();
-    let outputs = match <[_; 1]>::try_from(inputs) {
-        Ok([a]) => Dispatch::fused_1(a, op, saved.clone()),
-        Err(inputs) => match <[_; 2]>::try_from(inputs) {
-            Ok([a, b]) => Dispatch::fused_2(a, b, op, saved.clone()),
-            Err(inputs) => match <[_; 3]>::try_from(inputs) {
-                Ok([a, b, c]) => Dispatch::fused_3(a, b, c, op, saved.clone()),
-                Err(inputs) => match <[_; 4]>::try_from(inputs) {
-                    Ok([a, b, c, d]) => Dispatch::fused_4(a, b, c, d, op, saved.clone()),
-                    Err(inputs) => panic!("unsupported number of inputs: {}", inputs.len()),
-                },
-            },
-        },
-    };
-    let saved = saved
-        .lock()
-        .expect("no thread panics while holding the lock")
-        .take()
-        .expect("the forward pass sets the saved values");
-    (outputs.into_iter().map(Tensor::from_dispatch).collect(), saved)
+/// Applies `op` to up to four inputs and tracks the outputs in the autodiff graph.
+pub(crate) fn apply<O: SliceOp, const D: usize>(
+    op: O,
+    inputs: impl IntoIterator<Item = Tensor<D>>,
+) -> (Vec<Tensor<2>>, Arc<Call<O>>) {
+    let call = Arc::new(Call { op, saved: OnceLock::new() });
+    let inputs = Inputs::new(inputs.into_iter().map(Tensor::into_dispatch).collect());
+    let outputs = Dispatch::fused(inputs, call.clone());
+    (outputs.into_iter().map(Tensor::from_dispatch).collect(), call)
 }
 
-/// Cell through which the forward pass returns its saved values.
-type SavedCell = Arc<Mutex<Option<Saved>>>;
+/// Applies an operation with a single output.
+pub(crate) fn apply_single<O: SliceOp, const D: usize>(
+    op: O,
+    inputs: impl IntoIterator<Item = Tensor<D>>,
+) -> Tensor<2> {
+    apply(op, inputs).0.remove(0)
+}
+
+/// Operation and the values that its forward pass has saved.
+pub(crate) struct Call<O: SliceOp> {
+    op: O,
+    saved: OnceLock<O::Saved>,
+}
+
+impl<O: SliceOp> Call<O> {
+    /// Returns the values saved by the forward pass.
+    pub(crate) fn saved(&self) -> &O::Saved {
+        self.saved.get().expect("the forward pass has saved its values")
+    }
+}
+
+impl<O: SliceOp> Debug for Call<O> {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        self.op.fmt(formatter)
+    }
+}
+
+/// [`Call`] of any operation.
+pub(crate) trait DynCall: Debug + Send + Sync {
+    fn forward(&self, inputs: &[&[f32]]) -> Vec<Output>;
+    fn reads_input(&self, index: usize) -> bool;
+    fn reads_outputs(&self) -> bool;
+    fn backward(
+        &self,
+        inputs: &[&[f32]],
+        outputs: &[&[f32]],
+        gradients: Vec<Option<Gradient>>,
+    ) -> Vec<Gradient>;
+}
+
+impl<O: SliceOp> DynCall for Call<O> {
+    fn forward(&self, inputs: &[&[f32]]) -> Vec<Output> {
+        let (outputs, saved) = self.op.forward(inputs);
+        assert!(self.saved.set(saved).is_ok(), "the forward pass runs once");
+        outputs
+    }
+
+    fn reads_input(&self, index: usize) -> bool {
+        self.op.reads_input(index)
+    }
+
+    fn reads_outputs(&self) -> bool {
+        self.op.reads_outputs()
+    }
+
+    fn backward(
+        &self,
+        inputs: &[&[f32]],
+        outputs: &[&[f32]],
+        gradients: Vec<Option<Gradient>>,
+    ) -> Vec<Gradient> {
+        self.op.backward(inputs, outputs, self.saved(), gradients)
+    }
+}
+
+/// Input tensors of an operation.
+#[derive(ExtensionType)]
+pub(crate) enum Inputs<B: Backend> {
+    One(FloatTensor<B>),
+    Two(FloatTensor<B>, FloatTensor<B>),
+    Three(FloatTensor<B>, FloatTensor<B>, FloatTensor<B>),
+    Four(FloatTensor<B>, FloatTensor<B>, FloatTensor<B>, FloatTensor<B>),
+}
+
+impl<B: Backend> Inputs<B> {
+    fn new(tensors: Vec<FloatTensor<B>>) -> Self {
+        let count = tensors.len();
+        let mut tensors = tensors.into_iter();
+        match [(); 4].map(|()| tensors.next()) {
+            [Some(a), None, None, None] => Self::One(a),
+            [Some(a), Some(b), None, None] => Self::Two(a, b),
+            [Some(a), Some(b), Some(c), None] => Self::Three(a, b, c),
+            [Some(a), Some(b), Some(c), Some(d)] if count == 4 => Self::Four(a, b, c, d),
+            _ => panic!("unsupported number of inputs: {count}"),
+        }
+    }
+}
+
+/// Backends that run fused operations.
+#[backend_extension(Autodiff, Flex)]
+pub(crate) trait Fused: Backend {
+    fn fused(
+        #[extension_type] inputs: Inputs<Self>,
+        call: Arc<dyn DynCall>,
+    ) -> Vec<FloatTensor<Self>>;
+}
+
+impl Fused for Flex {
+    fn fused(inputs: Inputs<Self>, call: Arc<dyn DynCall>) -> Vec<FlexTensor> {
+        match inputs {
+            Inputs::One(a) => Self::forward(&*call, &[a]),
+            Inputs::Two(a, b) => Self::forward(&*call, &[a, b]),
+            Inputs::Three(a, b, c) => Self::forward(&*call, &[a, b, c]),
+            Inputs::Four(a, b, c, d) => Self::forward(&*call, &[a, b, c, d]),
+        }
+    }
+}
+
+impl<B: Slices, C: CheckpointStrategy> Fused for Autodiff<B, C> {
+    fn fused(inputs: Inputs<Self>, call: Arc<dyn DynCall>) -> Vec<FloatTensor<Self>> {
+        match inputs {
+            Inputs::One(a) => tracked::<B, C, 1>([a], call),
+            Inputs::Two(a, b) => tracked::<B, C, 2>([a, b], call),
+            Inputs::Three(a, b, c) => tracked::<B, C, 3>([a, b, c], call),
+            Inputs::Four(a, b, c, d) => tracked::<B, C, 4>([a, b, c, d], call),
+        }
+    }
+}
 
 /// Backend whose tensors can be read as slices.
 pub(crate) trait Slices: Backend {
-    fn forward(op: &dyn SliceOp, inputs: &[FloatTensor<Self>]) -> (Vec<FloatTensor<Self>>, Saved);
+    fn forward(call: &dyn DynCall, inputs: &[FloatTensor<Self>]) -> Vec<FloatTensor<Self>>;
     fn backward(
-        op: &dyn SliceOp,
+        call: &dyn DynCall,
         inputs: &[SavedInput<Self>],
         outputs: &[FloatTensor<Self>],
-        saved: &Saved,
         gradients: Vec<Option<FloatTensor<Self>>>,
     ) -> Vec<FloatTensor<Self>>;
     /// Returns a tensor with a single zero, which represents an operation with several outputs.
     fn placeholder() -> FloatTensor<Self>;
 }
 
-#[backend_extension(Autodiff, Flex)]
-pub(crate) trait Fused: Backend {
-    fn fused_1(
-        a: FloatTensor<Self>,
-        op: Arc<dyn SliceOp>,
-        saved: SavedCell,
-    ) -> Vec<FloatTensor<Self>>;
-    fn fused_2(
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        op: Arc<dyn SliceOp>,
-        saved: SavedCell,
-    ) -> Vec<FloatTensor<Self>>;
-    fn fused_3(
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-        op: Arc<dyn SliceOp>,
-        saved: SavedCell,
-    ) -> Vec<FloatTensor<Self>>;
-    fn fused_4(
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-        d: FloatTensor<Self>,
-        op: Arc<dyn SliceOp>,
-        saved: SavedCell,
-    ) -> Vec<FloatTensor<Self>>;
-}
-
 impl Slices for Flex {
-    fn forward(op: &dyn SliceOp, inputs: &[FlexTensor]) -> (Vec<FlexTensor>, Saved) {
+    fn forward(call: &dyn DynCall, inputs: &[FlexTensor]) -> Vec<FlexTensor> {
         let inputs: Vec<FlexTensor> = inputs.iter().map(contiguous).collect();
-        let (outputs, saved) = op.forward(&slices(&inputs));
-        (
-            outputs
-                .into_iter()
-                .map(|output| tensor(output.values, Shape::from(output.shape)))
-                .collect(),
-            saved,
-        )
+        let outputs = call.forward(&slices(&inputs)).into_iter();
+        outputs.map(|output| tensor(output.values, Shape::from(output.shape))).collect()
     }
 
     fn backward(
-        op: &dyn SliceOp,
+        call: &dyn DynCall,
         inputs: &[SavedInput<Self>],
         outputs: &[FlexTensor],
-        saved: &Saved,
         gradients: Vec<Option<FlexTensor>>,
     ) -> Vec<FlexTensor> {
         let values: Vec<Option<FlexTensor>> =
@@ -186,7 +263,7 @@ impl Slices for Flex {
             .into_iter()
             .map(|gradient| gradient.map(|gradient| Gradient(contiguous(&gradient))));
         let input_gradients =
-            op.backward(&slices_of_inputs, &slices(outputs), saved, gradients.collect());
+            call.backward(&slices_of_inputs, &slices(outputs), gradients.collect());
         input_gradients
             .into_iter()
             .zip(inputs)
@@ -215,82 +292,6 @@ fn slices(tensors: &[FlexTensor]) -> Vec<&[f32]> {
     tensors.iter().map(slice).collect()
 }
 
-fn untracked(op: &dyn SliceOp, inputs: &[FlexTensor], cell: &SavedCell) -> Vec<FlexTensor> {
-    let (outputs, saved) = Flex::forward(op, inputs);
-    *cell.lock().expect("no kernel panics while it holds this") = Some(saved);
-    outputs
-}
-
-impl Fused for Flex {
-    fn fused_1(a: FlexTensor, op: Arc<dyn SliceOp>, saved: SavedCell) -> Vec<FlexTensor> {
-        untracked(&*op, &[a], &saved)
-    }
-    fn fused_2(
-        a: FlexTensor,
-        b: FlexTensor,
-        op: Arc<dyn SliceOp>,
-        saved: SavedCell,
-    ) -> Vec<FlexTensor> {
-        untracked(&*op, &[a, b], &saved)
-    }
-    fn fused_3(
-        a: FlexTensor,
-        b: FlexTensor,
-        c: FlexTensor,
-        op: Arc<dyn SliceOp>,
-        saved: SavedCell,
-    ) -> Vec<FlexTensor> {
-        untracked(&*op, &[a, b, c], &saved)
-    }
-    fn fused_4(
-        a: FlexTensor,
-        b: FlexTensor,
-        c: FlexTensor,
-        d: FlexTensor,
-        op: Arc<dyn SliceOp>,
-        saved: SavedCell,
-    ) -> Vec<FlexTensor> {
-        untracked(&*op, &[a, b, c, d], &saved)
-    }
-}
-
-impl<B: Slices, C: CheckpointStrategy> Fused for Autodiff<B, C> {
-    fn fused_1(
-        a: FloatTensor<Self>,
-        op: Arc<dyn SliceOp>,
-        saved: SavedCell,
-    ) -> Vec<FloatTensor<Self>> {
-        tracked::<B, C, 1>([a], op, &saved)
-    }
-    fn fused_2(
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        op: Arc<dyn SliceOp>,
-        saved: SavedCell,
-    ) -> Vec<FloatTensor<Self>> {
-        tracked::<B, C, 2>([a, b], op, &saved)
-    }
-    fn fused_3(
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-        op: Arc<dyn SliceOp>,
-        saved: SavedCell,
-    ) -> Vec<FloatTensor<Self>> {
-        tracked::<B, C, 3>([a, b, c], op, &saved)
-    }
-    fn fused_4(
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-        d: FloatTensor<Self>,
-        op: Arc<dyn SliceOp>,
-        saved: SavedCell,
-    ) -> Vec<FloatTensor<Self>> {
-        tracked::<B, C, 4>([a, b, c, d], op, &saved)
-    }
-}
-
 /// Gradients of the outputs, filled in during the backward pass.
 type GradientCell<B> = Arc<Mutex<Vec<Option<FloatTensor<B>>>>>;
 
@@ -304,22 +305,11 @@ pub(crate) struct SavedInput<B: Backend> {
 /// State of an operation in the autodiff graph.
 #[derive(Debug, Clone)]
 struct State<B: Slices> {
-    op: Arc<dyn SliceOp>,
+    call: Arc<dyn DynCall>,
     inputs: Vec<SavedInput<B>>,
     outputs: Vec<FloatTensor<B>>,
-    saved: SavedBox,
     /// Gradients of several outputs; `None` for a single output.
     gradients: Option<GradientCell<B>>,
-}
-
-/// Wrapper of [`Saved`] that implements `Debug`.
-#[derive(Clone)]
-struct SavedBox(Saved);
-
-impl Debug for SavedBox {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Saved")
-    }
 }
 
 /// Autodiff node of an operation.
@@ -331,14 +321,14 @@ impl<B: Slices, const N: usize> Backward<B, N> for Node {
 
     fn backward(self, ops: Ops<State<B>, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = grads.consume::<B>(&ops.node);
-        let State { op, inputs, outputs, saved, gradients } = ops.state;
+        let State { call, inputs, outputs, gradients } = ops.state;
         let gradients = match gradients {
             Some(cell) => {
                 std::mem::take(&mut *cell.lock().expect("no thread panics while holding the lock"))
             }
             None => vec![Some(gradient)],
         };
-        let input_gradients = B::backward(&*op, &inputs, &outputs, &saved.0, gradients);
+        let input_gradients = B::backward(&*call, &inputs, &outputs, gradients);
         for (parent, gradient) in ops.parents.into_iter().zip(input_gradients) {
             if let Some(parent) = parent {
                 grads.register::<B>(parent.id, gradient);
@@ -368,28 +358,21 @@ impl<B: Slices> Backward<B, 1> for OutputNode {
 
 fn tracked<B: Slices, C: CheckpointStrategy, const N: usize>(
     inputs: [FloatTensor<Autodiff<B, C>>; N],
-    op: Arc<dyn SliceOp>,
-    cell: &SavedCell,
+    call: Arc<dyn DynCall>,
 ) -> Vec<FloatTensor<Autodiff<B, C>>> {
     let primitives: Vec<FloatTensor<B>> =
         inputs.iter().map(|input| input.primitive().clone()).collect();
-    let (mut outputs, saved) = B::forward(&*op, &primitives);
-    *cell.lock().expect("no kernel panics while it holds this") = Some(saved.clone());
-    let saved_outputs = if op.reads_outputs() { outputs.clone() } else { Vec::new() };
+    let mut outputs = B::forward(&*call, &primitives);
+    let saved_outputs = if call.reads_outputs() { outputs.clone() } else { Vec::new() };
     let gradients: Option<GradientCell<B>> =
         (outputs.len() > 1).then(|| Arc::new(Mutex::new(outputs.iter().map(|_| None).collect())));
     let save = |(index, input): (usize, FloatTensor<B>)| SavedInput {
         shape: input.shape(),
-        values: op.reads_input(index).then_some(input),
+        values: call.reads_input(index).then_some(input),
     };
     let saved_inputs = primitives.into_iter().enumerate().map(save).collect();
-    let state = State {
-        op,
-        inputs: saved_inputs,
-        outputs: saved_outputs,
-        saved: SavedBox(saved),
-        gradients: gradients.clone(),
-    };
+    let state =
+        State { call, inputs: saved_inputs, outputs: saved_outputs, gradients: gradients.clone() };
     let prepared = Node
         .prepare::<C>(inputs.each_ref().map(FloatTensor::<Autodiff<B, C>>::node))
         .compute_bound()

@@ -3,16 +3,14 @@
 //! The reference implementation is [`EdgeFfn::forward`](crate::virtual_edges::EdgeFfn::forward)
 //! followed by one projection per layer. The fused operation never stores the virtual edges.
 
-use std::sync::Arc;
-
 use burn::tensor::Tensor;
 use graph_diffuser_kernels::Isa;
 use graph_diffuser_kernels::edge_ffn::{
-    self as kernel, BatchNormMode, EdgeFfnLayerParams, EdgeFfnParams, EdgeFfnStatistics,
-    NormParams, PairInputs, PositionProjection,
+    self as kernel, BatchNormMode, EdgeFfnLayerParams, EdgeFfnParams, EdgeFfnSaved,
+    EdgeFfnStatistics, NormParams, PairInputs, PositionProjection,
 };
 
-use super::fused::{self, Gradient, Output, Saved, SliceOp};
+use super::fused::{self, Gradient, Output, SliceOp};
 
 /// Fused operation: sizes and options.
 #[derive(Debug, Clone)]
@@ -58,13 +56,11 @@ impl FusedEdgeFfn {
     pub(crate) fn apply(self, stack: Tensor<2>, parameters: Tensor<1>) -> EdgeFfnOutput {
         let position_layers = self.position_layers;
         let count = parameters.dims()[0];
-        let (mut outputs, saved) = fused::apply(self, vec![stack, parameters.reshape([1, count])]);
-        let saved =
-            saved.downcast_ref::<kernel::EdgeFfnSaved>().expect("`forward` saved this type");
+        let (mut outputs, call) = fused::apply(self, [stack, parameters.reshape([1, count])]);
         EdgeFfnOutput {
             diagonal: (outputs.len() > position_layers).then(|| outputs.remove(position_layers)),
             scores: outputs,
-            statistics: saved.statistics.clone(),
+            statistics: call.saved().statistics.clone(),
         }
     }
 
@@ -108,7 +104,9 @@ impl FusedEdgeFfn {
 }
 
 impl SliceOp for FusedEdgeFfn {
-    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
+    type Saved = EdgeFfnSaved;
+
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, EdgeFfnSaved) {
         let pairs = inputs[0].len() / self.channels;
         let normalize = self
             .running
@@ -127,18 +125,16 @@ impl SliceOp for FusedEdgeFfn {
             scores.into_iter().map(|values| Output { values, shape: vec![self.heads, pairs] });
         let diagonal = diagonal
             .map(|values| Output { values, shape: vec![self.self_pairs().len(), self.channels] });
-        (scores.chain(diagonal).collect(), Arc::new(saved))
+        (scores.chain(diagonal).collect(), saved)
     }
 
     fn backward(
         &self,
         inputs: &[&[f32]],
         _: &[&[f32]],
-        saved: &Saved,
+        saved: &EdgeFfnSaved,
         mut gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
-        let saved =
-            saved.downcast_ref::<kernel::EdgeFfnSaved>().expect("`forward` saved this type");
         let d_diagonal = gradients.split_off(self.position_layers).pop().flatten();
         let grads = kernel::backward(
             Isa::best(),

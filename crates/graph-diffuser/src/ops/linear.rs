@@ -1,14 +1,12 @@
 //! Linear layer on rows with a fused activation.
 
-use std::sync::Arc;
-
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use graph_diffuser_kernels::Isa;
 use graph_diffuser_kernels::linear::{self as kernel, LinearParams};
 
 use super::DropoutMask;
-use super::fused::{self, Gradient, Output, Saved, SliceOp};
+use super::fused::{self, Gradient, Output, SliceOp};
 
 /// Activation of a [`linear`] layer.
 #[derive(Debug, Clone, Copy)]
@@ -41,9 +39,7 @@ pub fn linear(
     };
     let bias = bias.map(|bias| bias.unsqueeze_dim(0));
     let op = FusedLinear { inputs, outputs, activation };
-    let (mut results, _) =
-        fused::apply(op, [Some(x), Some(weight), bias].into_iter().flatten().collect());
-    results.remove(0)
+    fused::apply_single(op, [Some(x), Some(weight), bias].into_iter().flatten())
 }
 
 /// Reference implementation of [`linear`] in plain tensor operations.
@@ -85,12 +81,11 @@ impl FusedLinear {
 }
 
 impl SliceOp for FusedLinear {
-    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let values = kernel::forward(Isa::best(), &self.params(inputs), inputs[0]);
-        (
-            vec![Output { shape: vec![values.len() / self.outputs, self.outputs], values }],
-            Arc::new(()),
-        )
+    type Saved = ();
+
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, ()) {
+        let y = kernel::forward(Isa::best(), &self.params(inputs), inputs[0]);
+        (vec![Output::rows(y, self.outputs)], ())
     }
 
     fn reads_input(&self, index: usize) -> bool {
@@ -105,10 +100,10 @@ impl SliceOp for FusedLinear {
         &self,
         inputs: &[&[f32]],
         outputs: &[&[f32]],
-        _: &Saved,
+        (): &(),
         gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
-        let d_y = gradients[0].as_ref().expect("the single output has a gradient").as_slice();
+        let d_y = fused::single(&gradients);
         let y = outputs.first().copied().unwrap_or_default();
         let params = LinearParams { bias: None, ..self.params(inputs) };
         let grads = kernel::backward(Isa::best(), &params, inputs[0], y, d_y);

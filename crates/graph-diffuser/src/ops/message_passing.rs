@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::{relu, sigmoid};
-use graph_diffuser_kernels::Isa;
-use graph_diffuser_kernels::message::{
-    self as kernel, EdgeTypes, Edges, GatedGradients, GatedInputs,
-};
+use graph_diffuser_kernels::message::{self as kernel, GatedGradients, GatedInputs};
+use graph_diffuser_kernels::{EdgeIndex, EdgeTypes, Isa};
 
 use crate::batch::Topology;
 
-use super::fused::{self, Gradient, Output, Saved, SliceOp};
+use super::fused::{self, Gradient, Output, SliceOp};
 use super::{EdgeEmbeddings, gather, scatter_sum};
 
 /// Avoids division by zero for nodes without incoming edges.
@@ -26,9 +24,8 @@ pub fn gine_aggregate(x: Tensor<2>, e: Option<Tensor<2>>, topology: &Topology) -
     if !fused::can_run(&x) || topology.edges() == 0 {
         return gine_aggregate_reference(x, e, topology);
     }
-    let op = GineAggregate { edges: topology.messages.clone(), width: x.dims()[1] };
-    let (mut outputs, _) = fused::apply(op, [Some(x), e].into_iter().flatten().collect());
-    outputs.remove(0)
+    let op = GineAggregate { edges: topology.edge_index.clone(), width: x.dims()[1] };
+    fused::apply_single(op, [Some(x), e].into_iter().flatten())
 }
 
 /// Reference implementation of [`gine_aggregate`] in plain tensor operations.
@@ -51,30 +48,27 @@ pub fn gine_aggregate_reference(
 /// Fused operation of [`gine_aggregate`] with inputs `x` and an optional `e`.
 #[derive(Debug)]
 struct GineAggregate {
-    edges: Arc<Edges>,
+    edges: Arc<EdgeIndex>,
     width: usize,
 }
 
 impl SliceOp for GineAggregate {
-    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
-        let values = kernel::gine_forward(
-            Isa::best(),
-            &self.edges,
-            inputs[0],
-            inputs.get(1).copied(),
-            self.width,
-        );
-        (vec![Output { shape: vec![values.len() / self.width, self.width], values }], Arc::new(()))
+    type Saved = ();
+
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, ()) {
+        let (x, e) = (inputs[0], inputs.get(1).copied());
+        let out = kernel::gine_forward(Isa::best(), &self.edges, x, e, self.width);
+        (vec![Output::rows(out, self.width)], ())
     }
 
     fn backward(
         &self,
         inputs: &[&[f32]],
         _: &[&[f32]],
-        _: &Saved,
+        (): &(),
         gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
-        let d_out = gradients[0].as_ref().expect("the single output has a gradient").as_slice();
+        let d_out = fused::single(&gradients);
         let (x, e) = (inputs[0], inputs.get(1).copied());
         let (d_x, d_e) = kernel::gine_backward(Isa::best(), &self.edges, x, e, self.width, d_out);
         [Some(d_x), d_e].into_iter().flatten().map(Gradient::from).collect()
@@ -101,10 +95,8 @@ pub fn edge_endpoint_sum(
     let (e, types) =
         e.map(EdgeEmbeddings::into_parts).map(|(rows, edges)| (rows, edges.types)).unzip();
     let op =
-        EdgeEndpointSum { edges: topology.messages.clone(), types, width: at_source.dims()[1] };
-    let (mut outputs, _) =
-        fused::apply(op, [Some(at_source), Some(at_target), e].into_iter().flatten().collect());
-    outputs.remove(0)
+        EdgeEndpointSum { edges: topology.edge_index.clone(), types, width: at_source.dims()[1] };
+    fused::apply_single(op, [Some(at_source), Some(at_target), e].into_iter().flatten())
 }
 
 /// Reference implementation of [`edge_endpoint_sum`] in plain tensor operations.
@@ -126,23 +118,19 @@ pub fn edge_endpoint_sum_reference(
 /// embeddings.
 #[derive(Debug)]
 struct EdgeEndpointSum {
-    edges: Arc<Edges>,
+    edges: Arc<EdgeIndex>,
     types: Option<Arc<EdgeTypes>>,
     width: usize,
 }
 
 impl SliceOp for EdgeEndpointSum {
-    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
+    type Saved = ();
+
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, ()) {
+        let (isa, [source, target]) = (Isa::best(), [inputs[0], inputs[1]]);
         let e = self.types.as_deref().map(|types| (inputs[2], types));
-        let values = kernel::edge_endpoint_sum(
-            Isa::best(),
-            &self.edges,
-            inputs[0],
-            inputs[1],
-            e,
-            self.width,
-        );
-        (vec![Output { shape: vec![values.len() / self.width, self.width], values }], Arc::new(()))
+        let sums = kernel::edge_endpoint_sum(isa, &self.edges, source, target, e, self.width);
+        (vec![Output::rows(sums, self.width)], ())
     }
 
     fn reads_input(&self, _index: usize) -> bool {
@@ -153,10 +141,10 @@ impl SliceOp for EdgeEndpointSum {
         &self,
         _: &[&[f32]],
         _: &[&[f32]],
-        _: &Saved,
+        (): &(),
         gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
-        let d_sums = gradients[0].as_ref().expect("the single output has a gradient").as_slice();
+        let d_sums = fused::single(&gradients);
         let ends = [self.edges.outgoing(), self.edges.incoming()];
         let by = ends.into_iter().chain(self.types.as_deref().map(EdgeTypes::edges));
         by.map(|by| kernel::scatter_sum(Isa::best(), d_sums, self.width, by).into()).collect()
@@ -185,9 +173,9 @@ pub fn gated_gcn_aggregate(terms: GatedGcnInputs, topology: &Topology) -> (Tenso
     if !fused::can_run(&terms.target) {
         return gated_gcn_aggregate_reference(terms, topology);
     }
-    let op = GatedGcnAggregate { edges: topology.messages.clone(), width: terms.target.dims()[1] };
-    let (outputs, _) =
-        fused::apply(op, vec![terms.target, terms.source, terms.edge, terms.message]);
+    let op =
+        GatedGcnAggregate { edges: topology.edge_index.clone(), width: terms.target.dims()[1] };
+    let (outputs, _) = fused::apply(op, [terms.target, terms.source, terms.edge, terms.message]);
     let [aggregated, gates] = <[Tensor<2>; 2]>::try_from(outputs).expect("two outputs");
     (aggregated, gates)
 }
@@ -211,7 +199,7 @@ pub fn gated_gcn_aggregate_reference(
 /// Fused operation of [`gated_gcn_aggregate`] with the inputs of [`GatedGcnInputs`].
 #[derive(Debug)]
 struct GatedGcnAggregate {
-    edges: Arc<Edges>,
+    edges: Arc<EdgeIndex>,
     width: usize,
 }
 
@@ -225,7 +213,10 @@ impl GatedGcnAggregate {
 }
 
 impl SliceOp for GatedGcnAggregate {
-    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Saved) {
+    /// Denominators of the average.
+    type Saved = Vec<f32>;
+
+    fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, Vec<f32>) {
         let terms = Self::inputs(inputs);
         let [mut aggregated, mut total] = [(); 2].map(|()| vec![0.0; terms.gate_target.len()]);
         let mut gates = vec![0.0; terms.gate_edge.len()];
@@ -238,11 +229,7 @@ impl SliceOp for GatedGcnAggregate {
             &mut total,
             &mut aggregated,
         );
-        let output = |values: Vec<f32>| Output {
-            shape: vec![values.len() / self.width, self.width],
-            values,
-        };
-        (vec![output(aggregated), output(gates)], Arc::new(total))
+        ([aggregated, gates].map(|values| Output::rows(values, self.width)).into(), total)
     }
 
     fn reads_outputs(&self) -> bool {
@@ -253,10 +240,9 @@ impl SliceOp for GatedGcnAggregate {
         &self,
         inputs: &[&[f32]],
         outputs: &[&[f32]],
-        saved: &Saved,
+        total: &Vec<f32>,
         gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
-        let total = saved.downcast_ref::<Vec<f32>>().expect("`forward` saved this type");
         let terms = Self::inputs(inputs);
         let zeros = vec![0.0; terms.gate_target.len()];
         let d_aggregated = gradients[0].as_ref().map_or(zeros.as_slice(), Gradient::as_slice);

@@ -18,6 +18,9 @@ pub(in crate::simd) fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
 struct Avx2(());
 
 /// Returns a mask with all bits set in the first `count` lanes.
+///
+/// # Safety
+/// The processor supports AVX.
 #[inline(always)]
 unsafe fn first_8(count: usize) -> __m256i {
     const MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];

@@ -1,168 +1,18 @@
 //! Softmax of the rows of one head (Eq. 8), forward and backward.
 
-use std::f32::consts::{LN_2, LOG2_E};
-
 use super::CombineMode;
-use super::products::ROWS;
-use crate::simd::{Dropout, Simd};
-
-/// Bound of position scores in gates, so that gates are normal numbers.
-const MAX_POSITION: f32 = 80.0;
+use super::exp::exp;
+use super::row::{ExponentForm, Row};
+use crate::simd::Simd;
 
 /// Minimum sum of a gated row; a row below it is recomputed with logarithms. In other rows, a gate
 /// that should have been smaller than `e^-80`, times at most `e^20`, has less than `1e-10` of the
 /// weight, which is lost in rounding.
 const MIN_SUM: f32 = 1e-15;
 
-/// Row of one head: its scores and weights. Memory at `content` and `weights` extends to a full
-/// vector, the other arrays end with the row.
-#[derive(Clone, Copy)]
-pub(super) struct Row {
-    pub(super) n: usize,
-    /// Number of leading pairs with individual scores; the others have the CLS score.
-    pub(super) scored: usize,
-    pub(super) cls: f32,
-    /// Index of its first pair in `[h, p]`.
-    pub(super) first_pair: usize,
-    pub(super) clamp: Option<f32>,
-    pub(super) dropout: Option<Dropout>,
-    pub(super) content: Option<*mut f32>,
-    pub(super) position: Option<*const f32>,
-    pub(super) d_position: Option<*mut f32>,
-    /// If true, gradients are added to the values at `d_position` instead of overwriting them.
-    pub(super) accumulate_scores: bool,
-    pub(super) weights: *mut f32,
-}
-
 /// Score subtracted in the exponents of a row, and the reciprocal of its sum, negated if the row
 /// was computed with logarithms.
 type RowStatistics = [f32; 2];
-
-/// Form of an unnormalized attention weight.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ExponentForm {
-    /// `exp(content)`.
-    Content,
-    /// `exp(content) · σ(position)`.
-    Gate,
-    /// `exp(content + log σ(position))`.
-    LogGate,
-    /// `exp(content + position)`.
-    Add,
-}
-
-impl ExponentForm {
-    /// Returns the form of the first attempt for a row.
-    #[inline(always)]
-    fn of(combine: CombineMode, row: &Row) -> Self {
-        match (row.position, combine) {
-            (None, _) => Self::Content,
-            (Some(_), CombineMode::Gate) => Self::Gate,
-            (Some(_), CombineMode::Add) => Self::Add,
-        }
-    }
-}
-
-impl Row {
-    /// Loads content scores from pair `j` on (Eq. 7), not clamped; zeros without content.
-    ///
-    /// # Safety
-    /// `j` is a pair of the row and a multiple of the lanes.
-    #[inline(always)]
-    unsafe fn content<S: Simd>(&self, simd: S, j: usize) -> S::V {
-        match self.content {
-            // SAFETY: the row extends to a full vector.
-            Some(content) => unsafe { simd.load(content.add(j)) },
-            None => simd.zero(),
-        }
-    }
-
-    /// Returns the number of pairs with individual scores in the vector at pair `j`. If `whole`,
-    /// these are all lanes, which is then known at compile time.
-    #[inline(always)]
-    fn num_scored<S: Simd>(&self, _: S, j: usize, whole: bool) -> usize {
-        if whole { S::LANES } else { self.scored.saturating_sub(j).min(S::LANES) }
-    }
-
-    /// Loads position scores from pair `j` on (Eq. 6), not clamped; zeros without position scores.
-    ///
-    /// # Safety
-    /// `j` is a pair of the row and a multiple of the lanes; if `whole`, a full vector of scores
-    /// follows.
-    #[inline(always)]
-    unsafe fn position<S: Simd>(&self, simd: S, j: usize, whole: bool) -> S::V {
-        let scored = self.num_scored(simd, j, whole);
-        match self.position {
-            // SAFETY: `scored` scores are readable from pair `j`.
-            Some(position) => simd.keep_first(
-                unsafe { simd.load_up_to(position.wrapping_add(j), scored) },
-                scored,
-                self.cls,
-            ),
-            None => simd.zero(),
-        }
-    }
-
-    /// Prefetches the scores to be read, and the gradients to be written, at pair `j` of the next
-    /// rows.
-    #[inline(always)]
-    fn prefetch_position<S: Simd>(&self, simd: S, j: usize) {
-        let ahead = j + ROWS * self.scored;
-        if let Some(position) = self.position {
-            simd.prefetch(position.wrapping_add(ahead));
-        }
-        if let Some(d_position) = self.d_position {
-            simd.prefetch(d_position.wrapping_add(ahead));
-        }
-    }
-
-    /// Clamps position scores to the range in which gates are computed.
-    #[inline(always)]
-    fn clamp_for_gate<S: Simd>(&self, simd: S, position: S::V) -> S::V {
-        let bound = self.clamp.unwrap_or(MAX_POSITION).min(MAX_POSITION);
-        simd.max(simd.min(position, simd.splat(bound)), simd.splat(-bound))
-    }
-
-    /// Clamps `scores` to `±clamp`.
-    #[inline(always)]
-    fn clamp<S: Simd>(&self, simd: S, scores: S::V) -> S::V {
-        match self.clamp {
-            Some(bound) => simd.max(simd.min(scores, simd.splat(bound)), simd.splat(-bound)),
-            None => scores,
-        }
-    }
-
-    /// Returns the gradient with respect to the input of [`Row::clamp`], from that of its output.
-    #[inline(always)]
-    fn clamp_gradient<S: Simd>(&self, simd: S, scores: S::V, gradient: S::V) -> S::V {
-        match self.clamp {
-            Some(bound) => {
-                let size = simd.max(scores, simd.sub(simd.zero(), scores));
-                simd.select_positive(simd.sub(size, simd.splat(bound)), simd.zero(), gradient)
-            }
-            None => gradient,
-        }
-    }
-
-    /// Returns the exponent for these scores, before the maximum is subtracted.
-    #[inline(always)]
-    fn exponent<S: Simd>(
-        &self,
-        simd: S,
-        form: ExponentForm,
-        content: S::V,
-        position: S::V,
-    ) -> S::V {
-        let content = self.clamp(simd, content);
-        match form {
-            ExponentForm::Content | ExponentForm::Gate => content,
-            ExponentForm::LogGate => {
-                simd.add(content, log_sigmoid(simd, self.clamp(simd, position)))
-            }
-            ExponentForm::Add => simd.add(content, self.clamp(simd, position)),
-        }
-    }
-}
 
 /// Computes the unnormalized weights of two rows.
 ///
@@ -507,52 +357,4 @@ unsafe fn gradients_from<S: Simd>(
         }
     }
     d_cls
-}
-
-/// Returns `log σ(a) = min(a, 0) - log(1 + e^-|a|)`.
-#[inline(always)]
-fn log_sigmoid<S: Simd>(simd: S, a: S::V) -> S::V {
-    let neg_abs = simd.min(a, simd.sub(simd.zero(), a));
-    let rest = simd.ln(simd.add(simd.splat(1.0), simd.exp(neg_abs)));
-    simd.sub(simd.min(a, simd.zero()), rest)
-}
-
-/// Returns the exponentials of several vectors with values within `±87`, or of their negatives
-/// where `negative`, with a relative error of about `1e-7 + 2e-8·|a|`.
-///
-/// Exponentials dominate the time of a row. One exponential is a chain of a dozen dependent steps;
-/// here each step is done for all vectors before the next, and the polynomial is evaluated in
-/// pairs, which exposes instruction-level parallelism. Compared with [`Simd::exp`], it omits the
-/// clamping, the second part of `ln 2` and the rounding instruction.
-#[inline(always)]
-fn exp<S: Simd, const N: usize>(simd: S, a: [S::V; N], negative: [bool; N]) -> [S::V; N] {
-    // 1.5 · 2²³: adding it rounds to an integer.
-    let round_magic = simd.splat(12_582_912.0);
-    let (mut rest, mut whole, mut low, mut middle, mut high) = (a, a, a, a, a);
-    for k in 0..N {
-        let log2_e = simd.splat(if negative[k] { -LOG2_E } else { LOG2_E });
-        whole[k] = simd.sub(simd.mul_add(a[k], log2_e, round_magic), round_magic);
-        rest[k] = simd.mul_sub(a[k], log2_e, whole[k]);
-    }
-    // 2ˣ for x within ±1/2 as 1 + x · p(x), where p interpolates at Chebyshev nodes.
-    for k in 0..N {
-        low[k] = simd.mul_add(rest[k], simd.splat(0.240_226_5), simd.splat(LN_2));
-        middle[k] = simd.mul_add(rest[k], simd.splat(9.618_082e-3), simd.splat(5.550_357e-2));
-        high[k] = simd.mul_add(rest[k], simd.splat(1.545_326_2e-4), simd.splat(1.339_097_9e-3));
-    }
-    for k in 0..N {
-        let square = simd.mul(rest[k], rest[k]);
-        middle[k] = simd.mul_add(high[k], square, middle[k]);
-        high[k] = square;
-    }
-    for k in 0..N {
-        low[k] = simd.mul_add(middle[k], high[k], low[k]);
-    }
-    for k in 0..N {
-        rest[k] = simd.mul_add(low[k], rest[k], simd.splat(1.0));
-    }
-    for k in 0..N {
-        rest[k] = simd.ldexp(rest[k], whole[k]);
-    }
-    rest
 }

@@ -1,32 +1,49 @@
-//! Iteration over blocks of channels, each over all rows.
+//! Kernels over the rows of `[rows, channels]`, for one block of channels at a time.
 
-use crate::simd::Simd;
+use crate::parallel;
+use crate::simd::{Kernel, Simd};
 
-/// Computation that processes all rows for one block of channels at a time.
+/// Number of values below which the work stays on one thread: a few microseconds.
+const PARALLEL: usize = 1 << 15;
+
+/// Runs the tasks, in parallel if the approximate number of values read, `num_values`, is large
+/// enough.
+pub(crate) fn run_all<T: Send>(num_values: usize, tasks: Vec<T>, run: impl Fn(T) + Sync) {
+    parallel::for_each_if(num_values >= PARALLEL, tasks, run);
+}
+
+/// Kernel that processes all rows for one block of channels at a time.
 pub(crate) trait Blockwise {
-    /// Processes one block.
+    /// Returns the number of channels of a row.
+    fn channels(&self) -> usize;
+
+    /// Processes one block. Implementations must be `#[inline(always)]`.
     ///
     /// # Safety
     /// The block is within the rows, and `W` is the number of vectors it needs.
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block);
 }
 
-/// Runs `work` for all blocks of rows with `channels` channels.
-#[inline(always)]
-pub(crate) fn by_blocks<S: Simd>(simd: S, channels: usize, mut work: impl Blockwise) {
-    // At most four vectors, which leave registers for the coefficients, and blocks of nearly equal
-    // size.
-    let vectors = channels.div_ceil(S::LANES);
-    let width = vectors.div_ceil(vectors.div_ceil(4).max(1)).max(1) * S::LANES;
-    for first in (0..channels).step_by(width) {
-        let block = Block { first, channels, count: (channels - first).min(width) };
-        // SAFETY: the block ends with the row, and `W` is the number of vectors it needs.
-        unsafe {
-            match block.count.div_ceil(S::LANES) {
-                1 => work.block::<S, 1>(simd, block),
-                2 => work.block::<S, 2>(simd, block),
-                3 => work.block::<S, 3>(simd, block),
-                _ => work.block::<S, 4>(simd, block),
+impl<B: Blockwise> Kernel for B {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, simd: S) {
+        // At most four vectors, which leave registers for the coefficients, and blocks of nearly
+        // equal size.
+        let channels = self.channels();
+        let vectors = channels.div_ceil(S::LANES);
+        let width = vectors.div_ceil(vectors.div_ceil(4).max(1)).max(1) * S::LANES;
+        for first in (0..channels).step_by(width) {
+            let block = Block { first, channels, count: (channels - first).min(width) };
+            // SAFETY: the block ends with the row, and `W` is the number of vectors it needs.
+            unsafe {
+                match block.count.div_ceil(S::LANES) {
+                    1 => self.block::<S, 1>(simd, block),
+                    2 => self.block::<S, 2>(simd, block),
+                    3 => self.block::<S, 3>(simd, block),
+                    _ => self.block::<S, 4>(simd, block),
+                }
             }
         }
     }
@@ -36,7 +53,7 @@ pub(crate) fn by_blocks<S: Simd>(simd: S, channels: usize, mut work: impl Blockw
 #[derive(Clone, Copy)]
 pub(crate) struct Block {
     first: usize,
-    pub(super) channels: usize,
+    pub(crate) channels: usize,
     count: usize,
 }
 
@@ -83,7 +100,7 @@ impl Block {
 
     /// Returns the index of vector `v` of the block in the row that starts at index `row`.
     #[inline(always)]
-    pub(super) fn index<S: Simd>(self, row: usize, v: usize) -> u64 {
+    pub(crate) fn index<S: Simd>(self, row: usize, v: usize) -> u64 {
         (row + self.first + v * S::LANES) as u64
     }
 

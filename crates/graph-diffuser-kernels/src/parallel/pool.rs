@@ -1,0 +1,274 @@
+//! Threads of a pool, and the jobs that they run.
+
+use std::cell::RefCell;
+use std::fmt::Debug;
+use std::hint::spin_loop;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError};
+use std::thread::{self, JoinHandle};
+
+use crate::buffer::BufferCache;
+
+/// Number of polls for a job before a thread sleeps: about a millisecond.
+const SPIN_ROUNDS: usize = 1 << 14;
+
+/// Maximum number of spare buffers of a pool: those of two edge-wise networks of three layers.
+const MAX_SPARE_BUFFERS: usize = 4;
+
+/// Pool of threads for the kernels: the calling thread and its workers.
+///
+/// Kernels use the pool that is [installed](Self::install) on the calling thread, or else the
+/// default pool of the process, which is created on first use and whose size [`set_num_threads`]
+/// sets. A pool also owns the memory that kernels reuse, and frees it when it is dropped.
+///
+/// # Examples
+///
+/// ```
+/// use graph_diffuser_kernels::adamw::sum_of_squares;
+/// use graph_diffuser_kernels::{Isa, ThreadPool};
+///
+/// let pool = ThreadPool::new(2);
+/// assert_eq!(pool.install(|| sum_of_squares(Isa::best(), &[3.0, 4.0])), 25.0);
+/// ```
+#[derive(Debug)]
+pub struct ThreadPool {
+    pool: Arc<Pool>,
+    pub(super) workers: Vec<JoinHandle<()>>,
+}
+
+/// State shared by the calling thread and the workers.
+#[derive(Debug)]
+pub(super) struct Pool {
+    /// Number of threads, including the calling one.
+    threads: usize,
+    /// Held while a job runs; a caller that finds it held runs its job alone.
+    busy: Mutex<()>,
+    /// Current job, or null.
+    job: AtomicPtr<Job<'static>>,
+    /// Number of jobs published so far.
+    published: AtomicUsize,
+    /// Number of workers that may hold a reference to the job.
+    active: AtomicUsize,
+    /// Number of workers that sleep or are about to.
+    sleeping: AtomicUsize,
+    sleep_lock: Mutex<()>,
+    wake: Condvar,
+    shutdown: AtomicBool,
+    /// Spare buffers with the values of all pairs.
+    pub(super) buffers: Arc<BufferCache>,
+    /// Spare scratch buffers, one per thread.
+    pub(super) scratch: Arc<BufferCache>,
+}
+
+/// Set of tasks, and the function that each participating thread runs.
+pub(super) struct Job<'a> {
+    pub(super) work: &'a (dyn Fn(&Job<'_>, usize) + Sync),
+    /// Remaining tasks of each thread.
+    pub(super) ranges: Vec<TaskRange>,
+    pub(super) panicked: AtomicBool,
+}
+
+impl Job<'_> {
+    /// Takes the next task of `thread`, or steals one from another thread.
+    pub(super) fn take(&self, thread: usize) -> Option<usize> {
+        let others =
+            (1..self.ranges.len()).map(|step| &self.ranges[(thread + step) % self.ranges.len()]);
+        self.ranges[thread]
+            .take_first()
+            .or_else(|| others.into_iter().find_map(TaskRange::take_last))
+    }
+}
+
+/// Remaining contiguous tasks of one thread, packed into 64 bits: the start in the upper half, the
+/// end in the lower. Aligned so that no two ranges share a cache line.
+#[repr(align(128))]
+pub(super) struct TaskRange(AtomicU64);
+
+impl TaskRange {
+    pub(super) fn new(tasks: Range<usize>) -> Self {
+        assert!(u32::try_from(tasks.end).is_ok(), "too many tasks: {}", tasks.end);
+        Self(AtomicU64::new((tasks.start as u64) << 32 | tasks.end as u64))
+    }
+
+    fn take_first(&self) -> Option<usize> {
+        let previous = self.0.fetch_update(SeqCst, SeqCst, |remaining| {
+            (!is_empty(remaining)).then(|| remaining + (1 << 32))
+        });
+        previous.ok().map(|remaining| (remaining >> 32) as usize)
+    }
+
+    fn take_last(&self) -> Option<usize> {
+        let previous = self.0.fetch_update(SeqCst, SeqCst, |remaining| {
+            (!is_empty(remaining)).then(|| remaining - 1)
+        });
+        previous.ok().map(|remaining| (remaining as u32 - 1) as usize)
+    }
+}
+
+fn is_empty(remaining: u64) -> bool {
+    remaining >> 32 >= u64::from(remaining as u32)
+}
+
+/// Pool of threads on which no pool is installed.
+static DEFAULT_POOL: OnceLock<ThreadPool> = OnceLock::new();
+
+thread_local! {
+    /// Scope of [`ThreadPool::install`]; workers use the pool that they belong to.
+    static INSTALLED_POOL: RefCell<Option<Arc<Pool>>> = const { RefCell::new(None) };
+}
+
+/// Sets the number of threads of the default pool; initially it is the number of cores.
+///
+/// Returns false if the default pool already exists, which then keeps its threads.
+pub fn set_num_threads(count: usize) -> bool {
+    DEFAULT_POOL.set(ThreadPool::new(count)).is_ok()
+}
+
+impl ThreadPool {
+    /// Starts `count - 1` workers; the calling thread is the remaining one.
+    pub fn new(count: usize) -> Self {
+        let pool = Arc::new(Pool {
+            threads: count.max(1),
+            busy: Mutex::new(()),
+            job: AtomicPtr::new(std::ptr::null_mut()),
+            published: AtomicUsize::new(0),
+            active: AtomicUsize::new(0),
+            sleeping: AtomicUsize::new(0),
+            sleep_lock: Mutex::new(()),
+            wake: Condvar::new(),
+            shutdown: AtomicBool::new(false),
+            buffers: BufferCache::new(MAX_SPARE_BUFFERS),
+            scratch: BufferCache::new(count.max(1)),
+        });
+        let spawn = |index: usize| {
+            let pool = pool.clone();
+            let work = move || {
+                INSTALLED_POOL.set(Some(pool.clone()));
+                pool.run_worker(index);
+            };
+            // If a thread cannot be spawned, the others take over its tasks.
+            thread::Builder::new().name(format!("compute-{index}")).spawn(work).ok()
+        };
+        let workers = (1..count).filter_map(spawn).collect();
+        Self { pool, workers }
+    }
+
+    /// Runs `work` on this thread, with this pool for all kernels that it calls.
+    pub fn install<R>(&self, work: impl FnOnce() -> R) -> R {
+        let before = INSTALLED_POOL.replace(Some(self.pool.clone()));
+        let result = catch_unwind(AssertUnwindSafe(work));
+        INSTALLED_POOL.set(before);
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+impl Drop for ThreadPool {
+    fn drop(&mut self) {
+        self.pool.shutdown.store(true, SeqCst);
+        self.pool.publish();
+        for worker in self.workers.drain(..) {
+            // Workers catch the panics of their tasks.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Pool {
+    /// Announces a new job to spinning and sleeping workers.
+    fn publish(&self) {
+        self.published.fetch_add(1, SeqCst);
+        if self.sleeping.load(SeqCst) > 0 {
+            let _guard = self.sleep_lock.lock().unwrap_or_else(PoisonError::into_inner);
+            self.wake.notify_all();
+        }
+    }
+
+    /// Main loop of the worker with this index; the calling thread has index 0.
+    fn run_worker(&self, index: usize) {
+        let mut seen = 0;
+        loop {
+            seen = self.wait(seen);
+            if self.shutdown.load(SeqCst) {
+                return;
+            }
+            self.active.fetch_add(1, SeqCst);
+            let job = self.job.load(SeqCst);
+            if !job.is_null() {
+                // SAFETY: the owner retracts the job, then waits until `active` is zero before it
+                // drops the job. This thread has incremented `active` before it read the pointer,
+                // so the job is alive.
+                let job = unsafe { &*job };
+                if catch_unwind(AssertUnwindSafe(|| (job.work)(job, index))).is_err() {
+                    job.panicked.store(true, SeqCst);
+                }
+            }
+            self.active.fetch_sub(1, SeqCst);
+        }
+    }
+
+    /// Waits until the number of published jobs differs from `seen` and returns it.
+    fn wait(&self, seen: usize) -> usize {
+        for _ in 0..SPIN_ROUNDS {
+            let published = self.published.load(SeqCst);
+            if published != seen {
+                return published;
+            }
+            spin_loop();
+        }
+        let mut sleep_lock = self.sleep_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        // Incremented before the final check: a publisher that comes after it sees a sleeping
+        // worker and notifies it.
+        self.sleeping.fetch_add(1, SeqCst);
+        while self.published.load(SeqCst) == seen {
+            sleep_lock = self.wake.wait(sleep_lock).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleeping.fetch_sub(1, SeqCst);
+        self.published.load(SeqCst)
+    }
+
+    /// Runs a job of `count` tasks on all available threads until no task remains.
+    pub(super) fn run(&self, count: usize, work: &(dyn Fn(&Job<'_>, usize) + Sync)) {
+        let range = |thread: usize| {
+            TaskRange::new(count * thread / self.threads..count * (thread + 1) / self.threads)
+        };
+        let ranges = (0..self.threads).map(range).collect();
+        let job = Job { work, ranges, panicked: AtomicBool::new(false) };
+        let _busy = match self.busy.try_lock() {
+            Ok(busy) => busy,
+            // A panicked job leaves no inconsistent state behind.
+            Err(TryLockError::Poisoned(busy)) => busy.into_inner(),
+            Err(TryLockError::WouldBlock) => return work(&job, 0), // nested or concurrent job
+        };
+        let retract = RetractJob(self);
+        self.job.store((&raw const job).cast_mut().cast(), SeqCst);
+        self.publish();
+        work(&job, 0);
+        drop(retract);
+        assert!(!job.panicked.load(SeqCst), "a worker thread panicked");
+    }
+}
+
+/// Retracts a job on drop, also during unwinding, and waits until no worker uses it.
+struct RetractJob<'a>(&'a Pool);
+
+impl Drop for RetractJob<'_> {
+    fn drop(&mut self) {
+        self.0.job.store(std::ptr::null_mut(), SeqCst);
+        let mut rounds = 0;
+        while self.0.active.load(SeqCst) > 0 {
+            rounds += 1;
+            if rounds < SPIN_ROUNDS { spin_loop() } else { thread::yield_now() }
+        }
+    }
+}
+
+/// Calls `work` with the installed pool of this thread, or with the default one.
+pub(super) fn with_pool<R>(work: impl FnOnce(&Pool) -> R) -> R {
+    if let Some(pool) = INSTALLED_POOL.with_borrow(Clone::clone) {
+        return work(&pool);
+    }
+    let cores = || thread::available_parallelism().map_or(1, usize::from);
+    work(&DEFAULT_POOL.get_or_init(|| ThreadPool::new(cores())).pool)
+}

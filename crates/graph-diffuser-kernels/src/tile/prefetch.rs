@@ -1,0 +1,115 @@
+//! Software prefetching of the next group of tiles.
+
+use crate::buffer::Buffer;
+
+/// Software prefetcher for the next group of tiles. Each step of a product or sum may prefetch a
+/// cache line, which overlaps memory access with computation. Only few lines can be outstanding,
+/// and loads from nearby caches queue behind them, so prefetches are spread evenly over the steps
+/// of a group. They target the second-level cache, because a group does not fit into the first.
+pub(crate) struct Prefetch {
+    /// Start of each row in the next group, its length, and its distance to the group after it.
+    rows: Vec<(*const f32, usize, usize)>,
+    /// Index of the row to prefetch after the current one.
+    row: usize,
+    /// Remaining part of the current row.
+    line: *const f32,
+    end: *const f32,
+    /// Number of cache lines of a group.
+    lines: usize,
+    /// Number of steps since the last call of `advance`.
+    steps: usize,
+    /// Maximum number of lines per step.
+    per_step: usize,
+    /// Fraction of these that are new lines, and its accumulated remainder, in units of 1/256.
+    pace: usize,
+    due: usize,
+}
+
+impl Prefetch {
+    const FIXED_POINT_ONE: usize = 256;
+
+    pub(crate) fn new() -> Self {
+        let nowhere = std::ptr::null();
+        Self {
+            rows: vec![],
+            row: 0,
+            line: nowhere,
+            end: nowhere,
+            lines: 0,
+            steps: 0,
+            per_step: 1,
+            pace: Self::FIXED_POINT_ONE,
+            due: 0,
+        }
+    }
+
+    /// Adds rows; the first group of the chunk starts at `start`, and a group has `pairs` pairs.
+    pub(crate) fn add_rows(
+        &mut self,
+        rows: impl IntoIterator<Item = *const f32>,
+        start: usize,
+        pairs: usize,
+    ) {
+        let before = self.rows.len();
+        self.rows.extend(rows.into_iter().map(|row| (row.wrapping_add(start), pairs, pairs)));
+        self.lines += (self.rows.len() - before) * pairs.div_ceil(Buffer::LINE);
+    }
+
+    /// Adds contiguous groups of `size` values, starting with the first group of the chunk.
+    pub(crate) fn add_groups(&mut self, groups: &[f32], size: usize) {
+        self.rows.push((groups.as_ptr(), size, size));
+        self.lines += size.div_ceil(Buffer::LINE);
+    }
+
+    /// Moves on to the next group, which is expected to take as many steps as the previous one.
+    pub(crate) fn advance(&mut self) {
+        for (row, _, step) in &mut self.rows {
+            *row = row.wrapping_add(*step);
+        }
+        (self.row, self.line, self.end) = (0, std::ptr::null(), std::ptr::null());
+        self.next_row();
+        if self.steps > 0 {
+            self.per_step = self.lines.div_ceil(self.steps);
+            self.pace =
+                (self.lines * Self::FIXED_POINT_ONE).div_ceil(self.per_step.max(1) * self.steps);
+        }
+        (self.steps, self.due) = (0, 0);
+    }
+
+    /// Announces `count` steps.
+    #[inline(always)]
+    pub(super) fn add_steps(&mut self, count: usize) {
+        self.steps += count;
+    }
+
+    /// Prefetches the lines that are due.
+    #[inline(always)]
+    pub(super) fn issue(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            for _ in 0..self.per_step {
+                // Branch-free: prefetching a line twice costs less than a branch misprediction.
+                // SAFETY: prefetching has no side effects and never faults, whatever the address.
+                unsafe { _mm_prefetch::<_MM_HINT_T1>(self.line.cast()) };
+                self.due += self.pace;
+                self.line = self.line.wrapping_add(self.due / Self::FIXED_POINT_ONE * Buffer::LINE);
+                self.due %= Self::FIXED_POINT_ONE;
+                if self.line >= self.end {
+                    self.next_row();
+                }
+            }
+        }
+    }
+
+    /// Continues with the next row.
+    #[cold]
+    fn next_row(&mut self) {
+        if let Some(&(start, len, _)) = self.rows.get(self.row) {
+            (self.row, self.line, self.end) = (self.row + 1, start, start.wrapping_add(len));
+        } else {
+            // No rows remain: repeat the last line until the next group.
+            (self.line, self.pace, self.due) = (self.end.wrapping_sub(1), 0, 0);
+        }
+    }
+}
