@@ -133,8 +133,8 @@ pub fn gated_backward(
 }
 
 // SAFETY of all blocks below: the public functions have checked that every buffer has `width`
-// values per node or edge; `EdgeIndex` contains valid indices only; the buffers of a task have the rows
-// of its nodes from `start`; and in shared buffers a task writes only the rows of the incoming
+// values per node or edge; `EdgeIndex` contains valid indices only; the buffers of a task have the
+// rows of its nodes from `start`; and in shared buffers a task writes only the rows of the incoming
 // edges of its nodes, each of which has one target.
 
 struct GatedForward<'a> {
