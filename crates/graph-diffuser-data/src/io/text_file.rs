@@ -44,13 +44,17 @@ pub(crate) fn text_reader(reader: impl Read + Send + 'static, is_gzip: bool) -> 
     }
 }
 
+/// Number of bytes that are read ahead, so that the first buffer of an uncompressed text is long
+/// enough to detect its format.
+const PEEKED_BYTES: u64 = 1 << 12;
+
 /// Buffers a reader, and decompresses it if it starts with the gzip magic number; also returns
 /// `true` if it does.
 pub(crate) fn detect_gzip(
     mut reader: impl Read + Send + 'static,
 ) -> io::Result<(TextReader, bool)> {
-    let mut start = Vec::with_capacity(2);
-    reader.by_ref().take(2).read_to_end(&mut start)?;
-    let is_gzip = start == [0x1f, 0x8b];
+    let mut start = Vec::new();
+    reader.by_ref().take(PEEKED_BYTES).read_to_end(&mut start)?;
+    let is_gzip = start.starts_with(&[0x1f, 0x8b]);
     Ok((text_reader(Cursor::new(start).chain(reader), is_gzip), is_gzip))
 }
