@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! dataset ─► batch ─► virtual edges ─► transformer ─► head ─► loss, metrics ─► run ─► report
-//!  -data     batch    virtual_edges    transformer    task    task             run    report
+//!  -data     batch    virtual_edges    transformer    task    task             run    -viz
 //!                     Eq. 1–5          Eq. 6–9
 //! ```
 //!
@@ -79,8 +79,6 @@ pub mod predict;
 pub mod explain;
 
 pub mod sweep;
-
-pub mod report;
 
 pub mod bench;
 

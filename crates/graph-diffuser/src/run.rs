@@ -9,7 +9,7 @@
 //!   checkpoints/              `last`, `best`, and the previous version of each
 //!   predictions.safetensors   predictions of the best epoch for validation and test graphs
 //!   result.json               scores, written when training is finished
-//!   report.md                 scores as a Markdown table
+//!   report.md                 scores as a Markdown table, written by the program
 //!   lock                      held while a process trains
 //! ```
 //!
@@ -30,7 +30,6 @@ use serde::{Deserialize, Serialize};
 use crate::model::GraphDiffuser;
 use crate::nn::ParamInit;
 use crate::recipe::{Recipe, RecipeError};
-use crate::report::Report;
 use crate::task::predictions::{from_safetensors, to_safetensors};
 use crate::task::{EvalMetrics, Metric, Predictions};
 use crate::train::checkpoint::{sync_directory, write_synced};
@@ -385,20 +384,11 @@ impl Run {
                 seconds: history.iter().map(|record| record.seconds).sum(),
             };
             let json = serde_json::to_vec_pretty(&result).expect("plain data can be serialized");
-            let (recipe, history) = (self.recipe.clone(), history.clone());
-            let report = Report::new(&[FinishedRun {
-                recipe,
-                result,
-                history,
-                environment: None,
-                test_predictions: None,
-            }]);
             let [valid, test] = &**predictions;
             self.write(
                 "predictions.safetensors",
                 &to_safetensors(&[("valid", valid), ("test", test)]),
             )?;
-            self.write("report.md", report.to_markdown().as_bytes())?;
             self.write("result.json", &json)?; // last: marks the run as finished
         }
         Ok(outcome)
@@ -493,7 +483,11 @@ impl Run {
     }
 
     /// Writes a file atomically.
-    fn write(&self, name: &str, content: &[u8]) -> Result<(), RunError> {
+    /// Writes a file of the run directory atomically.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written; a previous version is kept.
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), RunError> {
         let path = self.directory.join(name);
         let temporary = self.directory.join(format!("{name}.new"));
         let written = write_synced(&temporary, content)

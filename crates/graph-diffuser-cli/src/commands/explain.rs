@@ -10,11 +10,13 @@ use graph_diffuser::Device;
 use graph_diffuser::explain::faithfulness::{
     AttentionFractions, FaithfulnessConfig, FaithfulnessReport, MeanStd,
 };
-use graph_diffuser::explain::figure::{self, FigureView};
+use graph_diffuser::explain::summary::headline;
 use graph_diffuser::explain::{AttentionTrace, Explainer};
 use graph_diffuser::predict::{AtomicFile, PredictError};
 use graph_diffuser::run::Run;
 use graph_diffuser_data::Graph;
+use graph_diffuser_viz::figure::{self, FigureView};
+use graph_diffuser_viz::npz::to_npz;
 use serde::Serialize;
 
 use crate::args::{RunArgs, SplitArgs, ThreadArgs};
@@ -174,12 +176,12 @@ fn write(
         OutputFormat::Svg => figure::draw(&trace, view).to_svg().into_bytes(),
         OutputFormat::Png => figure::draw(&trace, view).to_png(),
         OutputFormat::Json => trace.to_json().into_bytes(),
-        OutputFormat::Npz => trace.to_npz(),
+        OutputFormat::Npz => to_npz(&trace),
     };
     let file = AtomicFile::create(&output.path, true)?;
     file.file().write_all(&content).map_err(PredictError::Output)?;
     file.persist()?;
-    let outcome = figure::headline(&trace, query);
+    let outcome = headline(&trace, query);
     let explanation = Explanation {
         run: run.directory(),
         graph: index,

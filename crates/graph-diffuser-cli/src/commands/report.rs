@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use graph_diffuser::report::Report;
 use graph_diffuser::run::{FinishedRun, Run, RunError};
 use graph_diffuser::sweep::{Sweep, SweepError};
+use graph_diffuser_viz::report::Report;
 
 use crate::printer::Printer;
 

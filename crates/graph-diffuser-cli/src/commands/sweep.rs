@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
-use graph_diffuser::report::Report;
 use graph_diffuser::run::{Environment, FinishedRun, Run, RunError, shell_quote};
 use graph_diffuser::sweep::{Plan, PlannedRun, RunState, Sweep};
+use graph_diffuser_viz::report::Report;
 use serde::Serialize;
 
 use crate::args::num_threads;

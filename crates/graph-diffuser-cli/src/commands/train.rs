@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::slice;
 use std::sync::atomic::AtomicBool;
 
 use clap::Args;
@@ -12,6 +13,7 @@ use graph_diffuser::run::{Environment, Run, RunError, RunLock, shell_quote};
 use graph_diffuser::sweep::SeedRange;
 use graph_diffuser::train::{TrainEvent, TrainOutcome, available_bytes, check_memory};
 use graph_diffuser_data::Dataset;
+use graph_diffuser_viz::report::Report;
 
 use crate::args::ThreadArgs;
 use crate::interrupt::{stop_flag, stop_with_input};
@@ -172,7 +174,12 @@ fn train_one(
     progress.finish();
     match outcome? {
         TrainOutcome::Finished { best, test, .. } => {
-            let result = run.result()?.expect("a finished run has a result");
+            let finished = run.finished()?.expect("a finished run has a result");
+            run.write(
+                "report.md",
+                Report::new(slice::from_ref(&finished)).to_markdown().as_bytes(),
+            )?;
+            let result = finished.result;
             printer.data(&result, || {
                 format!(
                     "{directory}: test {} {:.4} (best epoch {}, valid {:.4}), trained in {:.0} s",

@@ -9,11 +9,11 @@ pub(crate) mod server;
 
 use std::collections::VecDeque;
 
-use graph_diffuser::explain::figure::{self, NodeLayout};
 use graph_diffuser::explain::{
     AttentionTrace, ExplainError, Explainer, GraphScore, Structure, faithfulness,
 };
 use graph_diffuser_data::{Graph, Split};
+use graph_diffuser_viz::figure::{self, NodeLayout};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of listed graphs; longer lists are slow to sort and scroll in the browser.

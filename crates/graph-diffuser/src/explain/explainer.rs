@@ -100,7 +100,6 @@ impl ExplainError {
 /// ```no_run
 /// use graph_diffuser::Device;
 /// use graph_diffuser::explain::Explainer;
-/// use graph_diffuser::explain::figure::{self, FigureView};
 /// use graph_diffuser::run::Run;
 /// use graph_diffuser_data::Split;
 ///
@@ -111,7 +110,7 @@ impl ExplainError {
 /// let index = explainer.graph_index(Split::Test, 0)?;
 /// let graph = dataset.graphs.get(index);
 /// let trace = explainer.trace(&graph, Some(index), &[5]);
-/// let svg = figure::draw(&trace, FigureView { node: 5, layer: 0, head: None }).to_svg();
+/// println!("{:?}", trace.head(0, None).attention[0]); // attention of node 5 in the first layer
 /// # Ok(())
 /// # }
 /// ```
@@ -353,20 +352,11 @@ impl<'a> Explainer<'a> {
         let batch = self.collate(&[graph], index.unwrap_or(0));
         let (output, internals) = self.model.forward_traced(&batch, &rows);
         let node_rows = rows.iter().filter(|&&row| row < graph.num_nodes).count();
-        let schema = &self.dataset.schema;
         let virtual_edges = internals.virtual_edges.as_ref();
         AttentionTrace {
             format: AttentionTrace::FORMAT.to_owned(),
             recipe: self.recipe.name.clone(),
-            graph: TracedGraph {
-                index,
-                nodes: graph.num_nodes,
-                edges: graph.edges.clone(),
-                node_features: feature_rows(&graph.node_features),
-                edge_features: feature_rows(&graph.edge_features),
-                labels: atoms::labels(graph, schema),
-                structure: atoms::structure(graph, schema),
-            },
+            graph: TracedGraph::new(graph, index, &self.dataset.schema),
             cls: self.has_cls(),
             combine: self.recipe.model.attention.as_ref().and_then(|attention| {
                 match attention.scores {
@@ -518,19 +508,6 @@ fn layer(parts: &AttentionComponents) -> LayerAttention {
 /// Copies a tensor to a host vector.
 pub(super) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().iter::<f32>().collect()
-}
-
-fn feature_rows(features: &Features) -> NestedMatrix {
-    match features {
-        Features::None => vec![],
-        Features::Categorical { columns, values } => values
-            .chunks(*columns)
-            .map(|row| row.iter().map(|&value| value as f32).collect())
-            .collect(),
-        Features::Float { columns, values } => {
-            values.chunks(*columns).map(<[f32]>::to_vec).collect()
-        }
-    }
 }
 
 fn sigmoid(score: f32) -> f32 {

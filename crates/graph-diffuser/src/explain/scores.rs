@@ -7,7 +7,7 @@ use crate::nn::ForwardContext;
 use crate::train::{BatchSize, evaluation_batches};
 
 use super::explainer::{Explainer, host};
-use super::figure::{format_value, truncate};
+use super::summary::{format_value, truncate};
 use super::trace::PredictionAndTarget;
 
 /// Batch size in node pairs; small enough that a batch takes a few hundredths of a second.

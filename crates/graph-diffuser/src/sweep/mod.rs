@@ -24,8 +24,7 @@ use crate::recipe::{Recipe, RecipeError};
 use crate::run::{Environment, FinishedRun, Run, RunError, shell_quote};
 use crate::train::checkpoint::{sync_directory, write_synced};
 
-pub(crate) use plan::file_names;
-pub use plan::{Axis, Configuration, Plan, PlannedRecipe, SeedRange};
+pub use plan::{Axis, Configuration, Plan, PlannedRecipe, SeedRange, file_names};
 pub use selection::{Selection, ValidationScores, select};
 
 const PLAN: &str = "sweep.toml";
@@ -441,7 +440,7 @@ impl Sweep {
 ///
 /// # Errors
 /// Returns an error if the file cannot be written; a previous version is kept.
-pub(crate) fn write_atomic(path: &Path, content: &[u8]) -> Result<(), SweepError> {
+pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), SweepError> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let temporary = path.with_added_extension("new");
     let written = fs::create_dir_all(directory)

@@ -240,7 +240,7 @@ fn combinations(grid: &[Axis]) -> Vec<Vec<String>> {
 }
 
 /// Converts labels into names that are valid in every file system and unique regardless of case.
-pub(crate) fn file_names<'a>(labels: impl Iterator<Item = &'a str>) -> Vec<String> {
+pub fn file_names<'a>(labels: impl Iterator<Item = &'a str>) -> Vec<String> {
     /// Leaves space for a seed and an extension in the 255 bytes that file systems allow.
     const MAX_LENGTH: usize = 150;
     let mut names: Vec<String> = Vec::new();

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use graph_diffuser::explain::Structure;
-use graph_diffuser::explain::layout::coordinates;
 use graph_diffuser_data::Graph;
+use graph_diffuser_viz::layout::coordinates;
 
 /// Maximum number of nodes that are drawn; a larger figure is unreadable.
 pub(super) const MAX_NODES: usize = 1000;

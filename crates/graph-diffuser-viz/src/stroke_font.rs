@@ -106,7 +106,7 @@ fn strokes(letter: char) -> &'static str {
 /// Returns the polylines and the width of a text.
 ///
 /// The baseline starts at `[0, 0]` and `y` points down.
-pub(super) fn polylines(text: &str, size: f64) -> (Vec<Vec<[f64; 2]>>, f64) {
+pub(crate) fn polylines(text: &str, size: f64) -> (Vec<Vec<[f64; 2]>>, f64) {
     // Capital letters of common fonts are 0.72 of the font size.
     let (up, across) = (0.72 * size / CAPITAL_HEIGHT, 0.1 * size);
     let (mut x, mut lines) = (0.0, Vec::new());

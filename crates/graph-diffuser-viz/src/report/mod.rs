@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::recipe::{PaperResult, Recipe};
-use crate::run::{FinishedRun, RunResult};
-use crate::sweep::{SweepError, file_names, write_atomic};
-use crate::task::Metric;
+use graph_diffuser::recipe::{PaperResult, Recipe};
+use graph_diffuser::run::{FinishedRun, RunResult};
+use graph_diffuser::sweep::{SweepError, file_names, write_atomic};
+use graph_diffuser::task::Metric;
 
 pub use curves::Curves;
 pub(crate) use html::escape;
@@ -27,7 +27,7 @@ pub use sweep::{ConfigurationRow, FailedRun, Provenance, RunCounts, SweepSummary
 ///
 /// # Examples
 /// ```
-/// use graph_diffuser::report::Report;
+/// use graph_diffuser_viz::report::Report;
 ///
 /// let report = Report::new(&[]);
 /// assert!(report.to_markdown().starts_with("| recipe | runs | metric | test mean | std |"));
@@ -208,8 +208,8 @@ impl ReportRow {
 
 #[cfg(test)]
 mod tests {
-    use crate::task::EvalMetrics;
-    use crate::train::BestEpoch;
+    use graph_diffuser::task::EvalMetrics;
+    use graph_diffuser::train::BestEpoch;
 
     use super::*;
 

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::recipe::PaperResult;
-use crate::run::FinishedRun;
-use crate::task::Metric;
+use graph_diffuser::recipe::PaperResult;
+use graph_diffuser::run::FinishedRun;
+use graph_diffuser::task::Metric;
 
 use super::html::escape;
 use super::table::format_score;

@@ -4,10 +4,12 @@
 //! perceptually uniform color ramp and node labels, so they stay readable in grayscale; a thick
 //! ring marks the query node.
 
-use super::canvas::{Anchor, Canvas, Color, Shape};
-use super::faithfulness::ground_truth_cells;
-use super::layout::{self, Point};
-use super::trace::{AttentionTrace, HeadAttention, NestedMatrix, PredictionAndTarget, Structure};
+use graph_diffuser::explain::faithfulness::ground_truth_cells;
+use graph_diffuser::explain::summary::{format_value, headline, truncate};
+use graph_diffuser::explain::{AttentionTrace, HeadAttention, NestedMatrix, Structure};
+
+use crate::canvas::{Anchor, Canvas, Color, Shape};
+use crate::layout::{self, Point};
 
 const WIDTH: f64 = 1200.0;
 const MARGIN: f64 = 28.0;
@@ -572,130 +574,17 @@ fn ramp_color(value: f64) -> Color {
     })
 }
 
-/// Formats a value with three significant digits and without trailing zeros.
-pub(super) fn format_value(value: f32) -> String {
-    let value = f64::from(value);
-    if value == 0.0 {
-        return "0".into();
-    }
-    if value.abs() < 1e-4 {
-        return format!("{value:.0e}");
-    }
-    let decimals = (2 - value.abs().log10().floor() as i32).clamp(0, 6) as usize;
-    let text = format!("{value:.decimals$}");
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
-    }
-}
-
-/// Truncates a text to `max_chars` characters.
-pub(super) fn truncate(text: &str, max_chars: usize) -> String {
-    if text.chars().count() <= max_chars {
-        text.to_owned()
-    } else {
-        text.chars().take(max_chars - 1).chain(['.']).collect()
-    }
-}
-
-/// Returns a one-line summary of prediction and target.
-pub fn headline(trace: &AttentionTrace, node: usize) -> String {
-    let class = |names: &[String], class: u32| {
-        names.get(class as usize).cloned().unwrap_or_else(|| class.to_string())
-    };
-    let verdict = |is_correct: bool| if is_correct { "correct" } else { "wrong" };
-    let named = |names: &[String], target: usize, count: usize| match names.get(target) {
-        Some(name) => format!("{name}: "),
-        None if count > 1 => format!("target {target}: "),
-        None => String::new(),
-    };
-    let truth = |label: Option<String>| {
-        label.map_or_else(|| "no label".to_owned(), |label| format!("true {label}"))
-    };
-    match &trace.outcome {
-        PredictionAndTarget::NodeClasses { predicted, targets, names, .. }
-            if node < targets.len() =>
-        {
-            format!(
-                "Node {node}: predicted {}, true {} ({})",
-                class(names, predicted[node]),
-                class(names, targets[node]),
-                verdict(predicted[node] == targets[node])
-            )
-        }
-        PredictionAndTarget::NodeClasses { predicted, targets, .. } => {
-            let correct = predicted
-                .iter()
-                .zip(targets)
-                .filter(|(predicted, target)| predicted == target)
-                .count();
-            format!("{correct} of {} nodes correct", targets.len())
-        }
-        PredictionAndTarget::GraphValues { predicted, targets, names } => {
-            let first = format!(
-                "{}predicted {}, {}",
-                truncate(&named(names, 0, predicted.len()), 40),
-                format_value(predicted[0]),
-                truth(targets[0].map(format_value))
-            );
-            if predicted.len() > 1 {
-                format!("{first} (and {} more)", predicted.len() - 1)
-            } else {
-                first
-            }
-        }
-        PredictionAndTarget::GraphLabels { probabilities, targets, names } => {
-            let labeled = targets.iter().position(Option::is_some).unwrap_or(0);
-            let first = format!(
-                "{}predicted {:.0}%, {}",
-                truncate(&named(names, labeled, probabilities.len()), 40),
-                100.0 * probabilities[labeled],
-                truth(
-                    targets[labeled].map(|label| if label > 0.5 { "yes" } else { "no" }.to_owned())
-                )
-            );
-            if targets.len() > 1 {
-                format!("{first} (and {} more)", targets.len() - 1)
-            } else {
-                first
-            }
-        }
-        PredictionAndTarget::GraphClass { probabilities, predicted, target, names } => format!(
-            "Predicted {} ({:.0}%), {}",
-            class(names, *predicted),
-            100.0 * probabilities[*predicted as usize],
-            truth(target.map(|target| {
-                format!("{} ({})", class(names, target), verdict(*predicted == target))
-            }))
-        ),
-        PredictionAndTarget::SubTokens { predicted, targets, names } => {
-            let text = |tokens: &[u32]| {
-                let words: Vec<String> = tokens.iter().map(|&token| class(names, token)).collect();
-                if words.is_empty() { "(none)".to_owned() } else { truncate(&words.join(" "), 36) }
-            };
-            format!("Predicted {}, true {}", text(predicted), text(targets))
-        }
-        PredictionAndTarget::Links { probabilities, targets } => {
-            let row = trace.rows.iter().position(|&row| row == node);
-            let linked: Vec<usize> = targets
-                .iter()
-                .filter(|pair| pair[0] as usize == node)
-                .map(|pair| pair[1] as usize)
-                .collect();
-            let found = row
-                .and_then(|row| probabilities.get(row))
-                .map_or(0, |row| linked.iter().filter(|&&other| row[other] > 0.5).count());
-            format!("Node {node}: {found} of {} links predicted", linked.len())
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::super::trace::tests::small_grid;
-    use super::super::trace::{LayerAttention, TracedGraph};
+pub(crate) mod tests {
+    use graph_diffuser::explain::{LayerAttention, PredictionAndTarget, TracedGraph};
+
     use super::*;
+
+    /// Returns the trace of a colored 2 x 3 grid with synthetic weights, one layer and two heads.
+    pub(crate) fn small_grid() -> AttentionTrace {
+        let json = include_str!("../../graph-diffuser/tests/fixtures/small_grid_trace.json");
+        serde_json::from_str(json).unwrap()
+    }
 
     fn assert_svg_snapshot(name: &str, canvas: &Canvas) {
         let mut settings = insta::Settings::clone_current();
@@ -741,15 +630,7 @@ mod tests {
             .zinc_graph()
             .unwrap();
         let schema = graph_diffuser_data::benchmarks::zinc::schema();
-        let graph = TracedGraph {
-            index: Some(3),
-            nodes: molecule.num_nodes,
-            labels: super::super::atoms::labels(&molecule, &schema),
-            structure: super::super::atoms::structure(&molecule, &schema),
-            edges: molecule.edges,
-            node_features: vec![vec![0.0]; molecule.num_nodes],
-            edge_features: vec![],
-        };
+        let graph = TracedGraph::new(&molecule, Some(3), &schema);
         let outcome = PredictionAndTarget::GraphValues {
             predicted: vec![1.2345],
             targets: vec![Some(-0.5)],
@@ -842,13 +723,11 @@ mod tests {
     }
 
     #[test]
-    fn ramp_darkens_monotonically_and_values_have_three_digits() {
+    fn ramp_darkens_monotonically() {
         let lightness =
             |value: f64| ramp_color(value).iter().map(|&part| u32::from(part)).sum::<u32>();
         assert!((0..100).all(
             |step| lightness(f64::from(step) / 100.0) >= lightness(f64::from(step + 1) / 100.0)
         ));
-        let texts = [0.0, 0.5, 0.123_456, 12.345, 1234.5, 0.000_01, -0.25].map(format_value);
-        assert_eq!(texts, ["0", "0.5", "0.123", "12.3", "1234", "1e-5", "-0.25"]);
     }
 }

@@ -9,8 +9,8 @@ use std::io::Write as _;
 use flate2::write::ZlibEncoder;
 use flate2::{Compression, Crc};
 
-use super::canvas::{Anchor, Canvas, Color, DASHES, Shape};
-use super::stroke_font;
+use crate::canvas::{Anchor, Canvas, Color, DASHES, Shape};
+use crate::stroke_font;
 
 /// RGB image with a scale from canvas units to pixels.
 struct Raster {
@@ -21,7 +21,7 @@ struct Raster {
 }
 
 /// Renders `canvas` with `scale` pixels per unit.
-pub(super) fn render(canvas: &Canvas, scale: f64) -> Vec<u8> {
+pub(crate) fn render(canvas: &Canvas, scale: f64) -> Vec<u8> {
     let [width, height] =
         [canvas.width, canvas.height].map(|size| (size * scale).round().max(1.0) as usize);
     let mut raster = Raster { width, height, scale, pixels: vec![255; 3 * width * height] };

@@ -1,22 +1,21 @@
 //! Vector canvas with SVG and PNG output.
 
+use crate::png;
 use crate::report::escape;
 
-use super::png;
-
 /// Red, green and blue.
-pub(super) type Color = [u8; 3];
+pub(crate) type Color = [u8; 3];
 
 /// Horizontal alignment of a text relative to its point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Anchor {
+pub(crate) enum Anchor {
     Start,
     Middle,
     End,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     Line { from: [f64; 2], to: [f64; 2], width: f64, color: Color },
     Disc { center: [f64; 2], radius: f64, fill: Color },
     Ring { center: [f64; 2], radius: f64, width: f64, color: Color, dashed: bool },
@@ -27,34 +26,34 @@ pub(super) enum Shape {
 /// Figure made of shapes on a white background, drawn in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Canvas {
-    pub(super) width: f64,
-    pub(super) height: f64,
+    pub(crate) width: f64,
+    pub(crate) height: f64,
     /// Accessible title of the figure.
-    pub(super) title: String,
-    pub(super) shapes: Vec<Shape>,
+    pub(crate) title: String,
+    pub(crate) shapes: Vec<Shape>,
 }
 
 /// Number of dashes of a dashed ring.
-pub(super) const DASHES: usize = 10;
+pub(crate) const DASHES: usize = 10;
 
 impl Canvas {
-    pub(super) fn line(&mut self, from: [f64; 2], to: [f64; 2], width: f64, color: Color) {
+    pub(crate) fn line(&mut self, from: [f64; 2], to: [f64; 2], width: f64, color: Color) {
         self.shapes.push(Shape::Line { from, to, width, color });
     }
 
-    pub(super) fn disc(&mut self, center: [f64; 2], radius: f64, fill: Color) {
+    pub(crate) fn disc(&mut self, center: [f64; 2], radius: f64, fill: Color) {
         self.shapes.push(Shape::Disc { center, radius, fill });
     }
 
-    pub(super) fn ring(&mut self, center: [f64; 2], radius: f64, width: f64, color: Color) {
+    pub(crate) fn ring(&mut self, center: [f64; 2], radius: f64, width: f64, color: Color) {
         self.shapes.push(Shape::Ring { center, radius, width, color, dashed: false });
     }
 
-    pub(super) fn dashed_ring(&mut self, center: [f64; 2], radius: f64, width: f64, color: Color) {
+    pub(crate) fn dashed_ring(&mut self, center: [f64; 2], radius: f64, width: f64, color: Color) {
         self.shapes.push(Shape::Ring { center, radius, width, color, dashed: true });
     }
 
-    pub(super) fn text(
+    pub(crate) fn text(
         &mut self,
         at: [f64; 2],
         size: f64,
@@ -72,7 +71,7 @@ impl Canvas {
         });
     }
 
-    pub(super) fn bold(
+    pub(crate) fn bold(
         &mut self,
         at: [f64; 2],
         size: f64,

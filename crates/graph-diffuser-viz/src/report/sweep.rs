@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::run::{Environment, FinishedRun};
-use crate::sweep::{
+use graph_diffuser::run::{Environment, FinishedRun};
+use graph_diffuser::sweep::{
     Axis, Configuration, PlannedRun, RunState, Selection, Sweep, ValidationScores, select,
 };
-use crate::task::Metric;
+use graph_diffuser::task::Metric;
 
 use super::{Curves, PairedDifference, Report, ReportRow, SeedStats};
 
@@ -378,9 +378,65 @@ fn protocol(sweep: &Sweep) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::sweep::tests::{begin, finish};
+    use std::fs;
+
+    use graph_diffuser::run::RunResult;
+    use graph_diffuser::sweep::Plan;
+    use graph_diffuser::task::EvalMetrics;
+    use graph_diffuser::train::{BestEpoch, EpochRecord};
+    use tempfile::TempDir;
 
     use super::*;
+
+    fn begin(grid: &[&str], seeds: std::ops::Range<u64>) -> (TempDir, Sweep) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let grid: Vec<String> = grid.iter().map(|&axis| axis.to_owned()).collect();
+        let plan = Plan::new(&["grid-diffuser".to_owned()], &[], &grid, seeds).expect("valid plan");
+        let sweep = Sweep::begin(&directory.path().join("table"), plan);
+        (directory, sweep.expect("created"))
+    }
+
+    /// Writes the files of a run that finished with these scores.
+    fn finish(sweep: &Sweep, run: &PlannedRun, valid: f64, test: f64) {
+        let environment = Environment {
+            version: "1.2.3".to_owned(),
+            commit: Some("abc".to_owned()),
+            platform: "linux-x86_64".to_owned(),
+            threads: 1,
+            command: Vec::new(),
+        };
+        sweep.create_run(run, &environment).expect("created");
+        let scores = |metric| EvalMetrics {
+            metric,
+            loss: 0.0,
+            samples: 1,
+            metrics: [(Metric::Accuracy, metric)].into(),
+        };
+        let result = RunResult {
+            seed: run.seed,
+            metric: Metric::Accuracy,
+            parameters: 33_073,
+            best: BestEpoch { epoch: 2, valid: scores(valid) },
+            test: scores(test),
+            epochs: 2,
+            seconds: 60.0,
+        };
+        let epoch = |epoch: usize, metric: f64| EpochRecord {
+            epoch,
+            step: epoch as u64,
+            lr: 0.1,
+            train_loss: 1.0,
+            valid: Some(scores(metric)),
+            best: true,
+            seconds: 30.0,
+        };
+        let lines = [epoch(1, valid / 2.0), epoch(2, valid)]
+            .map(|record| serde_json::to_string(&record).expect("plain data"));
+        let directory = sweep.run_directory(run);
+        fs::write(directory.join("metrics.jsonl"), lines.join("\n")).expect("written");
+        fs::write(directory.join("result.json"), serde_json::to_vec(&result).expect("plain data"))
+            .expect("written");
+    }
 
     fn assert_text(name: &str, text: &str) {
         let mut settings = insta::Settings::clone_current();

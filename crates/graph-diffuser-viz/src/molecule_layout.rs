@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::f64::consts::{PI, TAU};
 
-use super::layout::{Point, bfs_distances, euclidean, neighbors, stress_majorization};
+use crate::layout::{Point, bfs_distances, euclidean, neighbors, stress_majorization};
 
 /// Rings with more atoms are laid out as chains.
 const MAX_RING_SIZE: usize = 24;
@@ -17,7 +17,7 @@ const OVERLAP_DISTANCE: f64 = 0.45;
 const PREFERRED_DISTANCE: f64 = 0.95;
 
 /// Computes the coordinates of a connected molecule; `bonds` holds the bond type of each edge.
-pub(super) fn coordinates(nodes: usize, edges: &[[u32; 2]], bonds: &[u8]) -> Vec<Point> {
+pub(crate) fn coordinates(nodes: usize, edges: &[[u32; 2]], bonds: &[u8]) -> Vec<Point> {
     if nodes < 2 {
         return vec![[0.0; 2]; nodes];
     }
@@ -572,10 +572,10 @@ mod tests {
         ] {
             let graph = Molecule::from_smiles(smiles).unwrap().ogb_graph();
             let bonds = vec![1; graph.edges.len()];
-            let coordinates = super::super::layout::coordinates(
+            let coordinates = crate::layout::coordinates(
                 graph.num_nodes,
                 &graph.edges,
-                &super::super::trace::Structure::Molecule { bonds },
+                &graph_diffuser::explain::Structure::Molecule { bonds },
             );
             for (node, point) in coordinates.iter().enumerate() {
                 for other in &coordinates[..node] {

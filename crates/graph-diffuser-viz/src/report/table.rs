@@ -1,7 +1,7 @@
 //! Report tables in Markdown and CSV.
 
-use crate::recipe::PaperResult;
-use crate::task::Metric;
+use graph_diffuser::recipe::PaperResult;
+use graph_diffuser::task::Metric;
 
 use super::{ConfigurationRow, Report, ReportRow, SeedStats, SweepSummary};
 

@@ -7,8 +7,8 @@
 use graph_diffuser_data::SeedTree;
 use serde::Serialize;
 
-use crate::run::FinishedRun;
-use crate::task::{Metric, Predictions};
+use graph_diffuser::run::FinishedRun;
+use graph_diffuser::task::{Metric, Predictions};
 
 /// Number of bootstrap samples.
 const SAMPLES: usize = 1000;
@@ -132,11 +132,11 @@ fn in_parallel(count: usize, sample: &(impl Fn(usize) -> f64 + Sync)) -> Vec<f64
 
 #[cfg(test)]
 mod tests {
-    use crate::recipe::Recipe;
-    use crate::run::RunResult;
-    use crate::task::EvalMetrics;
-    use crate::task::predictions::SampleRows;
-    use crate::train::BestEpoch;
+    use graph_diffuser::recipe::Recipe;
+    use graph_diffuser::run::RunResult;
+    use graph_diffuser::task::EvalMetrics;
+    use graph_diffuser::task::predictions::SampleRows;
+    use graph_diffuser::train::BestEpoch;
 
     use super::*;
 

@@ -6,10 +6,10 @@
 
 use std::collections::VecDeque;
 
+use graph_diffuser::explain::Structure;
 use graph_diffuser_data::SeedTree;
 
-use super::molecule_layout;
-use super::trace::Structure;
+use crate::molecule_layout;
 
 /// Coordinates `[x, y]`, with `y` pointing down; adjacent nodes are about one unit apart.
 pub type Point = [f64; 2];
@@ -32,7 +32,7 @@ pub fn coordinates(nodes: usize, edges: &[[u32; 2]], structure: &Structure) -> V
 }
 
 /// Returns the sorted neighbors of each node, ignoring edge direction, duplicates and self-loops.
-pub(super) fn neighbors(nodes: usize, edges: &[[u32; 2]]) -> Vec<Vec<usize>> {
+pub(crate) fn neighbors(nodes: usize, edges: &[[u32; 2]]) -> Vec<Vec<usize>> {
     let mut neighbors = vec![Vec::new(); nodes];
     for &[source, target] in edges.iter().filter(|edge| edge[0] != edge[1]) {
         neighbors[source as usize].push(target as usize);
@@ -46,7 +46,7 @@ pub(super) fn neighbors(nodes: usize, edges: &[[u32; 2]]) -> Vec<Vec<usize>> {
 }
 
 /// Returns the graph distance from `start` to every node; `usize::MAX` if it is unreachable.
-pub(super) fn bfs_distances(start: usize, neighbors: &[Vec<usize>]) -> Vec<usize> {
+pub(crate) fn bfs_distances(start: usize, neighbors: &[Vec<usize>]) -> Vec<usize> {
     let mut distance = vec![usize::MAX; neighbors.len()];
     distance[start] = 0;
     let mut queue = VecDeque::from([start]);
@@ -62,7 +62,7 @@ pub(super) fn bfs_distances(start: usize, neighbors: &[Vec<usize>]) -> Vec<usize
 }
 
 /// Returns the Euclidean distance of two points.
-pub(super) fn euclidean(left: Point, right: Point) -> f64 {
+pub(crate) fn euclidean(left: Point, right: Point) -> f64 {
     (left[0] - right[0]).hypot(left[1] - right[1])
 }
 
@@ -117,7 +117,7 @@ fn lay_out_components(
 }
 
 /// Returns the lower and upper corner of the bounding box.
-pub(super) fn bounds(coordinates: &[Point]) -> (Point, Point) {
+pub(crate) fn bounds(coordinates: &[Point]) -> (Point, Point) {
     let start = ([f64::INFINITY; 2], [f64::NEG_INFINITY; 2]);
     let (low, high) = coordinates.iter().fold(start, |(low, high), point| {
         (
@@ -157,7 +157,7 @@ fn align_to_principal_axis(coordinates: &[Point], snap_to_30_degrees: bool) -> V
 ///
 /// Minimizes `Σ (‖x_i - x_j‖ - d_ij)² / d_ij²` over node pairs with graph distance `d_ij`. Each
 /// round updates every node in turn, which never increases the stress.
-pub(super) fn stress_majorization(
+pub(crate) fn stress_majorization(
     nodes: usize,
     edges: &[[u32; 2]],
     start: Option<Vec<Point>>,

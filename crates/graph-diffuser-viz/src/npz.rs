@@ -2,10 +2,9 @@
 
 use std::io::{Cursor, Write as _};
 
+use graph_diffuser::explain::{AttentionTrace, HeadAttention, NestedMatrix, PredictionAndTarget};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
-
-use super::trace::{AttentionTrace, HeadAttention, NestedMatrix, PredictionAndTarget};
 
 /// Array of one `.npy` file, little-endian and in C order.
 struct Array {
@@ -139,8 +138,8 @@ fn by_layer<'a>(
     ]
 }
 
-/// Serializes a trace as `.npz` file.
-pub(super) fn npz(trace: &AttentionTrace) -> Vec<u8> {
+/// Serializes a trace as an `.npz` file for `numpy.load`.
+pub fn to_npz(trace: &AttentionTrace) -> Vec<u8> {
     let entries =
         arrays(trace).into_iter().map(|array| (format!("{}.npy", array.name), array.npy()));
     stored_zip(&entries.collect::<Vec<_>>())
@@ -163,7 +162,8 @@ fn stored_zip(entries: &[(String, Vec<u8>)]) -> Vec<u8> {
 mod tests {
     use std::io::Read as _;
 
-    use super::super::trace::tests::small_grid;
+    use crate::figure::tests::small_grid;
+
     use super::*;
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn archive_contains_all_arrays_and_is_reproducible() {
         let trace = small_grid();
-        let mut archive = zip::ZipArchive::new(std::io::Cursor::new(trace.to_npz())).unwrap();
+        let mut archive = zip::ZipArchive::new(std::io::Cursor::new(to_npz(&trace))).unwrap();
         let names: Vec<String> = archive.file_names().map(str::to_owned).collect();
         for name in [
             "rows",
@@ -213,6 +213,6 @@ mod tests {
             .copied()
             .collect();
         assert_eq!(values, expected);
-        assert_eq!(trace.to_npz(), small_grid().to_npz());
+        assert_eq!(to_npz(&trace), to_npz(&small_grid()));
     }
 }
