@@ -339,8 +339,8 @@ impl<'a> Explainer<'a> {
 
     /// Records the attention of the query nodes `rows` of one graph.
     ///
-    /// Row `graph.num_nodes` is the CLS node. `index` is the position of the graph in the dataset, or
-    /// `None` for a graph that is not part of it and has no label.
+    /// Row `graph.num_nodes` is the CLS node. `index` is the position of the graph in the dataset,
+    /// or `None` for a graph that is not part of it and has no label.
     pub fn trace(&self, graph: &Graph, index: Option<usize>, rows: &[usize]) -> AttentionTrace {
         // The model expects the CLS node last and at least one ordinary node.
         let mut rows: Vec<usize> = rows.to_vec();
