@@ -18,7 +18,8 @@ fuzz_target!(|bytes: &[u8]| {
     let recipe =
         Recipe::find("grid-transformer", &["model.hidden_dim=4".into(), "model.layers=1".into()])
             .expect("the recipe is valid");
-    let run = Run::create(&directory.path().join("run"), recipe, &Environment::current(1, None))
+    let environment = Environment::new(1, None, vec![]);
+    let run = Run::create(&directory.path().join("run"), recipe, &environment)
         .expect("the run can be created");
     let checkpoints = run.directory().join("checkpoints");
     // The manifest as given.

@@ -2,6 +2,7 @@
 #![no_main]
 
 use graph_diffuser::recipe::Recipe;
+use graph_diffuser_data::Diagnostic as _;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

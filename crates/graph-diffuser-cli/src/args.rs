@@ -7,14 +7,14 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use graph_diffuser::pretrained::Pretrained;
 use graph_diffuser::recipe::DataDirs;
-use graph_diffuser::run::{Run, RunError};
-use graph_diffuser_data::Split;
+use graph_diffuser::run::{Environment, Run, RunError};
+use graph_diffuser_data::{AtomicFile, Split, WriteError};
 
 use crate::commands::{
     BenchArgs, DataArgs, EmbedArgs, EvalArgs, ExplainArgs, ExploreArgs, PredictArgs, RecipeArgs,
     ReportArgs, SweepArgs, TrainArgs,
 };
-use crate::printer::UsageError;
+use crate::error::UsageError;
 
 /// Train, evaluate and explain graph Transformers with learned diffusion
 #[derive(Debug, Parser)]
@@ -106,11 +106,13 @@ fn pretrained() -> impl clap::builder::TypedValueParser<Value = Pretrained> {
 impl RunArgs {
     /// Opens the run directory or the pretrained model.
     pub(crate) fn open(&self) -> Result<Run, RunError> {
-        match (&self.run, self.pretrained) {
-            (Some(directory), _) => Run::open(directory),
-            (None, Some(model)) => model.open(&DataDirs::from_env().cache),
+        let dirs = DataDirs::from_env();
+        let run = match (&self.run, self.pretrained) {
+            (Some(directory), _) => Run::open(directory)?,
+            (None, Some(model)) => model.open(&dirs.cache)?,
             (None, None) => unreachable!("clap requires one of the two"),
-        }
+        };
+        Ok(run.with_encoding_cache(dirs.encoding_cache()))
     }
 }
 
@@ -140,6 +142,32 @@ impl SplitArgs {
     }
 }
 
+/// The `--set` option.
+#[derive(Debug, Args)]
+pub(crate) struct SetArgs {
+    /// Override a recipe setting, such as `optim.lr=1e-3` (repeatable)
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+/// The `--output` and `--force` options of commands that write one file.
+#[derive(Debug, Args)]
+pub(crate) struct OutputArgs {
+    /// Output file
+    #[arg(id = "output", short, long = "output", value_name = "FILE")]
+    pub(crate) path: Option<PathBuf>,
+    /// Overwrite an existing output file
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
+}
+
+impl OutputArgs {
+    /// Creates the output file, which must not exist without `--force`.
+    pub(crate) fn create(&self, path: &Path) -> Result<AtomicFile, WriteError> {
+        AtomicFile::create(path, self.force)
+    }
+}
+
 /// The `--threads` option.
 #[derive(Debug, Args)]
 pub(crate) struct ThreadArgs {
@@ -148,21 +176,28 @@ pub(crate) struct ThreadArgs {
     threads: Option<u16>,
 }
 
-/// Returns the value of `--threads`, or the number of cores if it is not given.
-pub(crate) fn num_threads(threads: Option<u16>) -> usize {
-    let all_cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    threads.map_or_else(all_cores, usize::from)
-}
-
 impl ThreadArgs {
+    /// Returns the number of threads.
+    pub(crate) fn count(&self) -> usize {
+        let all_cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.map_or_else(all_cores, usize::from)
+    }
+
     /// Sets the size of the compute pool and returns it.
     pub(crate) fn apply(&self) -> usize {
-        let threads = num_threads(self.threads);
+        let threads = self.count();
         graph_diffuser_kernels::set_num_threads(threads);
         // Operations left to the framework are shorter than waking a second thread would take.
         let _ = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global();
         threads
     }
+}
+
+/// Describes this process for the run directory.
+pub(crate) fn environment(threads: usize) -> Environment {
+    // The program's name instead of its path, which depends on the installation.
+    let command = std::iter::once("graph-diffuser".to_owned()).chain(std::env::args().skip(1));
+    Environment::new(threads, option_env!("GRAPH_DIFFUSER_COMMIT"), command.collect())
 }
 
 /// Rejects standard input and pipes, which cannot be opened again after format detection.

@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod error;
 mod explorer;
 mod interrupt;
 mod printer;
@@ -10,7 +11,6 @@ mod progress;
 use std::process::ExitCode;
 
 use args::Command;
-use graph_diffuser::recipe::DataDirs;
 use printer::Printer;
 
 #[global_allocator]
@@ -20,9 +20,6 @@ fn main() -> ExitCode {
     keep_freed_memory();
     let arguments = args::parse();
     let mut printer = Printer::new(arguments.json);
-    graph_diffuser::raw_encoding::set_encoding_cache_dir(
-        DataDirs::from_env().cache.join("structures"),
-    );
     let result = match arguments.command {
         Command::Data(args) => commands::data(args, &mut printer),
         Command::Train(args) => commands::train(args, &mut printer),

@@ -3,29 +3,9 @@
 use std::io::{StdoutLock, Write};
 use std::process::ExitCode;
 
-use graph_diffuser::explain::ExplainError;
-use graph_diffuser::predict::PredictError;
-use graph_diffuser::recipe::RecipeError;
-use graph_diffuser::run::RunError;
-use graph_diffuser::sweep::SweepError;
-use graph_diffuser_data::download::{PrepareError, UnknownSource};
-use graph_diffuser_data::{Diagnostic as _, LocatedError};
 use serde::Serialize;
 
-/// Error of arguments that are valid individually, but not in combination or with existing files.
-#[derive(Debug)]
-pub(crate) struct UsageError {
-    pub(crate) message: String,
-    pub(crate) hint: String,
-}
-
-impl std::fmt::Display for UsageError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for UsageError {}
+use crate::error::CommandError;
 
 /// Prints results as text, or as JSON with `--json`.
 #[derive(Debug)]
@@ -69,73 +49,14 @@ impl Printer {
     }
 
     /// Prints an error with its causes and its hint, and returns the exit code.
-    pub(crate) fn error(&self, error: &anyhow::Error) -> ExitCode {
-        let mut text = format!("error: {error}");
-        for cause in error.chain().skip(1) {
-            text.push_str(&format!("\n  caused by: {cause}"));
-        }
-        if let Some(hint) = hint(error) {
+    pub(crate) fn error(&self, error: &CommandError) -> ExitCode {
+        let mut text = format!("error: {}", error.messages().join("\n  caused by: "));
+        if let Some(hint) = error.hint() {
             text.push_str(&format!("\n\nhint: {hint}"));
         }
         self.note(&text);
-        ExitCode::from(if is_usage_error(error) { 2 } else { 1 })
+        ExitCode::from(if error.is_usage_error() { 2 } else { 1 })
     }
-}
-
-/// Returns whether the arguments, not the environment, caused the error.
-fn is_usage_error(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause.is::<RecipeError>()
-            || cause.is::<UsageError>()
-            || cause.is::<UnknownSource>()
-            || matches!(
-                cause.downcast_ref(),
-                Some(PredictError::Exists { .. } | PredictError::ColumnTaken { .. })
-            )
-            || matches!(
-                cause.downcast_ref(),
-                Some(RunError::Exists { .. } | RunError::NotARun { .. })
-            )
-            || cause.downcast_ref::<SweepError>().is_some_and(SweepError::is_usage_error)
-            || matches!(
-                cause.downcast_ref(),
-                Some(
-                    ExplainError::OutOfRange { .. }
-                        | ExplainError::SmilesUnsupported { .. }
-                        | ExplainError::Molecule(_)
-                )
-            )
-    })
-}
-
-fn hint(error: &anyhow::Error) -> Option<String> {
-    error.chain().find_map(|cause| {
-        if let Some(error) = cause.downcast_ref::<RecipeError>() {
-            return error.hint();
-        }
-        if let Some(error) = cause.downcast_ref::<SweepError>() {
-            return error.hint();
-        }
-        if let Some(error) = cause.downcast_ref::<PredictError>() {
-            return error.hint();
-        }
-        if let Some(error) = cause.downcast_ref::<PrepareError>() {
-            return error.hint();
-        }
-        if let Some(error) = cause.downcast_ref::<LocatedError>() {
-            return error.hint();
-        }
-        if let Some(error) = cause.downcast_ref::<UnknownSource>() {
-            return error.hint();
-        }
-        if let Some(error) = cause.downcast_ref::<UsageError>() {
-            return Some(error.hint.clone());
-        }
-        if let Some(error) = cause.downcast_ref::<ExplainError>() {
-            return error.hint();
-        }
-        cause.downcast_ref::<RunError>()?.hint()
-    })
 }
 
 /// Formats a count with its noun, such as `1 run` or `2 runs`.

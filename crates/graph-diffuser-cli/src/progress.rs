@@ -225,8 +225,8 @@ impl TaskProgress {
 /// Reads or generates the dataset of a recipe, showing progress.
 pub(crate) fn read_dataset(recipe: &Recipe) -> Result<Dataset, RecipeError> {
     let mut progress = TaskProgress::bytes("reading");
-    let dataset = recipe
-        .dataset_from(&DataDirs::from_env(), &mut |done, total| progress.show(done, total, ""));
+    let mut show = |done, total| progress.show(done, total, "");
+    let dataset = recipe.dataset_with_progress(&DataDirs::from_env(), &mut show);
     progress.finish();
     dataset
 }

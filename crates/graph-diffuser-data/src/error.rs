@@ -3,13 +3,20 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// An error that may know how to fix its cause; every reader has its own type.
+/// An error that may know how to fix its cause; implemented by every error that a user can see.
 pub trait Diagnostic: std::error::Error + Send + Sync + 'static {
     /// Returns a suggestion that fixes the error, if there is one.
     fn hint(&self) -> Option<String> {
         None
     }
+
+    /// Returns whether the arguments of a command, not its environment, caused the error.
+    fn is_usage_error(&self) -> bool {
+        false
+    }
 }
+
+impl Diagnostic for std::io::Error {}
 
 /// An error and its location in an input file.
 #[derive(Debug)]
@@ -39,9 +46,10 @@ impl LocatedError {
     pub(crate) fn in_column(self, column: impl Into<String>) -> Self {
         Self { column: Some(column.into()), ..self }
     }
+}
 
-    /// Returns a suggestion that fixes the error, if there is one.
-    pub fn hint(&self) -> Option<String> {
+impl Diagnostic for LocatedError {
+    fn hint(&self) -> Option<String> {
         self.error.hint()
     }
 }

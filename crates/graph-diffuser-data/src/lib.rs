@@ -30,6 +30,7 @@
 //! - `chem`: SMILES. Without it, readers of SMILES return [`chem::MoleculeError::Disabled`].
 //! - `download`: the module `download`.
 
+mod atomic_file;
 mod error;
 mod graph;
 mod random;
@@ -50,6 +51,7 @@ pub mod benchmarks;
 #[cfg(feature = "download")]
 pub mod download;
 
+pub use atomic_file::{AtomicDirectory, AtomicFile, WriteError};
 pub use dataset::{Dataset, DatasetError, Graphs};
 pub use error::{Diagnostic, LocatedError};
 pub use graph::{Features, Graph, GraphError, Targets};

@@ -10,7 +10,7 @@ use graph_diffuser_data::formats::smiles_csv::{
     OnInvalid, SmilesCsv, SmilesCsvOptions, SmilesTask, read,
 };
 use graph_diffuser_data::{
-    Dataset, FeatureSchema, Graphs, LocatedError, Splits, TargetSchema, Targets,
+    Dataset, Diagnostic as _, FeatureSchema, Graphs, LocatedError, Splits, TargetSchema, Targets,
 };
 
 /// Writes a file that is deleted with the directory.

@@ -9,13 +9,13 @@ use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
 use graph_diffuser_data::benchmarks::synthetic_molecules::{NodeCount, SyntheticMolecules};
 use graph_diffuser_data::{Dataset, SeedTree, TargetSchema};
 
-use crate::batch::{Batcher, ChunkedEval, GraphBatch};
+use crate::batch::GraphBatch;
 use crate::model::{GraphDiffuser, ModelConfig};
 use crate::nn::{ForwardContext, MlpConfig, ParamInit, Timings};
 use crate::ops::ScoreCombination;
 use crate::parameters;
 use crate::task::{HeadConfig, Pooling, Task, TaskConfig};
-use crate::train::{AdamW, OptimConfig, global_norm, largest_step};
+use crate::train::{AdamW, BatchSize, EvalBatcher, OptimConfig, global_norm, largest_step};
 use crate::transformer::{AttentionConfig, AttentionScores, MpnnConfig, MpnnKind};
 use crate::virtual_edges::{
     AdjacencyConfig, EdgeFfnConfig, SelfEdges, StackTransform, VirtualEdgesConfig,
@@ -179,10 +179,8 @@ impl Bench {
         let optim = OptimConfig { grad_clip_norm: 0.0, ..OptimConfig::default() };
         let model =
             config.init(dataset, &mut ParamInit::new(SeedTree::new(0), &device.clone().autodiff()));
-        let batcher = Batcher {
-            chunked_eval: Some(ChunkedEval::default()),
-            ..config.batcher(&device, DType::F32)
-        };
+        let batcher =
+            EvalBatcher::new(config.batcher(&device, DType::F32), BatchSize::graphs(graphs));
         let indices = dataset.splits.train.chunks(graphs);
         Self {
             task: TaskConfig::default().init(dataset.schema.targets, config.head),

@@ -23,13 +23,14 @@
 //!
 //! use graph_diffuser::batch::GraphBatch;
 //! use graph_diffuser::nn::{ParamInit, ForwardContext};
-//! use graph_diffuser::{DType, Device, recipe::Recipe};
+//! use graph_diffuser::recipe::{DataDirs, Recipe};
+//! use graph_diffuser::{DType, Device};
 //! use graph_diffuser_data::SeedTree;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let overrides = ["data.train=4", "data.valid=1", "data.test=1"].map(String::from);
 //! let recipe = Recipe::find("grid-diffuser", &overrides)?;
-//! let dataset = recipe.dataset()?;
+//! let dataset = recipe.dataset(&DataDirs::from_env())?;
 //! let device = Device::flex().autodiff();
 //!
 //! let task = recipe.task_for(&dataset.schema);
@@ -66,6 +67,10 @@ pub mod model;
 
 pub mod parameters;
 
+mod shell;
+
+pub mod statistics;
+
 pub mod recipe;
 
 pub mod train;
@@ -81,7 +86,5 @@ pub mod explain;
 pub mod sweep;
 
 pub mod bench;
-
-mod shell;
 
 pub use burn::tensor::{DType, Device};

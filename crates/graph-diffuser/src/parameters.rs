@@ -51,6 +51,14 @@ pub fn count<M: Module>(model: &M) -> usize {
     named_params(model).iter().filter(|param| param.trainable).map(NamedParam::count).sum()
 }
 
+/// Returns the device of a model, with or without autodiff.
+///
+/// # Panics
+/// Panics if the model has no parameters.
+pub fn device<M: Module>(model: &M) -> Device {
+    model.devices().into_iter().next().expect("a model has parameters")
+}
+
 /// Returns all parameters and buffers with their values as flat tensors, without gradients.
 pub fn named_tensors<M: Module>(model: &M) -> Vec<(NamedParam, Tensor<1>)> {
     let mut values = Vec::new();

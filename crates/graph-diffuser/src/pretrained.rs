@@ -6,10 +6,10 @@
 use std::fs;
 use std::path::Path;
 
+use graph_diffuser_data::AtomicFile;
 use sha2::{Digest, Sha256};
 
 use crate::run::{Run, RunError};
-use crate::train::checkpoint::write_synced;
 
 /// Embedded pretrained model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,12 +78,7 @@ impl Pretrained {
             if fs::read(&path).is_ok_and(|found| found == content) {
                 continue;
             }
-            let temporary = path.with_extension(format!("{}.new", std::process::id()));
-            let written =
-                fs::create_dir_all(path.parent().expect("files are inside the directory"))
-                    .and_then(|()| write_synced(&temporary, content))
-                    .and_then(|()| fs::rename(&temporary, &path));
-            written.map_err(|source| RunError::Write { path, source })?;
+            AtomicFile::replace(&path, content)?;
         }
         Run::open(&directory)
     }

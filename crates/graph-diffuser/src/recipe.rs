@@ -3,31 +3,34 @@
 //! Unknown keys are errors. A recipe together with its seed determines a run: training it twice
 //! gives identical weights and scores.
 
+mod check;
 mod data;
+mod error;
 mod overrides;
 mod reference;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use burn::tensor::Device;
-use graph_diffuser_data::{Dataset, DatasetError, ProgressFn, Schema, SeedTree};
+use graph_diffuser_data::{Dataset, ProgressFn, Schema, SeedTree};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use crate::model::{ModelConfig, ModelError};
+use crate::model::{GraphDiffuser, ModelConfig};
 use crate::nn::ParamInit;
 use crate::parameters;
-use crate::shell::shell_quote;
-use crate::task::{Metric, Task, TaskConfig, TaskError};
-use crate::train::{OptimConfig, Schedule, TrainConfig};
+use crate::task::{Metric, Task, TaskConfig};
+use crate::train::{OptimConfig, TrainConfig};
 
-use overrides::{in_toml_terms, nearest, suggestion};
+use error::other_kind;
+use overrides::{in_toml_terms, suggestion};
 
 pub use data::{
     BenchmarkConfig, Code2Config, DataConfig, DataDirs, DataError, JsonlConfig, OgbCsvConfig,
     SmilesCsvConfig, SplitConfig, TuConfig,
 };
+pub use error::RecipeError;
 
 /// Configuration of a training run.
 ///
@@ -87,201 +90,6 @@ impl PaperResult {
             || format!("{:.4}", self.mean),
             |std| format!("{:.4} ± {std:.4}", self.mean),
         )
-    }
-}
-
-/// Error of reading or checking a recipe.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RecipeError {
-    /// The file cannot be read.
-    #[error("cannot read recipe `{path}`")]
-    Read {
-        /// Path of the file.
-        path: PathBuf,
-        /// Underlying I/O error.
-        source: std::io::Error,
-    },
-    /// The name is neither a built-in recipe nor a file.
-    #[error("unknown recipe `{name}`")]
-    Unknown {
-        /// Requested name.
-        name: String,
-    },
-    /// The path is a data file or a directory.
-    #[error("`{path}` is a {kind}, not a recipe")]
-    NotARecipe {
-        /// Requested path.
-        path: PathBuf,
-        /// Kind of file, such as `data file`.
-        kind: &'static str,
-    },
-    /// The file is not valid TOML or does not have the structure of a recipe.
-    #[error("{origin}: {message}")]
-    Parse {
-        /// File or name of the recipe.
-        origin: String,
-        /// Message of the parser, with line and column.
-        message: String,
-        /// Similar key or value that exists.
-        suggestion: Option<String>,
-    },
-    /// An override without a key or a value.
-    #[error("invalid override `{assignment}`: expected KEY=VALUE")]
-    Assignment {
-        /// The override.
-        assignment: String,
-    },
-    /// An override of a key inside a value that is not a table.
-    #[error("cannot set `{path}`: `{value}` is not a table")]
-    NotATable {
-        /// Path of the override.
-        path: String,
-        /// Component of the path that is not a table.
-        value: String,
-    },
-    /// An override of a key that does not exist.
-    #[error("unknown key `{path}`, expected {expected}")]
-    UnknownKey {
-        /// Path of the key.
-        path: String,
-        /// Keys that exist there.
-        expected: String,
-        /// Path of a similar key.
-        suggestion: Option<String>,
-    },
-    /// An override with a value of the wrong type.
-    #[error("invalid value for `{path}`: expected {expected}")]
-    InvalidValue {
-        /// Path of the key.
-        path: String,
-        /// Expected type or values.
-        expected: String,
-        /// Suggested fix.
-        hint: Option<String>,
-    },
-    /// A required key is not set after the overrides.
-    #[error("missing key `{path}`")]
-    MissingKey {
-        /// Path of the key.
-        path: String,
-    },
-    /// A value out of range.
-    #[error("`{field}` is {value}, expected {expected}")]
-    Value {
-        /// Path of the key.
-        field: &'static str,
-        /// Its value.
-        value: String,
-        /// Valid range.
-        expected: &'static str,
-    },
-    /// The settings of the dataset are invalid.
-    #[error("invalid `data` settings: {reason}")]
-    DataSettings {
-        /// Invalid setting.
-        reason: &'static str,
-    },
-    /// The model configuration is invalid.
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    /// The task configuration is invalid.
-    #[error(transparent)]
-    Task(#[from] TaskError),
-    /// The dataset cannot be read.
-    #[error(transparent)]
-    Data(#[from] DataError),
-    /// The dataset is invalid.
-    #[error("invalid dataset")]
-    Dataset(#[from] DatasetError),
-}
-
-impl RecipeError {
-    /// Returns a suggested fix, if one is known.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::Read { .. } => {
-                Some("run `graph-diffuser recipe list` to see the built-in recipes".into())
-            }
-            Self::Unknown { name } => {
-                Some(match nearest(name, BUILT_IN.iter().map(|(name, _)| *name)) {
-                    Some(near) => format!(
-                        "did you mean `{near}`? run `graph-diffuser recipe list` to see all recipes"
-                    ),
-                    None => {
-                        "run `graph-diffuser recipe list` to see the built-in recipes, or pass \
-                             the path of a TOML file"
-                            .into()
-                    }
-                })
-            }
-            Self::NotARecipe { path, .. } => Some(usage_hint(path)),
-            Self::Parse { suggestion, .. } | Self::UnknownKey { suggestion, .. } => {
-                suggestion.as_ref().map(|near| format!("did you mean `{near}`?"))
-            }
-            Self::Assignment { .. } => Some("write it as `--set optim.lr=1e-3`".into()),
-            Self::NotATable { .. } | Self::MissingKey { .. } => {
-                Some("run `graph-diffuser recipe show NAME` to see every key".into())
-            }
-            Self::InvalidValue { hint, .. } => hint.clone(),
-            Self::Value { field: "optim.schedule.warmup_epochs", .. } => Some(
-                "lower `optim.schedule.warmup_epochs`, or train for more epochs with \
-                 `train.epochs`"
-                    .into(),
-            ),
-            Self::Model(error) => error.hint(),
-            Self::Task(error) => error.hint(),
-            Self::Data(error) => error.hint(),
-            Self::Value { .. } | Self::DataSettings { .. } | Self::Dataset(_) => None,
-        }
-    }
-}
-
-/// Returns the kind of a path that cannot be a recipe file, by its name alone.
-fn other_kind(path: &Path) -> Option<&'static str> {
-    if path.is_dir() {
-        return Some("directory");
-    }
-    (is_smiles_file(path) || is_jsonl_file(path)).then_some("data file")
-}
-
-fn has_extension(path: &Path, extensions: &[&str]) -> bool {
-    let name = path.to_string_lossy().to_lowercase();
-    let name = name.strip_suffix(".gz").unwrap_or(&name);
-    extensions.iter().any(|extension| name.ends_with(extension))
-}
-
-fn is_smiles_file(path: &Path) -> bool {
-    has_extension(path, &[".csv", ".tsv", ".smi"])
-}
-
-fn is_jsonl_file(path: &Path) -> bool {
-    has_extension(path, &[".jsonl", ".ndjson"])
-}
-
-/// Returns the command that trains on a path that was passed in place of a recipe.
-fn usage_hint(path: &Path) -> String {
-    let assign = |key: &str| shell_quote(Path::new(&format!("data.{key}={}", path.display())));
-    let has_tu_files = || {
-        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-        entries.into_iter().any(|entry| entry.file_name().to_string_lossy().ends_with("_A.txt"))
-    };
-    if is_smiles_file(path) {
-        format!("train on it with `graph-diffuser train molecules --set {}`", assign("path"))
-    } else if is_jsonl_file(path) {
-        format!("train on it with `graph-diffuser train graphs --set {}`", assign("path"))
-    } else if path.join("recipe.toml").is_file() {
-        format!("resume this run with `graph-diffuser train --resume {}`", shell_quote(path))
-    } else if has_tu_files() || path.join("raw").is_dir() {
-        let kind = if has_tu_files() { "tu" } else { "ogb_csv" };
-        format!(
-            "train on it with `graph-diffuser train graphs --set data.kind={kind} --set {}`",
-            assign("directory")
-        )
-    } else {
-        "run `graph-diffuser recipe list` to see the built-in recipes, or pass the path of a TOML \
-         file"
-            .to_owned()
     }
 }
 
@@ -412,119 +220,24 @@ impl Recipe {
         ours.map(|(path, value)| format!("{path}={value}")).collect()
     }
 
-    /// Checks all settings; no data is read.
-    ///
-    /// # Errors
-    /// Returns the first error found.
-    pub fn check(&self) -> Result<(), RecipeError> {
-        let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_.".contains(char);
-        if self.name.is_empty() || self.name.starts_with('.') || !self.name.chars().all(is_plain) {
-            return Err(RecipeError::Value {
-                field: "name",
-                value: format!("{:?}", self.name),
-                expected: "letters, digits, `-`, `_` and `.` (it is used in directory names)",
-            });
-        }
-        if let Some(reason) = self.data.check() {
-            return Err(RecipeError::DataSettings { reason });
-        }
-        self.model.check()?;
-        if let Some(schema) = self.data.schema() {
-            self.check_targets(&schema)?;
-        }
-        let wrong =
-            |field, value: String, expected| Err(RecipeError::Value { field, value, expected });
-        let OptimConfig { lr, weight_decay, grad_clip_norm, beta_1, beta_2, eps, schedule } =
-            self.optim;
-        for (field, value) in [("optim.lr", lr), ("optim.eps", eps)] {
-            if !(value.is_finite() && value > 0.0) {
-                return wrong(field, value.to_string(), "a positive number");
-            }
-        }
-        for (field, value) in
-            [("optim.weight_decay", weight_decay), ("optim.grad_clip_norm", grad_clip_norm)]
-        {
-            if !(value.is_finite() && value >= 0.0) {
-                return wrong(field, value.to_string(), "a non-negative number");
-            }
-        }
-        for (field, value) in [("optim.beta_1", beta_1), ("optim.beta_2", beta_2)] {
-            if !(0.0..1.0).contains(&value) {
-                return wrong(field, value.to_string(), "a number in [0, 1)");
-            }
-        }
-        let TrainConfig {
-            epochs,
-            batch_size,
-            max_pairs,
-            eval_every,
-            bn_recalibration_batches,
-            ema_decay,
-            patience,
-            ..
-        } = self.train;
-        let counts = [
-            ("train.epochs", epochs),
-            ("train.batch_size", batch_size),
-            ("train.max_pairs", max_pairs.unwrap_or(1)),
-            ("train.eval_every", eval_every),
-        ];
-        for (field, value) in counts {
-            if value == 0 {
-                return wrong(field, value.to_string(), "at least 1");
-            }
-        }
-        if let Schedule::Cosine { warmup_epochs, .. } = schedule
-            && !(0.0..=epochs as f64).contains(&warmup_epochs)
-        {
-            return wrong(
-                "optim.schedule.warmup_epochs",
-                warmup_epochs.to_string(),
-                "a number between 0 and `train.epochs`",
-            );
-        }
-        if patience == Some(0) {
-            return wrong("train.patience", "0".into(), "at least 1");
-        }
-        if let Some(decay) = ema_decay {
-            if !(0.0..1.0).contains(&decay) {
-                return wrong("train.ema_decay", decay.to_string(), "a number in [0, 1)");
-            }
-            if bn_recalibration_batches == 0 {
-                // Running statistics belong to the weights before averaging.
-                return wrong(
-                    "train.bn_recalibration_batches",
-                    "0".into(),
-                    "at least 1 if `train.ema_decay` is set",
-                );
-            }
-        }
-        Ok(())
-    }
-
     /// Creates the task of the model on a dataset with the given schema.
     pub fn task_for(&self, schema: &Schema) -> Task {
         self.task.init(schema.targets, self.model.head)
     }
 
-    fn check_targets(&self, schema: &Schema) -> Result<(), RecipeError> {
-        self.model.check_targets(schema.targets)?;
-        Ok(self.task.check(schema.targets)?)
-    }
-
-    /// Generates or reads the dataset, using the default directories ([`DataDirs::from_env`]).
+    /// Generates the dataset, or reads it from `dirs`.
     ///
     /// # Errors
     /// Returns an error if the dataset is missing or invalid, or does not match the model's head.
-    pub fn dataset(&self) -> Result<Dataset, RecipeError> {
-        self.dataset_from(&DataDirs::from_env(), &mut |_, _| {})
+    pub fn dataset(&self, dirs: &DataDirs) -> Result<Dataset, RecipeError> {
+        self.dataset_with_progress(dirs, &mut |_, _| {})
     }
 
-    /// Generates or reads the dataset from the given directories, reporting to `progress`.
+    /// Generates the dataset, or reads it from `dirs` and reports to `progress`.
     ///
     /// # Errors
     /// Returns an error if the dataset is missing or invalid, or does not match the model's head.
-    pub fn dataset_from(
+    pub fn dataset_with_progress(
         &self,
         dirs: &DataDirs,
         progress: &mut ProgressFn<'_>,
@@ -533,6 +246,13 @@ impl Recipe {
         dataset.check()?;
         self.check_targets(&dataset.schema)?;
         Ok(dataset)
+    }
+
+    /// Initializes the model to train on data with this schema, with weights drawn from the seed of
+    /// the recipe.
+    pub fn init_model(&self, schema: &Schema, device: &Device) -> GraphDiffuser {
+        let device = device.clone().autodiff();
+        self.model.init_for(schema, &mut ParamInit::new(SeedTree::new(self.seed), &device))
     }
 
     /// Counts the trainable parameters of each part of the model for data with this schema, in
@@ -554,6 +274,8 @@ impl Recipe {
 
 #[cfg(test)]
 mod tests {
+    use graph_diffuser_data::Diagnostic as _;
+
     use super::*;
 
     fn quick(overrides: &[&str]) -> Result<Recipe, RecipeError> {

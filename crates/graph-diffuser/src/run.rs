@@ -16,6 +16,9 @@
 //! A run directory is never overwritten. Inference needs no other file; evaluation also reads the
 //! dataset.
 
+mod environment;
+mod error;
+mod result;
 mod schema;
 
 use std::fs::{self, File};
@@ -23,22 +26,28 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use burn::tensor::Device;
-use graph_diffuser_data::{Dataset, Graphs, Schema, SeedTree, Split, Splits};
-use serde::{Deserialize, Serialize};
+use burn::tensor::{DType, Device};
+use graph_diffuser_data::{
+    AtomicFile, Dataset, Graphs, Schema, SeedTree, Split, Splits, WriteError,
+};
+use serde::Serialize;
 
+use crate::batch::Batcher;
 use crate::model::GraphDiffuser;
 use crate::nn::ParamInit;
-use crate::recipe::{Recipe, RecipeError};
+use crate::parameters;
+use crate::recipe::Recipe;
 use crate::task::predictions::{from_safetensors, to_safetensors};
 use crate::task::{EvalMetrics, Metric, Predictions};
-use crate::train::checkpoint::{sync_directory, write_synced};
 use crate::train::{
-    BestEpoch, CheckpointError, Checkpoints, EpochRecord, Evaluator, TrainError, TrainEvent,
-    TrainOutcome, Trainer, load_model,
+    Checkpoints, EpochRecord, Evaluator, TrainEvent, TrainOutcome, Trainer, load_model,
+    with_encoding_cache,
 };
 
 pub use crate::shell::shell_quote;
+pub use environment::Environment;
+pub use error::RunError;
+pub use result::{FinishedRun, RunResult};
 pub use schema::RunSchema;
 
 /// Open run directory.
@@ -58,167 +67,13 @@ pub use schema::RunSchema;
 pub struct Run {
     directory: PathBuf,
     recipe: Recipe,
+    encoding_cache: Option<PathBuf>,
 }
 
 /// Exclusive lock of a run directory, released on drop.
 #[derive(Debug)]
 pub struct RunLock {
     _file: File,
-}
-
-/// Result of a finished run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RunResult {
-    /// Seed of the run.
-    pub seed: u64,
-    /// Metric by which epochs are compared.
-    pub metric: Metric,
-    /// Number of trainable parameters.
-    pub parameters: usize,
-    /// Epoch with the best validation score.
-    pub best: BestEpoch,
-    /// Test scores of the weights of that epoch.
-    pub test: EvalMetrics,
-    /// Number of epochs trained.
-    pub epochs: usize,
-    /// Wall time of training and validation, in seconds.
-    pub seconds: f64,
-}
-
-/// Finished run, read from its directory.
-#[derive(Debug, Clone, PartialEq)]
-pub struct FinishedRun {
-    /// Recipe of the run.
-    pub recipe: Recipe,
-    /// Scores and cost.
-    pub result: RunResult,
-    /// Records of its epochs; empty if they were not saved.
-    pub history: Vec<EpochRecord>,
-    /// Environment of its first session, if known.
-    pub environment: Option<Environment>,
-    /// Predictions for the test graphs, if they were saved.
-    pub test_predictions: Option<Predictions>,
-}
-
-/// Environment in which a run was started.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Environment {
-    /// Version of this program.
-    pub version: String,
-    /// Commit from which the program was built, if known.
-    pub commit: Option<String>,
-    /// Operating system and CPU architecture, such as `linux-x86_64`.
-    pub platform: String,
-    /// Number of threads of the first session, which does not affect results.
-    pub threads: usize,
-    /// Command line of the first session.
-    pub command: Vec<String>,
-}
-
-impl Environment {
-    /// Describes the current process, which uses `threads` threads.
-    pub fn current(threads: usize, commit: Option<&str>) -> Self {
-        Self {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: commit.map(str::to_owned),
-            platform: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),
-            threads,
-            // The program's name instead of its path, which depends on the installation.
-            command: std::iter::once("graph-diffuser".to_owned())
-                .chain(std::env::args().skip(1))
-                .collect(),
-        }
-    }
-}
-
-/// Error of creating, opening or training a run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RunError {
-    /// The directory already exists.
-    #[error("`{directory}` already exists")]
-    Exists {
-        /// Path of the directory.
-        directory: PathBuf,
-        /// True if it is a run directory.
-        is_run: bool,
-    },
-    /// The directory is not a run directory.
-    #[error("`{directory}` is not a run directory: {reason}")]
-    NotARun {
-        /// Path of the directory.
-        directory: PathBuf,
-        /// Missing or corrupt file.
-        reason: String,
-    },
-    /// Another process holds the lock.
-    #[error("`{directory}` is locked by another training process")]
-    Busy {
-        /// Path of the directory.
-        directory: PathBuf,
-    },
-    /// No checkpoint has been saved yet.
-    #[error("`{directory}` has no trained weights: no epoch has been evaluated yet")]
-    NoWeights {
-        /// Path of the directory.
-        directory: PathBuf,
-    },
-    /// The schema of the model's inputs has not been saved.
-    #[error("`{directory}` has no `schema.json`")]
-    NoSchema {
-        /// Path of the directory.
-        directory: PathBuf,
-    },
-    /// A file cannot be written.
-    #[error("cannot write `{path}`")]
-    Write {
-        /// Path of the file.
-        path: PathBuf,
-        /// Underlying I/O error.
-        source: std::io::Error,
-    },
-    /// The recipe of the run is invalid.
-    #[error("invalid recipe in the run directory")]
-    Recipe(#[from] RecipeError),
-    /// Training failed.
-    #[error(transparent)]
-    Train(#[from] TrainError),
-    /// A checkpoint cannot be read or written.
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-}
-
-impl RunError {
-    /// Returns a suggested fix, if one is known.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::Exists { directory, is_run: true } => Some(format!(
-                "resume it with `graph-diffuser train --resume {}`, or choose another directory with \
-                 `--output`",
-                shell_quote(directory)
-            )),
-            Self::Exists { .. } => Some("choose another directory with `--output`".into()),
-            Self::NotARun { .. } => {
-                Some("pass a directory written by `graph-diffuser train`".into())
-            }
-            Self::Busy { .. } => Some(
-                "wait for it, or stop it with Ctrl-C: it saves a checkpoint and can be resumed"
-                    .into(),
-            ),
-            Self::NoWeights { directory } => Some(format!(
-                "continue training with `graph-diffuser train --resume {}`",
-                shell_quote(directory)
-            )),
-            Self::NoSchema { directory } => Some(format!(
-                "run `graph-diffuser train --resume {}` to write it; a finished run is not trained again",
-                shell_quote(directory)
-            )),
-            Self::Write { .. } => Some("check free disk space and permissions".into()),
-            Self::Recipe(error) => error.hint(),
-            Self::Train(error) => error.hint(),
-            Self::Checkpoint(_) => None,
-        }
-    }
 }
 
 impl Run {
@@ -235,12 +90,9 @@ impl Run {
             let is_run = directory.join("recipe.toml").exists();
             return Err(RunError::Exists { directory: directory.to_owned(), is_run });
         }
-        let failed = |source| RunError::Write { path: directory.to_owned(), source };
-        fs::create_dir_all(directory).map_err(failed)?;
-        let run = Self { directory: directory.to_owned(), recipe };
-        let environment =
-            serde_json::to_vec_pretty(environment).expect("plain data can be serialized");
-        run.write("environment.json", &environment)?;
+        fs::create_dir_all(directory).map_err(WriteError::at(directory))?;
+        let run = Self { directory: directory.to_owned(), recipe, encoding_cache: None };
+        run.write("environment.json", &to_json(environment))?;
         // Last, because it marks a complete run directory.
         run.write("recipe.toml", run.recipe.to_toml().as_bytes())?;
         Ok(run)
@@ -260,7 +112,13 @@ impl Run {
                 reason: reason.into(),
             });
         }
-        Ok(Self { directory: directory.to_owned(), recipe: Recipe::read(&path, &[])? })
+        let recipe = Recipe::read(&path, &[])?;
+        Ok(Self { directory: directory.to_owned(), recipe, encoding_cache: None })
+    }
+
+    /// Caches raw positional encodings in `directory`; by default they are kept in memory.
+    pub fn with_encoding_cache(self, directory: PathBuf) -> Self {
+        Self { encoding_cache: Some(directory), ..self }
     }
 
     /// Returns the path of the directory.
@@ -324,6 +182,12 @@ impl Run {
         from_safetensors(&fs::read(self.directory.join("predictions.safetensors")).ok()?, name)
     }
 
+    /// Creates the batcher of the model.
+    pub fn batcher(&self, device: &Device) -> Batcher {
+        let batcher = self.recipe.model.batcher(device, DType::F32);
+        with_encoding_cache(batcher, self.encoding_cache.as_deref())
+    }
+
     /// Reads everything that reports use; `None` if training is not finished.
     ///
     /// # Errors
@@ -341,7 +205,8 @@ impl Run {
         Ok(self.result()?.map(finished))
     }
 
-    /// Trains until the last epoch or until `stop` is set, resuming from the last checkpoint.
+    /// Trains `model`, the model that [`Recipe::init_model`] returns, until the last epoch or until
+    /// `stop` is set; resumes from the last checkpoint.
     ///
     /// # Errors
     /// Returns an error if training fails; the last checkpoint is kept.
@@ -349,18 +214,18 @@ impl Run {
         &self,
         _lock: &RunLock,
         dataset: &Dataset,
-        device: &Device,
+        model: GraphDiffuser,
         stop: &AtomicBool,
         mut on_event: impl FnMut(TrainEvent<'_>),
     ) -> Result<TrainOutcome, RunError> {
         let schema =
             RunSchema { input: self.recipe.data.featurizer(), schema: dataset.schema.clone() };
-        self.write(
-            "schema.json",
-            &serde_json::to_vec_pretty(&schema).expect("plain data can be serialized"),
-        )?;
-        let mut trainer =
-            Trainer::new(&self.recipe, dataset, device, &self.checkpoints(), &mut on_event)?;
+        self.write("schema.json", &to_json(&schema))?;
+        let checkpoints = self.checkpoints();
+        let mut trainer = Trainer::new(&self.recipe, dataset, model, &checkpoints, &mut on_event)?;
+        if let Some(directory) = &self.encoding_cache {
+            trainer = trainer.with_encoding_cache(directory);
+        }
         self.write_history(&trainer.progress().history)?;
         let mut failed = None;
         let outcome = trainer.run(stop, |event| {
@@ -377,21 +242,26 @@ impl Run {
             let result = RunResult {
                 seed: self.recipe.seed,
                 metric: trainer.metric(),
-                parameters: crate::parameters::count(trainer.model()),
+                parameters: parameters::count(trainer.model()),
                 best: best.clone(),
                 test: test.clone(),
                 epochs: history.len(),
                 seconds: history.iter().map(|record| record.seconds).sum(),
             };
-            let json = serde_json::to_vec_pretty(&result).expect("plain data can be serialized");
-            let [valid, test] = &**predictions;
-            self.write(
-                "predictions.safetensors",
-                &to_safetensors(&[("valid", valid), ("test", test)]),
-            )?;
-            self.write("result.json", &json)?; // last: marks the run as finished
+            self.write_result(&result, predictions)?;
         }
         Ok(outcome)
+    }
+
+    /// Writes predictions, report and result of a finished run.
+    fn write_result(
+        &self,
+        result: &RunResult,
+        [valid, test]: &[Predictions; 2],
+    ) -> Result<(), RunError> {
+        let predictions = to_safetensors(&[("valid", valid), ("test", test)]);
+        self.write("predictions.safetensors", &predictions)?;
+        self.write("result.json", &to_json(result)) // last: marks the run as finished
     }
 
     /// Evaluates the best weights so far on one split of the dataset.
@@ -405,7 +275,7 @@ impl Run {
         split: Split,
     ) -> Result<(Metric, EvalMetrics), RunError> {
         let model = self.best_model(dataset, device)?;
-        let evaluator = Evaluator::new(&self.recipe, dataset, device);
+        let evaluator = Evaluator::new(&self.recipe, dataset, self.batcher(device));
         let scores = evaluator.scores(&model, dataset.split(split));
         Ok((self.recipe.task_for(&dataset.schema).metric(), scores))
     }
@@ -451,7 +321,7 @@ impl Run {
     /// Returns an error if another process holds the lock.
     pub fn lock(&self) -> Result<RunLock, RunError> {
         let path = self.directory.join("lock");
-        let lock = File::create(&path).map_err(|source| RunError::Write { path, source })?;
+        let lock = File::create(&path).map_err(WriteError::at(&path))?;
         match lock.try_lock() {
             Err(fs::TryLockError::WouldBlock) => {
                 Err(RunError::Busy { directory: self.directory.clone() })
@@ -479,7 +349,7 @@ impl Run {
             .create(true)
             .open(&path)
             .and_then(|mut file| file.write_all(&line));
-        appended.map_err(|source| RunError::Write { path, source })
+        Ok(appended.map_err(WriteError::at(&path))?)
     }
 
     /// Writes a file atomically.
@@ -488,11 +358,10 @@ impl Run {
     /// # Errors
     /// Returns an error if the file cannot be written; a previous version is kept.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), RunError> {
-        let path = self.directory.join(name);
-        let temporary = self.directory.join(format!("{name}.new"));
-        let written = write_synced(&temporary, content)
-            .and_then(|()| fs::rename(&temporary, &path))
-            .and_then(|()| sync_directory(&self.directory));
-        written.map_err(|source| RunError::Write { path, source })
+        Ok(AtomicFile::replace(&self.directory.join(name), content)?)
     }
+}
+
+fn to_json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec_pretty(value).expect("plain data can be serialized")
 }

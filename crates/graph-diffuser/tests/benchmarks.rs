@@ -190,12 +190,11 @@ fn every_benchmark_recipe_trains_for_an_epoch() {
             .map(String::from);
         let recipe =
             Recipe::find(name, &overrides).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let dataset = recipe
-            .dataset_from(&dirs, &mut |_, _| {})
-            .unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        let dataset = recipe.dataset(&dirs).unwrap_or_else(|error| panic!("{name}: {error:?}"));
         assert_eq!(dataset.splits.train.len(), GRAPHS, "{name}");
         let directory = temporary.path().join("checkpoints");
-        let mut trainer = Trainer::new(&recipe, &dataset, &Device::flex(), &directory, |_| {})
+        let model = recipe.init_model(&dataset.schema, &Device::flex());
+        let mut trainer = Trainer::new(&recipe, &dataset, model, &directory, |_| {})
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         let outcome = trainer
             .run(&AtomicBool::new(false), |_| {})

@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use graph_diffuser::Device;
 use graph_diffuser::nn::ForwardContext;
 use graph_diffuser::predict::{EmbeddingLevel, Predictor};
 use graph_diffuser::recipe::Recipe;
 use graph_diffuser::run::{Environment, Run, RunError};
 use graph_diffuser::task::Metric;
 use graph_diffuser::task::Prediction;
-use graph_diffuser::train::evaluation_batches;
-use graph_diffuser::{DType, Device};
+use graph_diffuser::train::EvalBatcher;
 use graph_diffuser_data::benchmarks::synthetic_molecules::{NodeCount, SyntheticMolecules};
-use graph_diffuser_data::{Dataset, Graph, Split, TargetSchema, Targets};
+use graph_diffuser_data::{Dataset, Diagnostic as _, Graph, Split, TargetSchema, Targets};
 
 const GRAPH: &str =
     "kind = \"graph\"\npooling = \"mean\"\nmlp = { kind = \"plain\", hidden_layers = 1 }";
@@ -35,11 +35,11 @@ fn trained(head: &str, targets: TargetSchema, directory: &Path) -> (Run, Dataset
     let nodes = NodeCount { mean: 9.0, std: 3.0, min: 1, max: 16 };
     let dataset =
         SyntheticMolecules { nodes, atoms: 5, bonds: 3, targets, graphs: 40, seed: 2 }.generate();
-    let run = Run::create(&directory.join("run"), recipe, &Environment::current(1, None))
-        .expect("a new directory");
+    let model = recipe.init_model(&dataset.schema, &Device::flex());
+    let environment = Environment::new(1, None, vec![]);
+    let run = Run::create(&directory.join("run"), recipe, &environment).expect("a new directory");
     let stop = AtomicBool::new(false);
-    run.train(&run.lock().expect("not locked"), &dataset, &Device::flex(), &stop, |_| {})
-        .expect("trains");
+    run.train(&run.lock().expect("not locked"), &dataset, model, &stop, |_| {}).expect("trains");
     (run, dataset)
 }
 
@@ -63,9 +63,9 @@ fn predictions_equal_evaluation_outputs_exactly() {
         let predicted =
             Predictor::open(&run, &device).expect("trained").predict(unlabeled(&dataset, &all));
         let model = run.best_model(&dataset, &device).expect("trained");
-        let batcher = run.recipe().model.batcher(&device, DType::F32);
-        for batch in evaluation_batches(&dataset, run.recipe().train.batch(), None, &all) {
-            let batch = batcher.collate(&dataset, &batch);
+        let batcher = EvalBatcher::new(run.batcher(&device), run.recipe().train.batch());
+        for batch in batcher.with_chunked_eval(None).batches(&dataset, &all) {
+            let batch = run.batcher(&device).collate(&dataset, &batch);
             let output: Vec<f32> = model
                 .forward(&batch, &ForwardContext::evaluate())
                 .into_data()

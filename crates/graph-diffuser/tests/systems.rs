@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use graph_diffuser::Device;
-use graph_diffuser::recipe::Recipe;
+use graph_diffuser::recipe::{DataDirs, Recipe};
 use graph_diffuser::train::Trainer;
 
 #[test]
@@ -42,11 +42,11 @@ fn every_model_of_table_1_fits_eight_small_grids() {
         });
         let settings: Vec<String> = settings.map(|&setting| setting.to_owned()).collect();
         let recipe = Recipe::find(name, &settings).expect("the recipe is valid");
-        let dataset = recipe.dataset().expect("the dataset is generated");
+        let dataset = recipe.dataset(&DataDirs::from_env()).expect("the dataset is generated");
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut trainer =
-            Trainer::new(&recipe, &dataset, &Device::flex(), directory.path(), |_| {})
-                .expect("the run directory is new");
+        let model = recipe.init_model(&dataset.schema, &Device::flex());
+        let mut trainer = Trainer::new(&recipe, &dataset, model, directory.path(), |_| {})
+            .expect("the run directory is new");
         trainer.run(&AtomicBool::new(false), |_| {}).expect("training succeeds");
         let loss =
             trainer.progress().history.last().expect("at least one epoch was trained").train_loss;

@@ -43,7 +43,8 @@ fn trainer<'a>(recipe: &'a Recipe, dataset: &'a Dataset, directory: &Path) -> Tr
     recipe.model.check().expect("valid model");
     recipe.model.check_targets(dataset.schema.targets).expect("the head matches the targets");
     recipe.task.check(dataset.schema.targets).expect("the settings match the targets");
-    Trainer::new(recipe, dataset, &Device::flex(), directory, |_| {})
+    let model = recipe.init_model(&dataset.schema, &Device::flex());
+    Trainer::new(recipe, dataset, model, directory, |_| {})
         .expect("a new directory or valid checkpoints")
 }
 
@@ -97,7 +98,8 @@ fn small_model_overfits_every_task() {
         // of link prediction stays positive.
         assert!(last < first / 2.0, "{targets:?}: training loss went from {first} to {last}");
         let model = trainer.best_model().expect("a saved checkpoint");
-        let evaluator = Evaluator::new(&recipe, &dataset, &Device::flex());
+        let batcher = recipe.model.batcher(&Device::flex(), DType::F32);
+        let evaluator = Evaluator::new(&recipe, &dataset, batcher);
         let scores = evaluator.scores(&model, dataset.split(Split::Train));
         assert!(scores.metrics[&metric] > threshold, "{targets:?}: {scores:?}");
         assert_eq!(scores.samples, 8);

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use graph_diffuser::Device;
+use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::parameters;
-use graph_diffuser::recipe::Recipe;
+use graph_diffuser::recipe::{DataDirs, Recipe};
 use graph_diffuser::task::Metric;
 use graph_diffuser::train::{TrainError, TrainEvent, TrainOutcome, Trainer};
-use graph_diffuser_data::Dataset;
+use graph_diffuser_data::{Dataset, Diagnostic as _};
 
 /// Returns a recipe with small grids.
 fn recipe(name: &str, set: &[&str]) -> Recipe {
@@ -29,8 +30,12 @@ fn recipe(name: &str, set: &[&str]) -> Recipe {
     Recipe::find(name, &set).expect("valid recipe")
 }
 
+fn model(recipe: &Recipe, dataset: &Dataset) -> GraphDiffuser {
+    recipe.init_model(&dataset.schema, &Device::flex())
+}
+
 fn trainer<'a>(recipe: &'a Recipe, dataset: &'a Dataset, directory: &Path) -> Trainer<'a> {
-    Trainer::new(recipe, dataset, &Device::flex(), directory, |_| {})
+    Trainer::new(recipe, dataset, model(recipe, dataset), directory, |_| {})
         .expect("a new directory or valid checkpoints")
 }
 
@@ -46,7 +51,7 @@ fn bits(trainer: &Trainer<'_>) -> Vec<u32> {
 
 fn trained(recipe: &Recipe) -> (Vec<u32>, TrainOutcome) {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let dataset = recipe.dataset().expect("valid dataset");
+    let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
     let mut trainer = trainer(recipe, &dataset, directory.path());
     let outcome = trainer.run(&AtomicBool::new(false), |_| {}).expect("trains");
     (bits(&trainer), outcome)
@@ -89,7 +94,7 @@ fn training_is_identical_for_any_number_of_threads() {
 fn interrupted_run_resumes_to_identical_weights() {
     let set = ["train.ema_decay=0.9", "model.attention.dropout=0.2", "train.eval_every=2"];
     let recipe = recipe("grid-diffuser", &set);
-    let dataset = recipe.dataset().expect("valid dataset");
+    let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
     let uninterrupted = trained(&recipe);
     // Three batches per epoch: interrupted within epochs, at their ends, and several times.
     for stops in [vec![1], vec![3], vec![5], vec![2, 7, 8]] {
@@ -120,7 +125,7 @@ fn interrupted_run_resumes_to_identical_weights() {
 #[test]
 fn corrupt_checkpoint_is_skipped_and_the_result_is_identical() {
     let recipe = recipe("grid-diffuser", &[]);
-    let dataset = recipe.dataset().expect("valid dataset");
+    let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
     let directory = tempfile::tempdir().expect("a temporary directory");
     let stop = AtomicBool::new(false);
     let mut first = trainer(&recipe, &dataset, directory.path());
@@ -136,7 +141,8 @@ fn corrupt_checkpoint_is_skipped_and_the_result_is_identical() {
     bytes[middle] ^= 1;
     std::fs::write(&weights, bytes).expect("written");
     let mut resumed = Vec::new();
-    let mut second = Trainer::new(&recipe, &dataset, &Device::flex(), directory.path(), |event| {
+    let again = model(&recipe, &dataset);
+    let mut second = Trainer::new(&recipe, &dataset, again, directory.path(), |event| {
         if let TrainEvent::Resumed { epoch, skipped, .. } = event {
             resumed.push((epoch, skipped.to_vec()));
         }
@@ -152,7 +158,7 @@ fn corrupt_checkpoint_is_skipped_and_the_result_is_identical() {
 #[test]
 fn non_finite_loss_is_reported_with_step_graphs_and_tensor() {
     let recipe = recipe("grid-diffuser", &["optim.lr=1e30"]);
-    let dataset = recipe.dataset().expect("valid dataset");
+    let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut trainer = trainer(&recipe, &dataset, directory.path());
     let error =
@@ -171,17 +177,17 @@ fn non_finite_loss_is_reported_with_step_graphs_and_tensor() {
 #[test]
 fn checkpoint_of_another_seed_or_shape_is_rejected() {
     let recipe = recipe("grid-diffuser", &["train.epochs=1"]);
-    let dataset = recipe.dataset().expect("valid dataset");
+    let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
     let directory = tempfile::tempdir().expect("a temporary directory");
     trainer(&recipe, &dataset, directory.path())
         .run(&AtomicBool::new(false), |_| {})
         .expect("trains");
     let other = Recipe { seed: 9, ..recipe.clone() };
-    let result = Trainer::new(&other, &dataset, &Device::flex(), directory.path(), |_| {});
+    let result = Trainer::new(&other, &dataset, model(&other, &dataset), directory.path(), |_| {});
     assert!(matches!(result, Err(TrainError::SeedMismatch { expected: 9, found: 0 })));
     let wider = Recipe::parse(&recipe.to_toml(), "", &["model.hidden_dim=16".to_owned()])
         .expect("valid recipe");
-    let result = Trainer::new(&wider, &dataset, &Device::flex(), directory.path(), |_| {});
+    let result = Trainer::new(&wider, &dataset, model(&wider, &dataset), directory.path(), |_| {});
     let message = result.expect_err("another shape").to_string();
     assert!(message.contains("encoder.nodes.tables.0.weight"), "{message}");
 }
@@ -196,7 +202,7 @@ fn patience_stops_a_run_that_does_not_improve() {
         "train.epochs=200",
     ];
     let recipe = recipe("grid-diffuser", &set);
-    let dataset = recipe.dataset().expect("valid dataset");
+    let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut trainer = trainer(&recipe, &dataset, directory.path());
     trainer.run(&AtomicBool::new(false), |_| {}).expect("trains");
@@ -219,7 +225,7 @@ fn small_model_overfits_a_few_small_grids() {
         "optim.lr=1e-2",
     ];
     let recipe = recipe("grid-quick", &set);
-    let dataset = recipe.dataset().expect("valid dataset");
+    let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut trainer = trainer(&recipe, &dataset, directory.path());
     trainer.run(&AtomicBool::new(false), |_| {}).expect("trains");
@@ -238,7 +244,7 @@ fn predictions_of_a_finished_run_reproduce_its_metrics() {
     let [valid_predictions, test_predictions] = *predictions;
     assert_eq!(valid_predictions.metric(Metric::Accuracy), best.valid.metric);
     assert_eq!(test_predictions.metric(Metric::Accuracy), test.metric);
-    let dataset = recipe.dataset().expect("valid dataset");
+    let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
     let expected: Vec<u32> = dataset.splits.test.iter().map(|&graph| graph as u32).collect();
     assert_eq!(test_predictions.graphs, expected);
 }
@@ -251,7 +257,7 @@ fn best_epoch_is_selected_by_loss_on_request() {
             &[&format!("train.select_by={select_by}"), "train.epochs=8", "optim.lr=0.05"],
         );
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let dataset = recipe.dataset().expect("valid dataset");
+        let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
         let mut trainer = trainer(&recipe, &dataset, directory.path());
         trainer.run(&AtomicBool::new(false), |_| {}).expect("trains");
         let history = &trainer.progress().history;
@@ -275,7 +281,7 @@ fn recalibrated_statistics_do_not_depend_on_dropout() {
             &["optim.lr=1e-30", "optim.schedule={kind=\"constant\"}", &dropout],
         );
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let dataset = recipe.dataset().expect("valid dataset");
+        let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
         let mut trainer = trainer(&recipe, &dataset, directory.path());
         trainer.run(&AtomicBool::new(false), |_| {}).expect("trains");
         let history = trainer.progress().history.clone();

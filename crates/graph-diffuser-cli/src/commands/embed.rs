@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use graph_diffuser::predict::{AtomicFile, EmbeddingFormat, EmbeddingLevel, embed_rows};
+use graph_diffuser::predict::{EmbeddingFormat, EmbeddingLevel, embed_rows};
 
-use crate::printer::{Printer, UsageError};
+use crate::error::{Result, UsageError};
+use crate::printer::Printer;
 
 use super::predict::{InvalidRows, RowArgs};
 
@@ -26,14 +27,16 @@ pub(crate) struct EmbedArgs {
     nodes: bool,
 }
 
-pub(crate) fn embed(args: EmbedArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+pub(crate) fn embed(args: EmbedArgs, printer: &mut Printer) -> Result<ExitCode> {
     let EmbedArgs { rows, nodes } = args;
-    let format = match rows.output.extension().and_then(|extension| extension.to_str()) {
+    let format = match rows.output().extension().and_then(|extension| extension.to_str()) {
         Some("npy") => EmbeddingFormat::Npy,
         Some("csv") => EmbeddingFormat::Csv,
         _ => {
-            let message =
-                format!("`{}` must end in .npy or .csv to hold embeddings", rows.output.display());
+            let message = format!(
+                "`{}` must end in .npy or .csv to hold embeddings",
+                rows.output().display()
+            );
             let hint = "use `--output embeddings.npy` or `--output embeddings.csv`".to_owned();
             return Err(UsageError { message, hint }.into());
         }
@@ -45,7 +48,7 @@ pub(crate) fn embed(args: EmbedArgs, printer: &mut Printer) -> anyhow::Result<Ex
         return Err(UsageError { message, hint: "use `--on-invalid skip`".to_owned() }.into());
     }
     let level = if nodes { EmbeddingLevel::Nodes } else { EmbeddingLevel::Graphs };
-    let file = AtomicFile::create(&rows.output, rows.force)?;
+    let file = rows.create_output()?;
     rows.run_job(printer, |predictor, job, on_event| {
         let (counts, written) = embed_rows(predictor, job, &file, format, level, on_event)?;
         file.persist()?;

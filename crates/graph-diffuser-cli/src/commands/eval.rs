@@ -11,6 +11,7 @@ use graph_diffuser_data::Split;
 use serde::Serialize;
 
 use crate::args::{RunArgs, SplitArgs, ThreadArgs};
+use crate::error::Result;
 use crate::printer::Printer;
 use crate::progress::read_dataset;
 
@@ -41,7 +42,7 @@ struct Evaluation {
     samples: usize,
 }
 
-pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> Result<ExitCode> {
     args.threads.apply();
     let split = args.split.split();
     let run = args.run.open()?;

@@ -12,14 +12,15 @@ use graph_diffuser::explain::faithfulness::{
 };
 use graph_diffuser::explain::summary::headline;
 use graph_diffuser::explain::{AttentionTrace, Explainer};
-use graph_diffuser::predict::{AtomicFile, PredictError};
+use graph_diffuser::predict::PredictError;
 use graph_diffuser::run::Run;
-use graph_diffuser_data::Graph;
+use graph_diffuser_data::{AtomicFile, Graph};
 use graph_diffuser_viz::figure::{self, FigureView};
 use graph_diffuser_viz::npz::to_npz;
 use serde::Serialize;
 
 use crate::args::{RunArgs, SplitArgs, ThreadArgs};
+use crate::error::Result;
 use crate::printer::Printer;
 use crate::progress::{TaskProgress, read_dataset};
 
@@ -122,7 +123,7 @@ struct Explanation<'a> {
     file: &'a Path,
 }
 
-pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> Result<ExitCode> {
     args.threads.apply();
     let split = args.split.split();
     let run = args.run.open()?;
@@ -164,7 +165,7 @@ fn write(
     explainer: &Explainer<'_>,
     (index, graph): (Option<usize>, &Graph),
     printer: &mut Printer,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let is_figure = matches!(output.format, OutputFormat::Svg | OutputFormat::Png);
     let node = args.node.or_else(|| is_figure.then(|| explainer.most_focused_node(graph)));
     let rows = node.map_or_else(|| explainer.default_rows(graph), |node| vec![node]);

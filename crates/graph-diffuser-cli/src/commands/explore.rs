@@ -1,7 +1,7 @@
 //! `explore`: serves or exports an interactive view of the attention of a trained model.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
@@ -10,17 +10,18 @@ use std::time::Duration;
 use clap::Args;
 use graph_diffuser::Device;
 use graph_diffuser::explain::Explainer;
-use graph_diffuser::predict::{AtomicFile, PredictError};
+use graph_diffuser::predict::PredictError;
 use graph_diffuser::recipe::{DataError, RecipeError};
 use graph_diffuser::run::Run;
 use graph_diffuser_data::Split;
 use graph_diffuser_data::formats::Featurizer;
 use serde::Serialize;
 
-use crate::args::{RunArgs, SplitArgs, ThreadArgs};
+use crate::args::{OutputArgs, RunArgs, SplitArgs, ThreadArgs};
+use crate::error::{Failure, Result, UsageError};
 use crate::explorer::{Explorer, export, server};
 use crate::interrupt::stop_flag;
-use crate::printer::{Printer, UsageError, counted};
+use crate::printer::{Printer, counted};
 use crate::progress::read_dataset;
 
 /// Explore the attention of a trained model in the browser
@@ -31,6 +32,9 @@ use crate::progress::read_dataset;
     graph-diffuser explore runs/zinc-s0 -o zinc.html --num-graphs 50\n\n\
     The server listens on localhost only and runs until Ctrl-C. With `--output` the page is \
     written to a self-contained HTML file instead, which cannot compute new predictions.")]
+#[command(mut_arg("output", |arg| {
+    arg.help("Write a self-contained HTML file instead of starting a server")
+}))]
 pub(crate) struct ExploreArgs {
     #[command(flatten)]
     run: RunArgs,
@@ -39,9 +43,8 @@ pub(crate) struct ExploreArgs {
     /// Port to listen on [default: 8617, or any free port]
     #[arg(long, value_name = "N", conflicts_with = "output", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Write a self-contained HTML file instead of starting a server
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
     /// Number of graphs in the file [default: 30, or as many as fit in 12 MB]
     #[arg(
         long,
@@ -50,9 +53,6 @@ pub(crate) struct ExploreArgs {
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     num_graphs: Option<u32>,
-    /// Overwrite an existing file
-    #[arg(long, requires = "output")]
-    force: bool,
     #[command(flatten)]
     threads: ThreadArgs,
 }
@@ -76,14 +76,14 @@ struct ExportedPage<'a> {
     bytes: usize,
 }
 
-pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCode> {
     args.threads.apply();
     let split = args.split.split();
     let run = args.run.open()?;
     let dataset = match read_dataset(run.recipe()) {
         // Without the dataset, molecules can still be entered as SMILES.
         Err(RecipeError::Data(missing @ DataError::Missing { .. }))
-            if args.output.is_none() && accepts_smiles(&run) =>
+            if args.output.path.is_none() && accepts_smiles(&run) =>
         {
             printer.note(&format!(
                 "warning: {missing}; no graphs are listed, but SMILES can be entered"
@@ -97,7 +97,7 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> anyhow::Resul
         .directory()
         .file_name()
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    match &args.output {
+    match &args.output.path {
         Some(file) => {
             let limit = args.num_graphs.map_or(export::DEFAULT_GRAPHS, |graphs| graphs as usize);
             write(&args, &run, file, Explorer::new(&explainer, name, split, limit), printer)
@@ -116,19 +116,19 @@ fn write(
     file: &Path,
     mut explorer: Explorer<'_>,
     printer: &mut Printer,
-) -> anyhow::Result<ExitCode> {
+) -> Result<ExitCode> {
     if file.extension().is_none_or(|ending| ending != "html" && ending != "htm") {
         let message = format!("`{}` must end in .html", file.display());
         let hint = format!("use `--output {}`", file.with_extension("html").display());
         return Err(UsageError { message, hint }.into());
     }
-    if file.exists() && !args.force {
+    if file.exists() && !args.output.force {
         let message = format!("`{}` already exists", file.display());
         let hint = "choose another file, or overwrite it with `--force`".to_owned();
         return Err(UsageError { message, hint }.into());
     }
     let stop = stop_flag();
-    let output = AtomicFile::create(file, args.force)?;
+    let output = args.output.create(file)?;
     let Some(page) = export::export(&mut explorer, args.num_graphs.is_none(), &stop)? else {
         printer.note("interrupted: no file written");
         return Ok(ExitCode::from(130));
@@ -152,7 +152,7 @@ fn serve(
     run: &Run,
     mut explorer: Explorer<'_>,
     printer: &mut Printer,
-) -> anyhow::Result<ExitCode> {
+) -> Result<ExitCode> {
     let stop = stop_flag();
     let listener = server::listen(args.port)?;
     let address = format!("http://{}/", listener.local_addr()?);
@@ -176,7 +176,9 @@ fn serve(
             Ok(pending) => drop(pending.response.send(explorer.respond(&pending.request))),
             Err(RecvTimeoutError::Timeout) if is_scoring => is_scoring = explorer.score_batch(),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => anyhow::bail!("the server stopped unexpectedly"),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Failure::new("the server stopped unexpectedly").into());
+            }
         }
     }
     Ok(ExitCode::from(130))

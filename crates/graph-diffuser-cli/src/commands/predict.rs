@@ -1,22 +1,23 @@
 //! `predict`: predicts targets for the rows of a file.
 
 use std::io::{BufWriter, ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use graph_diffuser::Device;
 use graph_diffuser::predict::{
-    AtomicFile, OnInvalidRow, PredictError, PredictEvent, PredictJob, Predictor, RowCounts,
-    predict_rows,
+    OnInvalidRow, PredictError, PredictEvent, PredictJob, Predictor, RowCounts, predict_rows,
 };
 use graph_diffuser_data::formats::inference_input::InferenceInput;
+use graph_diffuser_data::{AtomicFile, WriteError};
 use serde::Serialize;
 
-use crate::args::{RunArgs, ThreadArgs, check_input};
+use crate::args::{OutputArgs, RunArgs, ThreadArgs, check_input};
+use crate::error::{Result, UsageError};
 use crate::interrupt::stop_flag;
-use crate::printer::{Printer, UsageError};
+use crate::printer::Printer;
 use crate::progress::TaskProgress;
 
 /// Number of invalid rows reported one by one; the others are counted.
@@ -37,24 +38,23 @@ pub(crate) struct PredictArgs {
 
 /// Arguments shared by `predict` and `embed`.
 #[derive(Debug, Args)]
+#[command(mut_arg("output", |arg| {
+    arg.required(true).help("Output file; `predict` accepts `-` for standard output")
+}))]
 pub(super) struct RowArgs {
     #[command(flatten)]
     run: RunArgs,
     /// CSV file with a SMILES column, or graphs as JSON Lines; may be gzipped
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
-    /// Output file; `predict` accepts `-` for standard output
-    #[arg(short, long, value_name = "FILE")]
-    pub(super) output: PathBuf,
+    #[command(flatten)]
+    output: OutputArgs,
     /// Handling of invalid rows: abort, drop them, or keep them without a result
     #[arg(long, value_enum, value_name = "ACTION", default_value_t = InvalidRows::Fail)]
     pub(super) on_invalid: InvalidRows,
     /// Name of the SMILES column [default: from the recipe, or `smiles`]
     #[arg(long, value_name = "COLUMN")]
     smiles_column: Option<String>,
-    /// Overwrite an existing output file
-    #[arg(long)]
-    pub(super) force: bool,
     #[command(flatten)]
     threads: ThreadArgs,
 }
@@ -79,8 +79,8 @@ struct PredictSummary {
     graphs_per_second: f64,
 }
 
-pub(crate) fn predict(args: PredictArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
-    let to_stdout = args.rows.output.as_os_str() == "-";
+pub(crate) fn predict(args: PredictArgs, printer: &mut Printer) -> Result<ExitCode> {
+    let to_stdout = args.rows.output().as_os_str() == "-";
     if to_stdout && printer.is_json() {
         let message = "`--json` and `--output -` both write to standard output".to_owned();
         return Err(
@@ -88,11 +88,7 @@ pub(crate) fn predict(args: PredictArgs, printer: &mut Printer) -> anyhow::Resul
         );
     }
     args.rows.check_output()?;
-    let file = if to_stdout {
-        None
-    } else {
-        Some(AtomicFile::create(&args.rows.output, args.rows.force)?)
-    };
+    let file = if to_stdout { None } else { Some(args.rows.create_output()?) };
     let stdout = printer.stream();
     args.rows.run_job(printer, |predictor, job, on_event| {
         let output: Box<dyn Write> = match &file {
@@ -111,12 +107,22 @@ pub(crate) fn predict(args: PredictArgs, printer: &mut Printer) -> anyhow::Resul
 }
 
 impl RowArgs {
+    /// Returns the output path.
+    pub(super) fn output(&self) -> &Path {
+        self.output.path.as_deref().expect("clap requires an output")
+    }
+
+    /// Creates the output file.
+    pub(super) fn create_output(&self) -> Result<AtomicFile, WriteError> {
+        self.output.create(self.output())
+    }
+
     /// Rejects a `.gz` output, which would not be compressed.
     fn check_output(&self) -> Result<(), UsageError> {
-        if self.output.extension().is_some_and(|extension| extension == "gz") {
+        if self.output().extension().is_some_and(|extension| extension == "gz") {
             let message = format!(
                 "cannot write `{}`: compressed output is not supported",
-                self.output.display()
+                self.output().display()
             );
             let hint = "remove `.gz`, or use `--output -` and pipe the output to gzip".to_owned();
             return Err(UsageError { message, hint });
@@ -133,7 +139,7 @@ impl RowArgs {
             PredictJob<'_>,
             &mut dyn FnMut(PredictEvent<'_>),
         ) -> Result<(RowCounts, String), PredictError>,
-    ) -> anyhow::Result<ExitCode> {
+    ) -> Result<ExitCode> {
         check_input(&self.input)?;
         let threads = self.threads.apply();
         let stop = stop_flag();
@@ -192,7 +198,7 @@ impl RowArgs {
         }
         let graphs_per_second = speed(&counts);
         let seconds = start.elapsed().as_secs_f64();
-        let output = self.output.display().to_string();
+        let output = self.output().display().to_string();
         let text = || {
             let RowCounts { rows, predicted, invalid } = counts;
             let invalid = match (invalid, on_invalid) {
@@ -208,7 +214,7 @@ impl RowArgs {
         if output == "-" {
             printer.note(&text());
         } else {
-            let Self { input, output, .. } = self;
+            let (input, output) = (self.input.clone(), self.output().to_owned());
             let run = run.directory().to_owned();
             let summary = PredictSummary { run, input, output, counts, seconds, graphs_per_second };
             printer.data(&summary, text);

@@ -4,9 +4,11 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use graph_diffuser::recipe::{BUILT_IN, Recipe};
+use graph_diffuser::recipe::{BUILT_IN, Recipe, RecipeError};
 use serde::Serialize;
 
+use crate::args::SetArgs;
+use crate::error::Result;
 use crate::printer::Printer;
 
 /// List, show or validate recipes
@@ -42,9 +44,14 @@ enum RecipeCommand {
 struct RecipeName {
     /// Name of a built-in recipe or path of a TOML file
     recipe: String,
-    /// Override a setting, such as `optim.lr=1e-3` (repeatable)
-    #[arg(long, value_name = "PATH=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    settings: SetArgs,
+}
+
+impl RecipeName {
+    fn find(&self) -> Result<Recipe, RecipeError> {
+        Recipe::find(&self.recipe, &self.settings.set)
+    }
 }
 
 /// Output of `recipe list --json`.
@@ -68,7 +75,7 @@ struct PartParameters {
     parameters: usize,
 }
 
-pub(crate) fn recipe(args: RecipeArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+pub(crate) fn recipe(args: RecipeArgs, printer: &mut Printer) -> Result<ExitCode> {
     match args.command {
         RecipeCommand::List => {
             let width = BUILT_IN.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
@@ -78,7 +85,7 @@ pub(crate) fn recipe(args: RecipeArgs, printer: &mut Printer) -> anyhow::Result<
             }
         }
         RecipeCommand::Show(named) => {
-            let recipe = Recipe::find(&named.recipe, &named.set)?;
+            let recipe = named.find()?;
             let parts = recipe
                 .data
                 .schema()
@@ -95,7 +102,7 @@ pub(crate) fn recipe(args: RecipeArgs, printer: &mut Printer) -> anyhow::Result<
         RecipeCommand::Reference => {
             printer.data(&Recipe::json_schema(), || Recipe::reference().trim_end().to_owned());
         }
-        RecipeCommand::Check(named) => match Recipe::find(&named.recipe, &named.set) {
+        RecipeCommand::Check(named) => match named.find() {
             Ok(recipe) => printer
                 .data(&serde_json::json!({ "recipe": recipe.name, "valid": true }), || {
                     format!("OK: recipe `{}` is valid", recipe.name)

@@ -8,6 +8,7 @@ use graph_diffuser::run::{FinishedRun, Run, RunError};
 use graph_diffuser::sweep::{Sweep, SweepError};
 use graph_diffuser_viz::report::Report;
 
+use crate::error::{Failure, Result};
 use crate::printer::Printer;
 
 /// Aggregate runs or a sweep over seeds and compare with the paper
@@ -38,7 +39,7 @@ enum TableFormat {
     Html,
 }
 
-pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> Result<ExitCode> {
     // A run directory has a `report.md` that must not be overwritten.
     let is_run = |directory: &PathBuf| directory.join("recipe.toml").exists();
     if let Some(directory) = args.output.clone().filter(is_run) {
@@ -57,7 +58,9 @@ pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> anyhow::Result<
         _ if printer.is_json() => printer.data(&report, String::new),
         TableFormat::Markdown => printer.raw(report.to_markdown().trim_end()),
         TableFormat::Csv => printer.raw(report.to_csv().trim_end()),
-        TableFormat::Json => printer.raw(&serde_json::to_string(&report)?),
+        TableFormat::Json => {
+            printer.raw(&serde_json::to_string(&report).expect("reports are plain data"))
+        }
         TableFormat::Html => printer.raw(report.to_html().trim_end()),
     }
     if let Some(output) = &args.output {
@@ -68,7 +71,7 @@ pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> anyhow::Result<
     Ok(ExitCode::SUCCESS)
 }
 
-fn sweep_report(directory: &Path, printer: &Printer) -> anyhow::Result<Report> {
+fn sweep_report(directory: &Path, printer: &Printer) -> Result<Report> {
     let report = Report::from_sweep(&Sweep::open(directory)?);
     for failed in report.sweep.iter().flat_map(|sweep| &sweep.failed_runs) {
         let reason = failed.reason.lines().next().unwrap_or_default();
@@ -77,7 +80,7 @@ fn sweep_report(directory: &Path, printer: &Printer) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-fn runs_report(directories: &[PathBuf], printer: &Printer) -> anyhow::Result<Report> {
+fn runs_report(directories: &[PathBuf], printer: &Printer) -> Result<Report> {
     let mut finished: Vec<FinishedRun> = Vec::new();
     for directory in directories {
         let run = Run::open(directory)?;
@@ -96,6 +99,8 @@ fn runs_report(directories: &[PathBuf], printer: &Printer) -> anyhow::Result<Rep
             )),
         }
     }
-    anyhow::ensure!(!finished.is_empty(), "no finished run to report");
+    if finished.is_empty() {
+        return Err(Failure::new("no finished run to report").into());
+    }
     Ok(Report::new(&finished))
 }

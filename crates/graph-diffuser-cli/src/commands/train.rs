@@ -8,14 +8,17 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use graph_diffuser::Device;
-use graph_diffuser::recipe::Recipe;
-use graph_diffuser::run::{Environment, Run, RunError, RunLock, shell_quote};
+use graph_diffuser::model::GraphDiffuser;
+use graph_diffuser::parameters;
+use graph_diffuser::recipe::{DataDirs, Recipe};
+use graph_diffuser::run::{Run, RunError, RunLock, shell_quote};
 use graph_diffuser::sweep::SeedRange;
 use graph_diffuser::train::{TrainEvent, TrainOutcome, available_bytes, check_memory};
 use graph_diffuser_data::Dataset;
 use graph_diffuser_viz::report::Report;
 
-use crate::args::ThreadArgs;
+use crate::args::{SetArgs, ThreadArgs, environment};
+use crate::error::Result;
 use crate::interrupt::{stop_flag, stop_with_input};
 use crate::printer::{Printer, counted, thousands};
 use crate::progress::{TrainProgress, read_dataset};
@@ -33,9 +36,8 @@ pub(crate) struct TrainArgs {
     /// Name of a built-in recipe (see `recipe list`) or path of a TOML file
     #[arg(required_unless_present = "resume")]
     recipe: Option<String>,
-    /// Override a recipe setting, such as `optim.lr=1e-3` (repeatable)
-    #[arg(long, value_name = "PATH=VALUE", conflicts_with = "resume")]
-    set: Vec<String>,
+    #[command(flatten)]
+    settings: SetArgs,
     /// Random seed [default: from the recipe]
     #[arg(long, conflicts_with_all = ["resume", "seeds"])]
     seed: Option<u64>,
@@ -46,7 +48,7 @@ pub(crate) struct TrainArgs {
     #[arg(short, long, value_name = "DIR", conflicts_with = "resume")]
     output: Option<PathBuf>,
     /// Resume this run from its last checkpoint
-    #[arg(long, value_name = "RUN", conflicts_with = "recipe")]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["recipe", "set"])]
     resume: Option<PathBuf>,
     #[command(flatten)]
     threads: ThreadArgs,
@@ -62,22 +64,24 @@ pub(super) fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
     text.parse::<SeedRange>().map(|seeds| seeds.0)
 }
 
-pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
-    let environment =
-        Environment::current(args.threads.apply(), option_env!("GRAPH_DIFFUSER_COMMIT"));
+pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> {
+    let environment = environment(args.threads.apply());
+    let device = Device::flex();
     let stop = stop_flag();
     if args.stop_with_input {
         stop_with_input(&stop);
     }
+    let encoding_cache = DataDirs::from_env().encoding_cache();
     let Some(name) = &args.recipe else {
         let directory = args.resume.as_ref().expect("clap requires a recipe or `--resume`");
-        let run = Run::open(directory)?;
+        let run = Run::open(directory)?.with_encoding_cache(encoding_cache);
         let lock = run.lock()?;
-        let dataset = args.dataset(run.recipe(), directory, printer)?;
-        let finished = train_one(&run, &lock, &dataset, &stop, printer)?;
-        return Ok(exit_code(finished));
+        let dataset = load_dataset(run.recipe(), directory, printer)?;
+        let model = run.recipe().init_model(&dataset.schema, &device);
+        args.check_memory(run.recipe(), &dataset, &model)?;
+        return Ok(exit_code(train_one(&run, &lock, &dataset, model, &stop, printer)?));
     };
-    let recipe = Recipe::find(name, &args.set)?;
+    let recipe = Recipe::find(name, &args.settings.set)?;
     let seeds: Vec<u64> = match args.seeds.clone() {
         Some(seeds) => seeds.collect(),
         None => vec![args.seed.unwrap_or(recipe.seed)],
@@ -89,15 +93,24 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> anyhow::Result<Ex
             return Err(RunError::Exists { directory, is_run }.into());
         }
     }
-    // The memory check comes before any directory is created.
-    let dataset = args.dataset(&recipe, &args.directory(&recipe, seeds[0]), printer)?;
-    for &seed in &seeds {
-        let run = Run::create(
-            &args.directory(&recipe, seed),
-            Recipe { seed, ..recipe.clone() },
-            &environment,
-        )?;
-        if !train_one(&run, &run.lock()?, &dataset, &stop, printer)? {
+    let dataset = load_dataset(&recipe, &args.directory(&recipe, seeds[0]), printer)?;
+    let mut models = seeds
+        .iter()
+        .map(|&seed| {
+            let recipe = Recipe { seed, ..recipe.clone() };
+            let model = recipe.init_model(&dataset.schema, &device);
+            (recipe, model)
+        })
+        .peekable();
+    if let Some((_, model)) = models.peek() {
+        // Before any directory is created.
+        args.check_memory(&recipe, &dataset, model)?;
+    }
+    for (recipe, model) in models {
+        let (seed, directory) = (recipe.seed, args.directory(&recipe, recipe.seed));
+        let run = Run::create(&directory, recipe, &environment)?
+            .with_encoding_cache(encoding_cache.clone());
+        if !train_one(&run, &run.lock()?, &dataset, model, &stop, printer)? {
             if let Some(last) = seeds.last().filter(|&&last| last != seed) {
                 printer.note(&format!("seeds {}..{} not started", seed + 1, last + 1));
             }
@@ -113,21 +126,18 @@ fn exit_code(finished: bool) -> ExitCode {
 }
 
 impl TrainArgs {
-    /// Reads the dataset and checks that a training step fits into memory.
-    fn dataset(
+    /// Checks that a training step fits into memory.
+    fn check_memory(
         &self,
         recipe: &Recipe,
-        directory: &Path,
-        printer: &Printer,
-    ) -> anyhow::Result<Dataset> {
-        printer.note(&format!("{}: loading dataset", directory.display()));
-        let dataset = read_dataset(recipe)?;
+        dataset: &Dataset,
+        model: &GraphDiffuser,
+    ) -> Result<()> {
         let available = self
             .max_memory
             .map(|megabytes| megabytes.saturating_mul(1_000_000))
             .or_else(available_bytes);
-        check_memory(recipe, &dataset, available).map_err(RunError::from)?;
-        Ok(dataset)
+        Ok(check_memory(recipe, dataset, parameters::count(model), available)?)
     }
 
     /// Returns the run directory for one seed.
@@ -141,19 +151,24 @@ impl TrainArgs {
     }
 }
 
+fn load_dataset(recipe: &Recipe, directory: &Path, printer: &Printer) -> Result<Dataset> {
+    printer.note(&format!("{}: loading dataset", directory.display()));
+    Ok(read_dataset(recipe)?)
+}
+
 /// Trains one run; returns `false` if it was interrupted.
 fn train_one(
     run: &Run,
     lock: &RunLock,
     dataset: &Dataset,
+    model: GraphDiffuser,
     stop: &AtomicBool,
     printer: &mut Printer,
-) -> anyhow::Result<bool> {
+) -> Result<bool> {
     let recipe = run.recipe();
     let directory = run.directory().display();
     let metric = recipe.task_for(&dataset.schema).metric();
-    let parameters: usize =
-        recipe.parameters_by_part(&dataset.schema).iter().map(|(_, count)| count).sum();
+    let parameters = parameters::count(&model);
     let splits = &dataset.splits;
     printer.note(&format!(
         "Training {} on {} (valid {}, test {}), seed {}",
@@ -165,7 +180,7 @@ fn train_one(
     ));
     let mut progress = TrainProgress::new(metric, recipe.train.epochs);
     let json = printer.is_json();
-    let outcome = run.train(lock, dataset, &Device::flex(), stop, |event| {
+    let outcome = run.train(lock, dataset, model, stop, |event| {
         if let (true, TrainEvent::Epoch(record)) = (json, &event) {
             printer.data(record, String::new);
         }

@@ -7,7 +7,6 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::mpsc;
 
-use anyhow::Context as _;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
@@ -17,10 +16,11 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use graph_diffuser::explain::ExplainError;
+use graph_diffuser_data::Diagnostic as _;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use crate::printer::UsageError;
+use crate::error::{CommandError, Failure, UsageError};
 
 use super::{ApiRequest, page};
 
@@ -102,25 +102,29 @@ impl AppState {
 }
 
 /// Binds to localhost: to `port`, or else to `DEFAULT_PORT` or any free port.
-pub(crate) fn listen(port: Option<u16>) -> anyhow::Result<TcpListener> {
+pub(crate) fn listen(port: Option<u16>) -> Result<TcpListener, CommandError> {
     let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
     let listener = match port {
         Some(port) => bind(port).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => {
                 let message = format!("port {port} is already in use");
                 let hint = "choose another port, or omit `--port` to use any free port".to_owned();
-                anyhow::Error::new(UsageError { message, hint })
+                UsageError { message, hint }.into()
             }
-            _ => anyhow::Error::new(error).context(format!("cannot listen on port {port}")),
+            _ => {
+                CommandError::from(Failure::caused(format!("cannot listen on port {port}"))(error))
+            }
         })?,
-        None => bind(DEFAULT_PORT).or_else(|_| bind(0)).context("cannot listen on any port")?,
+        None => bind(DEFAULT_PORT)
+            .or_else(|_| bind(0))
+            .map_err(Failure::caused("cannot listen on any port"))?,
     };
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
 /// Starts the server in a background thread; returns the channel of its requests.
-pub(crate) fn start(listener: TcpListener) -> anyhow::Result<mpsc::Receiver<PendingRequest>> {
+pub(crate) fn start(listener: TcpListener) -> std::io::Result<mpsc::Receiver<PendingRequest>> {
     let (pending, requests) = mpsc::channel();
     let router = router(listener.local_addr()?.port(), pending);
     let runtime =

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
+use crate::atomic_file::AtomicDirectory;
 use crate::error::Diagnostic;
 
 /// Limits on the content of an archive.
@@ -164,16 +165,9 @@ fn fill_new_directory(
         return Err(ArchiveError::TargetExists { path: target.into() });
     }
     let failed = |source| ArchiveError::Io { path: target.into(), source };
-    let parent =
-        target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(parent).map_err(failed)?;
-    let beside =
-        tempfile::Builder::new().prefix(".unpacking-").tempdir_in(parent).map_err(failed)?;
-    // The temporary directory is only readable by its owner, so a subdirectory is renamed instead.
-    let directory = beside.path().join("content");
-    fs::create_dir(&directory).map_err(failed)?;
-    fill(&directory)?;
-    fs::rename(&directory, target).map_err(failed)
+    let directory = AtomicDirectory::create(target).map_err(failed)?;
+    fill(directory.content())?;
+    directory.persist().map_err(failed)
 }
 
 fn unzip(path: &Path, directory: &Path, limits: &UnpackLimits) -> Result<(), ArchiveError> {

@@ -265,6 +265,10 @@ impl Diagnostic for UnknownSource {
             }
         })
     }
+
+    fn is_usage_error(&self) -> bool {
+        true
+    }
 }
 
 /// Returns the dataset with this name.

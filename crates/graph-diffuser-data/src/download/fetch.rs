@@ -14,6 +14,7 @@ use md5::{Digest, Md5};
 use ureq::http::{HeaderMap, StatusCode, header};
 
 use super::catalog::RemoteFile;
+use crate::atomic_file::rename_durably;
 use crate::error::Diagnostic;
 
 /// Downloader with timeout and retry settings.
@@ -356,13 +357,7 @@ impl<'a> Download<'a> {
         // Removed before the checksum is verified, so that a wrong file is never resumed.
         let _ = fs::remove_file(&self.version);
         verify_checksum(self.remote, &self.part, self.path)?;
-        fs::rename(&self.part, self.path).map_err(self.io())?;
-        // The rename is durable once the directory is synced; not every system can open
-        // directories.
-        if let Some(Ok(directory)) = self.path.parent().map(File::open) {
-            let _ = directory.sync_all();
-        }
-        Ok(())
+        rename_durably(&self.part, self.path).map_err(self.io())
     }
 }
 

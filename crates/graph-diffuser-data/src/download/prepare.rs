@@ -18,6 +18,7 @@ use std::sync::atomic::AtomicBool;
 use super::archive::{ArchiveError, UnpackLimits, unpack};
 use super::catalog::{DatasetSource, PackageFormat, RemoteFile};
 use super::fetch::{DownloadProgress, FetchError, Fetcher};
+use crate::atomic_file::AtomicDirectory;
 use crate::error::Diagnostic;
 use crate::formats::ogb_csv::csv_file;
 
@@ -154,9 +155,8 @@ fn unpack_into(
     max_bytes: u64,
 ) -> Result<(), PrepareError> {
     let failed = |source| PrepareError::Io { path: directory.to_owned(), source };
-    let beside =
-        tempfile::Builder::new().prefix(".unpacked-").tempdir_in(downloads).map_err(failed)?;
-    let unpacked = beside.path().join("content");
+    let beside = AtomicDirectory::create(&downloads.join("content")).map_err(failed)?;
+    let unpacked = beside.content().join("archive");
     unpack(archive, &unpacked, &UnpackLimits::with_max_bytes(max_bytes))?;
     let mut entries = Vec::new();
     for entry in unpacked.read_dir().map_err(failed)? {

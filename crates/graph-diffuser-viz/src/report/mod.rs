@@ -11,11 +11,12 @@ mod table;
 
 use std::path::{Path, PathBuf};
 
+use graph_diffuser_data::AtomicFile;
 use serde::Serialize;
 
 use graph_diffuser::recipe::{PaperResult, Recipe};
 use graph_diffuser::run::{FinishedRun, RunResult};
-use graph_diffuser::sweep::{SweepError, file_names, write_atomic};
+use graph_diffuser::sweep::{SweepError, file_names};
 use graph_diffuser::task::Metric;
 
 pub use curves::Curves;
@@ -169,7 +170,7 @@ impl Report {
         let mut written = Vec::new();
         for (name, text) in files {
             let path = directory.join(name);
-            write_atomic(&path, text.as_bytes())?;
+            AtomicFile::replace(&path, text.as_bytes())?;
             written.push(path);
         }
         Ok(written)

@@ -4,23 +4,25 @@
 //! weights (Eq. 6–8) of every layer and head.
 
 use burn::module::Module as _;
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{Device, Tensor};
 use graph_diffuser_data::benchmarks::grid_histogram;
 use graph_diffuser_data::chem::MoleculeError;
 use graph_diffuser_data::formats::Featurizer;
 use graph_diffuser_data::{
-    Dataset, Diagnostic as _, FeatureSchema, Features, Graph, Split, TargetSchema, Targets,
+    Dataset, Diagnostic, FeatureSchema, Features, Graph, Split, TargetSchema, Targets,
 };
 
-use crate::batch::{Batcher, ChunkedEval, GraphBatch};
+use crate::batch::{Batcher, GraphBatch};
 use crate::model::GraphDiffuser;
 use crate::ops::AttentionComponents;
 use crate::recipe::Recipe;
 use crate::run::{Run, RunError};
 use crate::task::sub_tokens::decode_tokens;
+use crate::train::EvalBatcher;
 use crate::transformer::AttentionScores;
 
 use super::atoms;
+use super::scores::SCORE_BATCH;
 use super::trace::{
     AttentionTrace, HeadAttention, LayerAttention, NestedMatrix, PredictionAndTarget, Structure,
     TracedGraph,
@@ -73,9 +75,8 @@ pub enum ExplainError {
     Run(#[from] RunError),
 }
 
-impl ExplainError {
-    /// Returns a suggestion for the user, if there is one.
-    pub fn hint(&self) -> Option<String> {
+impl Diagnostic for ExplainError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::NoAttention { .. } => Some("use a run with `model.layers` of at least 1".into()),
             Self::OutOfRange { what, last, .. } => {
@@ -92,6 +93,14 @@ impl ExplainError {
             Self::Run(error) => error.hint(),
         }
     }
+
+    fn is_usage_error(&self) -> bool {
+        match self {
+            Self::OutOfRange { .. } | Self::SmilesUnsupported { .. } | Self::Molecule(_) => true,
+            Self::Run(error) => error.is_usage_error(),
+            Self::NoAttention { .. } | Self::NotAColoredGrid { .. } => false,
+        }
+    }
 }
 
 /// Records the attention of a trained model.
@@ -100,12 +109,13 @@ impl ExplainError {
 /// ```no_run
 /// use graph_diffuser::Device;
 /// use graph_diffuser::explain::Explainer;
+/// use graph_diffuser::recipe::DataDirs;
 /// use graph_diffuser::run::Run;
 /// use graph_diffuser_data::Split;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let run = Run::open("runs/grid-quick-s0".as_ref())?;
-/// let dataset = run.recipe().dataset()?;
+/// let dataset = run.recipe().dataset(&DataDirs::from_env())?;
 /// let explainer = Explainer::open(&run, &dataset, &Device::flex())?;
 /// let index = explainer.graph_index(Split::Test, 0)?;
 /// let graph = dataset.graphs.get(index);
@@ -119,7 +129,7 @@ pub struct Explainer<'a> {
     recipe: &'a Recipe,
     dataset: &'a Dataset,
     pub(super) model: GraphDiffuser,
-    pub(super) batcher: Batcher,
+    pub(super) batcher: EvalBatcher,
 }
 
 impl<'a> Explainer<'a> {
@@ -129,7 +139,7 @@ impl<'a> Explainer<'a> {
     /// Returns an error if the run has no usable checkpoint or its model has no attention layer.
     pub fn open(run: &'a Run, dataset: &'a Dataset, device: &Device) -> Result<Self, ExplainError> {
         let model = run.best_model(dataset, device)?;
-        Self::new(run.recipe(), dataset, model, device)
+        Self::new(run.recipe(), dataset, model, run.batcher(device))
     }
 
     /// Creates an explainer of `model`, which was built from `recipe`.
@@ -140,13 +150,12 @@ impl<'a> Explainer<'a> {
         recipe: &'a Recipe,
         dataset: &'a Dataset,
         model: GraphDiffuser,
-        device: &Device,
+        batcher: Batcher,
     ) -> Result<Self, ExplainError> {
         if recipe.model.layers == 0 {
             return Err(ExplainError::NoAttention { recipe: recipe.name.clone() });
         }
-        let batcher = recipe.model.batcher(&device.clone().inner(), DType::F32);
-        let batcher = Batcher { chunked_eval: Some(ChunkedEval::default()), ..batcher };
+        let batcher = EvalBatcher::new(batcher, SCORE_BATCH);
         Ok(Self { recipe, dataset, model: model.valid(), batcher })
     }
 

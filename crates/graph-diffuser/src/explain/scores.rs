@@ -4,14 +4,14 @@ use graph_diffuser_data::{Graph, TargetSchema, Targets};
 use serde::Serialize;
 
 use crate::nn::ForwardContext;
-use crate::train::{BatchSize, evaluation_batches};
+use crate::train::BatchSize;
 
 use super::explainer::{Explainer, host};
 use super::summary::{format_value, truncate};
 use super::trace::PredictionAndTarget;
 
 /// Batch size in node pairs; small enough that a batch takes a few hundredths of a second.
-const BATCH: BatchSize = BatchSize::pairs(1 << 16);
+pub(super) const SCORE_BATCH: BatchSize = BatchSize::pairs(1 << 16);
 
 /// Prediction, target and error of one graph.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -29,7 +29,7 @@ pub struct GraphScore {
 impl Explainer<'_> {
     /// Groups graphs of similar size into batches for [`Explainer::score`].
     pub fn score_batches(&self, indices: &[usize]) -> Vec<Vec<usize>> {
-        evaluation_batches(self.dataset(), BATCH, self.batcher.chunked_eval, indices)
+        self.batcher.batches(self.dataset(), indices)
     }
 
     /// Describes [`GraphScore::error`].

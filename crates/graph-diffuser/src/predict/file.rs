@@ -4,14 +4,13 @@
 //! few thousand rows are in memory.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
 use graph_diffuser_data::formats::inference_input::{CsvHeader, InferenceInput, InputRow, RowText};
-use graph_diffuser_data::{Graph, LocatedError, Schema};
+use graph_diffuser_data::{AtomicFile, Diagnostic, Graph, LocatedError, Schema, WriteError};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -19,7 +18,7 @@ use crate::task::csv_columns;
 
 use super::columns::csv_quote;
 use super::embeddings::EmbeddingWriter;
-use super::{AtomicFile, EmbeddingFormat, EmbeddingLevel, Prediction, Predictor};
+use super::{EmbeddingFormat, EmbeddingLevel, Prediction, Predictor};
 
 /// Handling of rows that cannot be converted into a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,20 +87,9 @@ pub enum PredictError {
         /// Name of the column.
         column: String,
     },
-    /// The output file already exists.
-    #[error("`{path}` already exists")]
-    Exists {
-        /// Path of the file.
-        path: PathBuf,
-    },
-    /// The output file cannot be created.
-    #[error("cannot write `{path}`")]
-    Write {
-        /// Path of the file.
-        path: PathBuf,
-        /// Underlying I/O error.
-        source: io::Error,
-    },
+    /// The output file exists or cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
     /// A row cannot be written.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
@@ -110,9 +98,8 @@ pub enum PredictError {
     Stopped,
 }
 
-impl PredictError {
-    /// Returns a suggested fix, if one is known.
-    pub fn hint(&self) -> Option<String> {
+impl Diagnostic for PredictError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Input(error) => error.hint(),
             Self::Invalid(error) => {
@@ -125,13 +112,17 @@ impl PredictError {
                 )
             }
             Self::ColumnTaken { .. } => Some("rename or remove the column".into()),
-            Self::Exists { .. } => {
-                Some("choose another `--output`, or overwrite it with `--force`".into())
-            }
-            Self::Write { .. } | Self::Output(_) => {
-                Some("check free disk space and permissions".into())
-            }
+            Self::Write(error) => error.hint(),
+            Self::Output(_) => Some("check free disk space and permissions".into()),
             Self::Stopped => None,
+        }
+    }
+
+    fn is_usage_error(&self) -> bool {
+        match self {
+            Self::ColumnTaken { .. } => true,
+            Self::Write(error) => error.is_usage_error(),
+            Self::Input(_) | Self::Invalid(_) | Self::Output(_) | Self::Stopped => false,
         }
     }
 }

@@ -3,24 +3,22 @@
 //! The run directory stores the data schema; no other file is required. Predictions equal those
 //! that [`Run::evaluate`] scores and do not depend on the other graphs of a batch.
 
-mod atomic_file;
 mod columns;
 mod embeddings;
 mod file;
 
 use burn::module::Module;
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{Device, Tensor};
 use graph_diffuser_data::formats::Featurizer;
 use graph_diffuser_data::{Dataset, Graph, Graphs, Schema, Splits};
 
-use crate::batch::{Batcher, ChunkedEval, GraphBatch};
+use crate::batch::GraphBatch;
 use crate::model::GraphDiffuser;
 use crate::nn::ForwardContext;
 use crate::run::{Run, RunError, RunSchema};
 use crate::task::{Pooling, Prediction, Task};
-use crate::train::{BatchSize, evaluation_batches, for_each_batch};
+use crate::train::{BatchSize, EvalBatcher};
 
-pub use atomic_file::AtomicFile;
 pub use embeddings::{EmbeddingFormat, EmbeddingLevel};
 pub use file::{
     OnInvalidRow, PredictError, PredictEvent, PredictJob, RowCounts, embed_rows, predict_rows,
@@ -52,7 +50,7 @@ const BATCH: BatchSize = BatchSize::pairs(1 << 17);
 pub struct Predictor {
     model: GraphDiffuser,
     task: Task,
-    batcher: Batcher,
+    batcher: EvalBatcher,
     featurizer: Featurizer,
     schema: Schema,
     smiles_column: Option<String>,
@@ -69,8 +67,7 @@ impl Predictor {
         let RunSchema { input: featurizer, schema } = run.schema()?;
         let model = run.best_model_for(&schema, &device)?.valid();
         let recipe = run.recipe();
-        let batcher = recipe.model.batcher(&device, DType::F32);
-        let batcher = Batcher { chunked_eval: Some(ChunkedEval::default()), ..batcher };
+        let batcher = EvalBatcher::new(run.batcher(&device), BATCH);
         let smiles_column = recipe.data.smiles_column().map(str::to_owned);
         let embedding_dim = recipe.model.hidden_dim;
         let task = recipe.task_for(&schema);
@@ -140,11 +137,9 @@ impl Predictor {
         let splits = Splits { train: vec![], valid: vec![], test: vec![] };
         let dataset =
             Dataset { graphs: Graphs::InMemory(graphs), schema: self.schema.clone(), splits };
-        let batches = evaluation_batches(&dataset, BATCH, self.batcher.chunked_eval, &indices);
         let mut results: Vec<(usize, T)> = Vec::with_capacity(indices.len());
-        for_each_batch(&self.batcher, &dataset, &batches, |batch| {
+        self.batcher.for_each(&dataset, &indices, |batch| {
             results.extend(batch.indices.iter().copied().zip(infer(&batch)));
-            None::<()>
         });
         results.sort_by_key(|(index, _)| *index);
         results.into_iter().map(|(_, result)| result).collect()

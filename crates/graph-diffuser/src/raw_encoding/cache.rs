@@ -9,20 +9,13 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use graph_diffuser_data::Graph;
 use sha2::{Digest as _, Sha256};
 
 use super::RawEncoding;
-
-static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
-
-/// Sets the cache directory of the process; calls after the first have no effect.
-pub fn set_encoding_cache_dir(directory: PathBuf) {
-    let _ = DIRECTORY.set(directory);
-}
 
 /// Cache of the raw positional encodings of all graphs seen so far.
 #[derive(Debug)]
@@ -41,9 +34,9 @@ struct Store {
 type Hash = [u8; 32];
 
 impl PositionalEncodingCache {
-    /// Opens the cache in the directory set by [`set_encoding_cache_dir`], or in memory.
+    /// Creates a cache in memory.
     pub fn new(encoding: RawEncoding) -> Self {
-        Self::with_directory(encoding, DIRECTORY.get().map(PathBuf::as_path))
+        Self::with_directory(encoding, None)
     }
 
     /// Opens the cache in `directory`, or in memory if it is `None` or cannot be written.

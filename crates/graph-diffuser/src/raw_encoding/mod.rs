@@ -9,7 +9,7 @@ use graph_diffuser_data::Graph;
 use eigenvectors::laplacian_eigenvectors;
 use random_walks::return_probabilities;
 
-pub use cache::{PositionalEncodingCache, set_encoding_cache_dir};
+pub use cache::PositionalEncodingCache;
 
 /// Positional encoding computed from the graph structure, before any learned layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

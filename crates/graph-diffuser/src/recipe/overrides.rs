@@ -200,6 +200,8 @@ pub(super) fn nearest<'a>(
 
 #[cfg(test)]
 mod tests {
+    use graph_diffuser_data::Diagnostic as _;
+
     use super::*;
 
     fn overridden(overrides: &[&str]) -> Result<Recipe, RecipeError> {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::statistics::SampleStats;
 use crate::task::Metric;
 
 /// Validation score at the best epoch, by seed.
@@ -26,9 +27,8 @@ pub fn select(metric: Metric, configurations: &[ValidationScores]) -> Selection 
     let common_seeds = seeds.reduce(|common, seeds| &common & &seeds).unwrap_or_default();
     let mean = |scores: &ValidationScores| {
         let is_common = |seed: &u64| common_seeds.is_empty() || common_seeds.contains(seed);
-        let scores: Vec<f64> =
-            scores.iter().filter(|(seed, _)| is_common(seed)).map(|(_, score)| *score).collect();
-        scores.iter().sum::<f64>() / scores.len() as f64
+        let scores = scores.iter().filter(|(seed, _)| is_common(seed)).map(|(_, score)| *score);
+        SampleStats::of(scores).map_or(f64::NAN, |stats| stats.mean)
     };
     let best = candidates().fold(None, |best: Option<(usize, f64)>, (index, scores)| {
         let mean = mean(scores);

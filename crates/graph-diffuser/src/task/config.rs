@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use graph_diffuser_data::TargetSchema;
+use graph_diffuser_data::{Diagnostic, TargetSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -67,9 +67,8 @@ pub enum TaskError {
     },
 }
 
-impl TaskError {
-    /// Returns a suggested fix.
-    pub fn hint(&self) -> Option<String> {
+impl Diagnostic for TaskError {
+    fn hint(&self) -> Option<String> {
         Some(match self {
             Self::NoEffect { field, .. } => format!("remove `task.{field}` from the recipe"),
             Self::ClassWeights { classes, .. } => format!("set {classes} values, one per class"),

@@ -1,11 +1,13 @@
 //! Composition of batches, and collation of the next batch in the background.
 
-use std::sync::mpsc;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use graph_diffuser_data::{Dataset, SeedTree};
 
-use crate::batch::{Batcher, ChunkedEval, GraphBatch};
+use crate::batch::{Batcher, GraphBatch};
+use crate::raw_encoding::PositionalEncodingCache;
 
 /// Size of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +41,7 @@ impl BatchSize {
     }
 
     /// Groups consecutive graphs into batches.
-    fn group(self, dataset: &Dataset, indices: &[usize]) -> Vec<Vec<usize>> {
+    pub(super) fn group(self, dataset: &Dataset, indices: &[usize]) -> Vec<Vec<usize>> {
         let mut batches: Vec<Vec<usize>> = Vec::new();
         let mut filled = 0_usize;
         for &index in indices {
@@ -88,24 +90,12 @@ pub fn recalibration_batches(
     batches
 }
 
-/// Returns batches of all `indices`, sorted by graph size; a graph with chunked evaluation forms a
-/// batch of its own.
-pub fn evaluation_batches(
-    dataset: &Dataset,
-    size: BatchSize,
-    chunked_eval: Option<ChunkedEval>,
-    indices: &[usize],
-) -> Vec<Vec<usize>> {
-    let mut indices = indices.to_vec();
-    let nodes = |index: usize| dataset.graphs.num_nodes(index);
-    indices.sort_by_key(|&index| nodes(index));
-    let is_chunked =
-        |index: usize| chunked_eval.is_some_and(|chunked| chunked.applies_to(nodes(index)));
-    let small = indices.partition_point(|&index| !is_chunked(index));
-    let (small, large) = indices.split_at(small);
-    let mut batches = size.group(dataset, small);
-    batches.extend(large.iter().map(|&index| vec![index]));
-    batches
+/// Returns a batcher that caches raw positional encodings in `directory`, or in memory.
+pub(crate) fn with_encoding_cache(batcher: Batcher, directory: Option<&Path>) -> Batcher {
+    let open = |cache: Arc<PositionalEncodingCache>| {
+        Arc::new(PositionalEncodingCache::with_directory(cache.encoding(), directory))
+    };
+    Batcher { encoding_cache: batcher.encoding_cache.map(open), ..batcher }
 }
 
 /// Calls `each` for every batch in order, collating the next batch in a background thread.
@@ -159,36 +149,5 @@ mod tests {
             indices.sort_unstable();
             assert_eq!(indices, dataset.splits.train);
         }
-    }
-
-    #[test]
-    fn batches_respect_max_pairs_unless_a_single_graph_exceeds_it() {
-        let dataset = dataset();
-        let pairs = |batch: &[usize]| {
-            batch.iter().map(|&index| dataset.graphs.get(index).pairs()).sum::<usize>()
-        };
-        let batches =
-            evaluation_batches(&dataset, BatchSize::pairs(130), None, &dataset.splits.train);
-        assert!(batches.iter().all(|batch| pairs(batch) <= 130));
-        assert!(batches.iter().any(|batch| batch.len() > 1));
-        let alone = evaluation_batches(&dataset, BatchSize::pairs(1), None, &dataset.splits.train);
-        assert!(alone.iter().all(|batch| batch.len() == 1));
-    }
-
-    #[test]
-    fn graphs_with_chunked_evaluation_form_their_own_batches() {
-        let dataset = dataset();
-        let chunked_eval = Some(ChunkedEval { min_pairs: 36, ..ChunkedEval::default() });
-        let batches = evaluation_batches(
-            &dataset,
-            BatchSize::graphs(50),
-            chunked_eval,
-            &dataset.splits.train,
-        );
-        let nodes = |index: usize| dataset.graphs.num_nodes(index);
-        let large = dataset.splits.train.iter().filter(|&&index| nodes(index) == 8).count();
-        assert_eq!(batches.len(), 1 + large);
-        assert!(batches[0].iter().all(|&index| nodes(index) <= 6));
-        assert_eq!(batches.concat().len(), dataset.splits.train.len());
     }
 }

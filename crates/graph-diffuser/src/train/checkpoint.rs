@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use graph_diffuser_data::{Diagnostic, WriteError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -45,13 +46,8 @@ pub struct LoadedCheckpoint {
 #[non_exhaustive]
 pub enum CheckpointError {
     /// A file or directory cannot be written.
-    #[error("cannot write `{path}`")]
-    Write {
-        /// Path of the file or directory.
-        path: PathBuf,
-        /// Underlying I/O error.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Write(#[from] WriteError),
     /// All checkpoints are incomplete or corrupt.
     #[error("no valid checkpoint in `{directory}`: {}", reasons.join("; "))]
     NoneValid {
@@ -69,6 +65,8 @@ pub enum CheckpointError {
         reason: String,
     },
 }
+
+impl Diagnostic for CheckpointError {}
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
@@ -91,29 +89,26 @@ impl Checkpoints {
     /// Returns an error if a file cannot be written; an older checkpoint is still valid then.
     pub fn save(&self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
         let (current, previous, new) = (self.path(""), self.path(".previous"), self.path(".new"));
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| CheckpointError::Write { path, source }
-        };
-        fs::create_dir_all(&self.directory).map_err(failed(&self.directory))?;
-        remove(&new).map_err(failed(&new))?;
-        fs::create_dir(&new).map_err(failed(&new))?;
+        fs::create_dir_all(&self.directory).map_err(WriteError::at(&self.directory))?;
+        remove(&new).map_err(WriteError::at(&new))?;
+        fs::create_dir(&new).map_err(WriteError::at(&new))?;
         let mut manifest = Manifest { sha256: BTreeMap::new() };
         for (name, content) in &checkpoint.files {
-            write_synced(&new.join(name), content).map_err(failed(&new.join(name)))?;
+            write_synced(&new.join(name), content).map_err(WriteError::at(&new.join(name)))?;
             manifest.sha256.insert(name.clone(), hash(content));
         }
         let manifest =
             serde_json::to_vec_pretty(&manifest).expect("a map of strings can be serialized");
-        write_synced(&new.join(MANIFEST), &manifest).map_err(failed(&new.join(MANIFEST)))?;
-        sync_directory(&new).map_err(failed(&new))?;
+        write_synced(&new.join(MANIFEST), &manifest)
+            .map_err(WriteError::at(&new.join(MANIFEST)))?;
+        sync_directory(&new).map_err(WriteError::at(&new))?;
         // From here on `new` is complete, and `open` finds it under any of its names.
         if current.exists() {
-            remove(&previous).map_err(failed(&previous))?;
-            fs::rename(&current, &previous).map_err(failed(&previous))?;
+            remove(&previous).map_err(WriteError::at(&previous))?;
+            fs::rename(&current, &previous).map_err(WriteError::at(&previous))?;
         }
-        fs::rename(&new, &current).map_err(failed(&current))?;
-        sync_directory(&self.directory).map_err(failed(&self.directory))
+        fs::rename(&new, &current).map_err(WriteError::at(&current))?;
+        Ok(sync_directory(&self.directory).map_err(WriteError::at(&self.directory))?)
     }
 
     /// Reads the newest valid checkpoint; `None` if none was ever completed.
@@ -187,13 +182,13 @@ fn hash(content: &[u8]) -> String {
     })
 }
 
-pub(crate) fn write_synced(path: &Path, content: &[u8]) -> std::io::Result<()> {
+fn write_synced(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(content)?;
     file.sync_all()
 }
 
-pub(crate) fn sync_directory(path: &Path) -> std::io::Result<()> {
+fn sync_directory(path: &Path) -> std::io::Result<()> {
     File::open(path)?.sync_all()
 }
 

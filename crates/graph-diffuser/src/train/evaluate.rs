@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::tensor::{DType, Device};
 use graph_diffuser_data::Dataset;
 
 use crate::batch::{Batcher, ChunkedEval};
@@ -13,35 +12,28 @@ use crate::parameters;
 use crate::recipe::Recipe;
 use crate::task::{EvalMetrics, MetricAccumulator, Task};
 
-use super::BatchSize;
-use super::batches::{evaluation_batches, for_each_batch};
+use super::EvalBatcher;
+use super::batches::for_each_batch;
 
 /// Evaluates models on a dataset.
 #[derive(Debug)]
 pub struct Evaluator<'a> {
     dataset: &'a Dataset,
     task: Task,
-    batcher: Batcher,
-    /// Batcher without chunked evaluation, for recalibration.
-    unchunked: Batcher,
-    batch: BatchSize,
+    batcher: EvalBatcher,
 }
 
 impl<'a> Evaluator<'a> {
-    /// Creates an evaluator on `device` with the task and batch size of `recipe`.
-    pub fn new(recipe: &Recipe, dataset: &'a Dataset, device: &Device) -> Self {
-        let device = device.clone().inner();
-        let unchunked = recipe.model.batcher(&device, DType::F32);
+    /// Creates an evaluator with the task and batch size of `recipe`.
+    pub fn new(recipe: &Recipe, dataset: &'a Dataset, batcher: Batcher) -> Self {
         let task = recipe.task_for(&dataset.schema);
-        let batcher = Batcher { chunked_eval: Some(ChunkedEval::default()), ..unchunked.clone() }
-            .with_targets(Arc::new(task.clone()));
-        Self { dataset, task, batcher, unchunked, batch: recipe.train.batch() }
+        let batcher = batcher.with_targets(Arc::new(task.clone()));
+        Self { dataset, task, batcher: EvalBatcher::new(batcher, recipe.train.batch()) }
     }
 
     /// Sets the chunked evaluation of large graphs; `None` disables it.
-    pub fn with_chunked_eval(mut self, chunked_eval: Option<ChunkedEval>) -> Self {
-        self.batcher.chunked_eval = chunked_eval;
-        self
+    pub fn with_chunked_eval(self, chunked_eval: Option<ChunkedEval>) -> Self {
+        Self { batcher: self.batcher.with_chunked_eval(chunked_eval), ..self }
     }
 
     /// Computes the scores of `model` on the graphs at `indices`.
@@ -57,13 +49,10 @@ impl<'a> Evaluator<'a> {
     ) -> MetricAccumulator {
         let model = model.valid();
         let mut accumulator = self.task.metric_accumulator();
-        let batches =
-            evaluation_batches(self.dataset, self.batch, self.batcher.chunked_eval, indices);
-        for_each_batch(&self.batcher, self.dataset, &batches, |batch| {
+        self.batcher.for_each(self.dataset, indices, |batch| {
             let output = model.forward(&batch, &ForwardContext::evaluate());
             let loss = self.task.loss(output.clone(), &batch).into_scalar::<f64>();
             accumulator.add(output, &batch, loss);
-            None::<()>
         });
         accumulator
     }
@@ -72,7 +61,9 @@ impl<'a> Evaluator<'a> {
     pub fn recalibrated(&self, model: &GraphDiffuser, batches: &[Vec<usize>]) -> GraphDiffuser {
         let model = model.valid();
         let mut passes = Vec::with_capacity(batches.len());
-        for_each_batch(&self.unchunked, self.dataset, batches, |batch| {
+        // Batch statistics need all pairs of a graph at once.
+        let unchunked = Batcher { chunked_eval: None, ..self.batcher.batcher().clone() };
+        for_each_batch(&unchunked, self.dataset, batches, |batch| {
             let ctx = ForwardContext::recalibrate();
             model.forward(&batch, &ctx);
             passes.push(ctx.into_statistics());
@@ -102,9 +93,11 @@ pub fn recalibrate(model: GraphDiffuser, passes: &[Vec<Statistic>]) -> GraphDiff
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::{DType, Device};
     use graph_diffuser_data::SeedTree;
 
     use crate::nn::ParamInit;
+    use crate::recipe::DataDirs;
 
     use super::*;
 
@@ -119,7 +112,7 @@ mod tests {
             "train.batch_size=6",
         ];
         let recipe = Recipe::find("grid-diffuser", &small.map(String::from)).expect("valid recipe");
-        let dataset = recipe.dataset().expect("valid dataset");
+        let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
         let device = Device::flex();
         let model = recipe
             .model
@@ -127,7 +120,7 @@ mod tests {
         let scores = |min_pairs: Option<usize>| {
             let chunked_eval =
                 min_pairs.map(|min_pairs| ChunkedEval { min_pairs, pairs_per_chunk: 500 });
-            Evaluator::new(&recipe, &dataset, &device)
+            Evaluator::new(&recipe, &dataset, recipe.model.batcher(&device, DType::F32))
                 .with_chunked_eval(chunked_eval)
                 .scores(&model, &dataset.splits.test)
         };

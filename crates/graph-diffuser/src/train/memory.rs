@@ -175,8 +175,8 @@ pub fn available_bytes() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// Checks that the training steps of the first epoch fit into `available` bytes; `None` skips the
-/// check.
+/// Checks that the training steps of the first epoch of a model with `parameters` parameters fit
+/// into `available` bytes; `None` skips the check.
 ///
 /// Later epochs have other batches, which may need slightly more memory.
 ///
@@ -185,11 +185,10 @@ pub fn available_bytes() -> Option<u64> {
 pub fn check_memory(
     recipe: &Recipe,
     dataset: &Dataset,
+    parameters: usize,
     available: Option<u64>,
 ) -> Result<(), TrainError> {
     let Some(available) = available else { return Ok(()) };
-    let parameters =
-        recipe.parameters_by_part(&dataset.schema).iter().map(|(_, count)| count).sum();
     let largest = |size: BatchSize| {
         let batches = training_batches(dataset, size, SeedTree::new(recipe.seed), 0);
         let largest =
@@ -218,6 +217,8 @@ pub(super) fn format_bytes(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::recipe::DataDirs;
+
     use super::*;
 
     fn recipe(settings: &[&str]) -> Recipe {
@@ -230,14 +231,15 @@ mod tests {
 
     fn memory_error(settings: &[&str], available: u64) -> Option<TrainError> {
         let recipe = recipe(settings);
-        check_memory(&recipe, &recipe.dataset().expect("valid dataset"), Some(available)).err()
+        let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
+        check_memory(&recipe, &dataset, 33_073, Some(available)).err()
     }
 
     #[test]
     fn estimate_grows_with_batch_and_model() {
         let bytes = |settings: &[&str], graphs: usize| {
             let recipe = recipe(settings);
-            let dataset = recipe.dataset().expect("valid dataset");
+            let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
             let graphs: Vec<Cow<'_, Graph>> = dataset.graphs.iter().take(graphs).collect();
             let graphs: Vec<&Graph> = graphs.iter().map(Cow::as_ref).collect();
             step_bytes(&recipe.model, 1000, &BatchShape::of(&recipe.model, &graphs), false)

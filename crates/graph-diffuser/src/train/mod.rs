@@ -1,28 +1,34 @@
 //! Training loop with exact resume and results that do not depend on the number of threads.
 
 mod batches;
-pub(crate) mod checkpoint;
+mod checkpoint;
+mod error;
+mod eval_batcher;
 mod evaluate;
 mod memory;
 mod optimizer;
+mod progress;
 mod schedule;
+mod state;
 mod trainer;
+mod weights;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use batches::for_each_batch;
-pub use batches::{BatchSize, evaluation_batches, recalibration_batches, training_batches};
+pub(crate) use batches::with_encoding_cache;
+pub use batches::{BatchSize, recalibration_batches, training_batches};
 pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, LoadedCheckpoint};
+pub use error::TrainError;
+pub use eval_batcher::EvalBatcher;
 pub use evaluate::{Evaluator, recalibrate};
 pub use memory::{BatchShape, available_bytes, check_memory, largest_step, step_bytes};
 pub use optimizer::{AdamW, OptimConfig, global_norm};
+pub use progress::{BestEpoch, EpochRecord, TrainEvent, TrainOutcome, TrainProgress};
 pub use schedule::{Interval, Schedule};
-pub(crate) use trainer::load_model;
-pub use trainer::{
-    BestEpoch, EpochRecord, TrainError, TrainEvent, TrainOutcome, TrainProgress, Trainer,
-    check_loss,
-};
+pub use state::check_loss;
+pub use trainer::Trainer;
+pub(crate) use weights::load_model;
 
 /// Configuration of training: epochs, batches, evaluation and early stopping.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -8,10 +8,11 @@ use graph_diffuser::recipe::DataDirs;
 use graph_diffuser_data::formats::Format;
 use graph_diffuser_data::formats::smiles_csv::SmilesCsvOptions;
 use graph_diffuser_data::summary::warnings;
-use graph_diffuser_data::{LocatedError, Schema, TargetSchema};
+use graph_diffuser_data::{Diagnostic as _, LocatedError, Schema, TargetSchema};
 use serde_json::json;
 
 use crate::args::check_input;
+use crate::error::Result;
 use crate::printer::{Printer, counted};
 use crate::progress::TaskProgress;
 
@@ -37,7 +38,7 @@ pub(super) struct CheckArgs {
     target: Vec<String>,
 }
 
-pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> Result<ExitCode> {
     let CheckArgs { path, smiles_column, target } = args;
     check_input(&path)?;
     let options = SmilesCsvOptions {
@@ -46,7 +47,7 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> anyhow::Result<Ex
         ..SmilesCsvOptions::default()
     };
     let mut progress = TaskProgress::bytes("reading");
-    let cache = DataDirs::from_env().cache.join("graphs");
+    let cache = DataDirs::from_env().graph_cache();
     let read = Format::detect(&path).map_err(|error| vec![error]).and_then(|format| {
         format
             .read(&path, &options, &cache, &mut |done, total| progress.show(done, total, ""))

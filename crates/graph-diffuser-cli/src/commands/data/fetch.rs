@@ -10,6 +10,7 @@ use graph_diffuser_data::download::{
     prepare_dataset,
 };
 
+use crate::error::Result;
 use crate::interrupt::stop_flag;
 use crate::printer::Printer;
 use crate::progress::TaskProgress;
@@ -30,7 +31,7 @@ pub(super) struct FetchArgs {
     retries: u32,
 }
 
-pub(super) fn fetch(args: FetchArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+pub(super) fn fetch(args: FetchArgs, printer: &mut Printer) -> Result<ExitCode> {
     let source = find_source(&args.name)?;
     let data = args.output.unwrap_or_else(|| DataDirs::from_env().data);
     let was_present = is_prepared(source, &data);

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+use crate::error::Result;
 use crate::printer::Printer;
 
 /// List, fetch, inspect or validate datasets
@@ -34,7 +35,7 @@ enum DataCommand {
     Check(check::CheckArgs),
 }
 
-pub(crate) fn data(args: DataArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+pub(crate) fn data(args: DataArgs, printer: &mut Printer) -> Result<ExitCode> {
     match args.command {
         DataCommand::List => Ok(list::list(printer)),
         DataCommand::Fetch(args) => fetch::fetch(args, printer),

@@ -1,21 +1,21 @@
 //! `data show`: prints statistics of a dataset, or one of its graphs.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Args;
-use graph_diffuser::predict::AtomicFile;
 use graph_diffuser::recipe::{BUILT_IN, DataDirs, DataError, Recipe, RecipeError};
 use graph_diffuser_data::formats::Format;
 use graph_diffuser_data::formats::smiles_csv::SmilesCsvOptions;
 use graph_diffuser_data::summary::{Summary, warnings_from_summary};
-use graph_diffuser_data::{Dataset, Features, Graph, Schema, Targets};
+use graph_diffuser_data::{Dataset, Features, Graph, Schema, Targets, WriteError};
 use serde_json::{Value, json};
 
-use crate::args::check_input;
-use crate::printer::{Printer, UsageError, counted};
+use crate::args::{OutputArgs, SetArgs, check_input};
+use crate::error::{Result, UsageError};
+use crate::printer::{Printer, counted};
 use crate::progress::{TaskProgress, read_dataset};
 
 use super::figure;
@@ -26,24 +26,20 @@ use super::figure;
     graph-diffuser data show grid-quick\n  \
     graph-diffuser data show mine.csv --graph 3\n  \
     graph-diffuser data show mine.jsonl --graph 3 -o graph.svg")]
+#[command(mut_arg("output", |arg| arg.requires("graph").help("Draw the graph to this SVG file")))]
 pub(super) struct ShowArgs {
     /// Recipe (name or TOML file), data file or directory, or name of a fetched dataset
     dataset: String,
-    /// Override a setting of the recipe, such as `data.path=mine.csv` (repeatable)
-    #[arg(long, value_name = "PATH=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    settings: SetArgs,
     /// Print the graph with this index
     #[arg(long, value_name = "INDEX")]
     graph: Option<usize>,
-    /// Draw the graph to this SVG file
-    #[arg(short, long, value_name = "FILE", requires = "graph")]
-    output: Option<PathBuf>,
-    /// Overwrite an existing SVG file
-    #[arg(long, requires = "output")]
-    force: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
-pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> anyhow::Result<ExitCode> {
+pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> Result<ExitCode> {
     let dataset = read(&args)?;
     let Some(index) = args.graph else {
         let summary = Summary::compute(&dataset);
@@ -62,7 +58,7 @@ pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> anyhow::Result<Exit
         return Err(UsageError { message, hint }.into());
     }
     let graph = dataset.graphs.get(index);
-    if let Some(path) = &args.output {
+    if let Some(path) = &args.output.path {
         if graph.num_nodes > figure::MAX_NODES {
             let message = format!(
                 "cannot draw graph {index}: it has {} nodes, the maximum is {}",
@@ -73,9 +69,8 @@ pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> anyhow::Result<Exit
         }
         let labels: Vec<String> =
             (0..graph.num_nodes).map(|node| label(&graph, &dataset.schema, node)).collect();
-        let file = AtomicFile::create(path, args.force)?;
-        std::io::Write::write_all(&mut file.file(), figure::draw(&graph, &labels).as_bytes())
-            .with_context(|| format!("cannot write `{}`", path.display()))?;
+        let mut file = args.output.create(path)?;
+        file.write_all(figure::draw(&graph, &labels).as_bytes()).map_err(WriteError::at(path))?;
         file.persist()?;
     }
     printer
@@ -84,7 +79,7 @@ pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> anyhow::Result<Exit
 }
 
 /// Reads the dataset of a recipe, or the data at a path.
-fn read(args: &ShowArgs) -> anyhow::Result<Dataset> {
+fn read(args: &ShowArgs) -> Result<Dataset> {
     let name = args.dataset.as_str();
     let path = Path::new(name);
     let is_recipe = BUILT_IN.iter().any(|(recipe, _)| *recipe == name)
@@ -98,15 +93,17 @@ fn read(args: &ShowArgs) -> anyhow::Result<Dataset> {
         // A name with an extension is a missing file rather than an unknown recipe.
         (false, false) => path.extension().map(|_| path),
     };
-    let Some(path) = path else { return Ok(read_dataset(&Recipe::find(name, &args.set)?)?) };
-    if !args.set.is_empty() {
+    let Some(path) = path else {
+        return Ok(read_dataset(&Recipe::find(name, &args.settings.set)?)?);
+    };
+    if !args.settings.set.is_empty() {
         let message = format!("`--set` requires a recipe, but `{name}` is a dataset");
         let hint = "name a recipe, such as `molecules --set data.path=mine.csv`".to_owned();
         return Err(UsageError { message, hint }.into());
     }
     check_input(path)?;
     let mut progress = TaskProgress::bytes("reading");
-    let cache = dirs.cache.join("graphs");
+    let cache = dirs.graph_cache();
     let mut show = |done, total| progress.show(done, total, "");
     let read = Format::detect(path)
         .map_err(|error| vec![error])

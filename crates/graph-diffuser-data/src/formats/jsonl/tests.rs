@@ -5,6 +5,7 @@ use std::io::Cursor;
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::Diagnostic as _;
 use crate::graph::Targets;
 use crate::schema::TargetSchema;
 

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::error::Diagnostic as _;
 use crate::graph::{Features, Targets};
 use crate::split::Splits;
 

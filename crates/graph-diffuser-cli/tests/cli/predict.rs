@@ -1,190 +1,14 @@
-//! End-to-end tests with user data: `data`, `predict` and `embed`.
-//!
-//! Texts are compared with snapshots; `INSTA_UPDATE=always cargo test --workspace --test rows`
-//! updates them after an intended change.
-
-mod program;
+//! `predict` and `embed`: rows of user files.
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tempfile::TempDir;
 
-use program::{ProgramOutput, transcript};
-
-/// Settings of a model small enough for epochs of milliseconds.
-const TINY: [&str; 8] = [
-    "model.hidden_dim=8",
-    "model.layers=1",
-    "model.virtual_edges.num_steps=3",
-    "model.dropout=0.0",
-    "optim.schedule.kind=constant",
-    "train.epochs=2",
-    "train.batch_size=8",
-    "train.bn_recalibration_batches=2",
-];
-
-/// Empty directory in which the program runs, with its own data and cache directories.
-struct TestDir(TempDir);
-
-impl TestDir {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a temporary directory"))
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-    }
-
-    fn write(&self, name: &str, content: &str) {
-        let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("the path is inside the directory"))
-            .expect("the directory is writable");
-        fs::write(path, content).expect("the directory is writable");
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_graph-diffuser"));
-        command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
-        command.env("COLUMNS", "100").env("RUST_BACKTRACE", "0").env("NO_COLOR", "1");
-        command.env("GRAPH_DIFFUSER_CACHE", self.path("cache")).env_remove("GRAPH_DIFFUSER_DATA");
-        // No server listens on this port, so that no test reaches the network.
-        for proxy in
-            ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"]
-        {
-            command.env(proxy, "http://127.0.0.1:9");
-        }
-        command.env_remove("NO_PROXY").env_remove("no_proxy");
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> ProgramOutput {
-        ProgramOutput::of(&mut self.command(arguments))
-    }
-
-    #[track_caller]
-    /// Runs the program and asserts that it succeeds.
-    fn run_ok(&self, arguments: &[&str]) -> ProgramOutput {
-        let output = self.run(arguments);
-        assert_eq!(output.code, Some(0), "{}", output.stderr);
-        output
-    }
-
-    /// Trains a tiny model on `path` into `run`.
-    #[track_caller]
-    fn train(&self, recipe: &str, path: &str, settings: &[&str]) {
-        let path = format!("data.path={path}");
-        let settings: Vec<&str> = TINY
-            .iter()
-            .chain(settings)
-            .chain([&path.as_str()])
-            .flat_map(|setting| ["--set", *setting])
-            .collect();
-        self.run_ok(&[&["train", recipe, "--output", "run"], &settings[..]].concat());
-    }
-
-    /// Trains a run that predicts the length of a SMILES.
-    fn train_molecules(&self) {
-        let mut table = String::from("smiles,size\n");
-        for smiles in SMILES {
-            let _ = writeln!(table, "{smiles},{}", smiles.len() as f64 / 4.0);
-        }
-        self.write("mine.csv", &table);
-        self.train("molecules", "mine.csv", &[]);
-    }
-
-    /// Returns the sorted names of the files in the directory.
-    fn file_names(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.0.path()).expect("a directory");
-        let mut names: Vec<String> = entries
-            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
-            .collect();
-        names.sort_unstable();
-        names
-    }
-}
-
-const SMILES: [&str; 30] = [
-    "C",
-    "CC",
-    "CCC",
-    "CCO",
-    "CCN",
-    "CCCl",
-    "CC=O",
-    "CC#N",
-    "C1CC1",
-    "C1CCC1",
-    "C1CCCC1",
-    "c1ccccc1",
-    "Cc1ccccc1",
-    "Oc1ccccc1",
-    "Nc1ccccc1",
-    "CC(C)C",
-    "CC(C)O",
-    "CC(=O)O",
-    "CC(=O)N",
-    "CCOCC",
-    "CCSCC",
-    "C=CC=C",
-    "OCCO",
-    "NCCN",
-    "FC(F)F",
-    "ClCCl",
-    "BrCBr",
-    "c1ccncc1",
-    "c1ccoc1",
-    "O=C=O",
-];
-
-#[track_caller]
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
-}
-
-/// Compares `text` with the snapshot `name`, masking speeds and paths.
-#[track_caller]
-fn assert_text(name: &str, text: &str) {
-    let mut settings = insta::Settings::clone_current();
-    settings.set_prepend_module_to_snapshot(false);
-    settings.set_omit_expression(true);
-    settings.add_filter(r"\d+ graphs/s", "[speed]");
-    settings.add_filter(r"(/private)?/(tmp|var)/[\w/.+-]*", "[temporary]");
-    // The reason of a refused connection depends on the system.
-    settings.add_filter(r"(cannot download \S+): .*", "$1: [reason]");
-    settings.bind(|| insta::assert_snapshot!(name, text));
-}
-
-#[test]
-fn help_of_every_command_has_an_example() {
-    let dir = TestDir::new();
-    let commands: [&[&str]; 7] = [
-        &["data"],
-        &["data", "list"],
-        &["data", "fetch"],
-        &["data", "show"],
-        &["data", "check"],
-        &["predict"],
-        &["embed"],
-    ];
-    for command in commands {
-        let output = dir.run(&[command, &["--help"]].concat());
-        assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{command:?}");
-        assert!(output.stdout.contains("Example"), "{command:?} has no example");
-        assert!(output.stdout.contains("--json"), "{command:?} has no --json");
-        assert_text(&[&["help"], command].concat().join("_"), &output.stdout);
-    }
-}
-
-// predict
+use crate::program::transcript;
+use crate::test_dir::{SMILES, TestDir, assert_text, json, write_tu_dataset};
 
 #[test]
 fn predict_appends_columns_and_keeps_input_rows_unchanged() {
@@ -323,7 +147,7 @@ fn predictions_of_graphs_have_class_names() {
     }
     dir.write("mine.jsonl", &lines);
     assert_text("data_check_graphs", &transcript(&dir.run_ok(&["data", "check", "mine.jsonl"])));
-    dir.train("graphs", "mine.jsonl", &[]);
+    dir.train_on("graphs", "mine.jsonl", &[]);
     let first = r#"{"id": "first", "node_features": ["a", "b"], "edges": [[0, 1]]}"#;
     let second = r#" {"node_features": ["b"], "target": "ring" } "#;
     dir.write("new.jsonl", &format!("{first}\n\n{second}\n"));
@@ -455,8 +279,6 @@ fn killed_prediction_leaves_no_output() {
     assert!(!dir.path("out.csv").exists());
 }
 
-// embed
-
 #[test]
 fn embeddings_are_written_as_npy_and_csv() {
     let dir = TestDir::new();
@@ -493,69 +315,6 @@ fn embeddings_are_written_as_npy_and_csv() {
     );
 }
 
-// data
-
-#[test]
-fn data_check_reports_all_errors_of_a_file() {
-    let dir = TestDir::new();
-    dir.write(
-        "mine.csv",
-        "smiles,y,split\nCCO,1.5,train\nC1CC,2,train\nCC,abc,valid\nCCC,1,tset\nCCN,2\n",
-    );
-    let output = dir.run(&["data", "check", "mine.csv", "--target", "y"]);
-    assert_text("data_check_table", &transcript(&output));
-    let output = dir.run(&["data", "check", "mine.csv", "--target", "y", "--json"]);
-    let found: Vec<Value> = output.stdout.lines().map(json).collect();
-    assert_eq!(found.len(), 4);
-    assert!(found.iter().all(|error| error["line"].is_u64() && error["problem"].is_string()));
-    dir.write("mine.jsonl", "{\"nodes\": 2, \"edges\": [[0, 2]], \"target\": 1}\n{\"nods\": 1}\n");
-    assert_text("data_check_lines", &transcript(&dir.run(&["data", "check", "mine.jsonl"])));
-    dir.write("sheet.xlsx", "PK\u{3}\u{4}");
-    assert_text("data_check_binary", &transcript(&dir.run(&["data", "check", "sheet.xlsx"])));
-    assert_text("data_check_missing", &transcript(&dir.run(&["data", "check", "none.csv"])));
-    fs::create_dir(dir.path("empty")).expect("the directory is writable");
-    assert_text("data_check_folder", &transcript(&dir.run(&["data", "check", "empty"])));
-}
-
-#[test]
-fn data_show_prints_statistics_and_draws_a_graph() {
-    let dir = TestDir::new();
-    dir.write(
-        "mine.jsonl",
-        "{\"node_features\": [\"C\", \"O\"], \"edges\": [[0, 1]], \"edge_features\": [\"single\"], \"target\": 1.5}\n\
-         {\"node_features\": [\"C\"], \"target\": 0.25}\n",
-    );
-    assert_text("data_show", &transcript(&dir.run_ok(&["data", "show", "mine.jsonl"])));
-    let output = dir.run_ok(&["data", "show", "mine.jsonl", "--graph", "0", "-o", "graph.svg"]);
-    assert_text("data_show_graph", &transcript(&output));
-    let svg = dir.read("graph.svg");
-    assert!(
-        svg.starts_with("<svg") && svg.matches("<circle").count() == 2 && svg.contains(">O<"),
-        "{svg}"
-    );
-    let shown = json(&dir.run_ok(&["data", "show", "mine.jsonl", "--graph", "0", "--json"]).stdout);
-    assert_eq!(shown["node_features"], json(r#"[["C"], ["O"]]"#));
-    let set = ["data.rows=2", "data.columns=[2]", "data.train=4", "data.valid=1", "data.test=1"];
-    let set: Vec<&str> = set.iter().flat_map(|setting| ["--set", setting]).collect();
-    let output = dir.run_ok(&[&["data", "show", "grid-quick", "--json"], &set[..]].concat());
-    assert_eq!(json(&output.stdout)["summary"]["graphs"], 6);
-}
-
-#[test]
-fn data_list_and_fetch_report_present_and_unavailable_datasets() {
-    let dir = TestDir::new();
-    dir.write("data/zinc/smiles.csv", "smiles,y,split\nC,1,train\n");
-    let listed = dir.run_ok(&["data", "list", "--json"]);
-    let zinc = json(listed.stdout.lines().next().expect("a dataset"));
-    assert_eq!((&zinc["name"], &zinc["present"]), (&"zinc".into(), &true.into()));
-    assert_text("data_list", &transcript(&dir.run_ok(&["data", "list"])));
-    assert_text("data_fetch_here", &transcript(&dir.run_ok(&["data", "fetch", "zinc"])));
-    fs::remove_file(dir.path("data/zinc/smiles.csv")).expect("the file exists");
-    assert_text("mistake_data_fetch_foreign", &transcript(&dir.run(&["data", "fetch", "zinc"])));
-    let output = dir.run(&["data", "fetch", "MUTAG", "--output", "elsewhere", "--retries", "0"]);
-    assert_text("mistake_data_fetch_offline", &transcript(&output));
-}
-
 #[test]
 fn pretrained_zinc_model_predicts_molecules() {
     let dir = TestDir::new();
@@ -571,62 +330,6 @@ fn pretrained_zinc_model_predicts_molecules() {
     let value = |row: usize| rows[row][2].parse::<f64>().expect("a number");
     assert!(value(1).abs() < 10.0 && value(2).abs() < 10.0 && value(1) != value(2), "{out}");
     assert_eq!(rows[3], ["none", "notasmiles", ""]);
-}
-
-// Errors of first-time users. Each message names the actual problem, and its hint can be followed.
-
-/// A TU dataset of one graph.
-fn write_tu_dataset(dir: &TestDir) {
-    dir.write("MINE/MINE_A.txt", "1, 2\n2, 1\n");
-    dir.write("MINE/MINE_graph_indicator.txt", "1\n1\n");
-    dir.write("MINE/MINE_graph_labels.txt", "1\n");
-}
-
-#[test]
-fn a_dataset_passed_as_a_recipe_is_recognized() {
-    let dir = TestDir::new();
-    dir.write("mine.csv", "smiles,y\nCCO,1\n");
-    dir.write("mine.jsonl", "{\"nodes\": 1, \"target\": 1}\n");
-    write_tu_dataset(&dir);
-    dir.write("plain/notes.txt", "not a dataset");
-    let cases: [(&str, &[&str]); 5] = [
-        ("train_csv", &["train", "mine.csv"]),
-        ("train_jsonl", &["train", "mine.jsonl"]),
-        ("train_tu_directory", &["train", "MINE"]),
-        ("train_plain_directory", &["train", "plain"]),
-        ("sweep_csv", &["sweep", "mine.csv", "--seeds", "0..2"]),
-    ];
-    for (name, arguments) in cases {
-        let output = dir.run(arguments);
-        assert_eq!((output.code, output.stdout.as_str()), (Some(2), ""), "{name}");
-        assert!(!output.stderr.contains("TOML parse error"), "{}", output.stderr);
-        assert_text(&format!("mistake_{name}"), &transcript(&output));
-    }
-}
-
-#[test]
-fn unknown_training_options_are_answered_with_the_recipe_setting() {
-    let dir = TestDir::new();
-    let output = dir.run(&["train", "grid-quick", "--epochs", "5"]);
-    assert_eq!(output.code, Some(2));
-    assert_text("mistake_train_epochs_option", &transcript(&output));
-    let output = dir.run(&["train", "grid-quick", "--lr=1e-3"]);
-    assert!(output.stderr.contains("'--set optim.lr=RATE'"), "{}", output.stderr);
-    let output = dir.run(&["train", "grid-quick", "--gpu"]);
-    assert!(!output.stderr.contains("tip:"), "{}", output.stderr);
-}
-
-#[test]
-fn missing_dataset_hint_is_accepted_by_the_command() {
-    let dir = TestDir::new();
-    for command in [&["eval"][..], &["explain", "-o", "x.svg"]] {
-        let output = dir.run(&[command, &["--pretrained", "zinc"]].concat());
-        assert_ne!(output.code, Some(0));
-        assert!(!output.stderr.contains("--set"), "{}", output.stderr);
-        assert!(output.stderr.contains("GRAPH_DIFFUSER_DATA"), "{}", output.stderr);
-    }
-    let output = dir.run(&["eval", "--pretrained", "zinc"]);
-    assert_text("mistake_eval_missing_dataset", &transcript(&output));
 }
 
 #[test]
@@ -667,57 +370,13 @@ fn standard_input_is_rejected_with_a_reason() {
 }
 
 #[test]
-fn data_errors_name_the_actual_problem() {
-    let dir = TestDir::new();
-    let array: Vec<&str> = vec!["{\"nodes\": 1, \"target\": 1}"; 20];
-    dir.write("array.json", &format!("[{}]\n", array.join(", ")));
-    dir.write("commas.csv", "smiles;pIC50\nCCO;3,119\nCCN;4,25\nCCC;0,194\nCCS;1,5\n");
-    dir.write("no_target.csv", "smiles\nCCO\nCCN\n");
-    dir.write("pipes.csv", "smiles|y\nCCO|1.5\nCCN|2.5\n");
-    for (name, file) in [
-        ("json_array", "array.json"),
-        ("decimal_commas", "commas.csv"),
-        ("no_target", "no_target.csv"),
-        ("pipe_delimiter", "pipes.csv"),
-    ] {
-        let output = dir.run(&["data", "check", file]);
-        assert_eq!(output.code, Some(1), "{name}");
-        assert_text(&format!("data_check_{name}"), &transcript(&output));
-    }
-}
-
-#[test]
-fn recipe_errors_do_not_mention_rust_types() {
-    let dir = TestDir::new();
-    let output = dir.run(&["recipe", "check", "molecules", "--set", "data.split=scaffold"]);
-    assert!(!output.stderr.contains("enum"), "{}", output.stderr);
-    assert_text("mistake_split_without_kind", &transcript(&output));
-    let output = dir.run(&["recipe", "check", "molecules", "--set", "data.target_columns=pIC50"]);
-    assert!(!output.stderr.contains("sequence"), "{}", output.stderr);
-    assert_text("mistake_target_columns_not_a_list", &transcript(&output));
-}
-
-#[test]
 fn predict_on_a_tu_directory_names_the_supported_input() {
     let dir = TestDir::new();
     let graphs = "{\"node_features\": [\"a\", \"b\"], \"edges\": [[0, 1]], \"target\": 1.5}\n";
     dir.write("mine.jsonl", &graphs.repeat(20));
-    dir.train("graphs", "mine.jsonl", &[]);
+    dir.train_on("graphs", "mine.jsonl", &[]);
     write_tu_dataset(&dir);
     let output = dir.run(&["predict", "run", "--input", "MINE", "--output", "out.jsonl"]);
     assert_ne!(output.code, Some(0));
     assert_text("mistake_predict_tu_directory", &transcript(&output));
-}
-
-#[test]
-fn node_head_hint_gives_a_valid_recipe() {
-    let dir = TestDir::new();
-    let line = "{\"node_features\": [\"a\", \"b\"], \"edges\": [[0, 1]], \"node_targets\": [0, 1]}";
-    dir.write("nodes.jsonl", &format!("{line}\n").repeat(20));
-    let arguments = ["train", "graphs", "--set", "data.path=nodes.jsonl", "--output", "run"];
-    let output = dir.run(&arguments);
-    assert_eq!(output.code, Some(2), "{}", output.stderr);
-    assert_text("mistake_graph_head_for_nodes", &transcript(&output));
-    let setting = output.stderr.split('\'').nth(1).expect("the hint quotes a setting");
-    dir.train("graphs", "nodes.jsonl", &[setting]);
 }

@@ -1,0 +1,49 @@
+//! Help texts and mistakes in options.
+
+use crate::program::transcript;
+use crate::test_dir::{TestDir, assert_text};
+
+#[test]
+fn help_of_every_command_has_an_example() {
+    let dir = TestDir::new();
+    let commands: [&[&str]; 19] = [
+        &[],
+        &["train"],
+        &["sweep"],
+        &["eval"],
+        &["explain"],
+        &["recipe"],
+        &["recipe", "list"],
+        &["recipe", "show"],
+        &["recipe", "check"],
+        &["recipe", "reference"],
+        &["report"],
+        &["bench"],
+        &["data"],
+        &["data", "list"],
+        &["data", "fetch"],
+        &["data", "show"],
+        &["data", "check"],
+        &["predict"],
+        &["embed"],
+    ];
+    for command in commands {
+        let output = dir.run(&[command, &["--help"]].concat());
+        assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{command:?}");
+        assert!(output.stdout.contains("Example"), "{command:?} has no example");
+        assert!(output.stdout.contains("--json"), "{command:?} has no --json");
+        assert_text(&[&["help"], command].concat().join("_"), &output.stdout);
+    }
+}
+
+#[test]
+fn unknown_training_options_are_answered_with_the_recipe_setting() {
+    let dir = TestDir::new();
+    let output = dir.run(&["train", "grid-quick", "--epochs", "5"]);
+    assert_eq!(output.code, Some(2));
+    assert_text("mistake_train_epochs_option", &transcript(&output));
+    let output = dir.run(&["train", "grid-quick", "--lr=1e-3"]);
+    assert!(output.stderr.contains("'--set optim.lr=RATE'"), "{}", output.stderr);
+    let output = dir.run(&["train", "grid-quick", "--gpu"]);
+    assert!(!output.stderr.contains("tip:"), "{}", output.stderr);
+}

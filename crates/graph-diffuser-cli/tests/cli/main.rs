@@ -1,0 +1,16 @@
+//! End-to-end tests of the program: output, files and exit codes, one module per command.
+//!
+//! Texts are compared with snapshots; `INSTA_UPDATE=always cargo test --workspace --test cli`
+//! updates them after an intended change.
+
+mod data;
+mod explain;
+mod help;
+mod predict;
+#[path = "../program/mod.rs"]
+mod program;
+mod recipe;
+mod resume;
+mod sweep;
+mod test_dir;
+mod train;

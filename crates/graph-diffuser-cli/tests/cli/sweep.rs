@@ -1,0 +1,234 @@
+//! `sweep`: interrupted, killed and failed sweeps, and their reports.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::program::transcript;
+use crate::test_dir::{TestDir, assert_text, json, sweep};
+
+/// Returns the report of a sweep without names and times.
+fn report_json(dir: &TestDir, sweep: &str) -> Value {
+    fn strip(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                fields.retain(|name, _| !["seconds", "name"].contains(&name.as_str()));
+                fields.iter_mut().for_each(|(_, value)| strip(value));
+            }
+            Value::Array(values) => values.iter_mut().for_each(strip),
+            _ => {}
+        }
+    }
+    let mut report = dir.json(&format!("{sweep}/report.json"));
+    strip(&mut report);
+    report
+}
+
+/// Returns the ids of the child processes of `parent`.
+fn children(parent: u32) -> Vec<String> {
+    let listed = Command::new("ps")
+        .args(["-A", "-o", "pid=,ppid="])
+        .output()
+        .expect("`ps` is part of POSIX");
+    let listed = String::from_utf8(listed.stdout).expect("`ps` prints numbers");
+    let pairs = listed.lines().filter_map(|line| line.trim().split_once(' '));
+    let parent = parent.to_string();
+    pairs.filter(|(_, of)| of.trim() == parent).map(|(child, _)| child.to_owned()).collect()
+}
+
+#[test]
+fn killed_and_resumed_sweep_gives_the_same_report() {
+    let dir = TestDir::new();
+    let epochs = ["train.epochs=60"];
+    let search =
+        ["--grid", "optim.lr=5e-3,1e-3", "--seeds", "0..2", "--jobs", "2", "--threads", "2"];
+    let whole = dir.run(&sweep("whole", &epochs, &search));
+    assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+    assert!(whole.stdout.contains("| grid-quick | optim.lr="), "{}", whole.stdout);
+    assert!(whole.stderr.contains("4 of 4 runs finished\n"), "{}", whole.stderr);
+    let stopped = sweep("stopped", &epochs, &search);
+    // Only the sweep is killed: its runs save a checkpoint and stop.
+    let mut sweeping = dir.start(&stopped);
+    dir.wait_for_epochs("stopped/runs/grid-quick--optim.lr=5e-3-s0", 3);
+    sweeping.kill();
+    // The sweep and its runs are killed.
+    let mut sweeping = dir.start(&stopped);
+    dir.wait_for_epochs("stopped/runs/grid-quick--optim.lr=1e-3-s0", 20);
+    let runs = children(sweeping.0.id());
+    sweeping.kill();
+    if !runs.is_empty() {
+        // Some may have exited in the meantime.
+        let _ = Command::new("kill")
+            .arg("-KILL")
+            .args(&runs)
+            .stderr(Stdio::null())
+            .status()
+            .expect("`kill`");
+    }
+    let report = dir.run(&["report", "stopped", "--json"]);
+    assert_eq!(report.code, Some(0), "{}", report.stderr);
+    let mut sweeping = dir.start(&["sweep", "--resume", "stopped", "--jobs", "2"]);
+    assert_eq!(sweeping.exit_code(Duration::from_mins(2)), Some(0), "{}", dir.read("stderr"));
+    assert_eq!(report_json(&dir, "whole"), report_json(&dir, "stopped"));
+    for run in ["grid-quick--optim.lr=5e-3-s0", "grid-quick--optim.lr=1e-3-s1"] {
+        dir.assert_same_weights(&format!("whole/runs/{run}"), &format!("stopped/runs/{run}"));
+    }
+    // Repeating a finished sweep modifies no file.
+    let before = dir.tree("whole");
+    let again = dir.run(&sweep("whole", &epochs, &search));
+    assert_eq!((again.code, &again.stdout), (Some(0), &whole.stdout), "{}", again.stderr);
+    assert!(dir.tree("whole") == before, "a file of a finished sweep has changed");
+}
+
+#[test]
+fn sweep_continues_after_a_failed_run() {
+    let dir = TestDir::new();
+    let arguments = sweep(
+        "sweep",
+        &["train.epochs=2"],
+        &["--grid", "optim.lr=1e38,5e-3", "--seeds", "0..1", "--json"],
+    );
+    for session in 1..=2 {
+        let output = dir.run(&arguments);
+        assert_eq!(output.code, Some(1), "{}", output.stderr);
+        assert!(
+            output.stderr.contains("grid-quick--optim.lr=1e38-s0: failed\n  error: step "),
+            "{}",
+            output.stderr
+        );
+        assert!(
+            output
+                .stderr
+                .contains("1 run failed; retry with\n  graph-diffuser sweep --resume sweep")
+        );
+        // The second session retries the failed run only.
+        let lines: Vec<Value> = output.stdout.lines().map(json).collect();
+        assert_eq!(lines.len(), if session == 1 { 2 } else { 1 }, "{}", output.stdout);
+        assert!(lines[0]["failed"].as_str().expect("a reason").contains("not finite"));
+        if let Some(finished) = lines.get(1) {
+            let result = dir.json("sweep/runs/grid-quick--optim.lr=5e-3-s0/result.json");
+            assert_eq!(finished["test"], result["test"]["metric"]);
+            assert_eq!(finished["valid"], result["best"]["valid"]["metric"]);
+            assert_eq!(finished["settings"], json(r#"["optim.lr=5e-3"]"#));
+        }
+    }
+    let row = &report_json(&dir, "sweep")["rows"][0];
+    assert_eq!(row["chosen"], json(r#"["optim.lr=5e-3"]"#));
+    assert_eq!(row["runs"], json(r#"{"planned": 2, "finished": 1, "failed": 1, "missing": 0}"#));
+}
+
+#[test]
+fn ctrl_c_stops_a_sweep_and_its_runs_save_checkpoints() {
+    let dir = TestDir::new();
+    let mut sweeping =
+        dir.start(&sweep("sweep", &["train.epochs=100000"], &["--seeds", "0..3", "--jobs", "2"]));
+    for seed in [0, 1] {
+        dir.wait_for_epochs(&format!("sweep/runs/grid-quick-s{seed}"), 2);
+    }
+    let busy = dir.run(&["sweep", "--resume", "sweep"]);
+    assert_eq!(busy.code, Some(1));
+    assert_text("mistake_sweep_busy", &transcript(&busy));
+    // Only the sweep gets the signal, and stops its runs.
+    sweeping.interrupt();
+    assert_eq!(sweeping.exit_code(Duration::from_secs(30)), Some(130));
+    let stderr = dir.read("stderr");
+    assert!(
+        stderr.contains(
+            "interrupted: 3 runs not finished; resume with\n  graph-diffuser sweep --resume sweep\n"
+        ),
+        "{stderr}"
+    );
+    for seed in [0, 1] {
+        let log = dir.read(&format!("sweep/logs/grid-quick-s{seed}.log"));
+        assert!(log.contains("interrupted: checkpoint saved after"), "{log}");
+    }
+    assert!(
+        !dir.path("sweep/runs/grid-quick-s2").exists(),
+        "a run was started after the interrupt"
+    );
+    let row = &report_json(&dir, "sweep")["rows"][0];
+    assert_eq!(row["runs"], json(r#"{"planned": 3, "finished": 0, "failed": 0, "missing": 3}"#));
+}
+
+#[test]
+fn sweep_report_has_four_formats_and_curves() {
+    let dir = TestDir::new();
+    let output = dir.run(&sweep("sweep", &["train.epochs=2"], &["--seeds", "0..2"]));
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let report = |arguments: &[&str]| {
+        let output = dir.run(&[&["report", "sweep"], arguments].concat());
+        assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
+        output.stdout
+    };
+    assert_eq!(report(&[]), output.stdout);
+    assert_eq!(json(&report(&["--json"])), dir.json("sweep/report.json"));
+    assert_eq!(report(&["--format", "csv"]), dir.read("sweep/report.csv"));
+    assert_eq!(report(&["--format", "html"]), dir.read("sweep/report.html"));
+    assert!(dir.read("sweep/report.md").contains("](curves/grid-quick.svg)"));
+    assert!(dir.read("sweep/report.html").contains(&dir.read("sweep/curves/grid-quick.svg")));
+    // Also for single runs and to other directories, but not to a run directory.
+    let run = "sweep/runs/grid-quick-s0";
+    let written = dir.run(&["report", run, "--output", "elsewhere"]);
+    assert_eq!(written.code, Some(0), "{}", written.stderr);
+    assert!(
+        dir.path("elsewhere/curves/grid-quick.svg").exists()
+            && dir.path("elsewhere/report.html").exists()
+    );
+    assert_eq!(dir.run(&["report", run, "--output", run]).code, Some(2));
+    // A deleted run is reported as missing and trained again.
+    fs::rename(dir.path(run), dir.path("moved")).expect("the run can be moved");
+    let rows = json(&report(&["--json"]));
+    assert_eq!(rows["rows"][0]["runs"]["missing"], 1);
+    dir.write("sweep/runs/grid-quick-s1/result.json", "{");
+    let damaged = dir.run(&["report", "sweep", "--json"]);
+    assert!(damaged.stderr.contains("`result.json` is corrupt"), "{}", damaged.stderr);
+    let again = dir.run(&["sweep", "--resume", "sweep"]);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    assert!(again.stderr.contains("2 of 2 runs finished"), "{}", again.stderr);
+    dir.assert_same_weights(run, "moved");
+}
+
+#[test]
+fn usage_errors_of_sweep() {
+    let dir = TestDir::new();
+    dir.write("plain/notes.txt", "not a sweep");
+    dir.write("damaged/sweep.toml", "seeds = \"0..2\"\nrecipes = [");
+    let made = dir.run(&sweep("made", &["train.epochs=1"], &["--seeds", "0..1"]));
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let before = dir.tree("made");
+    let cases: [(&str, &[&str]); 13] = [
+        ("no_recipe", &["sweep", "--seeds", "0..2"]),
+        ("no_seeds", &["sweep", "grid-quick"]),
+        ("unknown_recipe", &["sweep", "grid-quick", "grid-difuser", "--seeds", "0..2"]),
+        ("twice", &["sweep", "grid-quick", "grid-quick", "--seeds", "0..2"]),
+        ("malformed_grid", &["sweep", "grid-quick", "--grid", "optim.lr=[1", "--seeds", "0..2"]),
+        (
+            "misspelt_key",
+            &["sweep", "grid-quick", "--grid", "optim.rl=1e-3,1e-4", "--seeds", "0..2"],
+        ),
+        (
+            "invalid_value",
+            &["sweep", "grid-quick", "--grid", "optim.lr=1e-3,-1", "--seeds", "0..2"],
+        ),
+        ("grid_over_seeds", &["sweep", "grid-quick", "--grid", "seed=1,2", "--seeds", "0..2"]),
+        ("taken", &["sweep", "grid-quick", "--seeds", "0..2", "--output", "plain"]),
+        ("other_plan", &["sweep", "grid-quick", "--seeds", "0..2", "--output", "made"]),
+        ("resume_missing", &["sweep", "--resume", "sweeps/none"]),
+        ("resume_damaged", &["sweep", "--resume", "damaged"]),
+        ("report_with_a_run", &["report", "made", "made/runs/grid-quick-s0"]),
+    ];
+    for (name, arguments) in cases {
+        let output = dir.run(arguments);
+        assert_eq!(
+            (output.code, output.stdout.as_str()),
+            (Some(2), ""),
+            "{name}: {}",
+            output.stderr
+        );
+        assert_text(&format!("mistake_sweep_{name}"), &transcript(&output));
+    }
+    assert!(!dir.path("sweeps").exists(), "a usage error created a directory");
+    assert!(dir.tree("made") == before, "a usage error changed a sweep");
+}

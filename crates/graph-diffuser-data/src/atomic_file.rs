@@ -1,0 +1,293 @@
+//! Atomic writes: a file or directory is written under a temporary name beside its path and renamed
+//! once it is complete, so that an existing path is always complete.
+//!
+//! ```
+//! use std::io::Write as _;
+//!
+//! use graph_diffuser_data::AtomicFile;
+//!
+//! # let directory = tempfile::tempdir()?;
+//! # let path = &directory.path().join("scores.csv");
+//! let file = AtomicFile::create(path, false)?;
+//! file.file().write_all(b"seed,score\n")?;
+//! assert!(!path.exists());
+//! file.persist()?;
+//! assert!(path.exists());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tempfile::TempDir;
+
+use crate::error::Diagnostic;
+
+/// File that is written under a temporary name and renamed by [`AtomicFile::persist`].
+///
+/// The temporary file is removed on drop.
+#[derive(Debug)]
+pub struct AtomicFile {
+    path: PathBuf,
+    temporary: PathBuf,
+    file: File,
+    overwrite: bool,
+}
+
+/// Error of writing a file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The file exists and must not be overwritten.
+    #[error("`{path}` already exists")]
+    Exists {
+        /// Path of the file.
+        path: PathBuf,
+    },
+    /// The file or directory cannot be written.
+    #[error("cannot write `{path}`")]
+    Io {
+        /// Path of the file or directory.
+        path: PathBuf,
+        /// Underlying I/O error.
+        source: io::Error,
+    },
+}
+
+impl WriteError {
+    /// Returns a function that turns an I/O error into an error that names `path`.
+    pub fn at(path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}
+
+impl From<WriteError> for io::Error {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Exists { .. } => io::ErrorKind::AlreadyExists.into(),
+            WriteError::Io { source, .. } => source,
+        }
+    }
+}
+
+impl Diagnostic for WriteError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Exists { .. } => {
+                "choose another `--output`, or overwrite it with `--force`".into()
+            }
+            Self::Io { .. } => "check free disk space and permissions".into(),
+        })
+    }
+
+    fn is_usage_error(&self) -> bool {
+        matches!(self, Self::Exists { .. })
+    }
+}
+
+impl AtomicFile {
+    /// Creates a temporary file beside `path`.
+    ///
+    /// # Errors
+    /// Returns an error if `path` exists and `overwrite` is not set, or if the file cannot be
+    /// created.
+    pub fn create(path: &Path, overwrite: bool) -> Result<Self, WriteError> {
+        if path.exists() && !overwrite {
+            return Err(WriteError::Exists { path: path.to_owned() });
+        }
+        let (temporary, file) = create_temporary(path).map_err(WriteError::at(path))?;
+        Ok(Self { path: path.to_owned(), temporary, file, overwrite })
+    }
+
+    /// Writes `content` to `path`, replacing an existing file and creating its directory.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written; a previous version is kept.
+    pub fn replace(path: &Path, content: &[u8]) -> Result<(), WriteError> {
+        fs::create_dir_all(parent(path)).map_err(WriteError::at(path))?;
+        let file = Self::create(path, true)?;
+        file.file().write_all(content).map_err(WriteError::at(path))?;
+        file.persist()
+    }
+
+    /// Returns whether this is the name of a temporary file, which a killed process leaves behind.
+    pub fn is_temporary(name: &OsStr) -> bool {
+        let name = name.as_encoded_bytes();
+        name.starts_with(b".") && name.ends_with(b".part")
+    }
+
+    /// Returns the temporary file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Returns the final path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Syncs the file and renames it to its final path.
+    ///
+    /// # Errors
+    /// Returns an error if the path exists by now and must not be overwritten, or on an I/O error.
+    pub fn persist(self) -> Result<(), WriteError> {
+        if self.path.exists() && !self.overwrite {
+            return Err(WriteError::Exists { path: self.path.clone() });
+        }
+        let synced = self.file.sync_all();
+        synced
+            .and_then(|()| rename_durably(&self.temporary, &self.path))
+            .map_err(WriteError::at(&self.path))
+    }
+}
+
+impl Write for AtomicFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for AtomicFile {
+    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
+        self.file.seek(position)
+    }
+}
+
+impl Drop for AtomicFile {
+    fn drop(&mut self) {
+        // Fails if the file was persisted.
+        let _ = fs::remove_file(&self.temporary);
+    }
+}
+
+/// Creates a file beside `path`, under a name that no other writer uses.
+fn create_temporary(path: &Path) -> io::Result<(PathBuf, File)> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    loop {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let temporary = path.with_file_name(format!(".{name}.{}-{count}.part", std::process::id()));
+        match OpenOptions::new().write(true).create_new(true).open(&temporary) {
+            // Left by a killed process, or in use by one on another machine with the same id.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return created.map(|file| (temporary, file)),
+        }
+    }
+}
+
+/// New directory that is filled under a temporary name and renamed by [`AtomicDirectory::persist`].
+///
+/// The temporary directory is removed on drop.
+#[derive(Debug)]
+pub struct AtomicDirectory {
+    path: PathBuf,
+    content: PathBuf,
+    _temporary: TempDir,
+}
+
+impl AtomicDirectory {
+    /// Creates a temporary directory beside `path`, and the parent directory if necessary.
+    ///
+    /// # Errors
+    /// Returns an error if the directory cannot be created.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        fs::create_dir_all(parent(path))?;
+        let temporary = tempfile::Builder::new().prefix(".new-").tempdir_in(parent(path))?;
+        // The temporary directory is only readable by its owner, so a subdirectory is renamed.
+        let content = temporary.path().join("content");
+        fs::create_dir(&content)?;
+        Ok(Self { path: path.to_owned(), content, _temporary: temporary })
+    }
+
+    /// Returns the path of the directory to fill.
+    pub fn content(&self) -> &Path {
+        &self.content
+    }
+
+    /// Renames the directory to its final path.
+    ///
+    /// # Errors
+    /// Returns an error if the path exists by now, or on an I/O error.
+    pub fn persist(self) -> io::Result<()> {
+        fs::rename(&self.content, &self.path)
+    }
+}
+
+/// Renames a file and syncs its directory, so that the new name survives a power failure.
+///
+/// # Errors
+/// Returns an error if the file cannot be renamed.
+pub(crate) fn rename_durably(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    // Best effort: not every system can open directories.
+    let _ = File::open(parent(to)).and_then(|directory| directory.sync_all());
+    Ok(())
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_appears_when_persisted_and_replaces_none_without_permission() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("out.csv");
+        let names = || {
+            let entries = fs::read_dir(directory.path()).expect("a directory");
+            entries.map(|entry| entry.expect("an entry").file_name()).collect::<Vec<_>>()
+        };
+        drop(AtomicFile::create(&path, false).expect("created"));
+        assert!(names().is_empty());
+        let new = AtomicFile::create(&path, false).expect("created");
+        new.file().write_all(b"one").expect("written");
+        assert!(!path.exists() && names().iter().all(|name| AtomicFile::is_temporary(name)));
+        new.persist().expect("persisted");
+        assert_eq!((fs::read(&path).expect("there"), names().len()), (b"one".to_vec(), 1));
+        let late = AtomicFile::create(&directory.path().join("late.csv"), false).expect("created");
+        fs::write(late.path(), b"other").expect("written");
+        assert!(matches!(late.persist(), Err(WriteError::Exists { .. })));
+        assert!(matches!(AtomicFile::create(&path, false), Err(WriteError::Exists { .. })));
+        AtomicFile::create(&path, true).expect("created").persist().expect("persisted");
+        assert_eq!((fs::read(&path).expect("there"), names().len()), (vec![], 2));
+    }
+
+    #[test]
+    fn directory_is_created_for_written_files_and_two_writers_do_not_collide() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("a/b/out.csv");
+        AtomicFile::replace(&path, b"one").expect("written");
+        let [first, second] = [(), ()].map(|()| AtomicFile::create(&path, true).expect("created"));
+        first.file().write_all(b"first").expect("written");
+        second.file().write_all(b"second").expect("written");
+        second.persist().expect("persisted");
+        assert_eq!(fs::read(&path).expect("there"), b"second");
+        first.persist().expect("persisted");
+        assert_eq!(fs::read(&path).expect("there"), b"first");
+        assert_eq!(fs::read_dir(path.parent().expect("a parent")).expect("there").count(), 1);
+    }
+
+    #[test]
+    fn directory_appears_when_persisted() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let path = parent.path().join("dataset");
+        let new = AtomicDirectory::create(&path).expect("created");
+        fs::write(new.content().join("file"), b"x").expect("written");
+        assert!(!path.exists());
+        new.persist().expect("renamed");
+        drop(AtomicDirectory::create(&path).expect("created"));
+        assert!(path.join("file").is_file());
+        assert_eq!(fs::read_dir(parent.path()).expect("there").count(), 1);
+    }
+}

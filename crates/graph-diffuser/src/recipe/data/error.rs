@@ -1,0 +1,85 @@
+//! Errors of reading and splitting datasets.
+
+use std::path::PathBuf;
+
+use graph_diffuser_data::{Diagnostic, LocatedError, SplitError};
+
+/// Error of reading or splitting a dataset.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// The files of a benchmark are missing.
+    #[error("dataset `{name}` not found in `{directory}`")]
+    Missing {
+        /// Name of the dataset.
+        name: &'static str,
+        /// Directory that was searched.
+        directory: PathBuf,
+    },
+    /// The recipe does not name a file or directory.
+    #[error("`data.{key}` is not set")]
+    NoFile {
+        /// Required key.
+        key: &'static str,
+    },
+    /// The files are invalid.
+    #[error("{}", first_and_count(.0))]
+    Problems(Vec<LocatedError>),
+    /// The dataset cannot be split as configured.
+    #[error(transparent)]
+    Split(#[from] SplitError),
+    /// The dataset has no split and the recipe does not define one.
+    #[error("`{directory}` has no train/valid/test split")]
+    NoSplit {
+        /// Directory of the dataset.
+        directory: PathBuf,
+    },
+    /// A scaffold split of graphs that are not molecules.
+    #[error("a scaffold split requires SMILES, and this dataset has none")]
+    NoScaffolds,
+    /// A k-fold split of graphs without classes.
+    #[error("a k-fold split requires class targets, and this dataset has none")]
+    NoClasses,
+}
+
+fn first_and_count(problems: &[LocatedError]) -> String {
+    match problems {
+        [] => "cannot read the dataset".to_owned(),
+        [only] => only.to_string(),
+        [first, others @ ..] => format!("{first} (and {} more problems)", others.len()),
+    }
+}
+
+impl From<LocatedError> for DataError {
+    fn from(problem: LocatedError) -> Self {
+        Self::Problems(vec![problem])
+    }
+}
+
+impl Diagnostic for DataError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Missing { name: name @ "zinc-dev", .. } => format!(
+                "build it with `scripts/zinc_labels.py dev`, or set the environment variable \
+                 `GRAPH_DIFFUSER_DATA` to the directory that contains `{name}`"
+            ),
+            Self::Missing { name, .. } => format!(
+                "download it with `graph-diffuser data fetch {name}`, or set the environment \
+                 variable `GRAPH_DIFFUSER_DATA` to the directory that contains `{name}`"
+            ),
+            Self::NoFile { key: "directory" } => "use `--set data.directory=DIR`".to_owned(),
+            Self::NoFile { key } => format!("use `--set data.{key}=FILE`"),
+            Self::Problems(problems) => {
+                let hint = problems.first().and_then(LocatedError::hint);
+                let all = (problems.len() > 1).then(|| {
+                    "run `graph-diffuser data check FILE` to list all problems".to_owned()
+                });
+                return hint.or(all);
+            }
+            Self::Split(error) => return error.hint(),
+            Self::NoSplit { .. } | Self::NoScaffolds | Self::NoClasses => {
+                "use a random split with `--set data.split.kind=random`".to_owned()
+            }
+        })
+    }
+}

@@ -1,0 +1,97 @@
+//! Errors of run directories.
+
+use std::path::PathBuf;
+
+use graph_diffuser_data::{Diagnostic, WriteError};
+
+use crate::recipe::RecipeError;
+use crate::shell::shell_quote;
+use crate::train::{CheckpointError, TrainError};
+
+/// Error of creating, opening or training a run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The directory already exists.
+    #[error("`{directory}` already exists")]
+    Exists {
+        /// Path of the directory.
+        directory: PathBuf,
+        /// True if it is a run directory.
+        is_run: bool,
+    },
+    /// The directory is not a run directory.
+    #[error("`{directory}` is not a run directory: {reason}")]
+    NotARun {
+        /// Path of the directory.
+        directory: PathBuf,
+        /// Missing or corrupt file.
+        reason: String,
+    },
+    /// Another process holds the lock.
+    #[error("`{directory}` is locked by another training process")]
+    Busy {
+        /// Path of the directory.
+        directory: PathBuf,
+    },
+    /// No checkpoint has been saved yet.
+    #[error("`{directory}` has no trained weights: no epoch has been evaluated yet")]
+    NoWeights {
+        /// Path of the directory.
+        directory: PathBuf,
+    },
+    /// The schema of the model's inputs has not been saved.
+    #[error("`{directory}` has no `schema.json`")]
+    NoSchema {
+        /// Path of the directory.
+        directory: PathBuf,
+    },
+    /// A file cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The recipe of the run is invalid.
+    #[error("invalid recipe in the run directory")]
+    Recipe(#[from] RecipeError),
+    /// Training failed.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// A checkpoint cannot be read or written.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+}
+
+impl Diagnostic for RunError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Exists { directory, is_run: true } => Some(format!(
+                "resume it with `graph-diffuser train --resume {}`, or choose another directory with \
+                 `--output`",
+                shell_quote(directory)
+            )),
+            Self::Exists { .. } => Some("choose another directory with `--output`".into()),
+            Self::NotARun { .. } => {
+                Some("pass a directory written by `graph-diffuser train`".into())
+            }
+            Self::Busy { .. } => Some(
+                "wait for it, or stop it with Ctrl-C: it saves a checkpoint and can be resumed"
+                    .into(),
+            ),
+            Self::NoWeights { directory } => Some(format!(
+                "continue training with `graph-diffuser train --resume {}`",
+                shell_quote(directory)
+            )),
+            Self::NoSchema { directory } => Some(format!(
+                "run `graph-diffuser train --resume {}` to write it; a finished run is not trained again",
+                shell_quote(directory)
+            )),
+            Self::Write(error) => error.hint(),
+            Self::Recipe(error) => error.hint(),
+            Self::Train(error) => error.hint(),
+            Self::Checkpoint(_) => None,
+        }
+    }
+
+    fn is_usage_error(&self) -> bool {
+        matches!(self, Self::Exists { .. } | Self::NotARun { .. } | Self::Recipe(_))
+    }
+}

@@ -1,0 +1,43 @@
+//! Results of a finished run.
+
+use serde::{Deserialize, Serialize};
+
+use crate::recipe::Recipe;
+use crate::task::{EvalMetrics, Metric, Predictions};
+use crate::train::{BestEpoch, EpochRecord};
+
+use super::Environment;
+
+/// Result of a finished run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// Seed of the run.
+    pub seed: u64,
+    /// Metric by which epochs are compared.
+    pub metric: Metric,
+    /// Number of trainable parameters.
+    pub parameters: usize,
+    /// Epoch with the best validation score.
+    pub best: BestEpoch,
+    /// Test scores of the weights of that epoch.
+    pub test: EvalMetrics,
+    /// Number of epochs trained.
+    pub epochs: usize,
+    /// Wall time of training and validation, in seconds.
+    pub seconds: f64,
+}
+
+/// Finished run, read from its directory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FinishedRun {
+    /// Recipe of the run.
+    pub recipe: Recipe,
+    /// Scores and cost.
+    pub result: RunResult,
+    /// Records of its epochs; empty if they were not saved.
+    pub history: Vec<EpochRecord>,
+    /// Environment of its first session, if known.
+    pub environment: Option<Environment>,
+    /// Predictions for the test graphs, if they were saved.
+    pub test_predictions: Option<Predictions>,
+}

@@ -1,0 +1,64 @@
+//! Weights and optimizer moments as safetensors files.
+
+use burn::tensor::{Tensor, TensorData};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
+use crate::model::GraphDiffuser;
+use crate::parameters;
+
+use super::{CheckpointError, LoadedCheckpoint};
+
+/// Serializes parameters and buffers of a model as a safetensors file.
+pub(super) fn serialize_model(model: &GraphDiffuser) -> Vec<u8> {
+    let values: Vec<_> = parameters::named_tensors(model)
+        .into_iter()
+        .map(|(entry, tensor)| (entry, host(&tensor)))
+        .collect();
+    serialize(
+        values
+            .iter()
+            .map(|(entry, values)| (entry.name.as_str(), entry.shape.clone(), values.as_slice()))
+            .collect(),
+    )
+}
+
+pub(super) fn serialize(tensors: Vec<(&str, Vec<usize>, &[f32])>) -> Vec<u8> {
+    let bytes: Vec<(&str, Vec<usize>, Vec<u8>)> = tensors
+        .into_iter()
+        .map(|(name, shape, values)| {
+            (name, shape, values.iter().flat_map(|value| value.to_le_bytes()).collect())
+        })
+        .collect();
+    let views = bytes.iter().map(|(name, shape, bytes)| {
+        let view = TensorView::new(Dtype::F32, shape.clone(), bytes);
+        (*name, view.expect("the shape matches the data"))
+    });
+    safetensors::serialize(views, None).expect("names are unique and shapes match the data")
+}
+
+/// Returns `model` with the weights of a checkpoint.
+pub(crate) fn load_model(
+    model: GraphDiffuser,
+    found: &LoadedCheckpoint,
+) -> Result<GraphDiffuser, CheckpointError> {
+    let weights = SafeTensors::deserialize(found.file("weights.safetensors")?)
+        .map_err(|error| found.incompatible(format!("`weights.safetensors`: {error}")))?;
+    parameters::load(model, |name| weights.tensor(name).ok().and_then(|view| safetensor(&view)))
+        .map_err(|error| found.incompatible(error.to_string()))
+}
+
+/// Returns a tensor of a safetensors file; `None` if it is not single precision.
+pub(super) fn safetensor(view: &TensorView<'_>) -> Option<TensorData> {
+    let values = view
+        .data()
+        .chunks_exact(4)
+        .map(|bytes| f32::from_le_bytes(bytes.try_into().expect("four bytes")));
+    (view.dtype() == Dtype::F32)
+        .then(|| TensorData::new(values.collect::<Vec<f32>>(), view.shape().to_vec()))
+}
+
+/// Copies a tensor to host memory.
+pub(super) fn host(tensor: &Tensor<1>) -> Vec<f32> {
+    tensor.to_data().iter::<f32>().collect()
+}
