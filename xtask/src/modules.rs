@@ -18,7 +18,13 @@ use crate::repository::{Diagnostic, TextFile, find, read_all};
 use source::{ImportedName, ModulePath, Reference, Source};
 
 /// Crates whose top-level modules must be in reading order.
-const ORDERED: [&str; 3] = ["graph-diffuser-data", "graph-diffuser-kernels", "xtask"];
+const ORDERED: [&str; 5] = [
+    "graph-diffuser",
+    "graph-diffuser-cli",
+    "graph-diffuser-data",
+    "graph-diffuser-kernels",
+    "xtask",
+];
 /// Crates whose submodules must be in reading order, too.
 const ORDERED_SUBMODULES: [&str; 1] = ["xtask"];
 /// Page with the diagrams of all crates.

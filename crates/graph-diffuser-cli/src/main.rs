@@ -1,16 +1,25 @@
 //! The `graph-diffuser` command: parses arguments, calls the library and prints results.
 
-mod args;
-mod commands;
+// In reading order: modules import only from modules above them.
 mod error;
-mod explorer;
-mod interrupt;
+
 mod printer;
+
 mod progress;
+
+mod interrupt;
+
+mod args;
+
+mod explorer;
+
+mod commands;
+
+mod cli;
 
 use std::process::ExitCode;
 
-use args::Command;
+use cli::Command;
 use printer::Printer;
 
 #[global_allocator]
@@ -18,7 +27,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     keep_freed_memory();
-    let arguments = args::parse();
+    let arguments = cli::parse();
     let mut printer = Printer::new(arguments.json);
     let result = match arguments.command {
         Command::Data(args) => commands::data(args, &mut printer),

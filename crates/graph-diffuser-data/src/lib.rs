@@ -30,8 +30,9 @@
 //! - `chem`: SMILES. Without it, readers of SMILES return [`chem::MoleculeError::Disabled`].
 //! - `download`: the module `download`.
 
-mod atomic_file;
 mod error;
+
+mod atomic_file;
 mod graph;
 mod random;
 mod schema;

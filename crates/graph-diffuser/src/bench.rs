@@ -13,9 +13,10 @@ use crate::batch::GraphBatch;
 use crate::model::{GraphDiffuser, ModelConfig};
 use crate::nn::{ForwardContext, MlpConfig, ParamInit, Timings};
 use crate::ops::ScoreCombination;
+use crate::optim::{AdamW, OptimConfig, global_norm};
 use crate::parameters;
 use crate::task::{HeadConfig, Pooling, Task, TaskConfig};
-use crate::train::{AdamW, BatchSize, EvalBatcher, OptimConfig, global_norm, largest_step};
+use crate::train::{BatchSize, EvalBatcher, largest_step};
 use crate::transformer::{AttentionConfig, AttentionScores, MpnnConfig, MpnnKind};
 use crate::virtual_edges::{
     AdjacencyConfig, EdgeFfnConfig, SelfEdges, StackTransform, VirtualEdgesConfig,

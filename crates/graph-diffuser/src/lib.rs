@@ -67,6 +67,8 @@ pub mod model;
 
 pub mod parameters;
 
+pub mod optim;
+
 mod shell;
 
 pub mod statistics;

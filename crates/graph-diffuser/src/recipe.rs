@@ -8,6 +8,7 @@ mod data;
 mod error;
 mod overrides;
 mod reference;
+mod training;
 
 use std::path::Path;
 
@@ -19,9 +20,9 @@ use toml::{Table, Value};
 
 use crate::model::{GraphDiffuser, ModelConfig};
 use crate::nn::ParamInit;
+use crate::optim::OptimConfig;
 use crate::parameters;
 use crate::task::{Metric, Task, TaskConfig};
-use crate::train::{OptimConfig, TrainConfig};
 
 use error::other_kind;
 use overrides::{in_toml_terms, suggestion};
@@ -31,6 +32,7 @@ pub use data::{
     SmilesCsvConfig, SplitConfig, TuConfig,
 };
 pub use error::RecipeError;
+pub use training::{SelectBy, TrainConfig};
 
 /// Configuration of a training run.
 ///

@@ -2,9 +2,9 @@
 
 use graph_diffuser_data::Schema;
 
-use crate::train::{OptimConfig, Schedule, TrainConfig};
+use crate::optim::{OptimConfig, Schedule};
 
-use super::{Recipe, RecipeError};
+use super::{Recipe, RecipeError, TrainConfig};
 
 impl Recipe {
     /// Checks all settings; no data is read.

@@ -8,6 +8,7 @@ use graph_diffuser_data::{Dataset, SeedTree};
 
 use crate::batch::{Batcher, GraphBatch};
 use crate::raw_encoding::PositionalEncodingCache;
+use crate::recipe::TrainConfig;
 
 /// Size of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,13 @@ pub struct BatchSize {
     /// Maximum number of node pairs of all graphs together; a larger graph forms a batch of its
     /// own.
     pub max_pairs: Option<usize>,
+}
+
+impl TrainConfig {
+    /// Returns the limits of a batch.
+    pub fn batch(&self) -> BatchSize {
+        BatchSize { graphs: self.batch_size, max_pairs: self.max_pairs }
+    }
 }
 
 impl BatchSize {

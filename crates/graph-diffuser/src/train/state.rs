@@ -7,12 +7,13 @@ use safetensors::SafeTensors;
 use crate::batch::GraphBatch;
 use crate::model::GraphDiffuser;
 use crate::nn::{ForwardContext, is_finite};
+use crate::optim::{AdamW, global_norm};
 use crate::parameters;
 use crate::recipe::Recipe;
 use crate::task::Task;
 
 use super::weights::{host, load_model, safetensor, serialize, serialize_model};
-use super::{AdamW, Checkpoint, LoadedCheckpoint, TrainError, TrainProgress, global_norm};
+use super::{Checkpoint, LoadedCheckpoint, TrainError, TrainProgress};
 
 /// Momentum of the running batch-norm statistics.
 const BN_MOMENTUM: f64 = 0.1;

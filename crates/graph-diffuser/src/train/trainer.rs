@@ -11,14 +11,14 @@ use graph_diffuser_data::{Dataset, SeedTree, Split};
 use crate::batch::Batcher;
 use crate::model::GraphDiffuser;
 use crate::parameters;
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, SelectBy};
 use crate::task::{EvalMetrics, Metric, Task};
 
 use super::batches::{for_each_batch, with_encoding_cache};
 use super::state::State;
 use super::weights::{load_model, serialize_model};
 use super::{
-    BestEpoch, Checkpoint, Checkpoints, EpochRecord, Evaluator, SelectBy, TrainError, TrainEvent,
+    BestEpoch, Checkpoint, Checkpoints, EpochRecord, Evaluator, TrainError, TrainEvent,
     TrainOutcome, TrainProgress, recalibration_batches, training_batches,
 };
 

@@ -9,9 +9,9 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use graph_diffuser::batch::GraphBatch;
 use graph_diffuser::model::{GraphDiffuser, ModelConfig};
 use graph_diffuser::nn::{ForwardContext, ParamInit};
+use graph_diffuser::optim::{AdamW, OptimConfig, global_norm};
 use graph_diffuser::parameters;
 use graph_diffuser::task::{Task, TaskConfig};
-use graph_diffuser::train::{AdamW, OptimConfig, global_norm};
 use graph_diffuser_data::{
     FeatureSchema, Features, Graph, Names, Schema, SeedTree, TargetSchema, Targets,
 };

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::ops::{self, AdamWStep};
 use crate::parameters;
 
-use super::Schedule;
+use super::schedule::Schedule;
 
 /// Configuration of [`AdamW`] and its learning-rate schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
