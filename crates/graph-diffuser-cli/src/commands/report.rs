@@ -59,7 +59,7 @@ pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> Result<ExitCode
         TableFormat::Markdown => printer.raw(report.to_markdown().trim_end()),
         TableFormat::Csv => printer.raw(report.to_csv().trim_end()),
         TableFormat::Json => {
-            printer.raw(&serde_json::to_string(&report).expect("reports are plain data"))
+            printer.raw(&serde_json::to_string(&report).expect("reports are plain data"));
         }
         TableFormat::Html => printer.raw(report.to_html().trim_end()),
     }

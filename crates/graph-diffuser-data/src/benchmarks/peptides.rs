@@ -217,7 +217,8 @@ fn schema(targets: TargetSchema, names: &[&str]) -> Schema {
     Schema { names, ..ogb_schema(targets) }
 }
 
-#[cfg(all(test, feature = "chem"))]
+#[cfg(test)]
+#[cfg(feature = "chem")]
 mod tests {
     use super::*;
 

@@ -18,11 +18,11 @@ use crate::error::Diagnostic;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UnpackLimits {
     /// Maximum number of files and directories.
-    pub(crate) max_entries: usize,
+    pub(crate) entries: usize,
     /// Maximum number of bytes after decompression.
-    pub(crate) max_bytes: u64,
+    pub(crate) bytes: u64,
     /// Maximum compression ratio; the first mebibyte of the output is exempt.
-    pub(crate) max_ratio: u64,
+    pub(crate) ratio: u64,
 }
 
 impl UnpackLimits {
@@ -30,7 +30,7 @@ impl UnpackLimits {
     ///
     /// The maximum ratio is 200: deflate cannot exceed 1032, and text of small numbers reaches 40.
     pub(crate) fn with_max_bytes(max_bytes: u64) -> Self {
-        Self { max_entries: 10_000, max_bytes, max_ratio: 200 }
+        Self { entries: 10_000, bytes: max_bytes, ratio: 200 }
     }
 }
 
@@ -184,8 +184,8 @@ fn unzip(path: &Path, directory: &Path, limits: &UnpackLimits) -> Result<(), Arc
     if let Some(entries) = declared.filter(|&declared| declared > archive.len()) {
         return Err(ArchiveError::DuplicateNames { entries });
     }
-    if archive.len() > limits.max_entries {
-        return Err(ArchiveError::TooManyEntries { limit: limits.max_entries });
+    if archive.len() > limits.entries {
+        return Err(ArchiveError::TooManyEntries { limit: limits.entries });
     }
     for index in 0..archive.len() {
         let name = archive.name_for_index(index).unwrap_or_default().to_owned();
@@ -235,13 +235,13 @@ fn untar(path: &Path, directory: &Path, limits: &UnpackLimits) -> Result<(), Arc
     let file = File::open(path).map_err(io)?;
     let mut unpacked = Unpacked::new(path, directory, limits, file.metadata().map_err(io)?.len());
     // Headers count too: 512 bytes per entry, as much padding, and some for long names.
-    let max_stream = unpacked.max_bytes.saturating_add(4096 * limits.max_entries as u64);
+    let max_stream = unpacked.max_bytes.saturating_add(4096 * limits.entries as u64);
     let content = MultiGzDecoder::new(BufReader::new(file)).take(max_stream);
     let mut archive = tar::Archive::new(content);
     for (index, entry) in archive.entries().map_err(damaged)?.enumerate() {
         let mut entry = entry.map_err(damaged)?;
-        if index >= limits.max_entries {
-            return Err(ArchiveError::TooManyEntries { limit: limits.max_entries });
+        if index >= limits.entries {
+            return Err(ArchiveError::TooManyEntries { limit: limits.entries });
         }
         let name = String::from_utf8(entry.path_bytes().into_owned()).map_err(|error| {
             ArchiveError::UnsafeName {
@@ -288,8 +288,8 @@ impl<'a> Unpacked<'a> {
         limits: &UnpackLimits,
         archive_bytes: u64,
     ) -> Self {
-        let by_ratio = archive_bytes.saturating_mul(limits.max_ratio).saturating_add(1 << 20);
-        let max_bytes = limits.max_bytes.min(by_ratio);
+        let by_ratio = archive_bytes.saturating_mul(limits.ratio).saturating_add(1 << 20);
+        let max_bytes = limits.bytes.min(by_ratio);
         Self { archive, directory, names: HashSet::new(), written: 0, max_bytes }
     }
 

@@ -268,7 +268,8 @@ fn is_fatal(located: &LocatedError) -> bool {
     error.downcast_ref().is_some_and(in_csv) || error.downcast_ref().is_some_and(in_jsonl)
 }
 
-#[cfg(all(test, feature = "chem"))]
+#[cfg(test)]
+#[cfg(feature = "chem")]
 mod tests {
     use std::io::Write;
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::batch::{ChunkedEval, GraphBatch, index_tensor};
 use crate::nn::{ForwardContext, Linear, ParamInit};
 use crate::ops::{self, AttentionComponents, AttentionOptions, QueryRows, ScoreCombination};
-use crate::virtual_edges::PositionScores;
+use crate::virtual_edges::{ChunkedScores, PositionScores};
 
 /// Configuration of [`DiffuserAttention`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -106,16 +106,15 @@ impl DiffuserAttention {
         ctx.trace_attention(|rows, traced| {
             self.components(&qkv, d, position.cls(), (rows, traced), &options)
         });
-        let attended = match batch.chunked_eval {
-            Some(chunks) => chunked_attention(qkv, d, &position, (batch, chunks), &options),
-            None => {
-                let position = match position {
-                    PositionScores::Dense(scores) => Some(scores),
-                    PositionScores::None => None,
-                    PositionScores::Chunked(_) => panic!("the batch is not evaluated in chunks"),
-                };
-                ops::attention(qkv, d, position, &batch.layer_topology().layout, &options) // Eq. 7–8
-            }
+        let attended = if let Some(chunks) = batch.chunked_eval {
+            chunked_attention(qkv, d, &position, (batch, chunks), &options)
+        } else {
+            let position = match position {
+                PositionScores::Dense(scores) => Some(scores),
+                PositionScores::None => None,
+                PositionScores::Chunked(_) => panic!("the batch is not evaluated in chunks"),
+            };
+            ops::attention(qkv, d, position, &batch.layer_topology().layout, &options) // Eq. 7–8
         };
         self.output.forward(attended)
     }
@@ -190,7 +189,7 @@ fn chunked_attention(
         PositionScores::Dense(_) => panic!("the batch is evaluated in chunks"),
     };
     let by_head = ops::split_heads(qkv, d, options.heads);
-    let steps = position.map(|scores| scores.num_steps());
+    let steps = position.map(ChunkedScores::num_steps);
     let attended = ops::row_chunks(&batch.topology, steps, chunks.pairs_per_chunk).map(|chunk| {
         let layout = batch.layer_topology().layout.clone();
         let rows = QueryRows { block: Arc::new(chunk), layout, cls: batch.with_cls.is_some() };

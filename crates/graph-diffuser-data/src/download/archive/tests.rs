@@ -7,7 +7,7 @@ use zip::write::SimpleFileOptions;
 
 use super::*;
 
-const LIMITS: UnpackLimits = UnpackLimits { max_entries: 10, max_bytes: 100_000, max_ratio: 200 };
+const LIMITS: UnpackLimits = UnpackLimits { entries: 10, bytes: 100_000, ratio: 200 };
 
 fn zip_of(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let mut writer = zip::ZipWriter::new(io::Cursor::new(Vec::new()));

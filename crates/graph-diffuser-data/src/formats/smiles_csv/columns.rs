@@ -66,19 +66,16 @@ pub(super) fn find_columns(
         Some(name) => keep(find_column(records, name)),
         None => all.iter().find(|column| column.name().eq_ignore_ascii_case("split")).cloned(),
     };
-    let targets: Vec<CsvColumn> = match &options.target_columns {
-        Some(requested) => {
-            requested.iter().filter_map(|name| keep(find_column(records, name))).collect()
-        }
-        None => {
-            let is_index = |column: &CsvColumn| {
-                INDEX_NAMES.iter().any(|known| known.eq_ignore_ascii_case(column.name()))
-            };
-            let is_other = |column: &CsvColumn| {
-                [&smiles, &split].into_iter().flatten().all(|used| used.index() != column.index())
-            };
-            all.iter().filter(|column| is_other(column) && !is_index(column)).cloned().collect()
-        }
+    let targets: Vec<CsvColumn> = if let Some(requested) = &options.target_columns {
+        requested.iter().filter_map(|name| keep(find_column(records, name))).collect()
+    } else {
+        let is_index = |column: &CsvColumn| {
+            INDEX_NAMES.iter().any(|known| known.eq_ignore_ascii_case(column.name()))
+        };
+        let is_other = |column: &CsvColumn| {
+            [&smiles, &split].into_iter().flatten().all(|used| used.index() != column.index())
+        };
+        all.iter().filter(|column| is_other(column) && !is_index(column)).cloned().collect()
     };
     for column in &all {
         let is_target = targets.iter().any(|target| target.index() == column.index());

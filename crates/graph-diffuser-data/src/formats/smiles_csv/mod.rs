@@ -210,7 +210,7 @@ pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<Lo
         if let Some(ParsedRow { graph, scaffold }) = kept {
             csv.scaffolds.extend(scaffold.map(|scaffold| {
                 // A SMILES string contains no space, so this key cannot collide with a scaffold.
-                scaffold.unwrap_or_else(|| format!("molecule {}", csv.graphs.len()))
+                scaffold.unwrap_or_else(|_| format!("molecule {}", csv.graphs.len()))
             }));
             csv.graphs.push(graph);
         }
@@ -246,15 +246,15 @@ pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<Lo
 /// Graph and scaffold of a row, from one parsed molecule.
 struct ParsedRow {
     graph: Graph,
-    /// Scaffold, if requested; the inner value is missing if it cannot be written as SMILES.
-    scaffold: Option<Option<String>>,
+    /// Scaffold, if requested; an error if it cannot be written as SMILES.
+    scaffold: Option<Result<String, MoleculeError>>,
 }
 
 impl ParsedRow {
     fn new(smiles: &str, options: &SmilesCsvOptions) -> Result<Self, MoleculeError> {
         let molecule = Molecule::from_smiles(smiles)?;
         let graph = options.featurizer.featurize(&molecule)?;
-        Ok(Self { graph, scaffold: options.scaffolds.then(|| molecule.scaffold().ok()) })
+        Ok(Self { graph, scaffold: options.scaffolds.then(|| molecule.scaffold()) })
     }
 }
 
