@@ -16,14 +16,14 @@ use crate::offsets::GraphOffsets;
 use crate::parallel::{self, SharedPtr};
 use crate::simd::{Isa, Kernel, Simd};
 
-/// Computes the gradients of [`forward`] from its inputs, its output and the gradient of the
-/// output.
+/// Computes the gradients of the [forward pass](super::forward()) from its inputs, its output and
+/// the gradient of the output.
 ///
 /// Gradients of scores shared by several graphs are summed in graph order.
 ///
 /// # Shapes
-/// - `qkv`, `position`: as in [`forward`]
-/// - `output`: [`AttentionOutput::out`] and [`AttentionOutput::statistics`]
+/// - `qkv`, `position`: as in the forward pass
+/// - `output`: `out` and `statistics` of an [`AttentionOutput`](super::AttentionOutput)
 /// - `d_out`: `[r, d]`
 pub fn backward(
     isa: Isa,
