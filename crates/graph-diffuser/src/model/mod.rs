@@ -22,13 +22,14 @@ pub use config::ModelConfig;
 ///
 /// ```
 /// use graph_diffuser::nn::{ForwardContext, ParamInit};
-/// use graph_diffuser::{DType, Device, recipe::Recipe};
+/// use graph_diffuser::recipe::{DataDirs, Recipe};
+/// use graph_diffuser::{DType, Device};
 /// use graph_diffuser_data::SeedTree;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let settings = ["data.train=2", "data.valid=1", "data.test=1"].map(String::from);
 /// let recipe = Recipe::find("grid-diffuser", &settings)?;
-/// let dataset = recipe.dataset()?;
+/// let dataset = recipe.dataset(&DataDirs::from_env())?;
 /// let device = Device::flex();
 ///
 /// let mut init = ParamInit::new(SeedTree::new(0), &device);
