@@ -18,11 +18,12 @@ use crate::repository::{Diagnostic, TextFile, find, read_all};
 use source::{ImportedName, ModulePath, Reference, Source};
 
 /// Crates whose top-level modules must be in reading order.
-const ORDERED: [&str; 5] = [
+const ORDERED: [&str; 6] = [
     "graph-diffuser",
     "graph-diffuser-cli",
     "graph-diffuser-data",
     "graph-diffuser-kernels",
+    "graph-diffuser-viz",
     "xtask",
 ];
 /// Crates whose submodules must be in reading order, too.

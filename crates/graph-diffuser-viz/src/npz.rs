@@ -3,6 +3,7 @@
 use std::io::{Cursor, Write as _};
 
 use graph_diffuser::explain::{AttentionTrace, HeadAttention, NestedMatrix, PredictionAndTarget};
+use graph_diffuser::npy;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
@@ -31,23 +32,8 @@ impl Array {
         Self::floats(name, vec![matrix.len(), columns], matrix.iter().flatten().copied())
     }
 
-    /// Serializes version 1.0 of the format: magic string, header length, Python dictionary,
-    /// values.
     fn npy(&self) -> Vec<u8> {
-        let sizes: Vec<String> = self.shape.iter().map(|size| format!("{size},")).collect();
-        let dictionary = format!(
-            "{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
-            self.dtype,
-            sizes.join(" ")
-        );
-        // Magic, version and length take ten bytes; the values start at a multiple of 64.
-        let padding = 63 - (10 + dictionary.len()) % 64;
-        let header = format!("{dictionary}{}\n", " ".repeat(padding));
-        let mut file = b"\x93NUMPY\x01\x00".to_vec();
-        file.extend((header.len() as u16).to_le_bytes());
-        file.extend(header.bytes());
-        file.extend(&self.bytes);
-        file
+        [npy::header(self.dtype, &self.shape, 0), self.bytes.clone()].concat()
     }
 }
 
@@ -162,24 +148,9 @@ fn stored_zip(entries: &[(String, Vec<u8>)]) -> Vec<u8> {
 mod tests {
     use std::io::Read as _;
 
-    use crate::figure::tests::small_grid;
+    use crate::figure::traces::small_grid;
 
     use super::*;
-
-    #[test]
-    fn npy_header_matches_numpy() {
-        let file = Array::floats("x", vec![2, 1], [1.0, 2.0].into_iter()).npy();
-        assert_eq!(&file[..8], b"\x93NUMPY\x01\x00");
-        let length = usize::from(u16::from_le_bytes([file[8], file[9]]));
-        assert!((10 + length).is_multiple_of(64));
-        let header = std::str::from_utf8(&file[10..10 + length]).unwrap();
-        assert_eq!(
-            header.trim_end(),
-            "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1,), }"
-        );
-        assert!(header.ends_with('\n'));
-        assert_eq!(file[10 + length..], [0, 0, 128, 63, 0, 0, 0, 64]);
-    }
 
     #[test]
     fn archive_contains_all_arrays_and_is_reproducible() {
@@ -200,7 +171,7 @@ mod tests {
         }
         let mut content = Vec::new();
         archive.by_name("attention.npy").unwrap().read_to_end(&mut content).unwrap();
-        assert!(String::from_utf8_lossy(&content[..128]).contains("'shape': (1, 2, 6, 6,)"));
+        assert!(String::from_utf8_lossy(&content[..128]).contains("'shape': (1, 2, 6, 6)"));
         let values: Vec<f32> = content[content.len() - 4 * 72..]
             .chunks(4)
             .map(|four| f32::from_le_bytes(four.try_into().unwrap()))

@@ -73,6 +73,8 @@ mod shell;
 
 pub mod statistics;
 
+pub mod npy;
+
 pub mod recipe;
 
 pub mod train;

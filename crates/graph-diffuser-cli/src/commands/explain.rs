@@ -1,21 +1,18 @@
 //! `explain`: draws or exports the attention of a trained model, or measures its faithfulness.
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use graph_diffuser::Device;
-use graph_diffuser::explain::faithfulness::{
-    AttentionFractions, FaithfulnessConfig, FaithfulnessReport, MeanStd,
-};
+use graph_diffuser::explain::faithfulness::FaithfulnessConfig;
 use graph_diffuser::explain::summary::headline;
 use graph_diffuser::explain::{AttentionTrace, Explainer};
 use graph_diffuser::predict::PredictError;
 use graph_diffuser::run::Run;
 use graph_diffuser_data::{AtomicFile, Graph};
-use graph_diffuser_viz::figure::{self, FigureView};
+use graph_diffuser_viz::figure::{FigureView, draw_attention};
 use graph_diffuser_viz::npz::to_npz;
 use serde::Serialize;
 
@@ -150,7 +147,7 @@ pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> Result<ExitCo
         let report = explainer
             .measure_faithfulness(&config, &mut |done, total| progress.show(done, total, ""));
         progress.finish();
-        printer.data(&report, || to_text(&report));
+        printer.data(&report, || report.to_string());
     }
     if let Some(output) = &args.output {
         write(&args, &run, output, &explainer, (index, &graph), printer)?;
@@ -174,8 +171,8 @@ fn write(
     let query = node.unwrap_or(trace.rows[0]);
     let view = FigureView { node: query, layer, head: args.head };
     let content = match output.format {
-        OutputFormat::Svg => figure::draw(&trace, view).to_svg().into_bytes(),
-        OutputFormat::Png => figure::draw(&trace, view).to_png(),
+        OutputFormat::Svg => draw_attention(&trace, view).to_svg().into_bytes(),
+        OutputFormat::Png => draw_attention(&trace, view).to_png(),
         OutputFormat::Json => trace.to_json().into_bytes(),
         OutputFormat::Npz => to_npz(&trace),
     };
@@ -202,50 +199,4 @@ fn write(
         format!("{}: {outcome}\nwrote {}{rows}", trace.graph.name(), output.path.display())
     });
     Ok(())
-}
-
-/// Formats a faithfulness report as text.
-fn to_text(report: &FaithfulnessReport) -> String {
-    let mean_std = |value: MeanStd| format!("{:.4} ± {:.4}", value.mean, value.std);
-    let mut text = format!("Faithfulness over {} graphs, mean ± std\n\n", report.graphs);
-    match &report.deletion {
-        Some(deletion) => {
-            let _ = write!(
-                text,
-                "Deletion test: masking the top-k nodes (k = {:.1} on average), {}\n  \
-                 top-k attended  {}\n  random nodes    {}\n  \
-                 larger for the attended nodes in {:.0}% of the graphs\n",
-                deletion.replaced_nodes,
-                deletion.metric,
-                mean_std(deletion.top_attended),
-                mean_std(deletion.random),
-                100.0 * deletion.fraction_top_larger,
-            );
-        }
-        None => text.push_str("Deletion test: not applicable, nodes have no features\n"),
-    }
-    if let Some(grid) = &report.grid {
-        let _ = writeln!(
-            text,
-            "\nFraction on ground-truth cells, over {} nodes with at least one:\n\n\
-             {:<14} {:>22} {:>20} {:>22}",
-            grid.nodes, "", "position: row, column", "content: color", "attention: cells"
-        );
-        let mut line = |name: String, fractions: &AttentionFractions| {
-            let cell = |value: Option<MeanStd>| value.map_or("-".to_owned(), mean_std);
-            let _ = writeln!(
-                text,
-                "{name:<14} {:>22} {:>20} {:>22}",
-                cell(fractions.position_on_row_and_column),
-                cell(fractions.content_on_color),
-                cell(Some(fractions.attention_on_ground_truth))
-            );
-        };
-        for layer in &grid.layers {
-            let head = layer.head.map_or("mean".to_owned(), |head| format!("head {head}"));
-            line(format!("layer {} {head}", layer.layer), &layer.fractions);
-        }
-        line("chance".to_owned(), &grid.chance);
-    }
-    text
 }

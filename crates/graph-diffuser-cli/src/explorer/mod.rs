@@ -13,7 +13,8 @@ use graph_diffuser::explain::{
     AttentionTrace, ExplainError, Explainer, GraphScore, Structure, faithfulness,
 };
 use graph_diffuser_data::{Graph, Split};
-use graph_diffuser_viz::figure::{self, NodeLayout};
+use graph_diffuser_viz::color::{Color, RAMP, category_fill};
+use graph_diffuser_viz::figure::{NodeLayout, node_fills};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of listed graphs; longer lists are slow to sort and scroll in the browser.
@@ -172,9 +173,9 @@ impl<'a> Explorer<'a> {
             error: self.explainer.error_name(),
             molecules: self.explainer.accepts_smiles(),
             colors: (0..colors.unwrap_or(0).min(64))
-                .map(|color| (letter(color), hex(figure::category_fill(color))))
+                .map(|color| (letter(color), category_fill(color).hex()))
                 .collect(),
-            ramp: figure::RAMP.into_iter().map(hex).collect(),
+            ramp: RAMP.into_iter().map(Color::hex).collect(),
         }
     }
 
@@ -213,7 +214,7 @@ impl<'a> Explorer<'a> {
                 &trace,
                 if is_molecule { MAX_DRAWN_ATOMS } else { MAX_DRAWN_NODES },
             );
-            let fills = figure::node_fills(&trace).into_iter().map(|fill| fill.map(hex)).collect();
+            let fills = node_fills(&trace).into_iter().map(|fill| fill.map(Color::hex)).collect();
             let round = |value: f64| (value * 1000.0).round() / 1000.0;
             GraphLayout {
                 nodes,
@@ -245,9 +246,4 @@ impl<'a> Explorer<'a> {
         }
         self.explainer.recolored(index, &request.colors)
     }
-}
-
-/// Formats a color as `#rrggbb`.
-fn hex([red, green, blue]: [u8; 3]) -> String {
-    format!("#{red:02x}{green:02x}{blue:02x}")
 }

@@ -1,27 +1,11 @@
 //! Report as a self-contained HTML page without scripts, fonts or other external resources.
 
+use crate::canvas::escape;
+
 use super::table::{Align, DIFFERENCES, ReportTable};
-use super::{Report, SweepSummary};
+use super::{Curves, Report, SweepSummary};
 
 const STYLE: &str = include_str!("report.css");
-
-/// Escapes text for HTML and XML, including attribute values.
-pub(crate) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            // Control characters are not allowed in XML.
-            letter if letter.is_control() && letter != '\n' && letter != '\t' => escaped.push(' '),
-            letter => escaped.push(letter),
-        }
-    }
-    escaped
-}
 
 /// Escapes text and converts spans in backticks to `<code>`.
 fn prose(text: &str) -> String {
@@ -99,10 +83,9 @@ impl Report {
             list(seeds)
         ));
         text.push_str("<h2>Validation curves</h2>\n");
-        for svg in
-            self.combined_curves().into_iter().chain(self.curves.iter().map(super::Curves::to_svg))
+        for chart in self.combined_curves().into_iter().chain(self.curves.iter().map(Curves::draw))
         {
-            text.push_str(&format!("<figure>\n{svg}</figure>\n"));
+            text.push_str(&format!("<figure>\n{}</figure>\n", chart.to_svg()));
         }
         if let Some(sweep) = &self.sweep {
             text.push_str(&sweep.to_html());
@@ -146,8 +129,6 @@ mod tests {
     #[test]
     fn text_of_recipes_and_logs_is_escaped() {
         let hostile = "<script>alert('1')</script> & \"x\"\u{1b}";
-        let escaped = escape(hostile);
-        assert_eq!(escaped, "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt; &amp; &quot;x&quot; ");
         assert_eq!(prose("set `a<b` now"), "set <code>a&lt;b</code> now");
         let table = ReportTable {
             columns: vec![("name", Align::Left)],

@@ -7,6 +7,7 @@ mod curves;
 mod html;
 mod paired;
 mod sweep;
+mod sweep_summary;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -16,13 +17,15 @@ use serde::Serialize;
 
 use graph_diffuser::recipe::{PaperResult, Recipe};
 use graph_diffuser::run::{FinishedRun, RunResult};
+use graph_diffuser::statistics::{SeedStats, mean};
 use graph_diffuser::sweep::{SweepError, file_names};
 use graph_diffuser::task::Metric;
 
+use crate::canvas::Canvas;
+
 pub use curves::Curves;
-pub(crate) use html::escape;
 pub use paired::PairedDifference;
-pub use sweep::{ConfigurationRow, FailedRun, Provenance, RunCounts, SweepSummary, Tuning};
+pub use sweep_summary::{ConfigurationRow, FailedRun, Provenance, RunCounts, SweepSummary, Tuning};
 
 /// Results of runs, grouped by recipe.
 ///
@@ -70,38 +73,6 @@ pub struct ReportRow {
     pub tuning: Option<Tuning>,
 }
 
-/// Statistics of scores over seeds.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct SeedStats {
-    /// Seeds of the runs.
-    pub seeds: Vec<u64>,
-    /// Score of each seed.
-    pub scores: Vec<f64>,
-    /// Mean over seeds.
-    pub mean: f64,
-    /// Sample standard deviation (n - 1); absent for a single run.
-    pub std: Option<f64>,
-    /// Population standard deviation (n).
-    pub population_std: f64,
-}
-
-impl SeedStats {
-    /// Computes the statistics of pairs of seed and score; returns `None` if there are none.
-    pub fn from_scores(scores: impl Iterator<Item = (u64, f64)>) -> Option<Self> {
-        let (seeds, scores): (Vec<u64>, Vec<f64>) = scores.unzip();
-        let count = scores.len() as f64;
-        let mean = scores.iter().sum::<f64>() / count;
-        let squares = scores.iter().map(|score| (score - mean).powi(2)).sum::<f64>();
-        (!scores.is_empty()).then(|| Self {
-            seeds,
-            mean,
-            std: (scores.len() > 1).then(|| (squares / (count - 1.0)).sqrt()),
-            population_std: (squares / count).sqrt(),
-            scores,
-        })
-    }
-}
-
 impl Report {
     /// Groups finished runs by recipe; runs that differ only in their seed form one row.
     pub fn new(runs: &[FinishedRun]) -> Self {
@@ -143,11 +114,12 @@ impl Report {
         let names = file_names(self.curves.iter().map(|curves| curves.label.as_str()));
         let figures = self.curves.iter().zip(names).map(|(curves, name)| {
             let file = format!("curves/{name}.svg");
-            (curves.label.clone(), file, curves.to_svg())
+            (curves.label.clone(), file, curves.draw().to_svg())
         });
         let mut figures: Vec<(String, String, String)> = figures.collect();
         if let Some(all) = self.combined_curves() {
-            figures.insert(0, ("All recipes".to_owned(), "curves.svg".to_owned(), all));
+            let all = ("All recipes".to_owned(), "curves.svg".to_owned(), all.to_svg());
+            figures.insert(0, all);
         }
         let mut markdown = self.to_markdown();
         if !figures.is_empty() {
@@ -178,11 +150,11 @@ impl Report {
 
     /// Draws the mean curves of all rows in one figure; `None` for a single row or different
     /// metrics.
-    pub(crate) fn combined_curves(&self) -> Option<String> {
+    fn combined_curves(&self) -> Option<Canvas> {
         let first = self.curves.first()?;
         let comparable =
             self.curves.len() > 1 && self.curves.iter().all(|curves| curves.metric == first.metric);
-        comparable.then(|| curves::combined(&self.curves))
+        comparable.then(|| curves::draw_combined(&self.curves))
     }
 }
 
@@ -196,8 +168,7 @@ impl ReportRow {
             metric,
             parameters: first.map(|result| result.parameters),
             test: SeedStats::from_scores(results().map(|result| (result.seed, result.test.metric))),
-            seconds: first
-                .map(|_| results().map(|result| result.seconds).sum::<f64>() / group.len() as f64),
+            seconds: mean(results().map(|result| result.seconds)),
             paper: recipe
                 .paper
                 .clone()
@@ -261,7 +232,7 @@ mod tests {
         let report = Report::new(&[run(0, 0.9, &[]), run(1, 0.5, &["train.epochs=1"])]);
         let labels: Vec<&str> = report.rows.iter().map(|row| row.recipe.as_str()).collect();
         assert_eq!(labels, ["grid-diffuser", "grid-diffuser (train.epochs=1)"]);
-        assert_eq!(report.rows[0].test.as_ref().expect("a score").std, None);
+        assert_eq!(report.rows[0].test.as_ref().expect("a score").stats.std, None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use graph_diffuser_data::SeedTree;
 use serde::Serialize;
 
 use graph_diffuser::run::FinishedRun;
+use graph_diffuser::statistics::mean;
 use graph_diffuser::task::{Metric, Predictions};
 
 /// Number of bootstrap samples.
@@ -66,8 +67,7 @@ impl PairedDifference {
         let scores = |runs: &[&Predictions]| -> Vec<f64> {
             runs.iter().map(|run| run.metric(metric)).collect()
         };
-        let mean = |scores: &[f64]| scores.iter().sum::<f64>() / scores.len() as f64;
-        let difference = mean(&scores(&candidates)) - mean(&scores(&baselines));
+        let difference = mean(scores(&candidates))? - mean(scores(&baselines))?;
         if !difference.is_finite() {
             return None;
         }
@@ -81,7 +81,7 @@ impl PairedDifference {
             let mut group = |runs: &[&Predictions]| {
                 let scores: Vec<f64> =
                     runs.iter().map(|run| run.gather(&drawn).metric(metric)).collect();
-                mean(&draw(runs.len()).iter().map(|&run| scores[run]).collect::<Vec<_>>())
+                mean(draw(runs.len()).into_iter().map(|run| scores[run])).unwrap_or(f64::NAN)
             };
             group(&candidates) - group(&baselines)
         };

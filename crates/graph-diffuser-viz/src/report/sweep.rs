@@ -2,105 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
-
 use graph_diffuser::run::{Environment, FinishedRun};
+use graph_diffuser::statistics::{SeedStats, mean};
 use graph_diffuser::sweep::{
-    Axis, Configuration, PlannedRun, RunState, Selection, Sweep, ValidationScores, select,
+    Configuration, PlannedRun, RunState, Selection, Sweep, ValidationScores, select,
 };
 use graph_diffuser::task::Metric;
 
-use super::{Curves, PairedDifference, Report, ReportRow, SeedStats};
-
-/// Model selection of a recipe.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Tuning {
-    /// Settings of the chosen configuration; absent until a run is finished.
-    pub chosen: Option<Vec<String>>,
-    /// Number of configurations of the recipe.
-    pub configurations: usize,
-    /// Runs of all configurations.
-    pub runs: RunCounts,
-    /// Seeds over which configurations were compared; empty if they have no seed in common.
-    pub common_seeds: BTreeSet<u64>,
-}
-
-/// Numbers of runs by state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct RunCounts {
-    /// Planned runs.
-    pub planned: usize,
-    /// Finished runs.
-    pub finished: usize,
-    /// Runs that failed or cannot be loaded.
-    pub failed: usize,
-    /// Runs that are not started or not finished.
-    pub missing: usize,
-}
-
-/// Summary of a sweep.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct SweepSummary {
-    /// Name of the sweep directory.
-    pub name: String,
-    /// Command that starts the sweep.
-    pub command: String,
-    /// Description of search, model selection and evaluation.
-    pub protocol: Vec<String>,
-    /// Caveats: deviations from the protocol, such as unfinished runs.
-    pub notes: Vec<String>,
-    /// Axes of the grid search.
-    pub grid: Vec<Axis>,
-    /// Seeds of each configuration.
-    pub seeds: Vec<u64>,
-    /// Settings applied to all recipes.
-    pub set: Vec<String>,
-    /// All configurations, grouped by recipe.
-    pub configurations: Vec<ConfigurationRow>,
-    /// Runs that failed or cannot be loaded.
-    pub failed_runs: Vec<FailedRun>,
-    /// Program versions and platforms of the runs.
-    pub provenance: Vec<Provenance>,
-}
-
-/// Results of one configuration.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ConfigurationRow {
-    /// Name of the recipe.
-    pub recipe: String,
-    /// Settings of the configuration.
-    pub settings: Vec<String>,
-    /// True if the configuration was chosen for its recipe.
-    pub chosen: bool,
-    /// Runs of the configuration.
-    pub runs: RunCounts,
-    /// Validation scores at the best epoch, over the compared seeds.
-    pub valid: Option<SeedStats>,
-    /// Test scores at the best epoch, over all finished seeds.
-    pub test: Option<SeedStats>,
-    /// Mean wall-clock time of a run in seconds.
-    pub seconds: Option<f64>,
-}
-
-/// Run without a result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct FailedRun {
-    /// Name of the run.
-    pub run: String,
-    /// Error message or tail of the log.
-    pub reason: String,
-}
-
-/// Program version and platform of runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Provenance {
-    /// Program version.
-    pub version: String,
-    /// Commit that the program was built from, if known.
-    pub commit: Option<String>,
-    /// Operating system and CPU architecture.
-    pub platform: String,
-}
+use super::{
+    ConfigurationRow, Curves, FailedRun, PairedDifference, Provenance, Report, ReportRow,
+    RunCounts, SweepSummary, Tuning,
+};
 
 /// Configuration with its finished runs.
 struct ConfigurationRuns<'a> {
@@ -170,7 +82,6 @@ impl Report {
             let finished = || searched.finished.iter().map(|run| &run.result);
             let compared = |seed: u64| common_seeds.is_empty() || common_seeds.contains(&seed);
             let valid = finished().filter(|result| compared(result.seed));
-            let count = searched.finished.len();
             summary.configurations.push(ConfigurationRow {
                 recipe: name.to_owned(),
                 settings: searched.configuration.settings.clone(),
@@ -182,8 +93,7 @@ impl Report {
                 test: SeedStats::from_scores(
                     finished().map(|result| (result.seed, result.test.metric)),
                 ),
-                seconds: (count > 0)
-                    .then(|| finished().map(|result| result.seconds).sum::<f64>() / count as f64),
+                seconds: mean(finished().map(|result| result.seconds)),
             });
         }
         group
@@ -286,105 +196,15 @@ impl ConfigurationRuns<'_> {
     }
 }
 
-impl RunCounts {
-    fn plus(self, other: Self) -> Self {
-        Self {
-            planned: self.planned + other.planned,
-            finished: self.finished + other.finished,
-            failed: self.failed + other.failed,
-            missing: self.missing + other.missing,
-        }
-    }
-
-    /// Formats the counts for a table cell.
-    pub(crate) fn summary(self) -> String {
-        let mut text = format!("{} of {}", self.finished, self.planned);
-        for (count, state) in [(self.failed, "failed"), (self.missing, "missing")] {
-            if count > 0 {
-                text.push_str(&format!(", {count} {state}"));
-            }
-        }
-        text
-    }
-}
-
-impl SweepSummary {
-    fn new(sweep: &Sweep, failed_runs: Vec<FailedRun>, provenance: Vec<Provenance>) -> Self {
-        let plan = sweep.plan();
-        let directory = sweep.directory().canonicalize();
-        let directory = directory.as_deref().unwrap_or(sweep.directory());
-        let name = directory
-            .file_name()
-            .map_or_else(|| "sweep".into(), |name| name.to_string_lossy().into_owned());
-        Self {
-            name,
-            command: plan.command(),
-            protocol: protocol(sweep),
-            notes: Vec::new(),
-            grid: plan.grid.clone(),
-            seeds: plan.seeds.0.clone().collect(),
-            set: plan.set.clone(),
-            configurations: Vec::new(),
-            failed_runs,
-            provenance,
-        }
-    }
-}
-
-/// Describes search, model selection and evaluation of a sweep.
-fn protocol(sweep: &Sweep) -> Vec<String> {
-    let plan = sweep.plan();
-    let range = &plan.seeds.0;
-    let seeds = match range.end - range.start {
-        1 => format!("seed {}", range.start),
-        count => format!("{count} seeds ({} to {})", range.start, range.end - 1),
-    };
-    let mut sentences = Vec::new();
-    if plan.grid.is_empty() {
-        sentences.push(format!("No hyperparameter search; each recipe was trained with {seeds}."));
-    } else {
-        let axes = plan
-            .grid
-            .iter()
-            .map(|axis| format!("`{}` over `{}`", axis.path, axis.values.join("`, `")));
-        let axes = axes.collect::<Vec<_>>().join(" and ");
-        let count = plan.grid.iter().map(|axis| axis.values.len()).product::<usize>();
-        let configurations = if count == 1 {
-            "one configuration".to_owned()
-        } else {
-            format!("{count} configurations")
-        };
-        sentences.push(format!(
-            "Grid search, identical for all recipes: {axes}; {configurations} per recipe, each trained with {seeds}."
-        ));
-    }
-    if !plan.set.is_empty() {
-        sentences.push(format!("Settings of all recipes: `{}`.", plan.set.join("`, `")));
-    }
-    if !plan.grid.is_empty() {
-        sentences.push(
-            "Model selection uses validation scores only: for each recipe the configuration with the best mean over \
-             the seeds that all its configurations have finished, each run at its best validation epoch."
-                .to_owned(),
-        );
-    }
-    sentences.push(
-        "Test scores are taken at the best validation epoch; mean, sample standard deviation (std, n - 1) and \
-         population standard deviation (population std, n) are over all finished seeds of the configuration."
-            .to_owned(),
-    );
-    sentences
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
-    use graph_diffuser::run::RunResult;
     use graph_diffuser::sweep::Plan;
-    use graph_diffuser::task::EvalMetrics;
-    use graph_diffuser::train::{BestEpoch, EpochRecord};
+    use serde_json::json;
     use tempfile::TempDir;
+
+    use crate::snapshot::assert_text_snapshot;
 
     use super::*;
 
@@ -406,43 +226,22 @@ mod tests {
             command: Vec::new(),
         };
         sweep.create_run(run, &environment).expect("created");
-        let scores = |metric| EvalMetrics {
-            metric,
-            loss: 0.0,
-            samples: 1,
-            metrics: [(Metric::Accuracy, metric)].into(),
+        let scores = |metric: f64| json!({ "metric": metric, "loss": 0.0, "samples": 1, "metrics": { "accuracy": metric } });
+        let epoch = |epoch: usize, metric: f64| {
+            json!({
+                "epoch": epoch, "step": epoch, "lr": 0.1, "train_loss": 1.0,
+                "valid": scores(metric), "best": true, "seconds": 30.0,
+            })
         };
-        let result = RunResult {
-            seed: run.seed,
-            metric: Metric::Accuracy,
-            parameters: 33_073,
-            best: BestEpoch { epoch: 2, valid: scores(valid) },
-            test: scores(test),
-            epochs: 2,
-            seconds: 60.0,
-        };
-        let epoch = |epoch: usize, metric: f64| EpochRecord {
-            epoch,
-            step: epoch as u64,
-            lr: 0.1,
-            train_loss: 1.0,
-            valid: Some(scores(metric)),
-            best: true,
-            seconds: 30.0,
-        };
-        let lines = [epoch(1, valid / 2.0), epoch(2, valid)]
-            .map(|record| serde_json::to_string(&record).expect("plain data"));
+        let result = json!({
+            "seed": run.seed, "metric": "accuracy", "parameters": 33_073,
+            "best": { "epoch": 2, "valid": scores(valid) }, "test": scores(test),
+            "epochs": 2, "seconds": 60.0,
+        });
+        let history = format!("{}\n{}\n", epoch(1, valid / 2.0), epoch(2, valid));
         let directory = sweep.run_directory(run);
-        fs::write(directory.join("metrics.jsonl"), lines.join("\n")).expect("written");
-        fs::write(directory.join("result.json"), serde_json::to_vec(&result).expect("plain data"))
-            .expect("written");
-    }
-
-    fn assert_text(name: &str, text: &str) {
-        let mut settings = insta::Settings::clone_current();
-        settings.set_prepend_module_to_snapshot(false);
-        settings.set_omit_expression(true);
-        settings.bind(|| insta::assert_snapshot!(name, text));
+        fs::write(directory.join("metrics.jsonl"), history).expect("written");
+        fs::write(directory.join("result.json"), result.to_string()).expect("written");
     }
 
     #[test]
@@ -457,7 +256,7 @@ mod tests {
         let row = &report.rows[0];
         let tuning = row.tuning.as_ref().expect("the report is of a sweep");
         assert_eq!(tuning.chosen, Some(vec!["optim.lr=3e-4".to_owned()]));
-        assert_eq!(row.test.as_ref().expect("a score").mean, 0.3);
+        assert_eq!(row.test.as_ref().expect("a score").stats.mean, 0.3);
         assert_eq!(tuning.runs, RunCounts { planned: 4, finished: 4, failed: 0, missing: 0 });
         let summary = report.sweep.as_ref().expect("the report is of a sweep");
         assert_eq!(summary.notes, [""; 0]);
@@ -483,7 +282,7 @@ mod tests {
         assert_eq!(tuning.chosen, Some(vec!["optim.lr=4e-4".to_owned()]));
         assert_eq!(tuning.common_seeds, BTreeSet::from([0]));
         assert_eq!(tuning.runs, RunCounts { planned: 6, finished: 3, failed: 1, missing: 2 });
-        assert_text("sweep_report", &report.to_markdown());
+        assert_text_snapshot("sweep_report", &report.to_markdown());
         let html = report.to_html();
         assert!(html.contains("error: &lt;loss&gt; is not finite"), "{html}");
         for outside in ["<script", "src=", "href=", "url(", "@import"] {

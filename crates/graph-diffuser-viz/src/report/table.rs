@@ -1,9 +1,10 @@
 //! Report tables in Markdown and CSV.
 
 use graph_diffuser::recipe::PaperResult;
+use graph_diffuser::statistics::SeedStats;
 use graph_diffuser::task::Metric;
 
-use super::{ConfigurationRow, Report, ReportRow, SeedStats, SweepSummary};
+use super::{ConfigurationRow, Report, ReportRow, SweepSummary};
 
 /// Alignment of a table column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,8 +137,8 @@ impl Report {
                 row.recipe.clone(),
                 test.map_or(0, |test| test.scores.len()).to_string(),
                 cell(row.metric.map(Metric::name)),
-                cell(test.map(|test| test.mean)),
-                cell(test.and_then(|test| test.std)),
+                cell(test.map(|test| test.stats.mean)),
+                cell(test.and_then(|test| test.stats.std)),
                 cell(test.map(|test| test.population_std)),
                 cell(row.parameters),
                 cell(row.seconds),
@@ -178,10 +179,10 @@ impl Report {
                     .map(|n| n.to_string()),
             );
             cells.extend([
-                cell(valid.map(|valid| valid.mean)),
-                cell(valid.and_then(|valid| valid.std)),
-                cell(test.map(|test| test.mean)),
-                cell(test.and_then(|test| test.std)),
+                cell(valid.map(|valid| valid.stats.mean)),
+                cell(valid.and_then(|valid| valid.stats.std)),
+                cell(test.map(|test| test.stats.mean)),
+                cell(test.and_then(|test| test.stats.std)),
                 cell(test.map(|test| test.population_std)),
                 cell(row.seconds),
             ]);
@@ -222,8 +223,8 @@ impl ReportRow {
         cells.extend([
             test.map_or(0, |test| test.scores.len()).to_string(),
             or_dash(self.metric.map(|metric| metric.name().to_owned())),
-            or_dash(test.map(|test| format_score(test.mean))),
-            or_dash(test.and_then(|test| test.std).map(format_score)),
+            or_dash(test.map(|test| format_score(test.stats.mean))),
+            or_dash(test.and_then(|test| test.stats.std).map(format_score)),
             or_dash(test.map(|test| format_score(test.population_std))),
             or_dash(self.parameters.map(|count| count.to_string())),
             or_dash(self.seconds.map(|seconds| format!("{seconds:.0}"))),
@@ -311,10 +312,10 @@ impl super::Provenance {
 impl ConfigurationRow {
     fn cells(&self) -> Vec<String> {
         let mean = |stats: &Option<SeedStats>| {
-            or_dash(stats.as_ref().map(|stats| format_score(stats.mean)))
+            or_dash(stats.as_ref().map(|stats| format_score(stats.stats.mean)))
         };
         let std = |stats: &Option<SeedStats>| {
-            or_dash(stats.as_ref().and_then(|stats| stats.std).map(format_score))
+            or_dash(stats.as_ref().and_then(|stats| stats.stats.std).map(format_score))
         };
         vec![
             self.recipe.clone(),

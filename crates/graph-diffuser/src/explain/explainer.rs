@@ -3,105 +3,26 @@
 //! [`Explainer::trace`] runs the model on one graph and records position, content and attention
 //! weights (Eq. 6–8) of every layer and head.
 
-use burn::module::Module as _;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use graph_diffuser_data::benchmarks::grid_histogram;
-use graph_diffuser_data::chem::MoleculeError;
 use graph_diffuser_data::formats::Featurizer;
-use graph_diffuser_data::{
-    Dataset, Diagnostic, FeatureSchema, Features, Graph, Split, TargetSchema, Targets,
-};
+use graph_diffuser_data::{Dataset, FeatureSchema, Features, Graph, Split, Targets};
 
-use crate::batch::{Batcher, GraphBatch};
+use crate::batch::Batcher;
 use crate::model::GraphDiffuser;
-use crate::ops::AttentionComponents;
 use crate::recipe::Recipe;
-use crate::run::{Run, RunError};
-use crate::task::sub_tokens::decode_tokens;
-use crate::train::EvalBatcher;
-use crate::transformer::AttentionScores;
+use crate::run::Run;
 
-use super::atoms;
-use super::scores::SCORE_BATCH;
-use super::trace::{
-    AttentionTrace, HeadAttention, LayerAttention, NestedMatrix, PredictionAndTarget, Structure,
-    TracedGraph,
-};
+use super::atoms::structure;
+use super::decode::{activate, decode};
+use super::error::ExplainError;
+use super::trace::{AttentionTrace, NestedMatrix, PredictionAndTarget, Structure, TracedGraph};
+use super::traced_model::{TracedModel, score_combination};
 
 /// Largest graph of which all rows are traced by default.
 ///
 /// A full trace of such a graph takes about 10 MB of JSON per layer of four heads.
 pub(super) const MAX_FULLY_TRACED_NODES: usize = 256;
-
-/// Error of [`Explainer`].
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ExplainError {
-    /// The model has no attention layer.
-    #[error("`{recipe}` has no Transformer layer, so there is no attention to explain")]
-    NoAttention {
-        /// Name of the recipe.
-        recipe: String,
-    },
-    /// An index is out of range.
-    #[error("{what} {index} is out of range: {owner} has {what}s 0 to {last}")]
-    OutOfRange {
-        /// `graph`, `node`, `layer`, `head` or `color`.
-        what: &'static str,
-        /// Requested index.
-        index: usize,
-        /// Object that the index refers to, such as `graph 12`.
-        owner: String,
-        /// Largest valid index.
-        last: usize,
-    },
-    /// The graph is not a grid with one categorical feature per node.
-    #[error("graph {index} is not a colored grid")]
-    NotAColoredGrid {
-        /// Index of the graph in the dataset.
-        index: usize,
-    },
-    /// The model inputs cannot be derived from SMILES.
-    #[error("`{recipe}` does not accept SMILES: its inputs cannot be derived from a SMILES string")]
-    SmilesUnsupported {
-        /// Name of the recipe.
-        recipe: String,
-    },
-    /// The SMILES is invalid or contains atoms unknown to the model.
-    #[error(transparent)]
-    Molecule(#[from] MoleculeError),
-    /// The run cannot be loaded.
-    #[error(transparent)]
-    Run(#[from] RunError),
-}
-
-impl Diagnostic for ExplainError {
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::NoAttention { .. } => Some("use a run with `model.layers` of at least 1".into()),
-            Self::OutOfRange { what, last, .. } => {
-                Some(format!("use a {what} index from 0 to {last}"))
-            }
-            Self::NotAColoredGrid { .. } => Some("use a run trained on grids".into()),
-            Self::SmilesUnsupported { .. } => {
-                Some("use a run trained on ZINC, ogbg-mol, peptides or a SMILES CSV file".into())
-            }
-            Self::Molecule(MoleculeError::Empty | MoleculeError::NoAtoms) => {
-                Some("pass a SMILES string such as `CCO`".into())
-            }
-            Self::Molecule(error) => error.hint(),
-            Self::Run(error) => error.hint(),
-        }
-    }
-
-    fn is_usage_error(&self) -> bool {
-        match self {
-            Self::OutOfRange { .. } | Self::SmilesUnsupported { .. } | Self::Molecule(_) => true,
-            Self::Run(error) => error.is_usage_error(),
-            Self::NoAttention { .. } | Self::NotAColoredGrid { .. } => false,
-        }
-    }
-}
 
 /// Records the attention of a trained model.
 ///
@@ -128,8 +49,7 @@ impl Diagnostic for ExplainError {
 pub struct Explainer<'a> {
     recipe: &'a Recipe,
     dataset: &'a Dataset,
-    pub(super) model: GraphDiffuser,
-    pub(super) batcher: EvalBatcher,
+    pub(super) model: TracedModel,
 }
 
 impl<'a> Explainer<'a> {
@@ -155,8 +75,7 @@ impl<'a> Explainer<'a> {
         if recipe.model.layers == 0 {
             return Err(ExplainError::NoAttention { recipe: recipe.name.clone() });
         }
-        let batcher = EvalBatcher::new(batcher, SCORE_BATCH);
-        Ok(Self { recipe, dataset, model: model.valid(), batcher })
+        Ok(Self { recipe, dataset, model: TracedModel::new(model, batcher) })
     }
 
     /// Returns the dataset.
@@ -252,7 +171,7 @@ impl<'a> Explainer<'a> {
     pub fn recolored(&self, index: usize, cells: &[(usize, u32)]) -> Result<Graph, ExplainError> {
         let mut graph = self.dataset.graphs.get(index).into_owned();
         let nodes = graph.num_nodes;
-        let structure = atoms::structure(&graph, &self.dataset.schema);
+        let structure = structure(&graph, &self.dataset.schema);
         let (Structure::Grid { columns, .. }, Some(colors)) = (structure, self.num_colors()) else {
             return Err(ExplainError::NotAColoredGrid { index });
         };
@@ -358,179 +277,39 @@ impl<'a> Explainer<'a> {
         if rows.iter().all(|&row| row >= graph.num_nodes) {
             rows.insert(0, 0);
         }
-        let batch = self.collate(&[graph], index.unwrap_or(0));
-        let (output, internals) = self.model.forward_traced(&batch, &rows);
-        let node_rows = rows.iter().filter(|&&row| row < graph.num_nodes).count();
-        let virtual_edges = internals.virtual_edges.as_ref();
+        let schema = &self.dataset.schema;
+        let (output, internals) = self.model.trace(graph, index.unwrap_or(0), &rows);
+        let node_rows = rows.partition_point(|&row| row < graph.num_nodes);
+        let mut outcome = decode(graph, &output.values, output.columns, &rows[..node_rows], schema);
+        if let (PredictionAndTarget::GraphClass { target, .. }, None) = (&mut outcome, index) {
+            *target = None;
+        }
         AttentionTrace {
             format: AttentionTrace::FORMAT.to_owned(),
             recipe: self.recipe.name.clone(),
-            graph: TracedGraph::new(graph, index, &self.dataset.schema),
-            cls: self.has_cls(),
-            combine: self.recipe.model.attention.as_ref().and_then(|attention| {
-                match attention.scores {
-                    AttentionScores::PositionAndContent { combine, .. } => Some(combine),
-                    AttentionScores::Position { .. } | AttentionScores::Content {} => None,
-                }
-            }),
-            layers: internals.layers.iter().map(layer).collect(),
-            edge_weights: virtual_edges.map(|edges| host(edges.weights.clone())),
-            walks: virtual_edges.map(|edges| {
-                let values = host(edges.walks.clone());
-                let steps: Vec<&[f32]> = values.chunks(node_rows * graph.num_nodes).collect();
-                let from = |row: usize| {
-                    let to = |step: &&[f32]| {
-                        step[row * graph.num_nodes..(row + 1) * graph.num_nodes].to_vec()
-                    };
-                    steps.iter().map(to).collect()
-                };
-                (0..node_rows).map(from).collect()
-            }),
-            outcome: {
-                let [_, columns] = output.dims();
-                let mut outcome = self.outcome(graph, &host(output), columns, &rows[..node_rows]);
-                if let (PredictionAndTarget::GraphClass { target, .. }, None) =
-                    (&mut outcome, index)
-                {
-                    *target = None;
-                }
-                outcome
-            },
+            graph: TracedGraph::new(graph, index, schema),
             rows,
+            cls: self.has_cls(),
+            combine: score_combination(&self.recipe.model),
+            layers: internals.layers,
+            edge_weights: internals.edge_weights,
+            walks: internals.walks,
+            outcome,
         }
     }
 
     /// Predicts probabilities or values of several variants of the graph at `index`.
     pub(super) fn predictions(&self, graphs: &[&Graph], index: usize) -> Vec<NestedMatrix> {
-        let output = self
-            .model
-            .forward(&self.collate(graphs, index), &crate::nn::ForwardContext::evaluate());
-        let [rows, columns] = output.dims();
+        let targets = self.dataset.schema.targets;
+        let output = self.model.predict_variants(graphs, index);
         assert!(
-            rows.is_multiple_of(graphs.len()),
-            "{rows} output rows for {} graphs of equal size",
+            output.rows.is_multiple_of(graphs.len()),
+            "{} output rows for {} graphs of equal size",
+            output.rows,
             graphs.len()
         );
         let values: NestedMatrix =
-            host(output).chunks(columns).map(|row| self.activate(row)).collect();
-        values.chunks(rows / graphs.len()).map(<[Vec<f32>]>::to_vec).collect()
+            output.values.chunks(output.columns).map(|row| activate(row, targets)).collect();
+        values.chunks(output.rows / graphs.len()).map(<[Vec<f32>]>::to_vec).collect()
     }
-
-    fn collate(&self, graphs: &[&Graph], index: usize) -> GraphBatch {
-        self.batcher.collate_graphs(graphs, vec![index; graphs.len()])
-    }
-
-    /// Applies softmax or sigmoid to one output row, as the task requires.
-    fn activate(&self, row: &[f32]) -> Vec<f32> {
-        match self.dataset.schema.targets {
-            TargetSchema::NodeMulticlass(_)
-            | TargetSchema::Multiclass(_)
-            | TargetSchema::SubTokens(_) => softmax(row),
-            TargetSchema::Multilabel(_) => row.iter().copied().map(sigmoid).collect(),
-            TargetSchema::Regression(_) | TargetSchema::LinkPrediction => row.to_vec(),
-        }
-    }
-
-    /// Decodes the output of one graph; links are reported for the source nodes `rows`.
-    pub(super) fn outcome(
-        &self,
-        graph: &Graph,
-        values: &[f32],
-        columns: usize,
-        rows: &[usize],
-    ) -> PredictionAndTarget {
-        let matrix: NestedMatrix = values.chunks(columns).map(|row| self.activate(row)).collect();
-        let (names, classes) =
-            (self.dataset.schema.names.targets.clone(), self.dataset.schema.names.classes.clone());
-        let labeled = |values: &[f32]| {
-            values.iter().map(|value| (!value.is_nan()).then_some(*value)).collect()
-        };
-        match (&graph.targets, self.dataset.schema.targets) {
-            (Targets::NodeClasses(targets), _) => PredictionAndTarget::NodeClasses {
-                predicted: matrix.iter().map(|row| argmax(row)).collect(),
-                probabilities: matrix,
-                targets: targets.clone(),
-                names: classes,
-            },
-            (Targets::GraphValues(targets), TargetSchema::Multilabel(_)) => {
-                PredictionAndTarget::GraphLabels {
-                    probabilities: matrix.concat(),
-                    targets: labeled(targets),
-                    names,
-                }
-            }
-            (Targets::GraphValues(targets), _) => PredictionAndTarget::GraphValues {
-                predicted: matrix.concat(),
-                targets: labeled(targets),
-                names,
-            },
-            (Targets::GraphClass(target), _) => {
-                let probabilities = matrix.concat();
-                PredictionAndTarget::GraphClass {
-                    predicted: argmax(&probabilities),
-                    probabilities,
-                    target: Some(*target),
-                    names: classes,
-                }
-            }
-            (Targets::SubTokens(tokens), _) => {
-                let predicted = decode_tokens(values, columns);
-                PredictionAndTarget::SubTokens {
-                    predicted,
-                    targets: tokens.clone(),
-                    names: classes,
-                }
-            }
-            (Targets::Links(pairs), _) => {
-                let dot = |left: &[f32], right: &[f32]| {
-                    left.iter().zip(right).map(|(left, right)| left * right).sum()
-                };
-                let row = |&row: &usize| {
-                    matrix.iter().map(|other| sigmoid(dot(&matrix[row], other))).collect()
-                };
-                PredictionAndTarget::Links {
-                    probabilities: rows.iter().map(row).collect(),
-                    targets: pairs.clone(),
-                }
-            }
-        }
-    }
-}
-
-/// Converts the recorded tensors of one layer to nested vectors.
-fn layer(parts: &AttentionComponents) -> LayerAttention {
-    let heads = |part: &Tensor<3>| -> Vec<NestedMatrix> {
-        let [_, rows, n] = part.dims();
-        let values = host(part.clone());
-        values.chunks(rows * n).map(|head| head.chunks(n).map(<[f32]>::to_vec).collect()).collect()
-    };
-    let (position, content) =
-        (parts.position.as_ref().map(heads), parts.content.as_ref().map(heads));
-    let of_head = |(head, attention): (usize, NestedMatrix)| HeadAttention {
-        position: position.as_ref().map(|heads| heads[head].clone()),
-        content: content.as_ref().map(|heads| heads[head].clone()),
-        attention,
-    };
-    LayerAttention::new(heads(&parts.attention).into_iter().enumerate().map(of_head).collect())
-}
-
-/// Copies a tensor to a host vector.
-pub(super) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.into_data().iter::<f32>().collect()
-}
-
-fn sigmoid(score: f32) -> f32 {
-    1.0 / (1.0 + (-score).exp())
-}
-
-fn softmax(scores: &[f32]) -> Vec<f32> {
-    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weights: Vec<f32> = scores.iter().map(|score| (score - max).exp()).collect();
-    let sum: f32 = weights.iter().sum();
-    weights.into_iter().map(|weight| weight / sum).collect()
-}
-
-fn argmax(probabilities: &[f32]) -> u32 {
-    let max = probabilities.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    probabilities.iter().position(|&probability| probability == max).unwrap_or(0) as u32
 }

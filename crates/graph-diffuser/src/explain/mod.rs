@@ -5,13 +5,17 @@
 //! and exports them as `NumPy` arrays; `docs/attention-trace.md` describes the file formats.
 
 mod atoms;
+mod decode;
+mod error;
 mod explainer;
 pub mod faithfulness;
 mod scores;
 pub mod summary;
 mod trace;
+mod traced_model;
 
-pub use explainer::{ExplainError, Explainer};
+pub use error::ExplainError;
+pub use explainer::Explainer;
 pub use scores::GraphScore;
 pub use trace::{
     AttentionTrace, HeadAttention, LayerAttention, NestedMatrix, PredictionAndTarget, Structure,

@@ -3,15 +3,12 @@
 use graph_diffuser_data::{Graph, TargetSchema, Targets};
 use serde::Serialize;
 
-use crate::nn::ForwardContext;
-use crate::train::BatchSize;
+use crate::statistics::mean;
 
-use super::explainer::{Explainer, host};
-use super::summary::{format_value, truncate};
+use super::decode::decode;
+use super::explainer::Explainer;
+use super::summary::abbreviate;
 use super::trace::PredictionAndTarget;
-
-/// Batch size in node pairs; small enough that a batch takes a few hundredths of a second.
-pub(super) const SCORE_BATCH: BatchSize = BatchSize::pairs(1 << 16);
 
 /// Prediction, target and error of one graph.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -29,7 +26,7 @@ pub struct GraphScore {
 impl Explainer<'_> {
     /// Groups graphs of similar size into batches for [`Explainer::score`].
     pub fn score_batches(&self, indices: &[usize]) -> Vec<Vec<usize>> {
-        self.batcher.batches(self.dataset(), indices)
+        self.model.batches(self.dataset(), indices)
     }
 
     /// Describes [`GraphScore::error`].
@@ -46,21 +43,18 @@ impl Explainer<'_> {
 
     /// Predicts a batch of graphs and returns their errors.
     pub fn score(&self, indices: &[usize]) -> Vec<GraphScore> {
-        let batch = self.batcher.collate(self.dataset(), indices);
-        let output = self.model.forward(&batch, &ForwardContext::evaluate());
-        let [rows, columns] = output.dims();
-        let values = host(output);
-        let mut rest = values.as_slice();
+        let output = self.model.predict(self.dataset(), indices);
+        let mut rest = output.values.as_slice();
         let score = |&index: &usize| {
             let graph = self.dataset().graphs.get(index);
             let graph_rows = match graph.targets {
                 Targets::NodeClasses(_) | Targets::Links(_) => graph.num_nodes,
-                _ => rows / indices.len(),
+                _ => output.rows / indices.len(),
             };
-            let (output, remaining) = rest.split_at(graph_rows * columns);
+            let (values, remaining) = rest.split_at(graph_rows * output.columns);
             rest = remaining;
             let from = link_sources(&graph);
-            let outcome = self.outcome(&graph, output, columns, &from);
+            let outcome = decode(&graph, values, output.columns, &from, &self.dataset().schema);
             let (predicted, truth) = abbreviate(&outcome);
             GraphScore { index, predicted, truth, error: error(&outcome, &from) }
         };
@@ -75,11 +69,6 @@ fn link_sources(graph: &Graph) -> Vec<usize> {
     sources.sort_unstable();
     sources.dedup();
     sources
-}
-
-fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (sum, count) = values.fold((0.0, 0_usize), |(sum, count), value| (sum + value, count + 1));
-    (count > 0).then(|| sum / count as f64)
 }
 
 /// Returns the error of a prediction; `from` holds the source nodes of link probabilities.
@@ -120,49 +109,6 @@ fn error(outcome: &PredictionAndTarget, from: &[usize]) -> Option<f64> {
     }
 }
 
-/// Returns prediction and target as shown in the list of graphs.
-fn abbreviate(outcome: &PredictionAndTarget) -> (String, String) {
-    const WIDTH: usize = 18;
-    let class = |names: &[String], class: u32| {
-        names.get(class as usize).map_or_else(|| class.to_string(), |name| truncate(name, WIDTH))
-    };
-    let first = |values: &[f32]| values.first().copied().map_or_else(String::new, format_value);
-    let first_label = |values: &[Option<f32>]| {
-        values.first().copied().flatten().map_or_else(|| "?".into(), format_value)
-    };
-    match outcome {
-        PredictionAndTarget::NodeClasses { predicted, targets, .. } => {
-            let correct = predicted
-                .iter()
-                .zip(targets)
-                .filter(|(predicted, target)| predicted == target)
-                .count();
-            (format!("{correct} correct"), format!("of {}", targets.len()))
-        }
-        PredictionAndTarget::GraphValues { predicted, targets, .. } => {
-            (first(predicted), first_label(targets))
-        }
-        PredictionAndTarget::GraphLabels { probabilities, targets, .. } => {
-            let labeled = targets.iter().position(Option::is_some).unwrap_or(0);
-            (first(&probabilities[labeled..]), first_label(&targets[labeled..]))
-        }
-        PredictionAndTarget::GraphClass { predicted, target, names, .. } => (
-            class(names, *predicted),
-            target.map_or_else(String::new, |target| class(names, target)),
-        ),
-        PredictionAndTarget::SubTokens { predicted, targets, names } => {
-            let text = |tokens: &[u32]| {
-                let words: Vec<String> = tokens.iter().map(|&token| class(names, token)).collect();
-                truncate(&words.join(" "), WIDTH)
-            };
-            (text(predicted), text(targets))
-        }
-        PredictionAndTarget::Links { targets, .. } => {
-            (String::new(), format!("{} links", targets.len() / 2))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,7 +128,6 @@ mod tests {
             names: vec![],
         };
         assert_eq!(error(&classes, &[]), Some(0.25));
-        assert_eq!(abbreviate(&classes), ("3 correct".into(), "of 4".into()));
         let links = PredictionAndTarget::Links {
             probabilities: vec![vec![0.0, 0.5, 0.75]],
             targets: vec![[4, 1], [4, 2]],
@@ -193,7 +138,7 @@ mod tests {
             targets: vec![None],
             names: vec![],
         };
-        assert_eq!((error(&unlabeled, &[]), abbreviate(&unlabeled).1), (None, "?".into()));
+        assert_eq!(error(&unlabeled, &[]), None);
         let tokens = PredictionAndTarget::SubTokens {
             predicted: vec![1, 2],
             targets: vec![2],

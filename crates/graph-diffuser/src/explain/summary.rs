@@ -2,33 +2,6 @@
 
 use super::trace::{AttentionTrace, PredictionAndTarget};
 
-/// Formats a value with three significant digits and without trailing zeros.
-pub fn format_value(value: f32) -> String {
-    let value = f64::from(value);
-    if value == 0.0 {
-        return "0".into();
-    }
-    if value.abs() < 1e-4 {
-        return format!("{value:.0e}");
-    }
-    let decimals = (2 - value.abs().log10().floor() as i32).clamp(0, 6) as usize;
-    let text = format!("{value:.decimals$}");
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
-    }
-}
-
-/// Truncates a text to `max_chars` characters.
-pub fn truncate(text: &str, max_chars: usize) -> String {
-    if text.chars().count() <= max_chars {
-        text.to_owned()
-    } else {
-        text.chars().take(max_chars - 1).chain(['.']).collect()
-    }
-}
-
 /// Returns a one-line summary of prediction and target.
 pub fn headline(trace: &AttentionTrace, node: usize) -> String {
     let class = |names: &[String], class: u32| {
@@ -55,11 +28,7 @@ pub fn headline(trace: &AttentionTrace, node: usize) -> String {
             )
         }
         PredictionAndTarget::NodeClasses { predicted, targets, .. } => {
-            let correct = predicted
-                .iter()
-                .zip(targets)
-                .filter(|(predicted, target)| predicted == target)
-                .count();
+            let correct = num_correct(predicted, targets);
             format!("{correct} of {} nodes correct", targets.len())
         }
         PredictionAndTarget::GraphValues { predicted, targets, names } => {
@@ -121,6 +90,76 @@ pub fn headline(trace: &AttentionTrace, node: usize) -> String {
     }
 }
 
+/// Returns prediction and target as shown in the list of graphs.
+pub(super) fn abbreviate(outcome: &PredictionAndTarget) -> (String, String) {
+    const WIDTH: usize = 18;
+    let class = |names: &[String], class: u32| {
+        names.get(class as usize).map_or_else(|| class.to_string(), |name| truncate(name, WIDTH))
+    };
+    let first = |values: &[f32]| values.first().copied().map_or_else(String::new, format_value);
+    let first_label = |values: &[Option<f32>]| {
+        values.first().copied().flatten().map_or_else(|| "?".into(), format_value)
+    };
+    match outcome {
+        PredictionAndTarget::NodeClasses { predicted, targets, .. } => {
+            let correct = num_correct(predicted, targets);
+            (format!("{correct} correct"), format!("of {}", targets.len()))
+        }
+        PredictionAndTarget::GraphValues { predicted, targets, .. } => {
+            (first(predicted), first_label(targets))
+        }
+        PredictionAndTarget::GraphLabels { probabilities, targets, .. } => {
+            let labeled = targets.iter().position(Option::is_some).unwrap_or(0);
+            (first(&probabilities[labeled..]), first_label(&targets[labeled..]))
+        }
+        PredictionAndTarget::GraphClass { predicted, target, names, .. } => (
+            class(names, *predicted),
+            target.map_or_else(String::new, |target| class(names, target)),
+        ),
+        PredictionAndTarget::SubTokens { predicted, targets, names } => {
+            let text = |tokens: &[u32]| {
+                let words: Vec<String> = tokens.iter().map(|&token| class(names, token)).collect();
+                truncate(&words.join(" "), WIDTH)
+            };
+            (text(predicted), text(targets))
+        }
+        PredictionAndTarget::Links { targets, .. } => {
+            (String::new(), format!("{} links", targets.len() / 2))
+        }
+    }
+}
+
+fn num_correct(predicted: &[u32], targets: &[u32]) -> usize {
+    predicted.iter().zip(targets).filter(|(predicted, target)| predicted == target).count()
+}
+
+/// Formats a value with three significant digits and without trailing zeros.
+pub fn format_value(value: f32) -> String {
+    let value = f64::from(value);
+    if value == 0.0 {
+        return "0".into();
+    }
+    if value.abs() < 1e-4 {
+        return format!("{value:.0e}");
+    }
+    let decimals = (2 - value.abs().log10().floor() as i32).clamp(0, 6) as usize;
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+/// Truncates a text to `max_chars` characters.
+pub fn truncate(text: &str, max_chars: usize) -> String {
+    if text.chars().count() <= max_chars {
+        text.to_owned()
+    } else {
+        text.chars().take(max_chars - 1).chain(['.']).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,5 +168,22 @@ mod tests {
     fn values_have_three_significant_digits() {
         let texts = [0.0, 0.5, 0.123_456, 12.345, 1234.5, 0.000_01, -0.25].map(format_value);
         assert_eq!(texts, ["0", "0.5", "0.123", "12.3", "1234", "1e-5", "-0.25"]);
+    }
+
+    #[test]
+    fn abbreviations_show_correct_nodes_and_missing_labels() {
+        let classes = PredictionAndTarget::NodeClasses {
+            probabilities: vec![],
+            predicted: vec![1, 2, 0, 0],
+            targets: vec![1, 2, 3, 0],
+            names: vec![],
+        };
+        assert_eq!(abbreviate(&classes), ("3 correct".into(), "of 4".into()));
+        let unlabeled = PredictionAndTarget::GraphValues {
+            predicted: vec![1.0],
+            targets: vec![None],
+            names: vec![],
+        };
+        assert_eq!(abbreviate(&unlabeled), ("1".into(), "?".into()));
     }
 }

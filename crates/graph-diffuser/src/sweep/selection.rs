@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::statistics::SampleStats;
+use crate::statistics::mean;
 use crate::task::Metric;
 
 /// Validation score at the best epoch, by seed.
@@ -28,7 +28,7 @@ pub fn select(metric: Metric, configurations: &[ValidationScores]) -> Selection 
     let mean = |scores: &ValidationScores| {
         let is_common = |seed: &u64| common_seeds.is_empty() || common_seeds.contains(seed);
         let scores = scores.iter().filter(|(seed, _)| is_common(seed)).map(|(_, score)| *score);
-        SampleStats::of(scores).map_or(f64::NAN, |stats| stats.mean)
+        mean(scores).unwrap_or(f64::NAN)
     };
     let best = candidates().fold(None, |best: Option<(usize, f64)>, (index, scores)| {
         let mean = mean(scores);

@@ -2,7 +2,6 @@
 
 mod check;
 mod fetch;
-mod figure;
 mod list;
 mod show;
 

@@ -11,14 +11,13 @@ use graph_diffuser_data::formats::Format;
 use graph_diffuser_data::formats::smiles_csv::SmilesCsvOptions;
 use graph_diffuser_data::summary::{Summary, warnings_from_summary};
 use graph_diffuser_data::{Dataset, Features, Graph, Schema, Targets, WriteError};
+use graph_diffuser_viz::figure::{MAX_NODES, draw_graph};
 use serde_json::{Value, json};
 
 use crate::args::{OutputArgs, SetArgs, check_input};
 use crate::error::{Result, UsageError};
 use crate::printer::{Printer, counted};
 use crate::progress::{TaskProgress, read_dataset};
-
-use super::figure;
 
 /// Show statistics of a dataset, or one of its graphs
 #[derive(Debug, Args)]
@@ -59,18 +58,18 @@ pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> Result<ExitCode> {
     }
     let graph = dataset.graphs.get(index);
     if let Some(path) = &args.output.path {
-        if graph.num_nodes > figure::MAX_NODES {
+        if graph.num_nodes > MAX_NODES {
             let message = format!(
                 "cannot draw graph {index}: it has {} nodes, the maximum is {}",
-                graph.num_nodes,
-                figure::MAX_NODES
+                graph.num_nodes, MAX_NODES
             );
             return Err(UsageError { message, hint: "choose a smaller graph".to_owned() }.into());
         }
         let labels: Vec<String> =
             (0..graph.num_nodes).map(|node| label(&graph, &dataset.schema, node)).collect();
         let mut file = args.output.create(path)?;
-        file.write_all(figure::draw(&graph, &labels).as_bytes()).map_err(WriteError::at(path))?;
+        file.write_all(draw_graph(&graph, &labels).to_svg().as_bytes())
+            .map_err(WriteError::at(path))?;
         file.persist()?;
     }
     printer

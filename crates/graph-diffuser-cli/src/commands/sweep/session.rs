@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use graph_diffuser::run::{Environment, FinishedRun};
-use graph_diffuser::statistics::SampleStats;
+use graph_diffuser::statistics::mean;
 use graph_diffuser::sweep::{PlannedRun, RunState, Sweep};
 use serde::Serialize;
 
@@ -293,7 +293,7 @@ impl<'a> Session<'a> {
         let mean = |recipe: Option<usize>| {
             let times =
                 self.times.iter().filter(|(of, _)| recipe.is_none_or(|recipe| recipe == *of));
-            SampleStats::of(times.map(|(_, seconds)| *seconds)).map(|stats| stats.mean)
+            mean(times.map(|(_, seconds)| *seconds))
         };
         let expected = |run: &PlannedRun| {
             let recipe = self.sweep.configurations()[run.configuration].recipe;

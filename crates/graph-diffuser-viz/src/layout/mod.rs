@@ -4,17 +4,17 @@
 //! other graphs by stress majorization, which approximates graph distances by Euclidean distances.
 //! The layout is deterministic.
 
+mod molecule;
+mod stress;
+
 use std::collections::VecDeque;
 
 use graph_diffuser::explain::Structure;
-use graph_diffuser_data::SeedTree;
 
-use crate::molecule_layout;
+use crate::canvas::Point;
+use stress::stress_majorization;
 
-/// Coordinates `[x, y]`, with `y` pointing down; adjacent nodes are about one unit apart.
-pub type Point = [f64; 2];
-
-/// Computes the coordinates of the nodes of a graph.
+/// Computes the coordinates of the nodes of a graph; adjacent nodes are about one unit apart.
 pub fn coordinates(nodes: usize, edges: &[[u32; 2]], structure: &Structure) -> Vec<Point> {
     match structure {
         Structure::Grid { columns, .. } => {
@@ -23,7 +23,7 @@ pub fn coordinates(nodes: usize, edges: &[[u32; 2]], structure: &Structure) -> V
         Structure::Molecule { bonds } => lay_out_components(nodes, edges, |nodes, edges, kept| {
             let lines: Vec<u8> =
                 kept.iter().map(|&edge| bonds.get(edge).copied().unwrap_or(1)).collect();
-            align_to_principal_axis(&molecule_layout::coordinates(nodes, edges, &lines), true)
+            align_to_principal_axis(&molecule::coordinates(nodes, edges, &lines), true)
         }),
         Structure::Other {} => lay_out_components(nodes, edges, |nodes, edges, _| {
             align_to_principal_axis(&stress_majorization(nodes, edges, None), false)
@@ -128,13 +128,17 @@ pub(crate) fn bounds(coordinates: &[Point]) -> (Point, Point) {
     if coordinates.is_empty() { ([0.0; 2], [0.0; 2]) } else { (low, high) }
 }
 
+/// Returns the mean of the points.
+fn centroid(points: &[Point]) -> Point {
+    let count = points.len().max(1) as f64;
+    [0, 1].map(|axis| points.iter().map(|point| point[axis]).sum::<f64>() / count)
+}
+
 /// Rotates the layout so that its principal axis is horizontal.
 ///
 /// Molecules are rotated by multiples of 30 degrees, which preserves the usual bond angles.
 fn align_to_principal_axis(coordinates: &[Point], snap_to_30_degrees: bool) -> Vec<Point> {
-    let count = coordinates.len().max(1) as f64;
-    let center =
-        [0, 1].map(|axis| coordinates.iter().map(|point| point[axis]).sum::<f64>() / count);
+    let center = centroid(coordinates);
     let moment = |left: usize, right: usize| {
         coordinates
             .iter()
@@ -151,73 +155,6 @@ fn align_to_principal_axis(coordinates: &[Point], snap_to_30_degrees: bool) -> V
         [x * cosine - y * sine, x * sine + y * cosine]
     };
     coordinates.iter().map(rotate).collect()
-}
-
-/// Lays out a connected graph by stress majorization.
-///
-/// Minimizes `Σ (‖x_i - x_j‖ - d_ij)² / d_ij²` over node pairs with graph distance `d_ij`. Each
-/// round updates every node in turn, which never increases the stress.
-pub(crate) fn stress_majorization(
-    nodes: usize,
-    edges: &[[u32; 2]],
-    start: Option<Vec<Point>>,
-) -> Vec<Point> {
-    if nodes < 2 {
-        return vec![[0.0; 2]; nodes];
-    }
-    let neighbors = neighbors(nodes, edges);
-    let distance: Vec<Vec<usize>> =
-        (0..nodes).map(|node| bfs_distances(node, &neighbors)).collect();
-    let mut coordinates = start.unwrap_or_else(|| {
-        // Start from the distances to distant nodes, with a little noise to separate equal points.
-        let mut stream = SeedTree::new(0).stream("layout");
-        let far = |from: usize| {
-            (0..nodes).fold(from, |far, node| {
-                if distance[from][node] > distance[from][far] { node } else { far }
-            })
-        };
-        let first = far(0);
-        let second = far(first);
-        let middle = (0..nodes)
-            .max_by_key(|&node| {
-                (distance[first][node].min(distance[second][node]), usize::MAX - node)
-            })
-            .unwrap_or(0);
-        let third = far(middle);
-        (0..nodes)
-            .map(|node| {
-                let x = (distance[first][node] as f64 - distance[second][node] as f64) / 2.0;
-                let y = distance[third][node] as f64 / 2.0;
-                [x + 0.1 * stream.normal(), y + 0.1 * stream.normal()]
-            })
-            .collect()
-    });
-    // A round is quadratic in the number of nodes; this bounds the time to about a second.
-    let rounds = (200_000_000 / (nodes * nodes)).clamp(20, 4000);
-    for _ in 0..rounds {
-        let mut moved = 0.0_f64;
-        for node in 0..nodes {
-            let (mut sum, mut weights) = ([0.0; 2], 0.0);
-            for other in (0..nodes).filter(|&other| other != node) {
-                let target = distance[node][other] as f64;
-                let weight = 1.0 / (target * target);
-                let current = euclidean(coordinates[node], coordinates[other]).max(1e-9);
-                let pull = |axis: usize| {
-                    let direction = (coordinates[node][axis] - coordinates[other][axis]) / current;
-                    weight * (coordinates[other][axis] + target * direction)
-                };
-                sum = [sum[0] + pull(0), sum[1] + pull(1)];
-                weights += weight;
-            }
-            let next = sum.map(|sum| sum / weights);
-            moved = moved.max(euclidean(coordinates[node], next));
-            coordinates[node] = next;
-        }
-        if moved < 1e-6 {
-            break;
-        }
-    }
-    coordinates
 }
 
 #[cfg(test)]
@@ -240,7 +177,7 @@ mod tests {
     #[test]
     fn cycle_is_round_and_path_is_straight() {
         let round = coordinates(8, &ring(8), &Structure::Other {});
-        let center = [0, 1].map(|axis| round.iter().map(|point| point[axis]).sum::<f64>() / 8.0);
+        let center = centroid(&round);
         let radii: Vec<f64> = round.iter().map(|&point| euclidean(point, center)).collect();
         assert!(radii.iter().all(|radius| (radius / radii[0] - 1.0).abs() < 0.02), "{radii:?}");
         let straight = coordinates(5, &[[0, 1], [1, 2], [2, 3], [3, 4]], &Structure::Other {});

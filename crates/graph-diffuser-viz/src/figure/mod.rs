@@ -1,0 +1,12 @@
+//! Figures of graphs and of attention.
+
+mod attention;
+mod graph;
+mod nodes;
+mod panel;
+#[cfg(test)]
+pub(crate) mod traces;
+
+pub use attention::{FigureView, draw_attention};
+pub use graph::{MAX_NODES, draw_graph};
+pub use nodes::{NodeLayout, node_fills};
