@@ -92,3 +92,5 @@ pub mod sweep;
 pub mod bench;
 
 pub use burn::tensor::{DType, Device};
+/// Graphs and datasets, independent of tensors.
+pub use graph_diffuser_data as data;
