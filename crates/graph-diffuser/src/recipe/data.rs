@@ -58,6 +58,17 @@ pub enum DataConfig {
     Tu(TuConfig),
 }
 
+/// Kinds of datasets by their reader.
+enum Source<'a> {
+    GridHistogram(&'a GridHistogram),
+    Benchmark(Benchmark, &'a BenchmarkConfig),
+    Code2(&'a Code2Config),
+    SmilesCsv(&'a SmilesCsvConfig),
+    Jsonl(&'a JsonlConfig),
+    OgbCsv(&'a OgbCsvConfig),
+    Tu(&'a TuConfig),
+}
+
 impl DataConfig {
     /// Returns the reason why a generated dataset is impossible, if any.
     pub(super) fn check(&self) -> Option<&'static str> {
@@ -67,28 +78,38 @@ impl DataConfig {
         }
     }
 
-    /// Returns the benchmark with a fixed schema and its configuration, if it is one.
-    fn benchmark(&self) -> Option<(Benchmark, &BenchmarkConfig)> {
-        Some(match self {
-            Self::Zinc(config) => (benchmark::ZINC, config),
-            Self::ZincDev(config) => (benchmark::ZINC_DEV, config),
-            Self::OgbgMolhiv(config) => (benchmark::OGBG_MOLHIV, config),
-            Self::OgbgMolpcba(config) => (benchmark::OGBG_MOLPCBA, config),
-            Self::OgbgPpa(config) => (benchmark::OGBG_PPA, config),
-            Self::Pcqm4mv2(config) => (benchmark::PCQM4MV2, config),
-            Self::PcqmContact(config) => (benchmark::PCQM_CONTACT, config),
-            Self::PeptidesFunc(config) => (benchmark::PEPTIDES_FUNC, config),
-            Self::PeptidesStruct(config) => (benchmark::PEPTIDES_STRUCT, config),
-            _ => return None,
-        })
+    /// Returns the reader of this kind of dataset and its configuration.
+    fn source(&self) -> Source<'_> {
+        use Source::Benchmark;
+        match self {
+            Self::GridHistogram(grid) => Source::GridHistogram(grid),
+            Self::Zinc(config) => Benchmark(benchmark::ZINC, config),
+            Self::ZincDev(config) => Benchmark(benchmark::ZINC_DEV, config),
+            Self::OgbgMolhiv(config) => Benchmark(benchmark::OGBG_MOLHIV, config),
+            Self::OgbgMolpcba(config) => Benchmark(benchmark::OGBG_MOLPCBA, config),
+            Self::OgbgPpa(config) => Benchmark(benchmark::OGBG_PPA, config),
+            Self::OgbgCode2(config) => Source::Code2(config),
+            Self::Pcqm4mv2(config) => Benchmark(benchmark::PCQM4MV2, config),
+            Self::PcqmContact(config) => Benchmark(benchmark::PCQM_CONTACT, config),
+            Self::PeptidesFunc(config) => Benchmark(benchmark::PEPTIDES_FUNC, config),
+            Self::PeptidesStruct(config) => Benchmark(benchmark::PEPTIDES_STRUCT, config),
+            Self::SmilesCsv(file) => Source::SmilesCsv(file),
+            Self::Jsonl(file) => Source::Jsonl(file),
+            Self::OgbCsv(files) => Source::OgbCsv(files),
+            Self::Tu(files) => Source::Tu(files),
+        }
     }
 
     /// Returns the featurizer of inference inputs for models trained on this dataset.
     pub fn featurizer(&self) -> Featurizer {
-        match (self, self.benchmark()) {
-            (_, Some((benchmark, _))) => benchmark.featurizer,
-            (Self::SmilesCsv(_), None) => Featurizer::Ogb,
-            (_, None) => Featurizer::Graphs,
+        match self.source() {
+            Source::Benchmark(benchmark, _) => benchmark.featurizer,
+            Source::SmilesCsv(_) => Featurizer::Ogb,
+            Source::GridHistogram(_)
+            | Source::Code2(_)
+            | Source::Jsonl(_)
+            | Source::OgbCsv(_)
+            | Source::Tu(_) => Featurizer::Graphs,
         }
     }
 
@@ -102,10 +123,11 @@ impl DataConfig {
 
     /// Returns the schema if it is known without reading the data.
     pub fn schema(&self) -> Option<Schema> {
-        match self {
-            Self::GridHistogram(grid) => Some(grid.schema()),
-            Self::OgbgCode2(code) => Some(code.schema()),
-            _ => self.benchmark().map(|(benchmark, _)| (benchmark.schema)()),
+        match self.source() {
+            Source::GridHistogram(grid) => Some(grid.schema()),
+            Source::Benchmark(benchmark, _) => Some((benchmark.schema)()),
+            Source::Code2(config) => Some(config.schema()),
+            Source::SmilesCsv(_) | Source::Jsonl(_) | Source::OgbCsv(_) | Source::Tu(_) => None,
         }
     }
 
@@ -118,17 +140,14 @@ impl DataConfig {
         dirs: &DataDirs,
         progress: &mut ProgressFn<'_>,
     ) -> Result<Dataset, DataError> {
-        if let Some((benchmark, config)) = self.benchmark() {
-            return benchmark.read(config, dirs, progress);
-        }
-        match self {
-            Self::GridHistogram(grid) => Ok(grid.generate()),
-            Self::OgbgCode2(code) => code.read(dirs, progress),
-            Self::SmilesCsv(file) => file.read(),
-            Self::Jsonl(file) => file.read(),
-            Self::OgbCsv(files) => files.read(&dirs.graph_cache(), progress),
-            Self::Tu(files) => files.read(),
-            _ => unreachable!("all other datasets are benchmarks with a fixed schema"),
+        match self.source() {
+            Source::GridHistogram(grid) => Ok(grid.generate()),
+            Source::Benchmark(benchmark, config) => benchmark.read(config, dirs, progress),
+            Source::Code2(config) => config.read(dirs, progress),
+            Source::SmilesCsv(file) => file.read(),
+            Source::Jsonl(file) => file.read(),
+            Source::OgbCsv(files) => files.read(&dirs.graph_cache(), progress),
+            Source::Tu(files) => files.read(),
         }
     }
 }
