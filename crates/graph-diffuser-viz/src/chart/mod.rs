@@ -1,6 +1,6 @@
 //! Line chart with axes, a band, markers and a legend.
 //!
-//! Curves differ in color, dashes and markers, so that they can be told apart in grayscale.
+//! Curves differ in color, dashes and markers, so that they are distinguishable in grayscale.
 
 mod mark;
 mod scale;

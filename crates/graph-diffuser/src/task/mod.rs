@@ -40,8 +40,10 @@ pub trait TaskKind: Debug + Send + Sync {
     /// Returns the metrics of the task; the first is the default selection metric.
     fn metrics(&self) -> &'static [Metric];
 
-    /// Returns the number of rows of the model output for a graph with `nodes` nodes.
-    fn output_rows(&self, nodes: usize) -> usize;
+    /// Returns the number of rows of the model output for a graph with `nodes` nodes; default: one.
+    fn output_rows(&self, _nodes: usize) -> usize {
+        1
+    }
 
     /// Collates the targets of a batch for the loss.
     fn collate(&self, input: &TargetInput<'_>) -> TargetTensor;

@@ -24,10 +24,6 @@ impl TaskKind for Multiclass {
         &[Metric::Accuracy, Metric::MacroF1]
     }
 
-    fn output_rows(&self, _nodes: usize) -> usize {
-        1
-    }
-
     fn collate(&self, input: &TargetInput<'_>) -> TargetTensor {
         let classes = input.graphs.iter().map(|graph| match &graph.targets {
             Targets::GraphClass(class) => *class as usize,

@@ -32,10 +32,6 @@ impl TaskKind for Multilabel {
         &[Metric::AveragePrecision, Metric::RocAuc]
     }
 
-    fn output_rows(&self, _nodes: usize) -> usize {
-        1
-    }
-
     fn collate(&self, input: &TargetInput<'_>) -> TargetTensor {
         collate_values(input, self.labels)
     }

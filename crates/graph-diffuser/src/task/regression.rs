@@ -34,10 +34,6 @@ impl TaskKind for Regression {
         &[Metric::Mae, Metric::Rmse, Metric::R2, Metric::Spearman]
     }
 
-    fn output_rows(&self, _nodes: usize) -> usize {
-        1
-    }
-
     fn collate(&self, input: &TargetInput<'_>) -> TargetTensor {
         collate_values(input, self.targets)
     }
