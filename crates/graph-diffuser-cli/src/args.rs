@@ -75,6 +75,88 @@ pub(crate) struct SetArgs {
     pub(crate) set: Vec<String>,
 }
 
+/// Options of user data: columns, tasks and split.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct TableArgs {
+    /// Target column of a table (repeatable) [default: inferred]
+    #[arg(long, value_name = "COLUMN")]
+    target: Vec<String>,
+    /// SMILES column of a table [default: `smiles`]
+    #[arg(long, value_name = "COLUMN")]
+    smiles_column: Option<String>,
+    /// Task of all targets, or of one column: regression, binary or multiclass (repeatable)
+    /// [default: inferred]
+    #[arg(long, value_name = "[COLUMN=]TASK")]
+    task: Vec<String>,
+    /// Split: random, scaffold, or the path of a JSON file [default: the one in the file, or random]
+    #[arg(long, value_name = "SPLIT")]
+    split: Option<String>,
+    /// Handling of rows with an invalid SMILES: fail or skip [default: fail]
+    #[arg(long, value_name = "ACTION")]
+    on_invalid: Option<String>,
+}
+
+impl TableArgs {
+    /// Returns the recipe overrides of the options.
+    pub(crate) fn overrides(&self) -> Vec<String> {
+        // A JSON string is also a TOML string.
+        let quote = |text: &str| serde_json::Value::from(text).to_string();
+        let mut overrides = Vec::new();
+        if !self.target.is_empty() {
+            let columns: Vec<String> = self.target.iter().map(|column| quote(column)).collect();
+            overrides.push(format!("data.target_columns=[{}]", columns.join(",")));
+        }
+        if let Some(column) = &self.smiles_column {
+            overrides.push(format!("data.smiles_column={}", quote(column)));
+        }
+        let by_column: Vec<String> = self
+            .task
+            .iter()
+            .filter_map(|task| task.rsplit_once('='))
+            .map(|(column, task)| format!("{}={}", quote(column), quote(task)))
+            .collect();
+        if by_column.is_empty() {
+            overrides.extend(self.task.last().map(|task| format!("data.task={task}")));
+        } else {
+            overrides.push(format!("data.task={{{}}}", by_column.join(",")));
+        }
+        overrides.extend(self.split.as_ref().map(|split| {
+            if split.ends_with(".json") {
+                format!("data.split={{kind=\"file\",path={}}}", quote(split))
+            } else {
+                format!("data.split={split}")
+            }
+        }));
+        overrides
+            .extend(self.on_invalid.as_ref().map(|action| format!("data.on_invalid={action}")));
+        overrides
+    }
+}
+
+/// Training options that are recipe settings.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct TrainingArgs {
+    /// Number of epochs [default: from the recipe]
+    #[arg(long, value_name = "N")]
+    epochs: Option<u64>,
+    /// Learning rate [default: from the recipe]
+    #[arg(long, value_name = "RATE")]
+    lr: Option<f64>,
+    /// Number of graphs per batch [default: from the recipe]
+    #[arg(long, value_name = "N")]
+    batch_size: Option<u64>,
+}
+
+impl TrainingArgs {
+    /// Returns the recipe overrides of the options.
+    pub(crate) fn overrides(&self) -> Vec<String> {
+        let epochs = self.epochs.map(|epochs| format!("train.epochs={epochs}"));
+        let lr = self.lr.map(|lr| format!("optim.lr={lr:?}"));
+        let batch_size = self.batch_size.map(|size| format!("train.batch_size={size}"));
+        [epochs, lr, batch_size].into_iter().flatten().collect()
+    }
+}
+
 /// The `--output` and `--force` options of commands that write one file.
 #[derive(Debug, Args)]
 pub(crate) struct OutputArgs {

@@ -5,6 +5,8 @@ mod error;
 
 mod printer;
 
+mod scores;
+
 mod progress;
 
 mod interrupt;

@@ -3,7 +3,8 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use graph_diffuser::recipe::{DataDirs, Recipe, RecipeError};
+use graph_diffuser::recipe::{DataDirs, LoadedDataset, Recipe, RecipeError};
+use graph_diffuser::run::{Run, RunError};
 use graph_diffuser::task::Metric;
 use graph_diffuser::train::{EpochRecord, TrainEvent};
 use graph_diffuser_data::Dataset;
@@ -223,10 +224,19 @@ impl TaskProgress {
 }
 
 /// Reads or generates the dataset of a recipe, showing progress.
-pub(crate) fn read_dataset(recipe: &Recipe) -> Result<Dataset, RecipeError> {
+pub(crate) fn read_dataset(recipe: &Recipe) -> Result<LoadedDataset, RecipeError> {
     let mut progress = TaskProgress::bytes("reading");
     let mut show = |done, total| progress.show(done, total, "");
-    let dataset = recipe.dataset_with_progress(&DataDirs::from_env(), &mut show);
+    let loaded = recipe.load(&DataDirs::from_env(), &mut show);
+    progress.finish();
+    loaded
+}
+
+/// Reads or generates the dataset of a run, showing progress.
+pub(crate) fn read_run_dataset(run: &Run) -> Result<Dataset, RunError> {
+    let mut progress = TaskProgress::bytes("reading");
+    let mut show = |done, total| progress.show(done, total, "");
+    let dataset = run.dataset(&DataDirs::from_env(), &mut show);
     progress.finish();
     dataset
 }

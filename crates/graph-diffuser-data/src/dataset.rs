@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use crate::error::Diagnostic;
-use crate::graph::{Graph, GraphError};
+use crate::graph::{Graph, GraphError, Targets};
 use crate::io::cache::CachedGraphs;
-use crate::schema::Schema;
+use crate::schema::{Schema, Standardization, TargetKind, TargetSchema};
 use crate::split::{Split, Splits};
 
 /// The graphs of a dataset, in memory or in a file.
@@ -75,19 +75,19 @@ impl Graphs {
 ///     Targets,
 /// };
 ///
-/// let edge = |class| Graph {
+/// let edge = |class: f32| Graph {
 ///     num_nodes: 2,
 ///     edges: vec![[0, 1], [1, 0]],
 ///     node_features: Features::Categorical { columns: 1, values: vec![0, 3] },
 ///     edge_features: Features::None,
-///     targets: Targets::GraphClass(class),
+///     targets: Targets::GraphValues(vec![class]),
 /// };
 /// let dataset = Dataset {
-///     graphs: Graphs::InMemory(vec![edge(0), edge(1), edge(0)]),
+///     graphs: Graphs::InMemory(vec![edge(0.0), edge(1.0), edge(0.0)]),
 ///     schema: Schema {
 ///         node_features: FeatureSchema::Categorical(vec![4]),
 ///         edge_features: FeatureSchema::None,
-///         targets: TargetSchema::Multiclass(2),
+///         targets: TargetSchema::multiclass(2),
 ///         names: Names::default(),
 ///     },
 ///     splits: Splits { train: vec![0], valid: vec![1], test: vec![2] },
@@ -146,6 +146,24 @@ impl Dataset {
         }
     }
 
+    /// Sets the standardization of all regression targets to the statistics of the training split.
+    pub fn standardize_targets(&mut self) {
+        let mut kinds = self.schema.targets.graph_targets().to_vec();
+        for (target, kind) in kinds.iter_mut().enumerate() {
+            if let TargetKind::Regression(standardization) = kind {
+                let values =
+                    self.splits.train.iter().map(|&graph| match &self.graphs.get(graph).targets {
+                        Targets::GraphValues(values) => values[target],
+                        _ => f32::NAN,
+                    });
+                *standardization = Standardization::of(values);
+            }
+        }
+        if let TargetSchema::Graph(current) = &mut self.schema.targets {
+            *current = kinds;
+        }
+    }
+
     /// Checks that all graphs are valid and match the schema, and that all splits are usable.
     ///
     /// # Errors
@@ -177,8 +195,8 @@ impl Dataset {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Features, Targets};
-    use crate::schema::{FeatureSchema, Names, TargetSchema};
+    use crate::graph::Features;
+    use crate::schema::{FeatureSchema, Names};
 
     fn one_graph() -> Dataset {
         Dataset {
@@ -192,7 +210,7 @@ mod tests {
             schema: Schema {
                 node_features: FeatureSchema::Categorical(vec![2, 5]),
                 edge_features: FeatureSchema::None,
-                targets: TargetSchema::Multilabel(2),
+                targets: TargetSchema::binary(2),
                 names: Names::default(),
             },
             splits: Splits { train: vec![0], valid: vec![0], test: vec![0] },
@@ -202,6 +220,24 @@ mod tests {
     #[test]
     fn missing_labels_pass_check() {
         assert_eq!(one_graph().check(), Ok(()));
+    }
+
+    #[test]
+    fn regression_targets_are_standardized_by_the_training_split() {
+        let mut dataset = one_graph();
+        let Graphs::InMemory(graphs) = &mut dataset.graphs else {
+            panic!("expected graphs in memory")
+        };
+        for values in [[1.0, 0.0], [5.0, 1.0], [100.0, 1.0]] {
+            let targets = Targets::GraphValues(values.to_vec());
+            graphs.push(Graph { targets, ..graphs[0].clone() });
+        }
+        let regression = TargetKind::Regression(Standardization::IDENTITY);
+        dataset.schema.targets = TargetSchema::Graph(vec![regression, TargetKind::Binary]);
+        dataset.splits.train = vec![1, 2];
+        dataset.standardize_targets();
+        let standardized = TargetKind::Regression(Standardization { mean: 3.0, std: 2.0 });
+        assert_eq!(dataset.schema.targets.graph_targets(), [standardized, TargetKind::Binary]);
     }
 
     #[test]

@@ -43,10 +43,8 @@ impl Features {
 pub enum Targets {
     /// One class per node.
     NodeClasses(Vec<u32>),
-    /// Regression values or 0/1 labels of the graph; NaN if missing.
+    /// Graph-level targets: regression values, 0/1 labels and class indices; NaN if missing.
     GraphValues(Vec<f32>),
-    /// Class of the graph.
-    GraphClass(u32),
     /// Sub-token sequence of the graph, as vocabulary indices and not truncated; indices beyond the
     /// vocabulary are unknown tokens.
     SubTokens(Vec<u32>),

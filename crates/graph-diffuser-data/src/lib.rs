@@ -47,6 +47,8 @@ pub mod chem;
 
 pub mod formats;
 
+mod report;
+
 pub mod benchmarks;
 
 #[cfg(feature = "download")]
@@ -59,5 +61,6 @@ pub use graph::{Features, Graph, GraphError, Targets};
 pub use io::cache::CachedGraphs;
 pub use io::progress::ProgressFn;
 pub use random::{RandomStream, SeedTree};
-pub use schema::{FeatureSchema, Names, Schema, TargetSchema};
+pub use report::{DatasetReport, Duplicates, SkippedRows};
+pub use schema::{FeatureSchema, Names, Schema, Standardization, TargetKind, TargetSchema};
 pub use split::{Split, SplitError, Splits};

@@ -16,18 +16,114 @@ pub enum FeatureSchema {
     Float(usize),
 }
 
+/// Kind of one graph-level target.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TargetKind {
+    /// Real value.
+    Regression(Standardization),
+    /// Binary label, 0 or 1.
+    Binary,
+    /// One of several classes, with their number.
+    Multiclass(usize),
+}
+
+impl TargetKind {
+    /// Returns the number of model outputs of the target.
+    pub fn outputs(self) -> usize {
+        match self {
+            Self::Regression(_) | Self::Binary => 1,
+            Self::Multiclass(classes) => classes,
+        }
+    }
+
+    /// Returns whether `value` is a valid value of the target; NaN is a missing value.
+    pub fn accepts(self, value: f32) -> bool {
+        value.is_nan()
+            || match self {
+                Self::Regression(_) => true,
+                Self::Binary => value == 0.0 || value == 1.0,
+                Self::Multiclass(classes) => {
+                    value >= 0.0 && value.fract() == 0.0 && (value as usize) < classes
+                }
+            }
+    }
+
+    /// Returns whether both are of the same kind, ignoring the standardization.
+    fn same_layout(self, other: Self) -> bool {
+        matches!((self, other), (Self::Regression(_), Self::Regression(_))) || self == other
+    }
+}
+
+/// Mean and standard deviation by which a model standardizes a regression target.
+///
+/// ```
+/// use graph_diffuser_data::Standardization;
+///
+/// let scaling = Standardization::of([410.0, 430.0, f32::NAN]);
+/// assert_eq!((scaling.mean, scaling.std), (420.0, 10.0));
+/// assert_eq!(scaling.apply(430.0), 1.0);
+/// assert_eq!(scaling.invert(1.0), 430.0);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Standardization {
+    /// Mean of the training targets.
+    pub mean: f64,
+    /// Population standard deviation of the training targets.
+    pub std: f64,
+}
+
+impl Standardization {
+    /// Leaves targets unchanged.
+    pub const IDENTITY: Self = Self { mean: 0.0, std: 1.0 };
+
+    /// Computes the statistics of the values that are not NaN; without at least two distinct ones
+    /// the standard deviation is 1.
+    pub fn of(values: impl IntoIterator<Item = f32>) -> Self {
+        let (mut count, mut mean, mut squares) = (0.0, 0.0, 0.0);
+        for value in values.into_iter().map(f64::from).filter(|value| !value.is_nan()) {
+            // Welford's algorithm: accurate even if the mean is large and the deviation small.
+            count += 1.0;
+            let delta = value - mean;
+            mean += delta / count;
+            squares += delta * (value - mean);
+        }
+        let std = if squares > 0.0 { f64::sqrt(squares / count) } else { 1.0 };
+        Self { mean, std }
+    }
+
+    /// Standardizes a target.
+    pub fn apply(self, value: f32) -> f32 {
+        if self == Self::IDENTITY {
+            return value;
+        }
+        ((f64::from(value) - self.mean) / self.std) as f32
+    }
+
+    /// Converts a model output to the units of the target.
+    pub fn invert(self, output: f32) -> f32 {
+        if self == Self::IDENTITY {
+            return output;
+        }
+        (f64::from(output) * self.std + self.mean) as f32
+    }
+}
+
+impl Default for Standardization {
+    fn default() -> Self {
+        Self::IDENTITY
+    }
+}
+
 /// Schema of the prediction targets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TargetSchema {
+    /// Graph-level targets of any combination of kinds.
+    Graph(Vec<TargetKind>),
     /// Multi-class classification of nodes, with the number of classes.
     NodeMulticlass(usize),
-    /// Regression of graphs, with the number of targets.
-    Regression(usize),
-    /// Binary or multi-label classification of graphs, with the number of labels.
-    Multilabel(usize),
-    /// Multi-class classification of graphs, with the number of classes.
-    Multiclass(usize),
     /// Sub-token prediction for graphs, with the size of the vocabulary; its last two entries are
     /// the unknown token and the end token.
     SubTokens(usize),
@@ -36,34 +132,62 @@ pub enum TargetSchema {
 }
 
 impl TargetSchema {
+    /// Returns the schema of `count` regression targets that are not standardized.
+    pub fn regression(count: usize) -> Self {
+        Self::Graph(vec![TargetKind::Regression(Standardization::IDENTITY); count])
+    }
+
+    /// Returns the schema of `count` binary labels.
+    pub fn binary(count: usize) -> Self {
+        Self::Graph(vec![TargetKind::Binary; count])
+    }
+
+    /// Returns the schema of one multi-class target.
+    pub fn multiclass(classes: usize) -> Self {
+        Self::Graph(vec![TargetKind::Multiclass(classes)])
+    }
+
+    /// Returns the kinds of the graph-level targets; empty for other tasks.
+    pub fn graph_targets(&self) -> &[TargetKind] {
+        match self {
+            Self::Graph(kinds) => kinds,
+            Self::NodeMulticlass(_) | Self::SubTokens(_) | Self::LinkPrediction => &[],
+        }
+    }
+
     /// Returns the number of outputs per prediction.
     ///
     /// It is 0 for [`TargetSchema::LinkPrediction`], where the model chooses the dimension of its
     /// node embeddings.
-    pub fn outputs(self) -> usize {
+    pub fn outputs(&self) -> usize {
         match self {
-            Self::NodeMulticlass(count)
-            | Self::Regression(count)
-            | Self::Multilabel(count)
-            | Self::Multiclass(count)
-            | Self::SubTokens(count) => count,
+            Self::Graph(kinds) => kinds.iter().map(|kind| kind.outputs()).sum(),
+            Self::NodeMulticlass(count) | Self::SubTokens(count) => *count,
             Self::LinkPrediction => 0,
         }
     }
 
     /// Returns placeholder targets for an unlabeled graph with `nodes` nodes.
     ///
-    /// They match the schema: missing values for regression and multi-label targets, class 0 for
-    /// classes, and empty lists otherwise.
-    pub fn placeholder(self, nodes: usize) -> Targets {
+    /// They match the schema: missing values for graph-level targets, class 0 for nodes, and empty
+    /// lists otherwise.
+    pub fn placeholder(&self, nodes: usize) -> Targets {
         match self {
+            Self::Graph(kinds) => Targets::GraphValues(vec![f32::NAN; kinds.len()]),
             Self::NodeMulticlass(_) => Targets::NodeClasses(vec![0; nodes]),
-            Self::Regression(count) | Self::Multilabel(count) => {
-                Targets::GraphValues(vec![f32::NAN; count])
-            }
-            Self::Multiclass(_) => Targets::GraphClass(0),
             Self::SubTokens(_) => Targets::SubTokens(Vec::new()),
             Self::LinkPrediction => Targets::Links(Vec::new()),
+        }
+    }
+
+    /// Returns whether both describe the same targets, ignoring their standardization.
+    pub fn same_layout(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Graph(left), Self::Graph(right)) => {
+                left.len() == right.len()
+                    && left.iter().zip(right).all(|(left, right)| left.same_layout(*right))
+            }
+            _ => self == other,
         }
     }
 }
@@ -72,10 +196,11 @@ impl TargetSchema {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Names {
-    /// Names of the regression targets or labels.
+    /// Names of the graph-level targets.
     pub targets: Vec<String>,
-    /// Names of the classes, or the sub-tokens of the vocabulary.
-    pub classes: Vec<String>,
+    /// Names of the classes of each graph-level target, empty for regression targets and 0/1
+    /// labels. The names of node classes or sub-tokens are the only list.
+    pub classes: Vec<Vec<String>>,
     /// Names of the categories of each node feature column.
     pub node_categories: Vec<Vec<String>>,
     /// Names of the categories of each edge feature column.
@@ -83,7 +208,7 @@ pub struct Names {
 }
 
 /// Features and targets of a dataset; determines the inputs and outputs of a model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schema {
     /// Schema of the node features.
@@ -97,12 +222,33 @@ pub struct Schema {
     pub names: Names,
 }
 
+impl Names {
+    /// Returns the name of a graph-level target; without one `target`, followed by its index if
+    /// there are several of `count`.
+    pub fn target(&self, index: usize, count: usize) -> String {
+        self.targets.get(index).cloned().unwrap_or_else(|| {
+            if count > 1 { format!("target_{index}") } else { "target".to_owned() }
+        })
+    }
+
+    /// Returns the class names of a graph-level target, or of the nodes or sub-tokens if `target`
+    /// is 0; empty if there are none.
+    pub fn classes(&self, target: usize) -> &[String] {
+        self.classes.get(target).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the name of a class, or its index if it has none.
+    pub fn class(&self, target: usize, class: usize) -> String {
+        self.classes(target).get(class).cloned().unwrap_or_else(|| class.to_string())
+    }
+}
+
 impl Schema {
-    /// Returns `true` if features and targets are equal, ignoring names.
+    /// Returns `true` if features and targets are equal, ignoring names and standardization.
     pub fn same_layout(&self, other: &Self) -> bool {
         self.node_features == other.node_features
             && self.edge_features == other.edge_features
-            && self.targets == other.targets
+            && self.targets.same_layout(&other.targets)
     }
 
     /// Returns the first part of a graph that does not match the schema: `node features`,
@@ -114,19 +260,13 @@ impl Schema {
         if !matches_schema(&graph.edge_features, &self.edge_features) {
             return Some("edge features");
         }
-        let targets_match = match (&graph.targets, self.targets) {
+        let targets_match = match (&graph.targets, &self.targets) {
+            (Targets::GraphValues(values), TargetSchema::Graph(kinds)) => {
+                values.len() == kinds.len()
+                    && values.iter().zip(kinds).all(|(&value, kind)| kind.accepts(value))
+            }
             (Targets::NodeClasses(classes), TargetSchema::NodeMulticlass(count)) => {
-                classes.iter().all(|&class| (class as usize) < count)
-            }
-            (Targets::GraphValues(values), TargetSchema::Regression(count)) => {
-                values.len() == count
-            }
-            (Targets::GraphValues(values), TargetSchema::Multilabel(count)) => {
-                values.len() == count
-                    && values.iter().all(|value| value.is_nan() || *value == 0.0 || *value == 1.0)
-            }
-            (Targets::GraphClass(class), TargetSchema::Multiclass(count)) => {
-                (*class as usize) < count
+                classes.iter().all(|&class| (class as usize) < *count)
             }
             (Targets::SubTokens(_), TargetSchema::SubTokens(_))
             | (Targets::Links(_), TargetSchema::LinkPrediction) => true,

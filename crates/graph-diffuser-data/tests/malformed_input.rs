@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use graph_diffuser_data::benchmarks::{pcqm_contact, pcqm4mv2, peptides, zinc};
 use graph_diffuser_data::chem::Molecule;
-use graph_diffuser_data::formats::smiles_csv::{OnInvalid, SmilesCsvOptions, SmilesTask, read};
+use graph_diffuser_data::formats::smiles_csv::{
+    OnInvalid, SmilesCsvOptions, TargetTask, TargetTasks, read,
+};
 use graph_diffuser_data::{Dataset, Graphs, Splits};
 use proptest::prelude::*;
 
@@ -68,9 +70,9 @@ fn check_csv(bytes: &[u8]) {
     let (_directory, path) = temp_file(bytes);
     for task in [
         None,
-        Some(SmilesTask::Regression),
-        Some(SmilesTask::Multilabel),
-        Some(SmilesTask::Multiclass),
+        Some(TargetTasks::All(TargetTask::Regression)),
+        Some(TargetTasks::All(TargetTask::Binary)),
+        Some(TargetTasks::All(TargetTask::Multiclass)),
     ] {
         let options =
             SmilesCsvOptions { task, on_invalid: OnInvalid::Skip, ..SmilesCsvOptions::default() };

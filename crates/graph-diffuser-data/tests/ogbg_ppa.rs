@@ -34,7 +34,7 @@ fn graph(stream: &mut RandomStream) -> Graph {
         edges,
         node_features: Features::None,
         edge_features: Features::Float { columns: 7, values: strengths },
-        targets: Targets::GraphClass(stream.below(ogbg_ppa::NUM_CLASSES) as u32),
+        targets: Targets::GraphValues(vec![stream.below(ogbg_ppa::NUM_CLASSES) as f32]),
     }
 }
 
@@ -76,8 +76,8 @@ fn write(directory: &Path, count: usize) -> io::Result<u64> {
                 row.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(",") + "\n",
             )?;
         }
-        let Targets::GraphClass(class) = graph.targets else { panic!("targets are classes") };
-        put(&mut labels, format!("{class}\n"))?;
+        let Targets::GraphValues(class) = &graph.targets else { panic!("targets are classes") };
+        put(&mut labels, format!("{}\n", class[0]))?;
     }
     for (part, name) in ["train", "valid", "test"].iter().enumerate() {
         let mut file = file(&format!("split/species/{name}"))?;
@@ -118,7 +118,7 @@ fn ppa_sized_graphs_round_trip_in_bounded_memory() {
     // Memory does not grow with the number of graphs: only blocks of rows and buffers are held.
     assert!(peak.zip(before).is_none_or(|(peak, before)| peak < before + 64));
     assert_eq!(dataset.schema.node_features, FeatureSchema::None);
-    assert_eq!(dataset.schema.targets, TargetSchema::Multiclass(37));
+    assert_eq!(dataset.schema.targets, TargetSchema::multiclass(37));
     assert!(dataset.graphs.iter().map(std::borrow::Cow::into_owned).eq(graphs(count)));
     assert_eq!(dataset.check(), Ok(()));
 }

@@ -57,7 +57,7 @@ fn zinc_has_published_sizes() {
 fn peptides_func_has_published_sizes() {
     let Some(directory) = directory("peptides-func") else { return };
     let cache = tempfile::tempdir().unwrap();
-    let labels = Some(TargetSchema::Multilabel(10));
+    let labels = Some(TargetSchema::binary(10));
     let dataset = ogbg_mol::read(&directory, labels, cache.path(), &mut |_, _| {}).unwrap();
     assert_eq!(all_totals(&dataset), [15_535, 2_344_859, 4_773_974]);
     assert_eq!(split_sizes(&dataset), [10_873, 2_331, 2_331]);
@@ -71,7 +71,7 @@ fn molhiv_has_published_sizes_and_its_cache_is_equal() {
     let read = || ogbg_mol::read(&directory, None, cache.path(), &mut |_, _| {}).unwrap();
     let dataset = read();
     assert_eq!(all_totals(&dataset), [41_127, 1_049_163, 2_259_376]);
-    assert_eq!(dataset.schema.targets, TargetSchema::Multilabel(1));
+    assert_eq!(dataset.schema.targets, TargetSchema::binary(1));
     assert_eq!(values(&dataset).filter(|value| *value == 1.0).count(), 1_443);
     assert_eq!(split_sizes(&dataset), [32_901, 4_113, 4_113]);
     assert!(dataset == read());
@@ -83,10 +83,7 @@ fn tox21_has_missing_labels_and_named_tasks() {
     let cache = tempfile::tempdir().unwrap();
     let dataset = ogbg_mol::read(&directory, None, cache.path(), &mut |_, _| {}).unwrap();
     dataset.check().unwrap();
-    assert_eq!(
-        (dataset.graphs.len(), dataset.schema.targets),
-        (8_006, TargetSchema::Multilabel(12))
-    );
+    assert_eq!((dataset.graphs.len(), &dataset.schema.targets), (8_006, &TargetSchema::binary(12)));
     assert_eq!(dataset.schema.names.targets[11], "SR-p53");
     let missing = values(&dataset).filter(|value| value.is_nan()).count() as f64 / (8_006.0 * 12.0);
     assert!((0.165..0.175).contains(&missing), "{missing}");
@@ -101,7 +98,7 @@ fn pcqm_targets_are_gaps_and_contacts() {
     };
     let cache = tempfile::tempdir().unwrap();
     let gaps = ogbg_mol::read(&gaps, None, cache.path(), &mut |_, _| {}).unwrap();
-    assert_eq!((gaps.graphs.len(), gaps.schema.targets), (1_999, TargetSchema::Regression(1)));
+    assert_eq!((gaps.graphs.len(), &gaps.schema.targets), (1_999, &TargetSchema::regression(1)));
     let mean = values(&gaps).map(f64::from).sum::<f64>() / 1_999.0;
     assert!((mean - 5.162).abs() < 5e-4, "{mean}");
     let contacts = ogbg_mol::read_contacts(&contacts, cache.path(), &mut |_, _| {}).unwrap();
@@ -144,7 +141,7 @@ fn zinc_schema_can_be_inferred() {
     let cache = tempfile::tempdir().unwrap();
     let options = ogb_csv::OgbCsvOptions::default();
     let dataset = ogb_csv::read(&directory, &options, cache.path(), &mut |_, _| {}).unwrap();
-    assert_eq!(dataset.schema.targets, TargetSchema::Regression(1));
+    assert_eq!(dataset.schema.targets, TargetSchema::regression(1));
     assert_eq!(dataset.graphs.len(), 12_000);
 }
 
@@ -166,7 +163,7 @@ fn tu_datasets_have_published_sizes() {
     ] {
         let dataset = tu::read(&unpack(name), NodeFeatureSource::Labels).unwrap();
         assert_eq!(all_totals(&dataset), expected, "{name}");
-        assert_eq!(dataset.schema.targets, TargetSchema::Multiclass(classes), "{name}");
+        assert_eq!(dataset.schema.targets, TargetSchema::multiclass(classes), "{name}");
         dataset.graphs.iter().for_each(|graph| assert_eq!(dataset.schema.mismatch(&graph), None));
     }
     let attributes =

@@ -7,10 +7,11 @@ use std::path::PathBuf;
 
 use graph_diffuser_data::formats::Featurizer;
 use graph_diffuser_data::formats::smiles_csv::{
-    OnInvalid, SmilesCsv, SmilesCsvOptions, SmilesTask, read,
+    ColumnNote, OnInvalid, SmilesCsv, SmilesCsvOptions, TargetTask, TargetTasks, read,
 };
 use graph_diffuser_data::{
-    Dataset, Diagnostic as _, FeatureSchema, Graphs, LocatedError, Splits, TargetSchema, Targets,
+    Dataset, Diagnostic as _, FeatureSchema, Graphs, LocatedError, Splits, Standardization,
+    TargetKind, TargetSchema, Targets,
 };
 
 /// Writes a file that is deleted with the directory.
@@ -44,7 +45,7 @@ fn csv_file_becomes_a_dataset() {
     let csv = valid(
         "Name,SMILES,solubility,Split\nethanol,CCO,1.5,train\nbenzene,c1ccccc1,,test\nwater,O,-2e1,val\n",
     );
-    assert_eq!(csv.schema.targets, TargetSchema::Regression(1));
+    assert_eq!(csv.schema.targets, TargetSchema::regression(1));
     assert_eq!(csv.schema.names.targets, ["solubility"]);
     assert_eq!(csv.lines, [2, 3, 4]);
     let splits = csv.splits.unwrap();
@@ -55,20 +56,98 @@ fn csv_file_becomes_a_dataset() {
 }
 
 #[test]
-fn task_is_inferred_from_target_columns() {
+fn kind_of_each_target_is_inferred() {
     let labels = valid("smiles,a,b\nC,0,1\nCC,,0\nO,1.0,nan\n");
-    assert_eq!(labels.schema.targets, TargetSchema::Multilabel(2));
+    assert_eq!(labels.schema.targets, TargetSchema::binary(2));
     let words = valid("smi;kind\nC;red\nCC;blue\nO;red\nN;green\nS;blue\nP;green\n");
-    assert_eq!(words.schema.targets, TargetSchema::Multiclass(3));
-    assert_eq!(words.schema.names.classes, ["blue", "green", "red"]);
-    assert_eq!(words.graphs[0].targets, Targets::GraphClass(2));
-    let integers = valid("smiles\tkind\nC\t10\nCC\t2\nO\t10\nN\t2\nS\t3\nP\t3\n");
-    assert_eq!(integers.schema.names.classes, ["2", "3", "10"]);
-    assert_eq!(integers.graphs[0].targets, Targets::GraphClass(2));
+    assert_eq!(words.schema.targets, TargetSchema::multiclass(3));
+    assert_eq!(words.schema.names.classes(0), ["blue", "green", "red"]);
+    assert_eq!(words.graphs[0].targets, Targets::GraphValues(vec![2.0]));
+    let integers = valid("smiles\tclass\nC\t10\nCC\t2\nO\t10\nN\t2\nS\t3\nP\t3\n");
+    assert_eq!(integers.schema.names.classes(0), ["2", "3", "10"]);
+    assert_eq!(integers.graphs[0].targets, Targets::GraphValues(vec![2.0]));
     let values = valid("smiles,x\nC,10\nCC,2.5\nO,3\n");
-    assert_eq!(values.schema.targets, TargetSchema::Regression(1));
-    let two = valid("smiles,x,y\nC,10,1\nCC,2,0\nO,3,1\nN,2,1\n");
-    assert_eq!(two.schema.targets, TargetSchema::Regression(2));
+    assert_eq!(values.schema.targets, TargetSchema::regression(1));
+    assert_eq!(values.notes, []);
+}
+
+#[test]
+fn few_integers_are_regression_with_a_note() {
+    let csv = valid("smiles,rating\nC,1\nCC,2\nO,3\nN,2\n");
+    assert_eq!(csv.schema.targets, TargetSchema::regression(1));
+    let note = ColumnNote::IntegerRegression { column: "rating".into(), values: 3 };
+    assert_eq!(csv.notes, [note]);
+}
+
+#[test]
+fn mixed_table_has_one_kind_per_column_and_ignores_identifiers_dates_and_text() {
+    let row = |index: usize| {
+        let class = ["A", "B", "C", ""][index % 4];
+        let active = if index.is_multiple_of(3) { "yes" } else { "no" };
+        format!(
+            "{},CMP-{index},{},{}.5,{},{active},{class},200{},0{}.02.2024,,note {index}\n",
+            "C".repeat(index + 1),
+            10_000 + 7 * index * index,
+            index % 5,
+            index % 2,
+            index % 8,
+            1 + index % 9
+        )
+    };
+    let rows: String = (0..24).map(row).collect();
+    let header = "smiles,Name,compound_id,logS,toxic,active,class,year,assay_date,empty,remark\n";
+    let csv = valid(&format!("{header}{rows}"));
+    let regression = TargetKind::Regression(Standardization::IDENTITY);
+    let kinds = [regression, TargetKind::Binary, TargetKind::Binary, TargetKind::Multiclass(3)];
+    assert_eq!(csv.schema.targets, TargetSchema::Graph(kinds.to_vec()));
+    assert_eq!(csv.schema.names.targets, ["logS", "toxic", "active", "class"]);
+    assert_eq!(csv.schema.names.classes[2..], [vec!["no", "yes"], vec!["A", "B", "C"]]);
+    let Targets::GraphValues(values) = &csv.graphs[3].targets else { panic!("graph targets") };
+    assert_eq!(values[..3], [3.5, 1.0, 1.0]);
+    assert!(values[3].is_nan(), "an empty cell is a missing class");
+    let ignored: Vec<String> =
+        csv.ignored.iter().map(|column| format!("{} ({})", column.name, column.reason)).collect();
+    let expected = [
+        "Name (identifier)",
+        "compound_id (identifier)",
+        "year (date)",
+        "assay_date (date)",
+        "empty (empty)",
+        "remark (text)",
+    ];
+    assert_eq!(ignored, expected);
+}
+
+#[test]
+fn consecutive_integers_and_constants_are_not_targets() {
+    let rows: String = (0..12).map(|row| format!("C,{row},7,{}\n", row % 5)).collect();
+    let csv = valid(&format!("smiles,counter,same,y\n{rows}"));
+    assert_eq!(csv.schema.names.targets, ["y"]);
+    let reasons: Vec<String> = csv.ignored.iter().map(|column| column.reason.to_string()).collect();
+    assert_eq!(reasons, ["identifier", "constant"]);
+}
+
+#[test]
+fn decimal_commas_are_numbers_where_columns_are_separated_by_semicolons() {
+    let csv = valid("smiles;pIC50\nC;3,119\nCC;12,5\nO;7\nN;\n");
+    assert_eq!(csv.schema.targets, TargetSchema::regression(1));
+    assert_eq!(csv.graphs[0].targets, Targets::GraphValues(vec![3.119]));
+    assert_eq!(csv.notes, [ColumnNote::DecimalCommas { column: "pIC50".into() }]);
+    let quoted = valid("smiles,y\nC,\"0,25\"\nCC,\"1,5\"\nO,\"2,125\"\n");
+    assert_eq!(quoted.graphs[2].targets, Targets::GraphValues(vec![2.125]));
+}
+
+#[test]
+fn commas_that_may_separate_thousands_are_never_guessed() {
+    let text = "smiles,y,z\nC,\"1,250\",1.5\nCC,\"2,500\",2.5\nO,\"1,125\",0.5\n";
+    let csv = valid(text);
+    assert_eq!(csv.schema.names.targets, ["z"]);
+    assert_eq!(csv.ignored[0].reason.to_string(), "ambiguous number `1,250`");
+    let options =
+        SmilesCsvOptions { target_columns: Some(vec!["y".into()]), ..SmilesCsvOptions::default() };
+    let errors = read_with(text, &options).unwrap_err();
+    assert!(errors[0].to_string().contains("ambiguous number `1,250`"), "{}", errors[0]);
+    assert_eq!(errors[0].hint().unwrap(), "write `1.250` or `1250`");
 }
 
 #[test]
@@ -77,13 +156,15 @@ fn options_select_columns_and_task() {
     let mut options = SmilesCsvOptions {
         smiles_column: Some("drug".into()),
         target_columns: Some(vec!["KIND".into()]),
-        task: Some(SmilesTask::Multiclass),
+        task: Some(TargetTasks::All(TargetTask::Multiclass)),
         ..SmilesCsvOptions::default()
     };
     let csv = read_with(text, &options).unwrap();
-    assert_eq!(csv.schema.targets, TargetSchema::Multiclass(2));
+    assert_eq!(csv.schema.targets, TargetSchema::multiclass(2));
     assert_eq!(csv.schema.names.targets, ["kind"]);
-    options.task = Some(SmilesTask::Multilabel);
+    let unused: Vec<&str> = csv.ignored.iter().map(|column| column.name.as_str()).collect();
+    assert_eq!(unused, ["id", "x"]);
+    options.task = Some(TargetTasks::All(TargetTask::Binary));
     options.target_columns = Some(vec!["x".into(), "y".into()]);
     assert_eq!(
         errors(text, &options),
@@ -94,6 +175,11 @@ fn options_select_columns_and_task() {
         errors(text, &options)[0],
         ", line 2, column `x`: `5` is not a binary label; expected 0, 1 or an empty cell"
     );
+    options.target_columns = None;
+    options.task = Some(TargetTasks::ByColumn([("id".into(), TargetTask::Multiclass)].into()));
+    let csv = read_with(text, &options).unwrap();
+    assert_eq!(csv.schema.names.targets, ["id", "kind", "x"]);
+    assert_eq!(csv.schema.targets.graph_targets()[0], TargetKind::Multiclass(3));
 }
 
 #[test]
@@ -140,7 +226,7 @@ fn invalid_headers_are_explained() {
 }
 
 #[test]
-fn hints_explain_unsupported_delimiters_decimal_commas_and_missing_targets() {
+fn hints_explain_unsupported_delimiters_and_missing_targets() {
     let hint = |text: &str| {
         let errors = read_with(text, &SmilesCsvOptions::default()).unwrap_err();
         (errors[0].error.to_string(), errors[0].hint().unwrap())
@@ -148,14 +234,16 @@ fn hints_explain_unsupported_delimiters_decimal_commas_and_missing_targets() {
     let (message, fix) = hint("smiles|y\nCC|2\n");
     assert_eq!(message, "no `smiles` column; found `smiles|y`");
     assert_eq!(fix, "columns must be separated by commas, semicolons or tabs");
-    let (message, fix) = hint("smiles;y\nC;1,5\nCC;2,5\n");
-    assert_eq!(message, "`1,5` has a decimal comma, which is not supported");
-    assert_eq!(fix, "use a decimal point: `1.5`");
     assert!(hint("smiles\nCC\n").1.starts_with("add a column"));
-    let text = "smiles,a,b\nC,x,u\nN,x,v\nO,y,u\nCC,y,v\n";
-    assert_eq!(hint(text).0, "ambiguous target column: `a`, `b` could be classes");
-    let text = "smiles,name\nC,one\nN,two\nO,three\nCC,four\n";
-    assert!(hint(text).0.starts_with("no target column: no other column"), "{}", hint(text).0);
+    let (message, fix) = hint("smiles,name,note\nC,one,a b\nN,two,c d\nO,three,e\nCC,four,f\n");
+    assert_eq!(message, "no target column: `name` is an identifier, `note` is text");
+    assert_eq!(fix, "select a target column with `--target COLUMN`");
+    let options = SmilesCsvOptions {
+        target_columns: Some(vec!["note".into()]),
+        ..SmilesCsvOptions::default()
+    };
+    let errors = read_with("smiles,note\nC,a\nN,b\nO,c\nCC,d\n", &options).unwrap_err();
+    assert_eq!(errors[0].error.to_string(), "column is text with 4 distinct values");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::io::{Cursor, Write as _};
 
-use graph_diffuser::explain::{AttentionTrace, HeadAttention, NestedMatrix, PredictionAndTarget};
+use graph_diffuser::explain::{
+    AttentionTrace, HeadAttention, NestedMatrix, PredictionAndTarget, TracedTarget,
+};
 use graph_diffuser::npy;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
@@ -64,30 +66,13 @@ fn arrays(trace: &AttentionTrace) -> Vec<Array> {
     let classes = |name: &str, values: &[u32]| {
         Array::integers(name, vec![values.len()], values.iter().map(|&class| class as usize))
     };
-    let values = |name: &str, values: &[f32]| {
-        Array::floats(name, vec![values.len()], values.iter().copied())
-    };
-    let targets_or_nan = |values: &[Option<f32>]| {
-        let values: Vec<f32> = values.iter().map(|value| value.unwrap_or(f32::NAN)).collect();
-        Array::floats("targets", vec![values.len()], values.into_iter())
-    };
     arrays.extend(match &trace.outcome {
         PredictionAndTarget::NodeClasses { probabilities, predicted, targets, .. } => vec![
             Array::matrix("probabilities", probabilities),
             classes("predicted", predicted),
             classes("targets", targets),
         ],
-        PredictionAndTarget::GraphValues { predicted, targets, .. } => {
-            vec![values("predicted", predicted), targets_or_nan(targets)]
-        }
-        PredictionAndTarget::GraphLabels { probabilities, targets, .. } => {
-            vec![values("probabilities", probabilities), targets_or_nan(targets)]
-        }
-        PredictionAndTarget::GraphClass { probabilities, predicted, target, .. } => {
-            let outputs =
-                [values("probabilities", probabilities), classes("predicted", &[*predicted])];
-            outputs.into_iter().chain(target.map(|target| classes("targets", &[target]))).collect()
-        }
+        PredictionAndTarget::Graph { targets } => graph_targets(targets),
         PredictionAndTarget::SubTokens { predicted, targets, .. } => {
             vec![classes("predicted", predicted), classes("targets", targets)]
         }
@@ -100,6 +85,36 @@ fn arrays(trace: &AttentionTrace) -> Vec<Array> {
             ),
         ],
     });
+    arrays
+}
+
+/// Returns `predicted`, with the value, the probability of the positive class or the most likely
+/// class of each target, `targets`, NaN if missing, and for each multi-class target
+/// `probabilities_INDEX`.
+fn graph_targets(targets: &[TracedTarget]) -> Vec<Array> {
+    let class = |class: u32| class as f32;
+    let (predicted, expected): (Vec<f32>, Vec<Option<f32>>) = targets
+        .iter()
+        .map(|target| match target {
+            TracedTarget::Regression { predicted, target, .. } => (*predicted, *target),
+            TracedTarget::Binary { probability, target, .. } => (*probability, target.map(class)),
+            TracedTarget::Multiclass { predicted, target, .. } => {
+                (class(*predicted), target.map(class))
+            }
+        })
+        .unzip();
+    let expected = expected.into_iter().map(|value| value.unwrap_or(f32::NAN));
+    let mut arrays = vec![
+        Array::floats("predicted", vec![targets.len()], predicted.into_iter()),
+        Array::floats("targets", vec![targets.len()], expected),
+    ];
+    for (index, target) in targets.iter().enumerate() {
+        if let TracedTarget::Multiclass { probabilities, .. } = target {
+            let name = format!("probabilities_{index}");
+            let values = probabilities.iter().copied();
+            arrays.push(Array::floats(&name, vec![probabilities.len()], values));
+        }
+    }
     arrays
 }
 

@@ -50,7 +50,7 @@ impl Case {
     }
 
     fn zinc() -> Self {
-        let (nodes, targets) = (NodeCount::DRUG, TargetSchema::Regression(1));
+        let (nodes, targets) = (NodeCount::DRUG, TargetSchema::regression(1));
         let molecules =
             SyntheticMolecules { nodes, atoms: 28, bonds: 4, targets, graphs: 64, seed: 0 };
         Self::new("zinc", &molecules.generate(), 32, 64)

@@ -59,11 +59,11 @@ impl Case {
                 GridHistogram { train: 4 * graphs, valid: 1, test: 1, ..GridHistogram::default() }
                     .generate()
             }
-            Self::Zinc => molecules(NodeCount::DRUG, TargetSchema::Regression(1), 8 * graphs, 0),
+            Self::Zinc => molecules(NodeCount::DRUG, TargetSchema::regression(1), 8 * graphs, 0),
             // With this seed, the four batches of 16 graphs have 598,840 pairs on average, as in
             // the measurements of other implementations.
             Self::Peptides => {
-                molecules(NodeCount::PEPTIDE, TargetSchema::Multilabel(10), 4 * graphs, 3902)
+                molecules(NodeCount::PEPTIDE, TargetSchema::binary(10), 4 * graphs, 3902)
             }
         }
     }
@@ -89,8 +89,8 @@ impl Case {
                 }
                 .generate()
             }
-            Self::Zinc => molecule(TargetSchema::Regression(1)),
-            Self::Peptides => molecule(TargetSchema::Multilabel(10)),
+            Self::Zinc => molecule(TargetSchema::regression(1)),
+            Self::Peptides => molecule(TargetSchema::binary(10)),
         }
     }
 
@@ -184,7 +184,7 @@ impl Bench {
             EvalBatcher::new(config.batcher(&device, DType::F32), BatchSize::graphs(graphs));
         let indices = dataset.splits.train.chunks(graphs);
         Self {
-            task: TaskConfig::default().init(dataset.schema.targets, config.head),
+            task: TaskConfig::default().init(&dataset.schema.targets, config.head),
             eval_model: model.valid(),
             train_batches: vec![],
             estimated_bytes: None,

@@ -13,6 +13,7 @@ mod training;
 use std::path::Path;
 
 use burn::tensor::Device;
+use graph_diffuser_data::formats::Format;
 use graph_diffuser_data::{Dataset, ProgressFn, Schema, SeedTree};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,12 +25,12 @@ use crate::optim::OptimConfig;
 use crate::parameters;
 use crate::task::{Metric, Task, TaskConfig};
 
-use error::other_kind;
+use error::is_data;
 use overrides::{in_toml_terms, suggestion};
 
 pub use data::{
-    BenchmarkConfig, Code2Config, DataConfig, DataDirs, DataError, JsonlConfig, OgbCsvConfig,
-    SmilesCsvConfig, SplitConfig, TuConfig,
+    BenchmarkConfig, Code2Config, DataConfig, DataDirs, DataError, JsonlConfig, LoadedDataset,
+    OgbCsvConfig, SmilesCsvConfig, SplitConfig, TuConfig,
 };
 pub use error::RecipeError;
 pub use training::{SelectBy, TrainConfig};
@@ -143,8 +144,8 @@ pub const BUILT_IN: [(&str, &str); 33] = embed_recipes![
 ];
 
 impl Recipe {
-    /// Loads a built-in recipe by name or a recipe file by path, and applies `overrides` such as
-    /// `optim.lr=1e-3`.
+    /// Loads a built-in recipe by name or a recipe file by path, or chooses the recipe of a data file
+    /// or directory, and applies `overrides` such as `optim.lr=1e-3`.
     ///
     /// # Errors
     /// Returns an error if no such recipe exists or it is invalid.
@@ -153,13 +154,39 @@ impl Recipe {
             return Self::parse(text, &format!("recipe `{name}`"), overrides);
         }
         let path = Path::new(name_or_path);
-        if let Some(kind) = other_kind(path) {
-            return Err(RecipeError::NotARecipe { path: path.to_owned(), kind });
+        if is_data(path) {
+            return Self::for_data(path, overrides);
         }
         if !path.exists() && path.extension().is_none() {
             return Err(RecipeError::Unknown { name: name_or_path.to_owned() });
         }
         Self::read(path, overrides)
+    }
+
+    /// Returns the recipe that trains on a data file or directory: `molecules` for tables of SMILES,
+    /// `graphs` for other formats, named after the file.
+    ///
+    /// # Errors
+    /// Returns an error if the path does not exist or its format is not supported.
+    pub fn for_data(path: &Path, overrides: &[String]) -> Result<Self, RecipeError> {
+        if path.join("recipe.toml").is_file() {
+            return Err(RecipeError::IsRun { directory: path.to_owned() });
+        }
+        let format = Format::detect(path).map_err(DataError::from)?;
+        let (recipe, kind) = match format {
+            Format::SmilesCsv => ("molecules", "smiles_csv"),
+            Format::Jsonl => ("graphs", "jsonl"),
+            Format::OgbCsv => ("graphs", "ogb_csv"),
+            Format::Tu => ("graphs", "tu"),
+        };
+        let data_path = Value::String(path.to_string_lossy().into_owned());
+        let defaults = [
+            format!("data={{kind=\"{kind}\",path={data_path}}}"),
+            format!("name={}", data_name(path)),
+        ];
+        let overrides: Vec<String> =
+            defaults.into_iter().chain(overrides.iter().cloned()).collect();
+        Self::find(recipe, &overrides)
     }
 
     /// Reads a recipe file and applies `overrides`.
@@ -224,7 +251,7 @@ impl Recipe {
 
     /// Creates the task of the model on a dataset with the given schema.
     pub fn task_for(&self, schema: &Schema) -> Task {
-        self.task.init(schema.targets, self.model.head)
+        self.task.init(&schema.targets, self.model.head)
     }
 
     /// Generates the dataset, or reads it from `dirs`.
@@ -244,10 +271,26 @@ impl Recipe {
         dirs: &DataDirs,
         progress: &mut ProgressFn<'_>,
     ) -> Result<Dataset, RecipeError> {
-        let dataset = self.data.read(dirs, progress)?;
-        dataset.check()?;
-        self.check_targets(&dataset.schema)?;
-        Ok(dataset)
+        Ok(self.load(dirs, progress)?.dataset)
+    }
+
+    /// Generates the dataset or reads it from `dirs`, with a description of how its files were
+    /// understood.
+    ///
+    /// # Errors
+    /// Returns an error if the dataset is missing or invalid, or does not match the model's head.
+    pub fn load(
+        &self,
+        dirs: &DataDirs,
+        progress: &mut ProgressFn<'_>,
+    ) -> Result<LoadedDataset, RecipeError> {
+        let mut loaded = self.data.read(dirs, progress)?;
+        loaded.dataset.check()?;
+        self.check_targets(&loaded.dataset.schema)?;
+        if self.task.standardize != Some(false) {
+            loaded.dataset.standardize_targets();
+        }
+        Ok(loaded)
     }
 
     /// Initializes the model to train on data with this schema, with weights drawn from the seed of
@@ -272,6 +315,20 @@ impl Recipe {
         }
         parts
     }
+}
+
+/// Returns a recipe name for a data path: the file name without extensions, in valid characters.
+fn data_name(path: &Path) -> String {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let stem = match name.split_once('.') {
+        Some((stem, _)) if !stem.is_empty() && !path.is_dir() => stem,
+        _ => &name,
+    };
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_".contains(char);
+    let plain: String = stem.chars().map(|char| if is_plain(char) { char } else { '-' }).collect();
+    let plain = plain.trim_matches('-');
+    if plain.is_empty() { "data".to_owned() } else { plain.to_owned() }
 }
 
 #[cfg(test)]
@@ -399,17 +456,29 @@ mod tests {
     }
 
     #[test]
-    fn data_file_in_place_of_a_recipe_is_named_with_the_right_command() {
-        let hint = |name: &str| {
-            let error = Recipe::find(name, &[]).expect_err("not a recipe");
-            assert_eq!(error.to_string(), format!("`{name}` is a data file, not a recipe"));
-            error.hint().expect("a hint")
-        };
-        assert!(hint("my.csv.gz").contains("train molecules --set data.path=my.csv.gz"));
-        assert!(hint("a b.jsonl").contains("train graphs --set 'data.path=a b.jsonl'"));
+    fn recipe_of_a_data_path_follows_from_its_format_and_is_named_after_it() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let path = directory.path().display().to_string();
-        let error = Recipe::find(&path, &[]).expect_err("not a recipe");
-        assert_eq!(error.to_string(), format!("`{path}` is a directory, not a recipe"));
+        let write = |name: &str, content: &str| {
+            let path = directory.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("created");
+            std::fs::write(&path, content).expect("written");
+            path.to_string_lossy().into_owned()
+        };
+        let find = |path: &str| Recipe::find(path, &["train.epochs=2".into()]).expect("a recipe");
+        let csv = find(&write("my data (1).csv", "smiles,y\nC,1\n"));
+        assert_eq!((csv.name.as_str(), csv.train.epochs), ("my-data--1", 2));
+        assert!(matches!(csv.data, DataConfig::SmilesCsv(_)));
+        let jsonl = find(&write("a.b.jsonl", "{\"nodes\": 1, \"target\": 1}\n"));
+        assert_eq!(jsonl.name, "a");
+        assert!(matches!(jsonl.data, DataConfig::Jsonl(_)));
+        write("MUTAG/MUTAG_A.txt", "1, 2\n");
+        let tu = find(&directory.path().join("MUTAG").to_string_lossy());
+        assert!(matches!(tu.data, DataConfig::Tu(_)) && tu.name == "MUTAG");
+        let run = directory.path().join("run");
+        write("run/recipe.toml", "");
+        let error = Recipe::find(&run.to_string_lossy(), &[]).expect_err("a run directory");
+        assert!(error.hint().expect("a hint").contains("train --resume"));
+        let error = Recipe::find("missing.csv", &[]).expect_err("no such file");
+        assert!(error.to_string().contains("no such file or directory"), "{error}");
     }
 }

@@ -28,7 +28,7 @@ use std::sync::atomic::AtomicBool;
 
 use burn::tensor::{DType, Device};
 use graph_diffuser_data::{
-    AtomicFile, Dataset, Graphs, Schema, SeedTree, Split, Splits, WriteError,
+    AtomicFile, Dataset, Graphs, ProgressFn, Schema, SeedTree, Split, Splits, WriteError,
 };
 use serde::Serialize;
 
@@ -36,9 +36,9 @@ use crate::batch::Batcher;
 use crate::model::GraphDiffuser;
 use crate::nn::ParamInit;
 use crate::parameters;
-use crate::recipe::Recipe;
+use crate::recipe::{DataDirs, Recipe};
 use crate::task::predictions::{from_safetensors, to_safetensors};
-use crate::task::{EvalMetrics, Metric, Predictions};
+use crate::task::{Baseline, Predictions, TargetScores};
 use crate::train::{
     Checkpoints, EpochRecord, Evaluator, TrainEvent, TrainOutcome, Trainer, load_model,
     with_encoding_cache,
@@ -47,7 +47,7 @@ use crate::train::{
 pub use crate::shell::shell_quote;
 pub use environment::Environment;
 pub use error::RunError;
-pub use result::{FinishedRun, RunResult};
+pub use result::{Evaluation, FinishedRun, RunResult};
 pub use schema::RunSchema;
 
 /// Open run directory.
@@ -166,6 +166,27 @@ impl Run {
         Ok(Dataset { graphs: Graphs::InMemory(vec![]), schema: self.schema()?.schema, splits })
     }
 
+    /// Reads the dataset of the run from `dirs`, with the schema saved when training started.
+    ///
+    /// # Errors
+    /// Returns an error if the dataset is missing or invalid, or no longer matches the run.
+    pub fn dataset(
+        &self,
+        dirs: &DataDirs,
+        progress: &mut ProgressFn<'_>,
+    ) -> Result<Dataset, RunError> {
+        let mut dataset =
+            self.recipe.dataset_with_progress(dirs, progress).map_err(RunError::Dataset)?;
+        // A run that was stopped before its first step has no schema.
+        if let Ok(RunSchema { schema, .. }) = self.schema() {
+            if !schema.same_layout(&dataset.schema) || schema.names != dataset.schema.names {
+                return Err(RunError::SchemaMismatch { directory: self.directory.clone() });
+            }
+            dataset.schema = schema;
+        }
+        Ok(dataset)
+    }
+
     /// Reads the records of the epochs trained so far.
     pub fn history(&self) -> Vec<EpochRecord> {
         let text = fs::read_to_string(self.directory.join("metrics.jsonl")).unwrap_or_default();
@@ -245,6 +266,7 @@ impl Run {
                 parameters: parameters::count(trainer.model()),
                 best: best.clone(),
                 test: test.clone(),
+                targets: target_scores(&predictions[1], dataset),
                 epochs: history.len(),
                 seconds: history.iter().map(|record| record.seconds).sum(),
             };
@@ -273,11 +295,15 @@ impl Run {
         dataset: &Dataset,
         device: &Device,
         split: Split,
-    ) -> Result<(Metric, EvalMetrics), RunError> {
+    ) -> Result<Evaluation, RunError> {
         let model = self.best_model(dataset, device)?;
         let evaluator = Evaluator::new(&self.recipe, dataset, self.batcher(device));
-        let scores = evaluator.scores(&model, dataset.split(split));
-        Ok((self.recipe.task_for(&dataset.schema).metric(), scores))
+        let accumulator = evaluator.metric_accumulator(&model, dataset.split(split));
+        Ok(Evaluation {
+            metric: self.recipe.task_for(&dataset.schema).metric(),
+            scores: accumulator.scores(),
+            targets: target_scores(&accumulator.predictions(), dataset),
+        })
     }
 
     /// Loads the model with the weights of the best epoch so far.
@@ -352,7 +378,6 @@ impl Run {
         Ok(appended.map_err(WriteError::at(&path))?)
     }
 
-    /// Writes a file atomically.
     /// Writes a file of the run directory atomically.
     ///
     /// # Errors
@@ -360,6 +385,10 @@ impl Run {
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), RunError> {
         Ok(AtomicFile::replace(&self.directory.join(name), content)?)
     }
+}
+
+fn target_scores(predictions: &Predictions, dataset: &Dataset) -> Vec<TargetScores> {
+    TargetScores::compute(predictions, &dataset.schema, Baseline::new(dataset).as_ref())
 }
 
 fn to_json(value: &impl Serialize) -> Vec<u8> {

@@ -51,7 +51,7 @@ fn values(count: usize, stream: &mut RandomStream) -> String {
 /// once, from the lower to the higher index.
 fn topologies() -> Vec<(usize, Vec<[u32; 2]>)> {
     let nodes = NodeCount { mean: 9.0, std: 2.0, min: 5, max: 13 };
-    let targets = TargetSchema::Regression(1);
+    let targets = TargetSchema::regression(1);
     let dataset =
         SyntheticMolecules { nodes, atoms: 5, bonds: 3, targets, graphs: GRAPHS, seed: 3 }
             .generate();
@@ -186,8 +186,7 @@ fn every_benchmark_recipe_trains_for_an_epoch() {
         let dirs =
             DataDirs { data: temporary.path().join("data"), cache: temporary.path().join("cache") };
         write_benchmark(name, &dirs.data);
-        let overrides = ["train.epochs=1", "train.batch_size=3", "optim.schedule.warmup_epochs=0"]
-            .map(String::from);
+        let overrides = ["train.epochs=1", "train.batch_size=3"].map(String::from);
         let recipe =
             Recipe::find(name, &overrides).unwrap_or_else(|error| panic!("{name}: {error}"));
         let dataset = recipe.dataset(&dirs).unwrap_or_else(|error| panic!("{name}: {error:?}"));

@@ -126,7 +126,7 @@ fn return_probabilities_are_bitwise_permutation_equivariant() {
         nodes: NodeCount::DRUG,
         atoms: 3,
         bonds: 2,
-        targets: TargetSchema::Regression(1),
+        targets: TargetSchema::regression(1),
         graphs: 20,
         seed: 0,
     };

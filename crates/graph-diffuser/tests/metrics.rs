@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use graph_diffuser::task::binary::{average_precision, roc_auc};
 use graph_diffuser::task::link_prediction::{LinkMetrics, RankingMetrics};
 use graph_diffuser::task::multiclass::{accuracy, macro_f1};
-use graph_diffuser::task::multilabel::{average_precision, roc_auc};
 use graph_diffuser::task::regression::{mean_absolute_error, r2, root_mean_square_error, spearman};
 use graph_diffuser::task::sub_tokens::TokenSetMetrics;
 use serde::Deserialize;

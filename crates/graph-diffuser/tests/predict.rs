@@ -9,7 +9,7 @@ use graph_diffuser::predict::{EmbeddingLevel, Predictor};
 use graph_diffuser::recipe::Recipe;
 use graph_diffuser::run::{Environment, Run, RunError};
 use graph_diffuser::task::Metric;
-use graph_diffuser::task::Prediction;
+use graph_diffuser::task::{Prediction, TargetPrediction};
 use graph_diffuser::train::EvalBatcher;
 use graph_diffuser_data::benchmarks::synthetic_molecules::{NodeCount, SyntheticMolecules};
 use graph_diffuser_data::{Dataset, Diagnostic as _, Graph, Split, TargetSchema, Targets};
@@ -57,7 +57,7 @@ fn predictions_equal_evaluation_outputs_exactly() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     for (case, head) in [GRAPH, CLS].into_iter().enumerate() {
         let (run, dataset) =
-            trained(head, TargetSchema::Regression(2), &directory.path().join(case.to_string()));
+            trained(head, TargetSchema::regression(2), &directory.path().join(case.to_string()));
         let device = Device::flex();
         let all: Vec<usize> = (0..dataset.graphs.len()).rev().collect();
         let predicted =
@@ -73,11 +73,8 @@ fn predictions_equal_evaluation_outputs_exactly() {
                 .collect();
             for (row, &index) in output.chunks(2).zip(&batch.indices) {
                 let position = all.iter().position(|&other| other == index).expect("an input");
-                assert_eq!(
-                    predicted[position],
-                    Prediction::Regression(row.to_vec()),
-                    "graph {index}"
-                );
+                let row = row.iter().map(|&value| TargetPrediction::Value(value)).collect();
+                assert_eq!(predicted[position], Prediction::Graph(row), "graph {index}");
             }
         }
     }
@@ -88,8 +85,8 @@ fn scores_of_predictions_equal_those_of_evaluation() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let device = Device::flex();
     let (run, dataset) =
-        trained(GRAPH, TargetSchema::Regression(2), &directory.path().join("values"));
-    let (_, scores) = run.evaluate(&dataset, &device, Split::Test).expect("trained");
+        trained(GRAPH, TargetSchema::regression(2), &directory.path().join("values"));
+    let scores = run.evaluate(&dataset, &device, Split::Test).expect("trained").scores;
     let indices = dataset.split(Split::Test);
     let mut errors = Vec::new();
     for (prediction, &index) in Predictor::open(&run, &device)
@@ -98,13 +95,16 @@ fn scores_of_predictions_equal_those_of_evaluation() {
         .into_iter()
         .zip(indices)
     {
-        let (Prediction::Regression(values), Targets::GraphValues(targets)) =
+        let (Prediction::Graph(values), Targets::GraphValues(targets)) =
             (prediction, &dataset.graphs.get(index).targets)
         else {
             panic!("expected regression values")
         };
         let observed = values.iter().zip(targets).filter(|(_, target)| !target.is_nan());
-        errors.extend(observed.map(|(value, target)| f64::from((value - target).abs())));
+        errors.extend(observed.map(|(value, target)| {
+            let TargetPrediction::Value(value) = value else { panic!("expected a value") };
+            f64::from((value - target).abs())
+        }));
     }
     let mae = errors.iter().sum::<f64>() / errors.len() as f64;
     assert!(
@@ -114,16 +114,17 @@ fn scores_of_predictions_equal_those_of_evaluation() {
     );
 
     let (run, dataset) =
-        trained(GRAPH, TargetSchema::Multiclass(3), &directory.path().join("classes"));
-    let (_, scores) = run.evaluate(&dataset, &device, Split::Test).expect("trained");
+        trained(GRAPH, TargetSchema::multiclass(3), &directory.path().join("classes"));
+    let scores = run.evaluate(&dataset, &device, Split::Test).expect("trained").scores;
     let indices = dataset.split(Split::Test);
     let predicted =
         Predictor::open(&run, &device).expect("trained").predict(unlabeled(&dataset, indices));
     let correct = predicted.iter().zip(indices).filter(|(prediction, index)| {
-        let Prediction::Class(found) = prediction else { panic!("expected a class") };
+        let Prediction::Graph(targets) = prediction else { panic!("expected a class") };
+        let [TargetPrediction::Class(found)] = &targets[..] else { panic!("expected a class") };
         assert!((found.probabilities.iter().sum::<f32>() - 1.0).abs() < 1e-5);
         dataset.graphs.get(**index).targets
-            == Targets::GraphClass(found.class.expect("finite outputs"))
+            == Targets::GraphValues(vec![found.class.expect("finite outputs") as f32])
     });
     assert_eq!(correct.count() as f64 / indices.len() as f64, scores.metrics[&Metric::Accuracy]);
 }
@@ -132,7 +133,7 @@ fn scores_of_predictions_equal_those_of_evaluation() {
 fn predictions_of_every_task_keep_the_order_of_graphs() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let cases = [
-        (GRAPH, TargetSchema::Multilabel(3)),
+        (GRAPH, TargetSchema::binary(3)),
         (NODE, TargetSchema::NodeMulticlass(4)),
         (SUB_TOKENS, TargetSchema::SubTokens(6)),
         (LINK, TargetSchema::LinkPrediction),
@@ -146,10 +147,14 @@ fn predictions_of_every_task_keep_the_order_of_graphs() {
         for (&index, prediction) in all.iter().zip(&together) {
             let nodes = dataset.graphs.num_nodes(index);
             match prediction {
-                Prediction::Probabilities(labels) => {
-                    assert!(
-                        labels.len() == 3 && labels.iter().all(|value| (0.0..=1.0).contains(value))
-                    );
+                Prediction::Graph(labels) => {
+                    let is_probability = |label: &TargetPrediction| {
+                        matches!(
+                            label,
+                            TargetPrediction::Probability(value) if (0.0..=1.0).contains(value)
+                        )
+                    };
+                    assert!(labels.len() == 3 && labels.iter().all(is_probability));
                 }
                 Prediction::NodeClasses(classes) => assert_eq!(classes.len(), nodes),
                 Prediction::SubTokens(tokens) => {
@@ -179,8 +184,8 @@ fn predictions_of_every_task_keep_the_order_of_graphs() {
 fn embeddings_have_one_row_per_graph_or_node() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let cases = [
-        (GRAPH, TargetSchema::Regression(1)),
-        (CLS, TargetSchema::Regression(1)),
+        (GRAPH, TargetSchema::regression(1)),
+        (CLS, TargetSchema::regression(1)),
         (NODE, TargetSchema::NodeMulticlass(4)),
     ];
     for (case, (head, targets)) in cases.into_iter().enumerate() {
@@ -208,7 +213,7 @@ fn embeddings_have_one_row_per_graph_or_node() {
 #[test]
 fn run_stores_its_schema_and_a_missing_one_is_reported_with_a_hint() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let (run, dataset) = trained(GRAPH, TargetSchema::Regression(2), directory.path());
+    let (run, dataset) = trained(GRAPH, TargetSchema::regression(2), directory.path());
     assert_eq!(run.schema().expect("a schema").schema, dataset.schema);
     std::fs::remove_file(run.directory().join("schema.json")).expect("removed");
     let error = Predictor::open(&run, &Device::flex()).expect_err("the schema is missing");

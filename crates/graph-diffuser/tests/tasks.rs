@@ -81,7 +81,7 @@ fn trained(recipe: &Recipe, dataset: &Dataset, stops: &[usize]) -> (Vec<u32>, Tr
 #[test]
 fn small_model_overfits_every_task() {
     let cases = [
-        (GRAPH, TargetSchema::Multiclass(3), Metric::Accuracy, 0.99),
+        (GRAPH, TargetSchema::multiclass(3), Metric::Accuracy, 0.99),
         (SUB_TOKENS, TargetSchema::SubTokens(8), Metric::F1, 0.8),
         (LINK, TargetSchema::LinkPrediction, Metric::FilteredNoSelfMrr, 0.8),
     ];
@@ -111,7 +111,7 @@ fn interrupted_runs_of_every_task_resume_to_identical_weights() {
     for (head, targets) in [
         (LINK, TargetSchema::LinkPrediction),
         (SUB_TOKENS, TargetSchema::SubTokens(8)),
-        (GRAPH, TargetSchema::Multiclass(3)),
+        (GRAPH, TargetSchema::multiclass(3)),
     ] {
         let (recipe, dataset) = (recipe(head, &[]), molecules(targets, 12));
         let uninterrupted = trained(&recipe, &dataset, &[]);
@@ -159,7 +159,7 @@ fn negatives_are_resampled_each_epoch_and_fixed_in_evaluation() {
 
 #[test]
 fn training_uses_the_configured_loss_and_metric() {
-    let dataset = molecules(TargetSchema::Regression(2), 8);
+    let dataset = molecules(TargetSchema::regression(2), 8);
     let mut recipe = recipe(GRAPH, &["train.epochs=1"]);
     let (_, default) = trained(&recipe, &dataset, &[]);
     recipe.task = TaskConfig {

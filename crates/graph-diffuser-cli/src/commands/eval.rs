@@ -6,14 +6,16 @@ use std::process::ExitCode;
 
 use clap::Args;
 use graph_diffuser::Device;
-use graph_diffuser::task::Metric;
+use graph_diffuser::run::Evaluation;
+use graph_diffuser::task::{Metric, TargetScores};
 use graph_diffuser_data::Split;
 use serde::Serialize;
 
 use crate::args::{RunArgs, SplitArgs, ThreadArgs};
 use crate::error::Result;
-use crate::printer::Printer;
-use crate::progress::read_dataset;
+use crate::printer::{Printer, thousands};
+use crate::progress::read_run_dataset;
+use crate::scores::score_table;
 
 /// Evaluate a run on one split
 #[derive(Debug, Args)]
@@ -32,7 +34,7 @@ pub(crate) struct EvalArgs {
 
 /// Output of `eval --json`.
 #[derive(Debug, Serialize)]
-struct Evaluation {
+struct EvaluationJson {
     run: PathBuf,
     split: Split,
     metric: &'static str,
@@ -40,15 +42,16 @@ struct Evaluation {
     metrics: BTreeMap<Metric, f64>,
     loss: f64,
     samples: usize,
+    targets: Vec<TargetScores>,
 }
 
 pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> Result<ExitCode> {
     args.threads.apply();
     let split = args.split.split();
     let run = args.run.open()?;
-    let dataset = read_dataset(run.recipe())?;
-    let (metric, scores) = run.evaluate(&dataset, &Device::flex(), split)?;
-    let evaluation = Evaluation {
+    let dataset = read_run_dataset(&run)?;
+    let Evaluation { metric, scores, targets } = run.evaluate(&dataset, &Device::flex(), split)?;
+    let evaluation = EvaluationJson {
         run: run.directory().to_owned(),
         split,
         metric: metric.name(),
@@ -56,12 +59,20 @@ pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> Result<ExitCode> {
         metrics: scores.metrics.clone(),
         loss: scores.loss,
         samples: scores.samples,
+        targets,
     };
     printer.data(&evaluation, || {
         let mut values = vec![format!("{} {:.4}", metric.name(), scores.metric)];
         let others = scores.metrics.iter().filter(|(other, _)| **other != metric);
         values.extend(others.map(|(other, value)| format!("{} {value:.4}", other.name())));
-        format!("{}  loss {:.4}  ({} samples)", values.join("  "), scores.loss, scores.samples)
+        let samples = thousands(scores.samples);
+        let loss = if metric == Metric::Loss {
+            String::new()
+        } else {
+            format!("  loss {:.4}", scores.loss)
+        };
+        let table = score_table(&evaluation.targets);
+        format!("{}{loss}  ({samples} samples)\n\n{table}", values.join("  "))
     });
     Ok(ExitCode::SUCCESS)
 }

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::args::{RunArgs, SplitArgs, ThreadArgs};
 use crate::error::Result;
 use crate::printer::Printer;
-use crate::progress::{TaskProgress, read_dataset};
+use crate::progress::{TaskProgress, read_run_dataset};
 
 /// Draw the attention of a trained model, or measure its faithfulness
 #[derive(Debug, Args)]
@@ -125,7 +125,7 @@ pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> Result<ExitCo
     let split = args.split.split();
     let run = args.run.open()?;
     let dataset =
-        if args.smiles.is_some() { run.empty_dataset()? } else { read_dataset(run.recipe())? };
+        if args.smiles.is_some() { run.empty_dataset()? } else { read_run_dataset(&run)? };
     let explainer = Explainer::open(&run, &dataset, &Device::flex())?;
     let (index, graph) = if let Some(smiles) = &args.smiles {
         (None, explainer.molecule(smiles)?)

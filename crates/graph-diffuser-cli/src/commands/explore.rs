@@ -12,7 +12,7 @@ use graph_diffuser::Device;
 use graph_diffuser::explain::Explainer;
 use graph_diffuser::predict::PredictError;
 use graph_diffuser::recipe::{DataError, RecipeError};
-use graph_diffuser::run::Run;
+use graph_diffuser::run::{Run, RunError};
 use graph_diffuser_data::Split;
 use graph_diffuser_data::formats::Featurizer;
 use serde::Serialize;
@@ -22,7 +22,7 @@ use crate::error::{Failure, Result, UsageError};
 use crate::explorer::{Explorer, export, server};
 use crate::interrupt::stop_flag;
 use crate::printer::{Printer, counted};
-use crate::progress::read_dataset;
+use crate::progress::read_run_dataset;
 
 /// Explore the attention of a trained model in the browser
 #[derive(Debug, Args)]
@@ -80,9 +80,9 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCo
     args.threads.apply();
     let split = args.split.split();
     let run = args.run.open()?;
-    let dataset = match read_dataset(run.recipe()) {
+    let dataset = match read_run_dataset(&run) {
         // Without the dataset, molecules can still be entered as SMILES.
-        Err(RecipeError::Data(missing @ DataError::Missing { .. }))
+        Err(RunError::Dataset(RecipeError::Data(missing @ DataError::Missing { .. })))
             if args.output.path.is_none() && accepts_smiles(&run) =>
         {
             printer.note(&format!(

@@ -1,5 +1,6 @@
 //! `train`: trains a model from a recipe, or resumes a run.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,32 +11,42 @@ use clap::Args;
 use graph_diffuser::Device;
 use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::parameters;
-use graph_diffuser::recipe::{DataDirs, Recipe};
-use graph_diffuser::run::{Run, RunError, RunLock, shell_quote};
+use graph_diffuser::recipe::{DataConfig, DataDirs, LoadedDataset, Recipe, SelectBy};
+use graph_diffuser::run::{Run, RunError, RunLock, RunResult, shell_quote};
+use graph_diffuser::statistics::MeanStd;
 use graph_diffuser::sweep::SeedRange;
+use graph_diffuser::task::Metric;
 use graph_diffuser::train::{TrainEvent, TrainOutcome, available_bytes, check_memory};
 use graph_diffuser_data::Dataset;
 use graph_diffuser_viz::report::Report;
 
-use crate::args::{SetArgs, ThreadArgs, environment};
+use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs, environment};
 use crate::error::Result;
 use crate::interrupt::{stop_flag, stop_with_input};
 use crate::printer::{Printer, counted, thousands};
-use crate::progress::{TrainProgress, read_dataset};
+use crate::progress::{TrainProgress, read_dataset, read_run_dataset};
+use crate::scores::score_table;
 
-/// Train a model from a recipe, or resume a run
+/// Train a model on a data file or from a recipe, or resume a run
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
+    graph-diffuser train mine.csv\n  \
+    graph-diffuser train mine.csv --target logS --split scaffold --epochs 50\n  \
+    graph-diffuser train mine.csv --folds 5\n  \
     graph-diffuser train grid-quick\n  \
-    graph-diffuser train molecules --set data.path=mine.csv -o runs/mine\n  \
     graph-diffuser train grid-diffuser --set optim.lr=4e-4 --seeds 0..3\n  \
     graph-diffuser train --resume runs/grid-diffuser-s0\n\n\
-    Ctrl-C finishes the current step, saves a checkpoint and prints the command to resume; a \
-    second Ctrl-C exits immediately.")]
+    The format of a data file or directory is detected from its content, and the run is named \
+    after it. Ctrl-C finishes the current step, saves a checkpoint and prints the command to \
+    resume; a second Ctrl-C exits immediately.")]
 pub(crate) struct TrainArgs {
-    /// Name of a built-in recipe (see `recipe list`) or path of a TOML file
-    #[arg(required_unless_present = "resume")]
+    /// Data file or directory, name of a built-in recipe (see `recipe list`), or TOML file
+    #[arg(required_unless_present = "resume", value_name = "DATA|RECIPE")]
     recipe: Option<String>,
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    training: TrainingArgs,
     #[command(flatten)]
     settings: SetArgs,
     /// Random seed [default: from the recipe]
@@ -44,11 +55,19 @@ pub(crate) struct TrainArgs {
     /// Train one run per seed, from A to B - 1
     #[arg(long, value_name = "A..B", value_parser = parse_seeds, conflicts_with = "resume")]
     seeds: Option<Range<u64>>,
-    /// Run directory, or with `--seeds` its parent directory [default: runs/NAME-sSEED]
+    /// Cross-validate: train one run per fold of a K-fold split
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(3..=100))]
+    #[arg(conflicts_with_all = ["resume", "seeds", "split"])]
+    folds: Option<u16>,
+    /// Run directory, or with `--seeds` or `--folds` its parent directory [default: runs/NAME-sSEED]
     #[arg(short, long, value_name = "DIR", conflicts_with = "resume")]
     output: Option<PathBuf>,
     /// Resume this run from its last checkpoint
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["recipe", "set"])]
+    #[arg(long, value_name = "RUN")]
+    #[arg(conflicts_with_all = [
+        "recipe", "set", "target", "smiles_column", "task", "split", "on_invalid", "epochs", "lr",
+        "batch_size",
+    ])]
     resume: Option<PathBuf>,
     #[command(flatten)]
     threads: ThreadArgs,
@@ -66,66 +85,101 @@ pub(super) fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
 
 pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> {
     let environment = environment(args.threads.apply());
-    let device = Device::flex();
     let stop = stop_flag();
     if args.stop_with_input {
         stop_with_input(&stop);
     }
-    let encoding_cache = DataDirs::from_env().encoding_cache();
     let Some(name) = &args.recipe else {
-        let directory = args.resume.as_ref().expect("clap requires a recipe or `--resume`");
-        let run = Run::open(directory)?.with_encoding_cache(encoding_cache);
-        let lock = run.lock()?;
-        let dataset = load_dataset(run.recipe(), directory, printer)?;
-        let model = run.recipe().init_model(&dataset.schema, &device);
-        args.check_memory(run.recipe(), &dataset, &model)?;
-        return Ok(exit_code(train_one(&run, &lock, &dataset, model, &stop, printer)?));
+        return args.resume(&stop, printer);
     };
-    let recipe = Recipe::find(name, &args.settings.set)?;
-    let seeds: Vec<u64> = match args.seeds.clone() {
-        Some(seeds) => seeds.collect(),
-        None => vec![args.seed.unwrap_or(recipe.seed)],
-    };
+    let planned = args.planned_runs(name)?;
     // All directories are checked before the first run starts.
-    for directory in seeds.iter().map(|&seed| args.directory(&recipe, seed)) {
+    for PlannedRun { directory, .. } in &planned {
         if directory.exists() {
-            let is_run = directory.join("recipe.toml").exists();
+            let (directory, is_run) = (directory.clone(), directory.join("recipe.toml").exists());
             return Err(RunError::Exists { directory, is_run }.into());
         }
     }
-    let dataset = load_dataset(&recipe, &args.directory(&recipe, seeds[0]), printer)?;
-    let mut models = seeds
-        .iter()
-        .map(|&seed| {
-            let recipe = Recipe { seed, ..recipe.clone() };
-            let model = recipe.init_model(&dataset.schema, &device);
-            (recipe, model)
-        })
-        .peekable();
-    if let Some((_, model)) = models.peek() {
-        // Before any directory is created.
-        args.check_memory(&recipe, &dataset, model)?;
-    }
-    for (recipe, model) in models {
-        let (seed, directory) = (recipe.seed, args.directory(&recipe, recipe.seed));
-        let run = Run::create(&directory, recipe, &environment)?
-            .with_encoding_cache(encoding_cache.clone());
-        if !train_one(&run, &run.lock()?, &dataset, model, &stop, printer)? {
-            if let Some(last) = seeds.last().filter(|&&last| last != seed) {
-                printer.note(&format!("seeds {}..{} not started", seed + 1, last + 1));
+    let mut results = Vec::new();
+    let mut loaded: Option<(DataConfig, Dataset)> = None;
+    for (index, PlannedRun { recipe, directory }) in planned.iter().enumerate() {
+        // Runs with different seeds share the dataset, folds do not.
+        let dataset = match loaded.take().filter(|(data, _)| *data == recipe.data) {
+            Some((_, dataset)) => dataset,
+            None => load_dataset(recipe, directory, printer)?,
+        };
+        let model = recipe.init_model(&dataset.schema, &Device::flex());
+        args.check_memory(recipe, &dataset, &model)?; // before the directory is created
+        let run = Run::create(directory, recipe.clone(), &environment)?
+            .with_encoding_cache(DataDirs::from_env().encoding_cache());
+        let Some(result) = train_one(&run, &run.lock()?, &dataset, model, &stop, printer)? else {
+            let rest = planned.len() - index - 1;
+            if rest > 0 {
+                printer.note(&format!("{} not started", counted(rest, "run", "runs")));
             }
-            return Ok(exit_code(false));
-        }
+            return Ok(ExitCode::from(INTERRUPTED));
+        };
+        results.push(result);
+        loaded = Some((recipe.data.clone(), dataset));
     }
-    Ok(exit_code(true))
+    if let Some(folds) = args.folds {
+        print_folds(&results, folds, printer);
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
-/// Returns 130, the conventional exit code after SIGINT, for an interrupted run.
-fn exit_code(finished: bool) -> ExitCode {
-    if finished { ExitCode::SUCCESS } else { ExitCode::from(130) }
+/// Conventional exit code after SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// Recipe and directory of a run that is not started yet.
+struct PlannedRun {
+    recipe: Recipe,
+    directory: PathBuf,
 }
 
 impl TrainArgs {
+    /// Resumes the run of `--resume`.
+    fn resume(&self, stop: &AtomicBool, printer: &mut Printer) -> Result<ExitCode> {
+        let directory = self.resume.as_ref().expect("clap requires a recipe or `--resume`");
+        let run = Run::open(directory)?.with_encoding_cache(DataDirs::from_env().encoding_cache());
+        let lock = run.lock()?;
+        printer.note(&format!("{}: loading dataset", directory.display()));
+        let dataset = read_run_dataset(&run)?;
+        let model = run.recipe().init_model(&dataset.schema, &Device::flex());
+        self.check_memory(run.recipe(), &dataset, &model)?;
+        let result = train_one(&run, &lock, &dataset, model, stop, printer)?;
+        Ok(if result.is_some() { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+    }
+
+    /// Returns the runs to train: one, or one per seed or fold.
+    fn planned_runs(&self, name: &str) -> Result<Vec<PlannedRun>> {
+        let options = [self.table.overrides(), self.training.overrides()].concat();
+        let overrides: Vec<String> =
+            options.into_iter().chain(self.settings.set.iter().cloned()).collect();
+        let recipe = Recipe::find(name, &overrides)?;
+        if let Some(folds) = self.folds {
+            let fold = |fold: u16| {
+                let split = format!("data.split={{kind=\"k_fold\",k={folds},fold={fold}}}");
+                let overrides: Vec<String> = overrides.iter().cloned().chain([split]).collect();
+                let recipe = Recipe::find(name, &overrides)?;
+                let recipe = Recipe { seed: self.seed.unwrap_or(recipe.seed), ..recipe };
+                let name = format!("{}-fold{fold}-s{}", recipe.name, recipe.seed);
+                let parent = self.output.as_deref().unwrap_or(Path::new("runs"));
+                Ok(PlannedRun { recipe, directory: parent.join(name) })
+            };
+            return (0..folds).map(fold).collect();
+        }
+        let seeds: Vec<u64> = match self.seeds.clone() {
+            Some(seeds) => seeds.collect(),
+            None => vec![self.seed.unwrap_or(recipe.seed)],
+        };
+        let planned = seeds.into_iter().map(|seed| {
+            let directory = self.directory(&recipe, seed);
+            PlannedRun { recipe: Recipe { seed, ..recipe.clone() }, directory }
+        });
+        Ok(planned.collect())
+    }
+
     /// Checks that a training step fits into memory.
     fn check_memory(
         &self,
@@ -151,12 +205,26 @@ impl TrainArgs {
     }
 }
 
+/// Reads the dataset of a new run and prints how its files were understood.
 fn load_dataset(recipe: &Recipe, directory: &Path, printer: &Printer) -> Result<Dataset> {
     printer.note(&format!("{}: loading dataset", directory.display()));
-    Ok(read_dataset(recipe)?)
+    let LoadedDataset { dataset, report } = read_dataset(recipe)?;
+    if let Some(report) = report {
+        printer.note(&report.to_string());
+        let task = recipe.task_for(&dataset.schema);
+        let criterion = match recipe.train.select_by {
+            SelectBy::Metric => task.metric().name(),
+            SelectBy::Loss => "loss",
+        };
+        printer.note(&format!(
+            "Loss        {}; best epoch by validation {criterion}",
+            task.loss_name()
+        ));
+    }
+    Ok(dataset)
 }
 
-/// Trains one run; returns `false` if it was interrupted.
+/// Trains one run; returns `None` if it was interrupted.
 fn train_one(
     run: &Run,
     lock: &RunLock,
@@ -164,7 +232,7 @@ fn train_one(
     model: GraphDiffuser,
     stop: &AtomicBool,
     printer: &mut Printer,
-) -> Result<bool> {
+) -> Result<Option<RunResult>> {
     let recipe = run.recipe();
     let directory = run.directory().display();
     let metric = recipe.task_for(&dataset.schema).metric();
@@ -195,17 +263,24 @@ fn train_one(
                 Report::new(slice::from_ref(&finished)).to_markdown().as_bytes(),
             )?;
             let result = finished.result;
+            if result.epochs < recipe.train.epochs {
+                printer.note(&format!(
+                    "stopped early after {} epochs: no improvement since epoch {}",
+                    result.epochs, best.epoch
+                ));
+            }
             printer.data(&result, || {
                 format!(
-                    "{directory}: test {} {:.4} (best epoch {}, valid {:.4}), trained in {:.0} s",
+                    "{directory}: test {} {:.4} (best epoch {}, valid {:.4}), trained in {:.0} s\n\n{}",
                     metric.name(),
                     test.metric,
                     best.epoch,
                     best.valid.metric,
-                    result.seconds
+                    result.seconds,
+                    score_table(&result.targets)
                 )
             });
-            Ok(true)
+            Ok(Some(result))
         }
         TrainOutcome::Stopped { epoch, batch } => {
             printer.note(&format!(
@@ -215,7 +290,27 @@ fn train_one(
                 counted(batch, "batch", "batches"),
                 shell_quote(run.directory())
             ));
-            Ok(false)
+            Ok(None)
         }
     }
+}
+
+/// Prints mean and standard deviation of every metric over the folds.
+fn print_folds(results: &[RunResult], folds: u16, printer: &mut Printer) {
+    let metrics = results.first().map(|result| result.test.metrics.keys()).into_iter().flatten();
+    let stats: Vec<(Metric, MeanStd)> = metrics
+        .filter_map(|metric| {
+            let values: Vec<f64> = results
+                .iter()
+                .filter_map(|result| result.test.metrics.get(metric).copied())
+                .collect();
+            Some((*metric, MeanStd::new(&values)?))
+        })
+        .collect();
+    let named: BTreeMap<Metric, MeanStd> = stats.iter().copied().collect();
+    printer.data(&serde_json::json!({ "folds": folds, "test": named }), || {
+        let values: Vec<String> =
+            stats.iter().map(|(metric, stats)| format!("{} {stats}", metric.name())).collect();
+        format!("{folds}-fold cross-validation, test: {}", values.join(", "))
+    });
 }

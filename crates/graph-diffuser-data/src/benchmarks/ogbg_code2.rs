@@ -220,7 +220,7 @@ impl Code2Options {
                 edge_features: FeatureSchema::Categorical(vec![2, 2]),
                 targets: TargetSchema::SubTokens(vocabulary.tokens.len()),
                 names: Names {
-                    classes: vocabulary.tokens.clone(),
+                    classes: vec![vocabulary.tokens.clone()],
                     node_categories: if has_names {
                         vec![types, attributes, vec![]]
                     } else {

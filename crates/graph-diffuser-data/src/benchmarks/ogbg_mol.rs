@@ -15,17 +15,16 @@ use crate::io::numeric_csv::NumericCsvReader;
 use crate::io::progress::ProgressFn;
 use crate::schema::TargetSchema;
 
-/// Target schema of ogbg-molhiv.
-pub const HIV: TargetSchema = TargetSchema::Multilabel(1);
-/// Target schema of ogbg-molpcba.
-pub const PCBA: TargetSchema = TargetSchema::Multilabel(128);
+/// Number of labels of ogbg-molhiv.
+pub const HIV_LABELS: usize = 1;
+/// Number of labels of ogbg-molpcba.
+pub const PCBA_LABELS: usize = 128;
 
 /// Reads molecules and their targets through a cache file in the directory `cache`.
 ///
-/// The targets are `Multilabel(128)` for ogbg-molpcba, `Multilabel(1)` for ogbg-molhiv and
-/// `Multilabel(10)` for Peptides-func; they are inferred if not given. Target names are read from
-/// `tasks.csv` or from the header of `mapping/mol.csv`, if present. The split is empty if the
-/// directory has none.
+/// The targets are binary labels: 128 of ogbg-molpcba, one of ogbg-molhiv and ten of Peptides-func;
+/// they are inferred if not given. Target names are read from `tasks.csv` or from the header of
+/// `mapping/mol.csv`, if present. The split is empty if the directory has none.
 ///
 /// # Errors
 /// Returns an error with its location if a file is invalid or the cache cannot be written.
@@ -35,15 +34,12 @@ pub fn read(
     cache: &Path,
     progress: &mut ProgressFn<'_>,
 ) -> Result<Dataset, LocatedError> {
-    let schema = ogb_schema(TargetSchema::Regression(0));
+    let schema = ogb_schema(TargetSchema::regression(0));
     let options = OgbCsvOptions { targets, ..OgbCsvOptions::with_schema(schema, true) };
     let mut dataset = ogb_csv::read(directory, &options, cache, progress)?;
-    let has_target_names =
-        matches!(dataset.schema.targets, TargetSchema::Multilabel(_) | TargetSchema::Regression(_));
     // Target names are optional: a missing, corrupt or mismatching file is ignored.
-    if has_target_names
-        && let Ok(Some(names)) = task_names(directory)
-        && names.len() == dataset.schema.targets.outputs()
+    if let Ok(Some(names)) = task_names(directory)
+        && names.len() == dataset.schema.targets.graph_targets().len()
     {
         dataset.schema.names.targets = names;
     }

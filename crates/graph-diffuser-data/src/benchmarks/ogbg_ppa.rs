@@ -20,7 +20,7 @@ pub fn schema() -> Schema {
     Schema {
         node_features: FeatureSchema::None,
         edge_features: FeatureSchema::Float(NUM_EDGE_FEATURES),
-        targets: TargetSchema::Multiclass(NUM_CLASSES),
+        targets: TargetSchema::multiclass(NUM_CLASSES),
         names: Names::default(),
     }
 }

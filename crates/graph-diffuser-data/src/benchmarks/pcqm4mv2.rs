@@ -23,7 +23,7 @@ use crate::schema::{Names, Schema, TargetSchema};
 use crate::split::Splits;
 
 /// Schema of the targets.
-const TARGETS: TargetSchema = TargetSchema::Regression(1);
+
 /// Number of rows of the official training set, which come first.
 const OFFICIAL_TRAIN: usize = 3_378_606;
 /// Number of rows of the official validation set, which follow.
@@ -63,7 +63,7 @@ impl Diagnostic for Pcqm4mv2Error {}
 /// Returns the schema of the dataset.
 pub fn schema() -> Schema {
     let names = Names { targets: vec!["homolumogap".into()], ..Names::default() };
-    Schema { names, ..ogb_schema(TARGETS) }
+    Schema { names, ..ogb_schema(TargetSchema::regression(1)) }
 }
 
 /// Iterates over the graphs in file order; hidden gaps are NaN.
@@ -78,8 +78,9 @@ pub fn graphs(
     let smiles = smiles_column(&records, Some("smiles"))?;
     let gap = find_column(&records, "homolumogap")?;
     let graph = move |record: CsvRecord| {
-        let graph =
-            smiles.parse(&record, |cell| Featurizer::Ogb.featurize_smiles(cell, TARGETS))?;
+        let graph = smiles.parse(&record, |cell| {
+            Featurizer::Ogb.featurize_smiles(cell, &TargetSchema::regression(1))
+        })?;
         let value = gap.parse(&record, parse_gap)?;
         Ok(Graph { targets: Targets::GraphValues(vec![value]), ..graph })
     };

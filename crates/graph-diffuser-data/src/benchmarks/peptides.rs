@@ -138,7 +138,7 @@ fn read_graphs(
         .collect::<Result<Vec<CsvColumn>, LocatedError>>()?;
     let row = |record: CsvRecord| {
         let graph = smiles.parse(&record, |cell| {
-            Featurizer::Ogb.featurize_smiles(cell, TargetSchema::Regression(0))
+            Featurizer::Ogb.featurize_smiles(cell, &TargetSchema::regression(0))
         })?;
         let values = columns
             .iter()
@@ -203,12 +203,12 @@ pub fn read_splits(path: &Path, graphs: usize) -> Result<Splits, LocatedError> {
 
 /// Returns the schema of Peptides-func.
 pub fn func_schema() -> Schema {
-    schema(TargetSchema::Multilabel(FUNC_LABELS.len()), &FUNC_LABELS)
+    schema(TargetSchema::binary(FUNC_LABELS.len()), &FUNC_LABELS)
 }
 
 /// Returns the schema of Peptides-struct.
 pub fn struct_schema() -> Schema {
-    schema(TargetSchema::Regression(STRUCT_TARGETS.len()), &STRUCT_TARGETS)
+    schema(TargetSchema::regression(STRUCT_TARGETS.len()), &STRUCT_TARGETS)
 }
 
 fn schema(targets: TargetSchema, names: &[&str]) -> Schema {

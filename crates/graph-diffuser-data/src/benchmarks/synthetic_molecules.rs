@@ -6,7 +6,7 @@
 use crate::dataset::{Dataset, Graphs};
 use crate::graph::{Features, Graph, Targets};
 use crate::random::{RandomStream, SeedTree};
-use crate::schema::{FeatureSchema, Names, Schema, TargetSchema};
+use crate::schema::{FeatureSchema, Names, Schema, TargetKind, TargetSchema};
 use crate::split::Splits;
 
 /// Configuration of a dataset of random molecule-like graphs.
@@ -65,7 +65,7 @@ impl SyntheticMolecules {
             schema: Schema {
                 node_features: FeatureSchema::Categorical(vec![self.atoms]),
                 edge_features: FeatureSchema::Categorical(vec![self.bonds]),
-                targets: self.targets,
+                targets: self.targets.clone(),
                 names: Names::default(),
             },
             splits: Splits { train: indices(0), valid: indices(1), test: indices(2) },
@@ -84,17 +84,18 @@ impl SyntheticMolecules {
             bond_types.extend([bond_type, bond_type]);
         }
         let atoms = (0..nodes).map(|_| stream.below(self.atoms) as u32).collect();
-        let targets = match self.targets {
+        let targets = match &self.targets {
+            TargetSchema::Graph(kinds) => {
+                let sample = |kind: &TargetKind| match *kind {
+                    TargetKind::Regression(_) => stream.normal() as f32,
+                    TargetKind::Binary => stream.below(2) as f32,
+                    TargetKind::Multiclass(classes) => stream.below(classes) as f32,
+                };
+                Targets::GraphValues(kinds.iter().map(sample).collect())
+            }
             TargetSchema::NodeMulticlass(classes) => {
-                Targets::NodeClasses((0..nodes).map(|_| stream.below(classes) as u32).collect())
+                Targets::NodeClasses((0..nodes).map(|_| stream.below(*classes) as u32).collect())
             }
-            TargetSchema::Regression(count) => {
-                Targets::GraphValues((0..count).map(|_| stream.normal() as f32).collect())
-            }
-            TargetSchema::Multilabel(count) => {
-                Targets::GraphValues((0..count).map(|_| stream.below(2) as f32).collect())
-            }
-            TargetSchema::Multiclass(classes) => Targets::GraphClass(stream.below(classes) as u32),
             TargetSchema::SubTokens(vocabulary) => {
                 let tokens = 1 + stream.below(4);
                 Targets::SubTokens(
@@ -156,7 +157,7 @@ mod tests {
             nodes: NodeCount::DRUG,
             atoms: 28,
             bonds: 4,
-            targets: TargetSchema::Regression(1),
+            targets: TargetSchema::regression(1),
             graphs: 100,
             seed: 0,
         };

@@ -10,13 +10,13 @@ use crate::dataset::{Dataset, Graphs};
 use crate::error::LocatedError;
 use crate::formats::Featurizer;
 use crate::formats::ogb_csv::{self, OgbCsvOptions};
-use crate::formats::smiles_csv::{self, SmilesCsvOptions, SmilesTask};
+use crate::formats::smiles_csv::{self, SmilesCsvOptions, TargetTask, TargetTasks};
 use crate::io::progress::ProgressFn;
 use crate::schema::{Schema, TargetSchema};
 
 /// Returns the schema of the dataset.
 pub fn schema() -> Schema {
-    let mut schema = zinc_schema(TargetSchema::Regression(1));
+    let mut schema = zinc_schema(TargetSchema::regression(1));
     schema.names.targets = vec!["penalized_logp".into()];
     schema
 }
@@ -45,7 +45,7 @@ pub fn read_smiles(path: &Path) -> Result<Dataset, LocatedError> {
         smiles_column: Some("smiles".into()),
         target_columns: Some(vec!["y".into()]),
         split_column: Some("split".into()),
-        task: Some(SmilesTask::Regression),
+        task: Some(TargetTasks::All(TargetTask::Regression)),
         featurizer: Featurizer::Zinc,
         ..SmilesCsvOptions::default()
     };

@@ -31,7 +31,7 @@ impl Featurizer {
     /// use graph_diffuser_data::TargetSchema;
     /// use graph_diffuser_data::formats::Featurizer;
     ///
-    /// let ethanol = Featurizer::Ogb.featurize_smiles("CCO", TargetSchema::Regression(1))?;
+    /// let ethanol = Featurizer::Ogb.featurize_smiles("CCO", &TargetSchema::regression(1))?;
     /// assert_eq!(ethanol.num_nodes, 3);
     /// # }
     /// # Ok::<(), graph_diffuser_data::chem::MoleculeError>(())
@@ -39,7 +39,7 @@ impl Featurizer {
     pub fn featurize_smiles(
         self,
         smiles: &str,
-        targets: TargetSchema,
+        targets: &TargetSchema,
     ) -> Result<Graph, MoleculeError> {
         let graph = self.featurize(&Molecule::from_smiles(smiles.trim())?)?;
         Ok(Graph { targets: targets.placeholder(graph.num_nodes), ..graph })

@@ -163,7 +163,7 @@ impl InferenceInput {
                     delimiter: records.delimiter(),
                     line_end: records.line_ending(),
                 };
-                let targets = schema.targets;
+                let targets = schema.targets.clone();
                 (Some(header), Source::Molecules { records, smiles, featurizer, targets })
             }
             (_, _) => return Err(LocatedError::new(path, InputError::NotMolecules { found })),
@@ -205,7 +205,7 @@ impl Iterator for InputChunks {
                 let chunk = take_chunk(records, |record| {
                     record.as_ref().map_or(0, |record| record.raw.len())
                 });
-                let row = |record| molecule_row(smiles, *featurizer, *targets, record);
+                let row = |record| molecule_row(smiles, *featurizer, targets, record);
                 match &self.pool {
                     Some(pool) => pool.install(|| chunk.into_par_iter().map(row).collect()),
                     None => chunk.into_iter().map(row).collect(),
@@ -235,7 +235,7 @@ fn graph_row(streamed: StreamedGraph) -> InputRow {
 fn molecule_row(
     smiles: &CsvColumn,
     featurizer: Featurizer,
-    targets: TargetSchema,
+    targets: &TargetSchema,
     record: Result<CsvRecord, LocatedError>,
 ) -> InputRow {
     let record = match record {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     fn molecules(text: &str, featurizer: Featurizer) -> Vec<InputRow> {
-        let schema = ogb_schema(TargetSchema::Regression(2));
+        let schema = ogb_schema(TargetSchema::regression(2));
         let file = temp_file(text);
         InferenceInput::open(file.path(), featurizer, &schema, None)
             .unwrap()
@@ -305,7 +305,7 @@ mod tests {
             assert_eq!(row.text.bytes, format!("{index},\"{}\"", smiles(index)).into_bytes());
             let graph = row.graph.as_ref().unwrap();
             assert_eq!(graph.num_nodes, 1 + index % 7);
-            assert!(ogb_schema(TargetSchema::Regression(2)).mismatch(graph).is_none());
+            assert!(ogb_schema(TargetSchema::regression(2)).mismatch(graph).is_none());
         }
     }
 
@@ -328,7 +328,7 @@ mod tests {
     fn zinc_featurizer_uses_zinc_schema() {
         let rows = molecules("smiles\nCCO\nC[SiH3]\n", Featurizer::Zinc);
         let graph = rows[0].graph.as_ref().unwrap();
-        assert!(zinc_schema(TargetSchema::Regression(2)).mismatch(graph).is_none());
+        assert!(zinc_schema(TargetSchema::regression(2)).mismatch(graph).is_none());
         let message = rows[1].graph.as_ref().unwrap_err().to_string();
         assert!(message.contains("line 3, column `smiles`: atom 1 has type `Si"), "{message}");
     }

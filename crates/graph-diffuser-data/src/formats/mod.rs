@@ -19,7 +19,9 @@ pub mod smiles_csv;
 pub mod tu;
 
 mod detect;
+mod read_report;
 pub mod inference_input;
 
 pub use detect::{Format, FormatError};
 pub use featurizer::Featurizer;
+pub use read_report::ReadReport;

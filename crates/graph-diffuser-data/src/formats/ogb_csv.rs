@@ -33,7 +33,7 @@
 //! let cache = directory.path().join("cache");
 //! let dataset = ogb_csv::read(directory.path(), &options, &cache, &mut |_, _| {})?;
 //! assert_eq!(dataset.graphs.get(0).edges, [[0, 1], [1, 0], [1, 2], [2, 1]]);
-//! assert_eq!(dataset.schema.targets, TargetSchema::Regression(1));
+//! assert_eq!(dataset.schema.targets, TargetSchema::regression(1));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -70,7 +70,7 @@ pub(crate) const MAX_GRAPH_EDGES: usize = 1 << 26;
 const READER_VERSION: &str = "csv layout 1";
 
 /// Options of [`read`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct OgbCsvOptions {
     /// Adds the reverse of each edge row directly after it.
     pub add_reverse_edges: bool,
@@ -194,7 +194,7 @@ pub(crate) fn stream(
             options.edge_features.as_ref(),
             read,
         )?;
-        let mut targets = TargetStream::start(scope, &raw, options.targets, read)?;
+        let mut targets = TargetStream::start(scope, &raw, options.targets.clone(), read)?;
         while let Some((graph, nodes, rows)) = counts.next()? {
             let pairs = edges.pairs(rows, graph, nodes)?;
             let edges = if options.add_reverse_edges { with_reverse_edges(&pairs) } else { pairs };

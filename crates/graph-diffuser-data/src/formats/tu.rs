@@ -165,10 +165,10 @@ pub fn read(directory: &Path, source: NodeFeatureSource) -> Result<Dataset, Loca
     let (targets, schema): (Vec<Targets>, _) = match (labels, values) {
         (Some(labels), _) => {
             let (classes, values) = categorize(&labels.values, 1);
-            names.classes = classes[0].iter().map(ToString::to_string).collect();
+            names.classes = vec![classes[0].iter().map(ToString::to_string).collect()];
             (
-                values.into_iter().map(Targets::GraphClass).collect(),
-                TargetSchema::Multiclass(classes[0].len()),
+                values.into_iter().map(|class| Targets::GraphValues(vec![class as f32])).collect(),
+                TargetSchema::multiclass(classes[0].len()),
             )
         }
         (None, values) => {
@@ -177,7 +177,7 @@ pub fn read(directory: &Path, source: NodeFeatureSource) -> Result<Dataset, Loca
                 .chunks_exact(columns)
                 .map(|row| Targets::GraphValues(row.to_vec()))
                 .collect();
-            (targets, TargetSchema::Regression(columns))
+            (targets, TargetSchema::regression(columns))
         }
     };
     let schema = Schema {

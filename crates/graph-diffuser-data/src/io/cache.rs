@@ -34,7 +34,7 @@ use crate::io::progress::{ProgressFn, ProgressMeter};
 use crate::schema::Schema;
 
 const MAGIC: [u8; 8] = *b"GDGRAPHS";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Magic, version, checksum, key, then graphs, schema offset, table offset and file length.
 const HEADER: usize = 8 + 4 + 4 + 32 + 4 * 8;
 /// Byte range of the checksum, which does not cover itself.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::dataset::Dataset;
 use crate::graph::{Features, Graph, Targets};
-use crate::schema::{FeatureSchema, TargetSchema};
+use crate::schema::{FeatureSchema, TargetKind, TargetSchema};
 use crate::split::Split;
 
 pub use warnings::{Warning, warnings, warnings_from_summary};
@@ -103,12 +103,12 @@ pub enum FeatureSummary {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum TargetSummary {
-    /// Regression or multi-label targets.
+    /// Graph-level targets.
     Columns {
         /// One entry per target.
         columns: Vec<TargetColumn>,
     },
-    /// Classes of graphs or nodes.
+    /// Classes of nodes.
     Classes {
         /// Name and number of occurrences of each class.
         classes: Vec<(String, u64)>,
@@ -125,17 +125,64 @@ pub enum TargetSummary {
     },
 }
 
-/// Summary of one regression target or label.
+/// Summary of one graph-level target.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TargetColumn {
-    /// Name of the target, or its index.
+    /// Name of the target.
     pub name: String,
-    /// Number of graphs with a missing value.
+    /// Number of graphs without a value.
     pub missing: u64,
-    /// Number of positive labels; `None` for regression targets.
-    pub positive: Option<u64>,
-    /// Statistics of the values that are not missing.
-    pub known: SummaryStats,
+    /// Kind of the target and its values that are not missing.
+    #[serde(flatten)]
+    pub values: TargetValues,
+}
+
+/// Values of a graph-level target, by its kind.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "target_kind", rename_all = "snake_case")]
+pub enum TargetValues {
+    /// Regression target.
+    Regression {
+        /// Statistics of the values.
+        stats: SummaryStats,
+    },
+    /// Binary label.
+    Binary {
+        /// Number of graphs with the positive label.
+        positive: u64,
+        /// Number of graphs with a label.
+        observed: u64,
+    },
+    /// Multi-class target.
+    Multiclass {
+        /// Name and number of occurrences of each class.
+        classes: Vec<(String, u64)>,
+    },
+}
+
+impl TargetColumn {
+    /// Returns the number of graphs with a value.
+    pub fn observed(&self) -> u64 {
+        match &self.values {
+            TargetValues::Regression { stats } => stats.count,
+            TargetValues::Binary { observed, .. } => *observed,
+            TargetValues::Multiclass { classes } => classes.iter().map(|(_, count)| count).sum(),
+        }
+    }
+
+    /// Returns whether all graphs with a value have the same one.
+    pub fn is_constant(&self) -> bool {
+        self.observed() > 1
+            && match &self.values {
+                TargetValues::Regression { stats } => stats.min == stats.max,
+                TargetValues::Binary { positive, observed } => {
+                    *positive == 0 || positive == observed
+                }
+                TargetValues::Multiclass { classes } => {
+                    classes.iter().filter(|(_, count)| *count > 0).count() == 1
+                }
+            }
+    }
 }
 
 impl Summary {
@@ -162,7 +209,7 @@ impl Summary {
             edge_features: columns(dataset, &dataset.schema.edge_features, |graph| {
                 &graph.edge_features
             }),
-            targets: targets(dataset),
+            targets: summarize_targets(dataset),
             isolated_nodes: structure.isolated,
             self_loops: structure.loops,
             duplicate_edges: structure.duplicates,
@@ -250,50 +297,66 @@ fn columns(
     }
 }
 
-fn targets(dataset: &Dataset) -> TargetSummary {
-    let names = &dataset.schema.names;
-    let classes = |count: usize| {
-        let mut counts = vec![0; count];
-        for graph in dataset.graphs.iter() {
-            match &graph.targets {
-                Targets::NodeClasses(classes) => {
+/// Computes the summary of the targets of a dataset.
+pub fn summarize_targets(dataset: &Dataset) -> TargetSummary {
+    match &dataset.schema.targets {
+        TargetSchema::Graph(kinds) => {
+            let columns = kinds.iter().enumerate();
+            TargetSummary::Columns {
+                columns: columns
+                    .map(|(column, kind)| target_column(dataset, column, *kind))
+                    .collect(),
+            }
+        }
+        TargetSchema::NodeMulticlass(count) => {
+            let mut counts = vec![0; *count];
+            for graph in dataset.graphs.iter() {
+                if let Targets::NodeClasses(classes) = &graph.targets {
                     for &class in classes {
                         counts[class as usize] += 1;
                     }
                 }
-                Targets::GraphClass(class) => counts[*class as usize] += 1,
-                _ => {}
             }
-        }
-        let named = counts
-            .into_iter()
-            .enumerate()
-            .map(|(class, count)| (name(&names.classes, class), count));
-        TargetSummary::Classes { classes: named.collect() }
-    };
-    match dataset.schema.targets {
-        TargetSchema::NodeMulticlass(count) | TargetSchema::Multiclass(count) => classes(count),
-        TargetSchema::Regression(count) | TargetSchema::Multilabel(count) => {
-            let labels = matches!(dataset.schema.targets, TargetSchema::Multilabel(_));
-            let column = |column: usize| {
-                let all = || {
-                    dataset.graphs.iter().filter_map(move |graph| match &graph.targets {
-                        Targets::GraphValues(values) => {
-                            values.get(column).map(|&value| f64::from(value))
-                        }
-                        _ => None,
-                    })
-                };
-                let missing = all().filter(|value| value.is_nan()).count() as u64;
-                let positive = labels.then(|| all().filter(|&value| value == 1.0).count() as u64);
-                let known = SummaryStats::from_values(all().filter(|value| !value.is_nan()));
-                TargetColumn { name: name(&names.targets, column), missing, positive, known }
-            };
-            TargetSummary::Columns { columns: (0..count).map(column).collect() }
+            TargetSummary::Classes { classes: named(dataset, 0, counts) }
         }
         TargetSchema::SubTokens(_) => TargetSummary::Words { words: lengths(dataset) },
         TargetSchema::LinkPrediction => TargetSummary::Links { links: lengths(dataset) },
     }
+}
+
+fn target_column(dataset: &Dataset, column: usize, kind: TargetKind) -> TargetColumn {
+    let all = || {
+        dataset.graphs.iter().filter_map(|graph| match &graph.targets {
+            Targets::GraphValues(values) => values.get(column).copied(),
+            _ => None,
+        })
+    };
+    let observed = || all().filter(|value| !value.is_nan());
+    let values = match kind {
+        TargetKind::Regression(_) => {
+            TargetValues::Regression { stats: SummaryStats::from_values(observed().map(f64::from)) }
+        }
+        TargetKind::Binary => TargetValues::Binary {
+            positive: observed().filter(|&value| value == 1.0).count() as u64,
+            observed: observed().count() as u64,
+        },
+        TargetKind::Multiclass(count) => {
+            let mut counts = vec![0; count];
+            observed().for_each(|class| counts[class as usize] += 1);
+            TargetValues::Multiclass { classes: named(dataset, column, counts) }
+        }
+    };
+    TargetColumn {
+        name: dataset.schema.names.target(column, dataset.schema.targets.graph_targets().len()),
+        missing: all().filter(|value| value.is_nan()).count() as u64,
+        values,
+    }
+}
+
+fn named(dataset: &Dataset, target: usize, counts: Vec<u64>) -> Vec<(String, u64)> {
+    let names = &dataset.schema.names;
+    let counts = counts.into_iter().enumerate();
+    counts.map(|(class, count)| (names.class(target, class), count)).collect()
 }
 
 fn lengths(dataset: &Dataset) -> SummaryStats {
@@ -302,11 +365,6 @@ fn lengths(dataset: &Dataset) -> SummaryStats {
         Targets::Links(pairs) => pairs.len() as f64,
         _ => 0.0,
     }))
-}
-
-/// Returns the name at `index`, or the index if there is no name.
-pub(crate) fn name(names: &[String], index: usize) -> String {
-    names.get(index).cloned().unwrap_or_else(|| index.to_string())
 }
 
 /// Maximum number of columns or classes that are printed.
@@ -354,34 +412,25 @@ impl Summary {
             TargetSummary::Columns { columns } => {
                 for column in columns.iter().take(MAX_SHOWN) {
                     let label = format!("target {}", column.name);
-                    match column.positive {
-                        Some(positive) => {
-                            let (known, missing) = (column.known.count, column.missing);
-                            writeln!(
-                                formatter,
-                                "{label:<22} {positive} of {known} positive, {missing} missing"
-                            )?;
+                    match &column.values {
+                        TargetValues::Regression { stats } => {
+                            write_stats(formatter, &label, stats)?;
                         }
-                        None => write_stats(formatter, &label, &column.known)?,
+                        TargetValues::Binary { positive, observed } => {
+                            writeln!(formatter, "{label:<22} {positive} of {observed} positive")?;
+                        }
+                        TargetValues::Multiclass { classes } => {
+                            writeln!(formatter, "{label:<22} {} classes", classes.len())?;
+                            write_classes(formatter, classes)?;
+                        }
                     }
-                    if column.positive.is_none() && column.missing > 0 {
+                    if column.missing > 0 {
                         writeln!(formatter, "{:<22} {} missing", "", column.missing)?;
                     }
                 }
                 write_omitted(formatter, columns.len())
             }
-            TargetSummary::Classes { classes } => {
-                let all = classes.iter().map(|(_, count)| count).sum::<u64>().max(1) as f64;
-                for (name, count) in classes.iter().take(MAX_SHOWN) {
-                    let label = format!("class {name}");
-                    writeln!(
-                        formatter,
-                        "{label:<22} {count:>12} {:>11.1}%",
-                        100.0 * *count as f64 / all
-                    )?;
-                }
-                write_omitted(formatter, classes.len())
-            }
+            TargetSummary::Classes { classes } => write_classes(formatter, classes),
             TargetSummary::Links { links } => write_stats(formatter, "links", links),
             TargetSummary::Words { words } => write_stats(formatter, "sub-tokens", words),
         }
@@ -402,6 +451,16 @@ fn write_stats(
         short(*max),
         short(*std)
     )
+}
+
+fn write_classes(formatter: &mut fmt::Formatter<'_>, classes: &[(String, u64)]) -> fmt::Result {
+    let all = classes.iter().map(|(_, count)| count).sum::<u64>().max(1) as f64;
+    for (name, count) in classes.iter().take(MAX_SHOWN) {
+        let label = format!("class {name}");
+        let percent = 100.0 * *count as f64 / all;
+        writeln!(formatter, "{label:<22} {count:>12} {percent:>11.1}%")?;
+    }
+    write_omitted(formatter, classes.len())
 }
 
 fn write_omitted(formatter: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
@@ -460,10 +519,10 @@ mod tests {
         let TargetSummary::Columns { columns } = &summary.targets else {
             panic!("expected regression targets")
         };
-        assert_eq!(
-            (columns[0].missing, columns[0].known.mean, columns[0].known.std),
-            (1, 0.5, 1.0)
-        );
+        let TargetValues::Regression { stats } = &columns[0].values else {
+            panic!("expected a regression target")
+        };
+        assert_eq!((columns[0].missing, stats.mean, stats.std), (1, 0.5, 1.0));
         assert!(serde_json::to_string(&summary).is_ok());
     }
 

@@ -1,6 +1,6 @@
 //! Warnings about datasets that are valid but suspicious.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use crate::dataset::Dataset;
 use crate::graph::{Features, Graph, Targets};
-use crate::schema::{FeatureSchema, TargetSchema};
+use crate::schema::{FeatureSchema, TargetKind, TargetSchema};
 use crate::split::Split;
-use crate::summary::{FeatureSummary, Summary, TargetSummary, name};
+use crate::summary::{FeatureSummary, Summary, TargetSummary};
 
 /// Number of nodes from which a graph counts as large: its virtual edges in 16 channels take 1 GiB.
 const LARGE_NODES: usize = 4096;
@@ -73,10 +73,10 @@ impl fmt::Display for Warning {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ConstantTarget { target } => {
-                write!(formatter, "target {target} is constant")
+                write!(formatter, "target `{target}` is constant")
             }
             Self::UnknownTarget { target } => {
-                write!(formatter, "target {target} is missing in all graphs")
+                write!(formatter, "target `{target}` is missing in all graphs")
             }
             Self::ClassNotInTrain { class, split } => {
                 write!(
@@ -119,12 +119,10 @@ pub fn warnings_from_summary(dataset: &Dataset, summary: &Summary) -> Vec<Warnin
     if let TargetSummary::Columns { columns } = &summary.targets {
         for column in columns {
             let target = column.name.clone();
-            match column.known.count {
-                0 => found.push(Warning::UnknownTarget { target }),
-                2.. if column.known.min == column.known.max => {
-                    found.push(Warning::ConstantTarget { target });
-                }
-                _ => {}
+            if column.observed() == 0 {
+                found.push(Warning::UnknownTarget { target });
+            } else if column.is_constant() {
+                found.push(Warning::ConstantTarget { target });
             }
         }
     }
@@ -167,35 +165,34 @@ pub fn warnings_from_summary(dataset: &Dataset, summary: &Summary) -> Vec<Warnin
 }
 
 fn unseen_classes(dataset: &Dataset, found: &mut Vec<Warning>) {
-    let (TargetSchema::NodeMulticlass(count) | TargetSchema::Multiclass(count)) =
-        dataset.schema.targets
-    else {
-        return;
-    };
-    let seen = |split| {
-        let mut seen = vec![false; count];
+    // Pairs of target and class.
+    let seen = |split: Split| -> BTreeSet<(usize, u32)> {
+        let mut seen = BTreeSet::new();
         for &graph in dataset.split(split) {
-            match &dataset.graphs.get(graph).targets {
-                Targets::NodeClasses(classes) => {
-                    for &class in classes {
-                        seen[class as usize] = true;
-                    }
+            match (&dataset.graphs.get(graph).targets, &dataset.schema.targets) {
+                (Targets::NodeClasses(classes), _) => {
+                    seen.extend(classes.iter().map(|&class| (0, class)));
                 }
-                Targets::GraphClass(class) => seen[*class as usize] = true,
+                (Targets::GraphValues(values), TargetSchema::Graph(kinds)) => {
+                    let observed =
+                        values.iter().zip(kinds).enumerate().filter(|(_, (value, kind))| {
+                            !value.is_nan() && !matches!(kind, TargetKind::Regression(_))
+                        });
+                    seen.extend(observed.map(|(target, (&value, _))| (target, value as u32)));
+                }
                 _ => {}
             }
         }
         seen
     };
     let train = seen(Split::Train);
+    if train.is_empty() {
+        return;
+    }
     for split in [Split::Valid, Split::Test] {
-        for (class, seen) in seen(split).into_iter().enumerate() {
-            if seen && !train[class] {
-                found.push(Warning::ClassNotInTrain {
-                    class: name(&dataset.schema.names.classes, class),
-                    split,
-                });
-            }
+        for &(target, class) in seen(split).difference(&train) {
+            let class = dataset.schema.names.class(target, class as usize);
+            found.push(Warning::ClassNotInTrain { class, split });
         }
     }
 }
@@ -270,7 +267,7 @@ mod tests {
             nodes: NodeCount::DRUG,
             atoms: 5,
             bonds: 3,
-            targets: TargetSchema::Multiclass(2),
+            targets: TargetSchema::multiclass(2),
             graphs: 20,
             seed: 1,
         };
@@ -285,7 +282,7 @@ mod tests {
                {"node_features": [[3, 5]], "target": 2, "split": "test"}"#,
         );
         let expected = [
-            "target 0 is constant",
+            "target `target` is constant",
             "1 graphs are duplicates of graphs in another split, such as graph 2 of graph 1",
             "node feature 1 is constant",
             "2 edges are duplicates; set `\"directed\": true` if both directions are listed",

@@ -259,7 +259,7 @@ fn nearest_distance(coordinates: &[Point]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use graph_diffuser::explain::{PredictionAndTarget, TracedGraph};
+    use graph_diffuser::explain::{PredictionAndTarget, TracedGraph, TracedTarget};
 
     use crate::figure::traces::{content_only_trace, small_grid};
     use crate::snapshot::assert_text_snapshot;
@@ -276,11 +276,12 @@ mod tests {
             .unwrap();
         let schema = graph_diffuser_data::benchmarks::zinc::schema();
         let graph = TracedGraph::new(&molecule, Some(3), &schema);
-        let outcome = PredictionAndTarget::GraphValues {
-            predicted: vec![1.2345],
-            targets: vec![Some(-0.5)],
-            names: vec![],
+        let target = TracedTarget::Regression {
+            name: "target".into(),
+            predicted: 1.2345,
+            target: Some(-0.5),
         };
+        let outcome = PredictionAndTarget::Graph { targets: vec![target] };
         let trace = content_only_trace(graph, outcome, true);
         let view = FigureView { node: 8, layer: 0, head: Some(0) };
         assert_text_snapshot("explain_molecule", &draw_attention(&trace, view).to_svg());
@@ -313,12 +314,14 @@ mod tests {
                 labels: (0..nodes).map(|node| node.to_string()).collect(),
                 structure: Structure::Other {},
             };
-            let outcome = PredictionAndTarget::GraphClass {
+            let target = TracedTarget::Multiclass {
+                name: "class".into(),
                 probabilities: vec![0.3, 0.7],
                 predicted: 1,
                 target: Some(0),
-                names: vec![],
+                classes: vec![],
             };
+            let outcome = PredictionAndTarget::Graph { targets: vec![target] };
             let canvas = draw_attention(
                 &content_only_trace(graph, outcome, false),
                 FigureView { node: nodes - 1, layer: 0, head: None },

@@ -117,7 +117,7 @@ fn lay_out_nodes(trace: &AttentionTrace, shown: &[usize]) -> Vec<Point> {
 
 #[cfg(test)]
 mod tests {
-    use graph_diffuser::explain::{PredictionAndTarget, TracedGraph};
+    use graph_diffuser::explain::{PredictionAndTarget, TracedGraph, TracedTarget};
 
     use crate::figure::traces::content_only_trace;
 
@@ -135,12 +135,9 @@ mod tests {
             labels: (0..40).map(|node: usize| node.to_string()).collect(),
             structure: Structure::Other {},
         };
-        let outcome = PredictionAndTarget::GraphClass {
-            probabilities: vec![1.0],
-            predicted: 0,
-            target: Some(0),
-            names: vec![],
-        };
+        let target =
+            TracedTarget::Regression { name: "y".into(), predicted: 1.0, target: Some(0.0) };
+        let outcome = PredictionAndTarget::Graph { targets: vec![target] };
         let mut trace = content_only_trace(graph, outcome, true);
         trace.rows = vec![0];
         trace.layers[0].mean.attention.truncate(1);

@@ -203,6 +203,7 @@ mod tests {
             parameters: 33_073,
             best: BestEpoch { epoch: 1, valid: scores.clone() },
             test: scores,
+            targets: vec![],
             epochs: 1,
             seconds: 60.0,
         };

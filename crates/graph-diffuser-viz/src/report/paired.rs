@@ -137,6 +137,7 @@ mod tests {
     use graph_diffuser::task::EvalMetrics;
     use graph_diffuser::task::predictions::SampleRows;
     use graph_diffuser::train::BestEpoch;
+    use graph_diffuser_data::{Standardization, TargetKind};
 
     use super::*;
 
@@ -149,7 +150,8 @@ mod tests {
         };
         let predictions = Predictions {
             metrics: vec![Metric::Mae, Metric::Rmse],
-            samples: vec![1; graphs.len()],
+            samples: vec![1; kinds: vec![TargetKind::Regression(Standardization::IDENTITY)],
+            graphs.len()],
             outputs: column(&|graph| f64::from(graph as f32 + error(graph))),
             targets: column(&|graph| f64::from(graph)),
             graphs,
@@ -164,6 +166,7 @@ mod tests {
                 parameters: 1,
                 best: BestEpoch { epoch: 1, valid: test.clone() },
                 test,
+                targets: vec![],
                 epochs: 1,
                 seconds: 1.0,
             },

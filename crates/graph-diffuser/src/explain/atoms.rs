@@ -159,7 +159,7 @@ mod tests {
         let schema = Schema {
             node_features: FeatureSchema::Categorical(ATOM_FEATURES.to_vec()),
             edge_features: FeatureSchema::Categorical(BOND_FEATURES.to_vec()),
-            targets: TargetSchema::Regression(1),
+            targets: TargetSchema::regression(1),
             names: Names::default(),
         };
         let graph = molecule.ogb_graph();

@@ -1,10 +1,10 @@
 //! Decoding of model outputs to predictions.
 
-use graph_diffuser_data::{Graph, Schema, TargetSchema, Targets};
+use graph_diffuser_data::{Graph, Schema, TargetKind, TargetSchema, Targets};
 
 use crate::task::sub_tokens::decode_tokens;
 
-use super::trace::{NestedMatrix, PredictionAndTarget};
+use super::trace::{NestedMatrix, PredictionAndTarget, TracedTarget};
 
 /// Decodes the output of one graph, with `columns` values per row.
 ///
@@ -16,58 +16,91 @@ pub(super) fn decode(
     rows: &[usize],
     schema: &Schema,
 ) -> PredictionAndTarget {
-    let matrix: NestedMatrix =
-        values.chunks(columns).map(|row| activate(row, schema.targets)).collect();
-    let (names, classes) = (schema.names.targets.clone(), schema.names.classes.clone());
-    let labeled =
-        |values: &[f32]| values.iter().map(|value| (!value.is_nan()).then_some(*value)).collect();
-    match (&graph.targets, schema.targets) {
-        (Targets::NodeClasses(targets), _) => PredictionAndTarget::NodeClasses {
-            predicted: matrix.iter().map(|row| argmax(row)).collect(),
-            probabilities: matrix,
-            targets: targets.clone(),
-            names: classes,
-        },
-        (Targets::GraphValues(targets), TargetSchema::Multilabel(_)) => {
-            PredictionAndTarget::GraphLabels {
-                probabilities: matrix.concat(),
-                targets: labeled(targets),
-                names,
-            }
+    let rows_of = |values: &[f32]| -> NestedMatrix {
+        values.chunks(columns).map(|row| activate(row, &schema.targets)).collect()
+    };
+    let classes = schema.names.classes(0).to_vec();
+    match &graph.targets {
+        Targets::GraphValues(targets) => {
+            PredictionAndTarget::Graph { targets: decode_targets(values, targets, schema) }
         }
-        (Targets::GraphValues(targets), _) => PredictionAndTarget::GraphValues {
-            predicted: matrix.concat(),
-            targets: labeled(targets),
-            names,
-        },
-        (Targets::GraphClass(target), _) => {
-            let probabilities = matrix.concat();
-            PredictionAndTarget::GraphClass {
-                predicted: argmax(&probabilities),
+        Targets::NodeClasses(targets) => {
+            let probabilities = rows_of(values);
+            PredictionAndTarget::NodeClasses {
+                predicted: probabilities.iter().map(|row| argmax(row)).collect(),
                 probabilities,
-                target: Some(*target),
+                targets: targets.clone(),
                 names: classes,
             }
         }
-        (Targets::SubTokens(tokens), _) => {
+        Targets::SubTokens(tokens) => {
             let predicted = decode_tokens(values, columns);
             PredictionAndTarget::SubTokens { predicted, targets: tokens.clone(), names: classes }
         }
-        (Targets::Links(pairs), _) => PredictionAndTarget::Links {
-            probabilities: rows.iter().map(|&row| link_probabilities(&matrix, row)).collect(),
-            targets: pairs.clone(),
-        },
+        Targets::Links(pairs) => {
+            let embeddings = rows_of(values);
+            PredictionAndTarget::Links {
+                probabilities: rows
+                    .iter()
+                    .map(|&row| link_probabilities(&embeddings, row))
+                    .collect(),
+                targets: pairs.clone(),
+            }
+        }
     }
 }
 
-/// Applies softmax or sigmoid to one output row, as the task requires.
-pub(super) fn activate(row: &[f32], targets: TargetSchema) -> Vec<f32> {
+/// Decodes the outputs of graph-level targets.
+fn decode_targets(values: &[f32], targets: &[f32], schema: &Schema) -> Vec<TracedTarget> {
+    let kinds = schema.targets.graph_targets();
+    let activated = activate(values, &schema.targets);
+    let mut rest = activated.as_slice();
+    let decode = |(index, kind): (usize, &TargetKind)| {
+        let (outputs, others) = rest.split_at(kind.outputs());
+        rest = others;
+        let name = schema.names.target(index, kinds.len());
+        let classes = schema.names.classes(index).to_vec();
+        let value = Some(targets[index]).filter(|value| !value.is_nan());
+        let class = value.map(|value| value as u32);
+        match kind {
+            TargetKind::Regression(_) => {
+                TracedTarget::Regression { name, predicted: outputs[0], target: value }
+            }
+            TargetKind::Binary => {
+                TracedTarget::Binary { name, probability: outputs[0], target: class, classes }
+            }
+            TargetKind::Multiclass(_) => TracedTarget::Multiclass {
+                name,
+                probabilities: outputs.to_vec(),
+                predicted: argmax(outputs),
+                target: class,
+                classes,
+            },
+        }
+    };
+    kinds.iter().enumerate().map(decode).collect()
+}
+
+/// Converts one output row to predicted values and probabilities, as the task requires.
+pub(super) fn activate(row: &[f32], targets: &TargetSchema) -> Vec<f32> {
     match targets {
-        TargetSchema::NodeMulticlass(_)
-        | TargetSchema::Multiclass(_)
-        | TargetSchema::SubTokens(_) => softmax(row),
-        TargetSchema::Multilabel(_) => row.iter().copied().map(sigmoid).collect(),
-        TargetSchema::Regression(_) | TargetSchema::LinkPrediction => row.to_vec(),
+        TargetSchema::Graph(kinds) => {
+            let mut rest = row;
+            let activate = |kind: &TargetKind| {
+                let (outputs, others) = rest.split_at(kind.outputs());
+                rest = others;
+                match kind {
+                    TargetKind::Regression(standardization) => {
+                        vec![standardization.invert(outputs[0])]
+                    }
+                    TargetKind::Binary => vec![sigmoid(outputs[0])],
+                    TargetKind::Multiclass(_) => softmax(outputs),
+                }
+            };
+            kinds.iter().flat_map(activate).collect()
+        }
+        TargetSchema::NodeMulticlass(_) | TargetSchema::SubTokens(_) => softmax(row),
+        TargetSchema::LinkPrediction => row.to_vec(),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::run::Run;
 use super::atoms::structure;
 use super::decode::{activate, decode};
 use super::error::ExplainError;
-use super::trace::{AttentionTrace, NestedMatrix, PredictionAndTarget, Structure, TracedGraph};
+use super::trace::{AttentionTrace, NestedMatrix, Structure, TracedGraph};
 use super::traced_model::{TracedModel, score_combination};
 
 /// Largest graph of which all rows are traced by default.
@@ -225,7 +225,7 @@ impl<'a> Explainer<'a> {
         if !self.accepts_smiles() {
             return Err(ExplainError::SmilesUnsupported { recipe: self.recipe.name.clone() });
         }
-        Ok(self.recipe.data.featurizer().featurize_smiles(smiles, self.dataset.schema.targets)?)
+        Ok(self.recipe.data.featurizer().featurize_smiles(smiles, &self.dataset.schema.targets)?)
     }
 
     /// Returns the query node shown by default.
@@ -280,10 +280,7 @@ impl<'a> Explainer<'a> {
         let schema = &self.dataset.schema;
         let (output, internals) = self.model.trace(graph, index.unwrap_or(0), &rows);
         let node_rows = rows.partition_point(|&row| row < graph.num_nodes);
-        let mut outcome = decode(graph, &output.values, output.columns, &rows[..node_rows], schema);
-        if let (PredictionAndTarget::GraphClass { target, .. }, None) = (&mut outcome, index) {
-            *target = None;
-        }
+        let outcome = decode(graph, &output.values, output.columns, &rows[..node_rows], schema);
         AttentionTrace {
             format: AttentionTrace::FORMAT.to_owned(),
             recipe: self.recipe.name.clone(),
@@ -300,7 +297,7 @@ impl<'a> Explainer<'a> {
 
     /// Predicts probabilities or values of several variants of the graph at `index`.
     pub(super) fn predictions(&self, graphs: &[&Graph], index: usize) -> Vec<NestedMatrix> {
-        let targets = self.dataset.schema.targets;
+        let targets = &self.dataset.schema.targets;
         let output = self.model.predict_variants(graphs, index);
         assert!(
             output.rows.is_multiple_of(graphs.len()),

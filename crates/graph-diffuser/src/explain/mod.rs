@@ -19,5 +19,5 @@ pub use explainer::Explainer;
 pub use scores::GraphScore;
 pub use trace::{
     AttentionTrace, HeadAttention, LayerAttention, NestedMatrix, PredictionAndTarget, Structure,
-    TracedGraph,
+    TracedGraph, TracedTarget,
 };

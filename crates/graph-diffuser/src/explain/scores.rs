@@ -1,6 +1,6 @@
 //! Prediction errors of individual graphs.
 
-use graph_diffuser_data::{Graph, TargetSchema, Targets};
+use graph_diffuser_data::{Graph, TargetKind, TargetSchema, Targets};
 use serde::Serialize;
 
 use crate::statistics::mean;
@@ -8,7 +8,7 @@ use crate::statistics::mean;
 use super::decode::decode;
 use super::explainer::Explainer;
 use super::summary::abbreviate;
-use super::trace::PredictionAndTarget;
+use super::trace::{PredictionAndTarget, TracedTarget};
 
 /// Prediction, target and error of one graph.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -31,11 +31,16 @@ impl Explainer<'_> {
 
     /// Describes [`GraphScore::error`].
     pub fn error_name(&self) -> &'static str {
-        match self.dataset().schema.targets {
+        let regression = |kind: &TargetKind| matches!(kind, TargetKind::Regression(_));
+        match &self.dataset().schema.targets {
+            TargetSchema::Graph(kinds) if kinds.iter().all(regression) => {
+                "absolute error, mean over targets"
+            }
+            TargetSchema::Graph(kinds) if !kinds.iter().any(regression) => {
+                "1 − P(true class), mean over targets"
+            }
+            TargetSchema::Graph(_) => "absolute error or 1 − P(true class), mean over targets",
             TargetSchema::NodeMulticlass(_) => "fraction of misclassified nodes",
-            TargetSchema::Regression(_) => "absolute error, mean over targets",
-            TargetSchema::Multilabel(_) => "|P − label|, mean over labels",
-            TargetSchema::Multiclass(_) => "1 − P(true class)",
             TargetSchema::SubTokens(_) => "1 − F1 of the sub-tokens",
             TargetSchema::LinkPrediction => "1 − P(true link), mean over links",
         }
@@ -73,11 +78,6 @@ fn link_sources(graph: &Graph) -> Vec<usize> {
 
 /// Returns the error of a prediction; `from` holds the source nodes of link probabilities.
 fn error(outcome: &PredictionAndTarget, from: &[usize]) -> Option<f64> {
-    let mean_absolute_error = |predicted: &[f32], targets: &[Option<f32>]| {
-        let labeled =
-            predicted.iter().zip(targets).filter_map(|(value, target)| Some((value, (*target)?)));
-        mean(labeled.map(|(value, target)| f64::from((value - target).abs())))
-    };
     match outcome {
         PredictionAndTarget::NodeClasses { predicted, targets, .. } => mean(
             predicted
@@ -85,14 +85,8 @@ fn error(outcome: &PredictionAndTarget, from: &[usize]) -> Option<f64> {
                 .zip(targets)
                 .map(|(predicted, target)| f64::from(u8::from(predicted != target))),
         ),
-        PredictionAndTarget::GraphValues { predicted, targets, .. } => {
-            mean_absolute_error(predicted, targets)
-        }
-        PredictionAndTarget::GraphLabels { probabilities, targets, .. } => {
-            mean_absolute_error(probabilities, targets)
-        }
-        PredictionAndTarget::GraphClass { probabilities, target, .. } => {
-            target.map(|target| 1.0 - f64::from(probabilities[target as usize]))
+        PredictionAndTarget::Graph { targets } => {
+            mean(targets.iter().filter_map(TracedTarget::error))
         }
         PredictionAndTarget::SubTokens { predicted, targets, .. } => {
             let hit = predicted.iter().filter(|token| targets.contains(token)).count() as f64;
@@ -115,12 +109,16 @@ mod tests {
 
     #[test]
     fn errors_match_hand_computed_values() {
-        let values = PredictionAndTarget::GraphValues {
-            predicted: vec![1.0, 5.0, 2.0],
-            targets: vec![Some(0.5), None, Some(3.0)],
-            names: vec![],
+        let value =
+            |predicted, target| TracedTarget::Regression { name: "y".into(), predicted, target };
+        let label = TracedTarget::Binary {
+            name: "active".into(),
+            probability: 0.75,
+            target: Some(0),
+            classes: vec![],
         };
-        assert_eq!(error(&values, &[]), Some(0.75));
+        let targets = vec![value(1.0, Some(0.5)), value(5.0, None), value(2.0, Some(3.0)), label];
+        assert_eq!(error(&PredictionAndTarget::Graph { targets }, &[]), Some(0.75));
         let classes = PredictionAndTarget::NodeClasses {
             probabilities: vec![],
             predicted: vec![1, 2, 0, 0],
@@ -133,11 +131,7 @@ mod tests {
             targets: vec![[4, 1], [4, 2]],
         };
         assert_eq!(error(&links, &[4]), Some(1.0 - 0.625));
-        let unlabeled = PredictionAndTarget::GraphValues {
-            predicted: vec![1.0],
-            targets: vec![None],
-            names: vec![],
-        };
+        let unlabeled = PredictionAndTarget::Graph { targets: vec![value(1.0, None)] };
         assert_eq!(error(&unlabeled, &[]), None);
         let tokens = PredictionAndTarget::SubTokens {
             predicted: vec![1, 2],

@@ -1,6 +1,6 @@
 //! One-line summaries of predictions and targets.
 
-use super::trace::{AttentionTrace, PredictionAndTarget};
+use super::trace::{AttentionTrace, PredictionAndTarget, TracedTarget};
 
 /// Returns a one-line summary of prediction and target.
 pub fn headline(trace: &AttentionTrace, node: usize) -> String {
@@ -8,11 +8,6 @@ pub fn headline(trace: &AttentionTrace, node: usize) -> String {
         names.get(class as usize).cloned().unwrap_or_else(|| class.to_string())
     };
     let verdict = |is_correct: bool| if is_correct { "correct" } else { "wrong" };
-    let named = |names: &[String], target: usize, count: usize| match names.get(target) {
-        Some(name) => format!("{name}: "),
-        None if count > 1 => format!("target {target}: "),
-        None => String::new(),
-    };
     let truth = |label: Option<String>| {
         label.map_or_else(|| "no label".to_owned(), |label| format!("true {label}"))
     };
@@ -31,43 +26,26 @@ pub fn headline(trace: &AttentionTrace, node: usize) -> String {
             let correct = num_correct(predicted, targets);
             format!("{correct} of {} nodes correct", targets.len())
         }
-        PredictionAndTarget::GraphValues { predicted, targets, names } => {
-            let first = format!(
-                "{}predicted {}, {}",
-                truncate(&named(names, 0, predicted.len()), 40),
-                format_value(predicted[0]),
-                truth(targets[0].map(format_value))
-            );
-            if predicted.len() > 1 {
-                format!("{first} (and {} more)", predicted.len() - 1)
+        PredictionAndTarget::Graph { targets } => {
+            let shown = first_observed(targets);
+            let (predicted, target) = describe(&targets[shown], class);
+            let name = if targets.len() > 1 || targets[shown].name() != "target" {
+                format!("{}: ", truncate(targets[shown].name(), 40))
             } else {
-                first
-            }
+                String::new()
+            };
+            let verdict = match &targets[shown] {
+                TracedTarget::Multiclass { predicted, target: Some(target), .. } => {
+                    format!(" ({})", verdict(predicted == target))
+                }
+                _ => String::new(),
+            };
+            let more = match targets.len() {
+                1 => String::new(),
+                count => format!(" (and {} more)", count - 1),
+            };
+            format!("{name}predicted {predicted}, {}{verdict}{more}", truth(target))
         }
-        PredictionAndTarget::GraphLabels { probabilities, targets, names } => {
-            let labeled = targets.iter().position(Option::is_some).unwrap_or(0);
-            let first = format!(
-                "{}predicted {:.0}%, {}",
-                truncate(&named(names, labeled, probabilities.len()), 40),
-                100.0 * probabilities[labeled],
-                truth(
-                    targets[labeled].map(|label| if label > 0.5 { "yes" } else { "no" }.to_owned())
-                )
-            );
-            if targets.len() > 1 {
-                format!("{first} (and {} more)", targets.len() - 1)
-            } else {
-                first
-            }
-        }
-        PredictionAndTarget::GraphClass { probabilities, predicted, target, names } => format!(
-            "Predicted {} ({:.0}%), {}",
-            class(names, *predicted),
-            100.0 * probabilities[*predicted as usize],
-            truth(target.map(|target| {
-                format!("{} ({})", class(names, target), verdict(*predicted == target))
-            }))
-        ),
         PredictionAndTarget::SubTokens { predicted, targets, names } => {
             let text = |tokens: &[u32]| {
                 let words: Vec<String> = tokens.iter().map(|&token| class(names, token)).collect();
@@ -90,32 +68,51 @@ pub fn headline(trace: &AttentionTrace, node: usize) -> String {
     }
 }
 
+/// Returns the index of the first target whose true value is known, or 0.
+fn first_observed(targets: &[TracedTarget]) -> usize {
+    targets.iter().position(TracedTarget::is_observed).unwrap_or(0)
+}
+
+/// Formats prediction and true value of one target.
+fn describe(
+    target: &TracedTarget,
+    class: impl Fn(&[String], u32) -> String,
+) -> (String, Option<String>) {
+    let percent = |probability: f32| format!("{:.0}%", 100.0 * probability);
+    match target {
+        TracedTarget::Regression { predicted, target, .. } => {
+            (format_value(*predicted), target.map(format_value))
+        }
+        TracedTarget::Binary { probability, target, classes, .. } => {
+            let label = |label: u32| match classes.as_slice() {
+                [] => if label == 1 { "yes" } else { "no" }.to_owned(),
+                _ => class(classes, label),
+            };
+            (percent(*probability), target.map(label))
+        }
+        TracedTarget::Multiclass { probabilities, predicted, target, classes, .. } => {
+            let likely = percent(probabilities[*predicted as usize]);
+            let predicted = format!("{} ({likely})", class(classes, *predicted));
+            (predicted, target.map(|target| class(classes, target)))
+        }
+    }
+}
+
 /// Returns prediction and target as shown in the list of graphs.
 pub(super) fn abbreviate(outcome: &PredictionAndTarget) -> (String, String) {
     const WIDTH: usize = 18;
     let class = |names: &[String], class: u32| {
         names.get(class as usize).map_or_else(|| class.to_string(), |name| truncate(name, WIDTH))
     };
-    let first = |values: &[f32]| values.first().copied().map_or_else(String::new, format_value);
-    let first_label = |values: &[Option<f32>]| {
-        values.first().copied().flatten().map_or_else(|| "?".into(), format_value)
-    };
     match outcome {
         PredictionAndTarget::NodeClasses { predicted, targets, .. } => {
             let correct = num_correct(predicted, targets);
             (format!("{correct} correct"), format!("of {}", targets.len()))
         }
-        PredictionAndTarget::GraphValues { predicted, targets, .. } => {
-            (first(predicted), first_label(targets))
+        PredictionAndTarget::Graph { targets } => {
+            let (predicted, target) = describe(&targets[first_observed(targets)], class);
+            (predicted, target.unwrap_or_else(|| "?".into()))
         }
-        PredictionAndTarget::GraphLabels { probabilities, targets, .. } => {
-            let labeled = targets.iter().position(Option::is_some).unwrap_or(0);
-            (first(&probabilities[labeled..]), first_label(&targets[labeled..]))
-        }
-        PredictionAndTarget::GraphClass { predicted, target, names, .. } => (
-            class(names, *predicted),
-            target.map_or_else(String::new, |target| class(names, target)),
-        ),
         PredictionAndTarget::SubTokens { predicted, targets, names } => {
             let text = |tokens: &[u32]| {
                 let words: Vec<String> = tokens.iter().map(|&token| class(names, token)).collect();
@@ -179,11 +176,8 @@ mod tests {
             names: vec![],
         };
         assert_eq!(abbreviate(&classes), ("3 correct".into(), "of 4".into()));
-        let unlabeled = PredictionAndTarget::GraphValues {
-            predicted: vec![1.0],
-            targets: vec![None],
-            names: vec![],
-        };
+        let target = TracedTarget::Regression { name: "y".into(), predicted: 1.0, target: None };
+        let unlabeled = PredictionAndTarget::Graph { targets: vec![target] };
         assert_eq!(abbreviate(&unlabeled), ("1".into(), "?".into()));
     }
 }

@@ -137,34 +137,10 @@ pub enum PredictionAndTarget {
         /// Class names; empty if unknown.
         names: Vec<String>,
     },
-    /// Regression targets of the graph.
-    GraphValues {
-        /// Prediction of each target.
-        predicted: Vec<f32>,
-        /// True values; `None` if missing.
-        targets: Vec<Option<f32>>,
-        /// Target names; empty if unknown.
-        names: Vec<String>,
-    },
-    /// Binary labels of the graph.
-    GraphLabels {
-        /// Probability of each label.
-        probabilities: Vec<f32>,
-        /// True labels, 0 or 1; `None` if missing.
-        targets: Vec<Option<f32>>,
-        /// Label names; empty if unknown.
-        names: Vec<String>,
-    },
-    /// One class per graph.
-    GraphClass {
-        /// Probability of each class.
-        probabilities: Vec<f32>,
-        /// Most likely class.
-        predicted: u32,
-        /// True class; `None` if missing.
-        target: Option<u32>,
-        /// Class names; empty if unknown.
-        names: Vec<String>,
+    /// Graph-level targets.
+    Graph {
+        /// Prediction and value of each target.
+        targets: Vec<TracedTarget>,
     },
     /// Sub-token sequence, as vocabulary indices.
     SubTokens {
@@ -182,6 +158,79 @@ pub enum PredictionAndTarget {
         /// True links.
         targets: Vec<[u32; 2]>,
     },
+}
+
+/// Prediction and value of one graph-level target.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum TracedTarget {
+    /// Regression target.
+    Regression {
+        /// Name of the target.
+        name: String,
+        /// Predicted value.
+        predicted: f32,
+        /// True value; `None` if missing.
+        target: Option<f32>,
+    },
+    /// Binary target.
+    Binary {
+        /// Name of the target.
+        name: String,
+        /// Probability of the positive class.
+        probability: f32,
+        /// True label, 0 or 1; `None` if missing.
+        target: Option<u32>,
+        /// Names of the negative and the positive class; empty for 0/1 labels.
+        classes: Vec<String>,
+    },
+    /// Multi-class target.
+    Multiclass {
+        /// Name of the target.
+        name: String,
+        /// Probability of each class.
+        probabilities: Vec<f32>,
+        /// Most likely class.
+        predicted: u32,
+        /// True class; `None` if missing.
+        target: Option<u32>,
+        /// Class names; empty if unknown.
+        classes: Vec<String>,
+    },
+}
+
+impl TracedTarget {
+    /// Returns the name of the target.
+    pub fn name(&self) -> &str {
+        let (Self::Regression { name, .. }
+        | Self::Binary { name, .. }
+        | Self::Multiclass { name, .. }) = self;
+        name
+    }
+
+    /// Returns whether the true value is known.
+    pub fn is_observed(&self) -> bool {
+        match self {
+            Self::Regression { target, .. } => target.is_some(),
+            Self::Binary { target, .. } | Self::Multiclass { target, .. } => target.is_some(),
+        }
+    }
+
+    /// Returns the absolute error (regression) or one minus the probability of the true class;
+    /// `None` if the true value is missing.
+    pub fn error(&self) -> Option<f64> {
+        match self {
+            Self::Regression { predicted, target, .. } => {
+                target.map(|target| f64::from((predicted - target).abs()))
+            }
+            Self::Binary { probability, target, .. } => {
+                target.map(|target| (f64::from(*probability) - f64::from(target)).abs())
+            }
+            Self::Multiclass { probabilities, target, .. } => {
+                target.map(|target| 1.0 - f64::from(probabilities[target as usize]))
+            }
+        }
+    }
 }
 
 impl AttentionTrace {

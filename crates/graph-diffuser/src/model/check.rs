@@ -300,17 +300,15 @@ impl ModelConfig {
     ///
     /// # Errors
     /// Returns [`ModelError::HeadMismatch`] if it does not.
-    pub fn check_targets(&self, targets: TargetSchema) -> Result<(), ModelError> {
+    pub fn check_targets(&self, targets: &TargetSchema) -> Result<(), ModelError> {
         let (found, expected) = match targets {
             TargetSchema::NodeMulticlass(_) => ("node classes", "node"),
-            TargetSchema::Regression(_) => ("regression targets", "graph"),
-            TargetSchema::Multilabel(_) => ("binary labels", "graph"),
-            TargetSchema::Multiclass(_) => ("graph classes", "graph"),
+            TargetSchema::Graph(_) => ("graph-level targets", "graph"),
             TargetSchema::SubTokens(_) => ("sub-token sequences", "sub_tokens"),
             TargetSchema::LinkPrediction => ("links", "link"),
         };
         let head = self.head.kind();
-        if head == expected {
+        if head == expected || head == "auto" && expected != "sub_tokens" {
             return Ok(());
         }
         Err(ModelError::HeadMismatch { targets: found, head, expected })

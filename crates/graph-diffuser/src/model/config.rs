@@ -132,7 +132,7 @@ impl ModelConfig {
             LayerConfig { hidden_dim, ffn_ratio, dropout, attention }.init(local, init)
         });
         let layers = layers.collect();
-        let head = self.head.init(hidden_dim, schema.targets.outputs(), init);
+        let head = self.head.init(hidden_dim, &schema.targets, init);
         GraphDiffuser { encoder, message_passing, virtual_edges, cls, layers, head }
     }
 

@@ -11,9 +11,9 @@ pub enum Schedule {
     Constant {},
     /// Linear warmup, then cosine decay to 0.
     Cosine {
-        /// Length of the warmup in epochs; default 0.
+        /// Length of the warmup as a fraction of all epochs; default 0.
         #[serde(default)]
-        warmup_epochs: f64,
+        warmup_fraction: f64,
         /// Interval at which the learning rate is updated; default `epoch`.
         #[serde(default)]
         interval: Interval,
@@ -35,7 +35,8 @@ impl Schedule {
     /// Returns the factor of the peak learning rate at `step` of `steps` in `epoch` of `epochs`,
     /// both counted from 0.
     pub fn factor(self, epoch: usize, epochs: usize, step: usize, steps: usize) -> f64 {
-        let Self::Cosine { warmup_epochs, interval } = self else { return 1.0 };
+        let Self::Cosine { warmup_fraction, interval } = self else { return 1.0 };
+        let warmup_epochs = warmup_fraction * epochs as f64;
         // The warmup reaches the value of `next` at the end of this epoch or step.
         let (now, next) = match interval {
             Interval::Epoch => (epoch as f64, (epoch + 1) as f64),
@@ -59,7 +60,7 @@ mod tests {
 
     #[test]
     fn cosine_schedule_by_epoch_warms_up_and_decays_to_zero() {
-        let schedule = Schedule::Cosine { warmup_epochs: 2.0, interval: Interval::Epoch };
+        let schedule = Schedule::Cosine { warmup_fraction: 1.0 / 3.0, interval: Interval::Epoch };
         let factors: Vec<f64> = (0..6).map(|epoch| schedule.factor(epoch, 6, 9, 10)).collect();
         let half_root = 0.5 * 0.5_f64.sqrt();
         for (factor, expected) in
@@ -71,7 +72,7 @@ mod tests {
 
     #[test]
     fn cosine_schedule_by_step_changes_within_an_epoch() {
-        let schedule = Schedule::Cosine { warmup_epochs: 0.5, interval: Interval::Step };
+        let schedule = Schedule::Cosine { warmup_fraction: 0.5, interval: Interval::Step };
         assert_eq!(schedule.factor(0, 1, 0, 4), 0.5);
         assert_eq!(schedule.factor(0, 1, 1, 4), 1.0);
         assert_eq!(schedule.factor(0, 1, 2, 4), 1.0);

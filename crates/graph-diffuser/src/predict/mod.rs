@@ -41,8 +41,8 @@ const BATCH: BatchSize = BatchSize::pairs(1 << 17);
 /// let run = Pretrained::Zinc.open(cache.path())?;
 /// let predictor = Predictor::open(&run, &Device::flex())?;
 /// let featurizer = predictor.featurizer();
-/// let ethanol = featurizer.featurize_smiles("CCO", predictor.schema().targets)?;
-/// assert!(matches!(predictor.predict(vec![ethanol])[0], Prediction::Regression(_)));
+/// let ethanol = featurizer.featurize_smiles("CCO", &predictor.schema().targets)?;
+/// assert!(matches!(predictor.predict(vec![ethanol])[0], Prediction::Graph(_)));
 /// # Ok(())
 /// # }
 /// ```

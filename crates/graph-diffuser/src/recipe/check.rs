@@ -69,14 +69,11 @@ impl Recipe {
                 return wrong(field, value.to_string(), "at least 1");
             }
         }
-        if let Schedule::Cosine { warmup_epochs, .. } = schedule
-            && !(0.0..=epochs as f64).contains(&warmup_epochs)
+        if let Schedule::Cosine { warmup_fraction, .. } = schedule
+            && !(0.0..=1.0).contains(&warmup_fraction)
         {
-            return wrong(
-                "optim.schedule.warmup_epochs",
-                warmup_epochs.to_string(),
-                "a number between 0 and `train.epochs`",
-            );
+            let field = "optim.schedule.warmup_fraction";
+            return wrong(field, warmup_fraction.to_string(), "a number between 0 and 1");
         }
         if patience == Some(0) {
             return wrong("train.patience", "0".into(), "at least 1");
@@ -98,7 +95,7 @@ impl Recipe {
     }
 
     pub(super) fn check_targets(&self, schema: &Schema) -> Result<(), RecipeError> {
-        self.model.check_targets(schema.targets)?;
-        Ok(self.task.check(schema.targets)?)
+        self.model.check_targets(&schema.targets)?;
+        Ok(self.task.check(&schema.targets)?)
     }
 }

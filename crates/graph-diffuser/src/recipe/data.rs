@@ -8,11 +8,12 @@ mod user_files;
 
 use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
 use graph_diffuser_data::formats::Featurizer;
-use graph_diffuser_data::{Dataset, ProgressFn, Schema};
+use graph_diffuser_data::{Dataset, DatasetReport, ProgressFn, Schema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use benchmark::Benchmark;
+use user_files::UserDataset;
 
 pub use benchmark::{BenchmarkConfig, Code2Config};
 pub use dirs::DataDirs;
@@ -56,6 +57,23 @@ pub enum DataConfig {
     OgbCsv(OgbCsvConfig),
     /// Directory in the format of the TU datasets.
     Tu(TuConfig),
+}
+
+/// Dataset, and how its files were understood.
+#[derive(Debug)]
+pub struct LoadedDataset {
+    /// The dataset.
+    pub dataset: Dataset,
+    /// How the files of a user were understood; absent for benchmarks.
+    pub report: Option<DatasetReport>,
+}
+
+impl From<UserDataset> for LoadedDataset {
+    fn from(user: UserDataset) -> Self {
+        let UserDataset { dataset, read, molecules, split } = user;
+        let report = DatasetReport::new(&dataset, read, molecules, split);
+        Self { dataset, report: Some(report) }
+    }
 }
 
 /// Kinds of datasets by their reader.
@@ -139,15 +157,16 @@ impl DataConfig {
         &self,
         dirs: &DataDirs,
         progress: &mut ProgressFn<'_>,
-    ) -> Result<Dataset, DataError> {
-        match self.source() {
-            Source::GridHistogram(grid) => Ok(grid.generate()),
-            Source::Benchmark(benchmark, config) => benchmark.read(config, dirs, progress),
-            Source::Code2(config) => config.read(dirs, progress),
-            Source::SmilesCsv(file) => file.read(),
-            Source::Jsonl(file) => file.read(),
-            Source::OgbCsv(files) => files.read(&dirs.graph_cache(), progress),
-            Source::Tu(files) => files.read(),
-        }
+    ) -> Result<LoadedDataset, DataError> {
+        let dataset = match self.source() {
+            Source::GridHistogram(grid) => grid.generate(),
+            Source::Benchmark(benchmark, config) => benchmark.read(config, dirs, progress)?,
+            Source::Code2(config) => config.read(dirs, progress)?,
+            Source::SmilesCsv(file) => return Ok(file.read()?.into()),
+            Source::Jsonl(file) => return Ok(file.read()?.into()),
+            Source::OgbCsv(files) => return Ok(files.read(&dirs.graph_cache(), progress)?.into()),
+            Source::Tu(files) => return Ok(files.read()?.into()),
+        };
+        Ok(LoadedDataset { dataset, report: None })
     }
 }

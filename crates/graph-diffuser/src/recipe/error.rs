@@ -29,13 +29,11 @@ pub enum RecipeError {
         /// Requested name.
         name: String,
     },
-    /// The path is a data file or a directory.
-    #[error("`{path}` is a {kind}, not a recipe")]
-    NotARecipe {
-        /// Requested path.
-        path: PathBuf,
-        /// Kind of file, such as `data file`.
-        kind: &'static str,
+    /// The path is a run directory.
+    #[error("`{directory}` is a run directory, not a recipe or dataset")]
+    IsRun {
+        /// Path of the directory.
+        directory: PathBuf,
     },
     /// The file is not valid TOML or does not have the structure of a recipe.
     #[error("{origin}: {message}")]
@@ -135,7 +133,10 @@ impl Diagnostic for RecipeError {
                     }
                 })
             }
-            Self::NotARecipe { path, .. } => Some(usage_hint(path)),
+            Self::IsRun { directory } => Some(format!(
+                "resume this run with `graph-diffuser train --resume {}`",
+                shell_quote(directory)
+            )),
             Self::Parse { suggestion, .. } | Self::UnknownKey { suggestion, .. } => {
                 suggestion.as_ref().map(|near| format!("did you mean `{near}`?"))
             }
@@ -144,11 +145,6 @@ impl Diagnostic for RecipeError {
                 Some("run `graph-diffuser recipe show NAME` to see every key".into())
             }
             Self::InvalidValue { hint, .. } => hint.clone(),
-            Self::Value { field: "optim.schedule.warmup_epochs", .. } => Some(
-                "lower `optim.schedule.warmup_epochs`, or train for more epochs with \
-                 `train.epochs`"
-                    .into(),
-            ),
             Self::Model(error) => error.hint(),
             Self::Task(error) => error.hint(),
             Self::Data(error) => error.hint(),
@@ -161,50 +157,26 @@ impl Diagnostic for RecipeError {
     }
 }
 
-/// Returns the kind of a path that cannot be a recipe file, by its name alone.
-pub(super) fn other_kind(path: &Path) -> Option<&'static str> {
-    if path.is_dir() {
-        return Some("directory");
-    }
-    (is_smiles_file(path) || is_jsonl_file(path)).then_some("data file")
-}
-
-fn has_extension(path: &Path, extensions: &[&str]) -> bool {
+/// Returns whether a path is a data file or directory rather than a recipe file.
+pub(super) fn is_data(path: &Path) -> bool {
+    const DATA_EXTENSIONS: [&str; 14] = [
+        ".csv",
+        ".tsv",
+        ".txt",
+        ".smi",
+        ".smiles",
+        ".sdf",
+        ".parquet",
+        ".jsonl",
+        ".ndjson",
+        ".json",
+        ".csv.gz",
+        ".smi.gz",
+        ".sdf.gz",
+        ".jsonl.gz",
+    ];
     let name = path.to_string_lossy().to_lowercase();
-    let name = name.strip_suffix(".gz").unwrap_or(&name);
-    extensions.iter().any(|extension| name.ends_with(extension))
-}
-
-fn is_smiles_file(path: &Path) -> bool {
-    has_extension(path, &[".csv", ".tsv", ".smi"])
-}
-
-fn is_jsonl_file(path: &Path) -> bool {
-    has_extension(path, &[".jsonl", ".ndjson"])
-}
-
-/// Returns the command that trains on a path that was passed in place of a recipe.
-fn usage_hint(path: &Path) -> String {
-    let assign = |key: &str| shell_quote(Path::new(&format!("data.{key}={}", path.display())));
-    let has_tu_files = || {
-        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-        entries.into_iter().any(|entry| entry.file_name().to_string_lossy().ends_with("_A.txt"))
-    };
-    if is_smiles_file(path) {
-        format!("train on it with `graph-diffuser train molecules --set {}`", assign("path"))
-    } else if is_jsonl_file(path) {
-        format!("train on it with `graph-diffuser train graphs --set {}`", assign("path"))
-    } else if path.join("recipe.toml").is_file() {
-        format!("resume this run with `graph-diffuser train --resume {}`", shell_quote(path))
-    } else if has_tu_files() || path.join("raw").is_dir() {
-        let kind = if has_tu_files() { "tu" } else { "ogb_csv" };
-        format!(
-            "train on it with `graph-diffuser train graphs --set data.kind={kind} --set {}`",
-            assign("directory")
-        )
-    } else {
-        "run `graph-diffuser recipe list` to see the built-in recipes, or pass the path of a TOML \
-         file"
-            .to_owned()
-    }
+    path.is_dir()
+        || DATA_EXTENSIONS.iter().any(|extension| name.ends_with(extension))
+        || path.is_file() && !name.ends_with(".toml")
 }

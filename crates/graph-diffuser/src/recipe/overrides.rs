@@ -16,7 +16,52 @@ pub(super) fn apply(recipe: &Recipe, overrides: &[String]) -> Result<Recipe, Rec
         insert(&mut table, path, value.clone())?;
         flatten(path, &value, &mut assigned);
     }
+    // A word in place of a table is its `kind`, and a value in place of a list is its only element.
+    // Every pass completes at least one of the overrides.
+    for _ in 0..=assigned.len() {
+        let error = match Value::Table(table.clone()).try_into() {
+            Ok(recipe) => return Ok(recipe),
+            Err(error) => error,
+        };
+        match complete(&error, &table, &assigned) {
+            Some(completed) => table = completed,
+            None => return Err(describe(&error, &table, &assigned)),
+        }
+    }
     Value::Table(table.clone()).try_into().map_err(|error| describe(&error, &table, &assigned))
+}
+
+/// Returns `table` with the value that caused `error` wrapped in a table or list, if that is the
+/// expected type.
+fn complete(error: &toml::de::Error, table: &Table, assigned: &[(String, Value)]) -> Option<Table> {
+    let found = error.message().strip_prefix("invalid type: ")?;
+    let (_, expected) = found.rsplit_once("expected ")?;
+    let (path, value) =
+        assigned.iter().rev().find(|(_, value)| found.starts_with(&unexpected(value)))?;
+    let completed = match value {
+        Value::String(kind) if expected.starts_with("internally tagged enum") => {
+            Value::Table(Table::from_iter([("kind".to_owned(), Value::String(kind.clone()))]))
+        }
+        Value::String(list) if expected == "a sequence" => {
+            let items = list.split(',').map(|item| Value::String(item.trim().to_owned()));
+            Value::Array(items.collect())
+        }
+        Value::Integer(_) | Value::Float(_) if expected == "a sequence" => {
+            Value::Array(vec![value.clone()])
+        }
+        _ => return None,
+    };
+    let mut table = table.clone();
+    let is_unchanged = lookup(&table, path) == Some(value);
+    insert(&mut table, path, completed).ok()?;
+    is_unchanged.then_some(table)
+}
+
+/// Returns the value at a path.
+fn lookup<'t>(table: &'t Table, path: &str) -> Option<&'t Value> {
+    let mut keys = path.split('.');
+    let first = table.get(keys.next()?)?;
+    keys.try_fold(first, |value, key| value.as_table()?.get(key))
 }
 
 /// Splits `path=value`; a value that is not TOML is a string, so that a shell needs no quotes.
@@ -213,19 +258,9 @@ mod tests {
     fn wrong_shape_is_reported_with_the_expected_one() {
         let cases = [
             (
-                "data.split=scaffold",
-                "invalid value for `data.split`: expected a table such as {kind = \"scaffold\"}",
-                "use `--set data.split.kind=scaffold`",
-            ),
-            (
                 "data.split=3",
                 "invalid value for `data.split`: expected a table such as {kind = \"random\"}",
                 "use `--set data.split.kind=random`",
-            ),
-            (
-                "data.target_columns=pIC50",
-                "invalid value for `data.target_columns`: expected a list such as [\"pIC50\"]",
-                "use `--set 'data.target_columns=[\"pIC50\"]'`",
             ),
             ("optim.lr=fast", "invalid value for `optim.lr`: expected a number", ""),
             (
@@ -240,8 +275,18 @@ mod tests {
             assert_eq!(error.to_string(), message);
             assert_eq!(error.hint().unwrap_or_default(), hint);
         }
-        overridden(&["data.split.kind=scaffold"]).expect("the hint is a valid override");
-        overridden(&["data.target_columns=[\"pIC50\"]"]).expect("the hint is a valid override");
+    }
+
+    #[test]
+    fn word_in_place_of_a_table_is_its_kind_and_in_place_of_a_list_its_elements() {
+        let shorthand = ["data.split=scaffold", "data.target_columns=pIC50, logS"];
+        let written_out = ["data.split.kind=scaffold", "data.target_columns=[\"pIC50\",\"logS\"]"];
+        let [shorthand, written_out] =
+            [shorthand, written_out].map(|overrides| overridden(&overrides).expect("valid"));
+        assert_eq!(shorthand, written_out);
+        let error = overridden(&["data.split=scafold"]).expect_err("no such kind");
+        assert!(error.to_string().contains("data.split"), "{error}");
+        assert_eq!(error.hint().as_deref(), Some("did you mean `scaffold`?"));
     }
 
     #[test]

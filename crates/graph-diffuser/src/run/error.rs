@@ -46,6 +46,15 @@ pub enum RunError {
         /// Path of the directory.
         directory: PathBuf,
     },
+    /// The dataset of the run has changed.
+    #[error("the dataset does not match `{directory}`: its features, targets or classes changed")]
+    SchemaMismatch {
+        /// Path of the directory.
+        directory: PathBuf,
+    },
+    /// The dataset of the run cannot be read.
+    #[error(transparent)]
+    Dataset(RecipeError),
     /// A file cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -84,14 +93,20 @@ impl Diagnostic for RunError {
                 "run `graph-diffuser train --resume {}` to write it; a finished run is not trained again",
                 shell_quote(directory)
             )),
+            Self::SchemaMismatch { .. } => {
+                Some("restore the data that the run was trained on, or train a new run".into())
+            }
             Self::Write(error) => error.hint(),
-            Self::Recipe(error) => error.hint(),
+            Self::Recipe(error) | Self::Dataset(error) => error.hint(),
             Self::Train(error) => error.hint(),
             Self::Checkpoint(_) => None,
         }
     }
 
     fn is_usage_error(&self) -> bool {
-        matches!(self, Self::Exists { .. } | Self::NotARun { .. } | Self::Recipe(_))
+        matches!(
+            self,
+            Self::Exists { .. } | Self::NotARun { .. } | Self::Recipe(_) | Self::Dataset(_)
+        )
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::recipe::Recipe;
-use crate::task::{EvalMetrics, Metric, Predictions};
+use crate::task::{EvalMetrics, Metric, Predictions, TargetScores};
 use crate::train::{BestEpoch, EpochRecord};
 
 use super::Environment;
@@ -21,10 +21,24 @@ pub struct RunResult {
     pub best: BestEpoch,
     /// Test scores of the weights of that epoch.
     pub test: EvalMetrics,
+    /// Test scores of each target; empty in files of older versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetScores>,
     /// Number of epochs trained.
     pub epochs: usize,
     /// Wall time of training and validation, in seconds.
     pub seconds: f64,
+}
+
+/// Scores of a run on one split.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Evaluation {
+    /// Metric by which epochs are compared.
+    pub metric: Metric,
+    /// Scores over all targets.
+    pub scores: EvalMetrics,
+    /// Scores of each target.
+    pub targets: Vec<TargetScores>,
 }
 
 /// Finished run, read from its directory.

@@ -5,7 +5,7 @@ use graph_diffuser_data::formats::Featurizer;
 use serde::{Deserialize, Serialize};
 
 /// Content of `schema.json`, written when training starts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSchema {
     /// Featurizer that converts an input row into a graph.

@@ -46,6 +46,7 @@ pub(crate) fn finish(sweep: &Sweep, run: &PlannedRun, valid: f64, test: f64) {
         parameters: 33_073,
         best: BestEpoch { epoch: 2, valid: scores(valid) },
         test: scores(test),
+        targets: vec![],
         epochs: 2,
         seconds: 60.0,
     };

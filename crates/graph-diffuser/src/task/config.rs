@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use graph_diffuser_data::{Diagnostic, TargetSchema};
+use graph_diffuser_data::{Diagnostic, TargetKind, TargetSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::graph_targets::GraphTargets;
 use super::link_prediction::LinkPrediction;
-use super::multiclass::Multiclass;
-use super::multilabel::Multilabel;
 use super::node_classification::NodeClassification;
-use super::regression::Regression;
 use super::sub_tokens::SubTokens;
 use super::{HeadConfig, Metric, RegressionLoss, Task, TaskKind};
 
@@ -18,10 +16,16 @@ use super::{HeadConfig, Metric, RegressionLoss, Task, TaskKind};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskConfig {
-    /// Loss of a regression task; default `l1`.
+    /// Loss of regression targets; default `l1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<RegressionLoss>,
-    /// Weight of each class in the cross-entropy loss of a classification task; default: all equal.
+    /// Standardizes regression targets by the mean and standard deviation of the training split, so
+    /// that the loss does not depend on their units; predictions and metrics are in the original
+    /// units; default `true`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub standardize: Option<bool>,
+    /// Weight of each class in the cross-entropy loss of the only classification target; default:
+    /// all equal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class_weights: Option<Vec<f32>>,
     /// Metric that selects the best epoch; default: the first metric of the task.
@@ -92,28 +96,30 @@ impl TaskConfig {
     ///
     /// # Errors
     /// Returns the first setting that is invalid or has no effect.
-    pub fn check(&self, targets: TargetSchema) -> Result<(), TaskError> {
+    pub fn check(&self, targets: &TargetSchema) -> Result<(), TaskError> {
         let kind = self.kind(targets, 1);
         let task = kind.name();
-        if self.loss.is_some() && !matches!(targets, TargetSchema::Regression(_)) {
-            return Err(TaskError::NoEffect { field: "loss", task });
-        }
-        match (&self.class_weights, targets) {
-            (None, _) => {}
-            (
-                Some(weights),
-                TargetSchema::NodeMulticlass(classes) | TargetSchema::Multiclass(classes),
-            ) => {
-                if weights.len() != classes {
-                    return Err(TaskError::ClassWeights { found: weights.len(), classes });
-                }
-                if let Some(&value) =
-                    weights.iter().find(|weight| !(weight.is_finite() && **weight > 0.0))
-                {
-                    return Err(TaskError::Weight { value });
-                }
+        let is_regression = |kind: &TargetKind| matches!(kind, TargetKind::Regression(_));
+        if !targets.graph_targets().iter().any(is_regression) {
+            if self.loss.is_some() {
+                return Err(TaskError::NoEffect { field: "loss", task });
             }
-            (Some(_), _) => return Err(TaskError::NoEffect { field: "class_weights", task }),
+            if self.standardize.is_some() {
+                return Err(TaskError::NoEffect { field: "standardize", task });
+            }
+        }
+        if let Some(weights) = &self.class_weights {
+            let Some(classes) = weighted_classes(targets) else {
+                return Err(TaskError::NoEffect { field: "class_weights", task });
+            };
+            if weights.len() != classes {
+                return Err(TaskError::ClassWeights { found: weights.len(), classes });
+            }
+            if let Some(&value) =
+                weights.iter().find(|weight| !(weight.is_finite() && **weight > 0.0))
+            {
+                return Err(TaskError::Weight { value });
+            }
         }
         match self.metric {
             Some(metric) if !kind.metrics().contains(&metric) => {
@@ -125,31 +131,51 @@ impl TaskConfig {
 
     /// Creates the task of a model that predicts the given targets; settings and head must have
     /// been checked.
-    pub fn init(&self, targets: TargetSchema, head: HeadConfig) -> Task {
+    pub fn init(&self, targets: &TargetSchema, head: HeadConfig) -> Task {
         let kind = self.kind(targets, head.max_tokens().unwrap_or(1));
         let metric = self.metric.unwrap_or(kind.metrics()[0]);
         Task { kind, metric }
     }
 
     /// Returns the kind of task that predicts the given targets.
-    fn kind(&self, targets: TargetSchema, max_tokens: usize) -> Arc<dyn TaskKind> {
+    fn kind(&self, targets: &TargetSchema, max_tokens: usize) -> Arc<dyn TaskKind> {
         let class_weights = self.class_weights.clone();
         match targets {
+            TargetSchema::Graph(kinds) => Arc::new(GraphTargets {
+                kinds: kinds.clone(),
+                loss: self.loss.unwrap_or_default(),
+                class_weights,
+            }),
             TargetSchema::NodeMulticlass(_) => Arc::new(NodeClassification { class_weights }),
-            TargetSchema::Regression(targets) => {
-                Arc::new(Regression { targets, loss: self.loss.unwrap_or_default() })
+            TargetSchema::SubTokens(vocabulary) => {
+                Arc::new(SubTokens { vocabulary: *vocabulary, max_tokens })
             }
-            TargetSchema::Multilabel(labels) => Arc::new(Multilabel { labels }),
-            TargetSchema::Multiclass(_) => Arc::new(Multiclass { class_weights }),
-            TargetSchema::SubTokens(vocabulary) => Arc::new(SubTokens { vocabulary, max_tokens }),
             TargetSchema::LinkPrediction => Arc::new(LinkPrediction),
         }
     }
 }
 
+/// Returns the number of classes of the only classification target, if there is exactly one.
+fn weighted_classes(targets: &TargetSchema) -> Option<usize> {
+    let classes = |kind: &TargetKind| match kind {
+        TargetKind::Regression(_) => None,
+        TargetKind::Binary => Some(2),
+        TargetKind::Multiclass(classes) => Some(*classes),
+    };
+    match targets {
+        TargetSchema::Graph(kinds) => {
+            let mut classified = kinds.iter().filter_map(classes);
+            let first = classified.next()?;
+            classified.next().is_none().then_some(first)
+        }
+        TargetSchema::NodeMulticlass(classes) => Some(*classes),
+        TargetSchema::SubTokens(_) | TargetSchema::LinkPrediction => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use burn::tensor::{Device, Int, Tensor};
+    use burn::tensor::{Device, Tensor};
 
     use crate::batch::TargetTensor;
     use crate::nn::MlpConfig;
@@ -171,22 +197,25 @@ mod tests {
     fn settings_are_applied_to_the_task() {
         let tensor = |values: [[f32; 2]; 2]| Tensor::<2>::from_floats(values, &Device::flex());
         let loss = |text: &str, targets: TargetSchema, values: TargetTensor| {
-            let task = config(text).init(targets, HEAD);
+            let task = config(text).init(&targets, HEAD);
             task.kind.loss(tensor([[0.0, 3.0], [1.0, 0.0]]), &values).into_scalar::<f64>()
         };
         let values = || TargetTensor::Values {
             values: tensor([[0.0, 0.0], [0.0, 0.0]]),
             mask: tensor([[1.0, 1.0], [1.0, 1.0]]),
         };
-        assert_eq!(loss("loss = \"l1\"", TargetSchema::Regression(2), values()), 1.0);
-        assert_eq!(loss("loss = \"mse\"", TargetSchema::Regression(2), values()), 2.5);
-        let classes =
-            || TargetTensor::Classes(Tensor::<1, Int>::from_data([0, 0], &Device::flex()));
-        let weighted = loss("class_weights = [1.0, 2.5]", TargetSchema::Multiclass(2), classes());
-        assert_eq!(weighted, loss("", TargetSchema::Multiclass(2), classes()), "one class only");
-        let task = config("metric = \"r2\"").init(TargetSchema::Regression(1), HEAD);
+        assert_eq!(loss("loss = \"l1\"", TargetSchema::regression(2), values()), 1.0);
+        assert_eq!(loss("loss = \"mse\"", TargetSchema::regression(2), values()), 2.5);
+        let column = |values: [[f32; 1]; 2]| Tensor::<2>::from_floats(values, &Device::flex());
+        let classes = || TargetTensor::Values {
+            values: column([[0.0], [0.0]]),
+            mask: column([[1.0], [1.0]]),
+        };
+        let weighted = loss("class_weights = [1.0, 2.5]", TargetSchema::multiclass(2), classes());
+        assert_eq!(weighted, loss("", TargetSchema::multiclass(2), classes()), "one class only");
+        let task = config("metric = \"r2\"").init(&TargetSchema::regression(1), HEAD);
         assert_eq!(task.metric(), Metric::R2);
-        assert_eq!(config("").init(TargetSchema::Regression(1), HEAD).metric(), Metric::Mae);
+        assert_eq!(config("").init(&TargetSchema::regression(1), HEAD).metric(), Metric::Mae);
     }
 
     #[test]
@@ -195,7 +224,7 @@ mod tests {
             ("loss = \"l1\"", TargetSchema::LinkPrediction, "`task.loss` has no effect"),
             (
                 "class_weights = [1.0]",
-                TargetSchema::Regression(1),
+                TargetSchema::regression(1),
                 "`task.class_weights` has no effect",
             ),
             (
@@ -204,10 +233,10 @@ mod tests {
                 "has 1 values, but the dataset has 2 classes",
             ),
             ("class_weights = [1.0, 0.0]", TargetSchema::NodeMulticlass(2), "contains 0"),
-            ("metric = \"mae\"", TargetSchema::Multilabel(2), "`task.metric` is mae"),
+            ("metric = \"mae\"", TargetSchema::binary(2), "`task.metric` is mae"),
         ];
         for (text, targets, message) in cases {
-            let error = config(text).check(targets).expect_err("invalid setting");
+            let error = config(text).check(&targets).expect_err("invalid setting");
             assert!(error.to_string().contains(message), "{error}");
             assert!(error.hint().is_some());
         }
@@ -218,18 +247,18 @@ mod tests {
     fn metrics_are_parsed_by_their_names() {
         let schemas = [
             TargetSchema::NodeMulticlass(2),
-            TargetSchema::Regression(1),
-            TargetSchema::Multilabel(1),
-            TargetSchema::Multiclass(2),
+            TargetSchema::regression(1),
+            TargetSchema::binary(1),
+            TargetSchema::multiclass(2),
             TargetSchema::SubTokens(5),
             TargetSchema::LinkPrediction,
         ];
         for targets in schemas {
-            for metric in config("").kind(targets, 1).metrics() {
+            for metric in config("").kind(&targets, 1).metrics() {
                 let config = config(&format!("metric = \"{}\"", metric.name()));
                 assert_eq!(config.metric, Some(*metric));
                 assert_eq!(Metric::parse(metric.name()), Some(*metric));
-                assert_eq!(config.check(targets), Ok(()));
+                assert_eq!(config.check(&targets), Ok(()));
             }
         }
     }

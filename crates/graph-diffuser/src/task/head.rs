@@ -2,6 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
+use graph_diffuser_data::TargetSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,17 @@ use super::sub_tokens::SubTokenHead;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum HeadConfig {
+    /// Head that follows from the targets of the dataset: graph-level, node-level or link
+    /// prediction.
+    Auto {
+        /// Pooling of node states, for graph-level targets.
+        pooling: Pooling,
+        /// Hidden layers of the MLP.
+        mlp: MlpConfig,
+        /// Dropout after each hidden layer.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        dropout: f64,
+    },
     /// Node-level head.
     Node {
         /// Hidden layers of the MLP.
@@ -61,7 +73,8 @@ impl HeadConfig {
     /// Returns the dropout probability after each hidden layer.
     pub fn dropout(self) -> f64 {
         match self {
-            Self::Node { dropout, .. }
+            Self::Auto { dropout, .. }
+            | Self::Node { dropout, .. }
             | Self::Graph { dropout, .. }
             | Self::Link { dropout, .. } => dropout,
             Self::SubTokens { .. } => 0.0,
@@ -71,9 +84,9 @@ impl HeadConfig {
     /// Returns whether the model needs a CLS node in each graph.
     pub fn uses_cls(self) -> bool {
         match self {
-            Self::Graph { pooling, .. } | Self::SubTokens { pooling, .. } => {
-                pooling == Pooling::Cls
-            }
+            Self::Auto { pooling, .. }
+            | Self::Graph { pooling, .. }
+            | Self::SubTokens { pooling, .. } => pooling == Pooling::Cls,
             Self::Node { .. } | Self::Link { .. } => false,
         }
     }
@@ -82,13 +95,14 @@ impl HeadConfig {
     pub fn max_tokens(self) -> Option<usize> {
         match self {
             Self::SubTokens { max_tokens, .. } => Some(max_tokens),
-            Self::Node { .. } | Self::Graph { .. } | Self::Link { .. } => None,
+            Self::Auto { .. } | Self::Node { .. } | Self::Graph { .. } | Self::Link { .. } => None,
         }
     }
 
     /// Returns the name of the kind in recipes.
     pub fn kind(self) -> &'static str {
         match self {
+            Self::Auto { .. } => "auto",
             Self::Node { .. } => "node",
             Self::Graph { .. } => "graph",
             Self::SubTokens { .. } => "sub_tokens",
@@ -96,9 +110,18 @@ impl HeadConfig {
         }
     }
 
-    /// Initializes the head.
-    pub fn init(self, hidden_dim: usize, outputs: usize, init: &mut ParamInit) -> Head {
+    /// Initializes the head for a dataset with these targets.
+    pub fn init(self, hidden_dim: usize, targets: &TargetSchema, init: &mut ParamInit) -> Head {
+        let outputs = targets.outputs();
         match self {
+            Self::Auto { pooling, mlp, dropout } => match targets {
+                TargetSchema::Graph(_) | TargetSchema::SubTokens(_) => {
+                    Self::Graph { pooling, mlp, dropout }
+                }
+                TargetSchema::NodeMulticlass(_) => Self::Node { mlp, dropout },
+                TargetSchema::LinkPrediction => Self::Link { mlp, dropout },
+            }
+            .init(hidden_dim, targets, init),
             Self::Node { mlp, dropout } => {
                 Head::Node(NodeHead::new(hidden_dim, outputs, mlp, dropout, init))
             }

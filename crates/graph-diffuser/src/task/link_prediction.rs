@@ -14,7 +14,7 @@ use graph_diffuser_data::{RandomStream, Targets};
 use crate::batch::{TargetInput, TargetTensor};
 use crate::nn::{ForwardContext, Mlp, MlpConfig, ParamInit};
 
-use super::multilabel::bce_with_logits;
+use super::binary::bce_with_logits;
 use super::prediction::{PredictedLink, Prediction, sigmoid};
 use super::{Metric, OutputRows, Predictions, TaskKind, wrong_targets};
 
@@ -54,6 +54,10 @@ impl TaskKind for LinkPrediction {
 
     fn output_rows(&self, nodes: usize) -> usize {
         nodes
+    }
+
+    fn loss_name(&self) -> String {
+        "binary cross-entropy".to_owned()
     }
 
     fn collate(&self, input: &TargetInput<'_>) -> TargetTensor {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Predictions, multiclass, multilabel, regression};
+use super::{Predictions, graph_targets, multiclass};
 
 /// Evaluation metric, computed over all samples rather than averaged over batches.
 #[derive(
@@ -13,6 +13,8 @@ use super::{Predictions, multiclass, multilabel, regression};
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
+    /// Mean loss over all observed targets, the default of targets of several kinds.
+    Loss,
     /// Fraction of samples whose most probable class is correct.
     Accuracy,
     /// F1 score, averaged over the classes that occur in the targets or predictions.
@@ -78,7 +80,7 @@ impl Metric {
             return !score.is_nan();
         }
         match self {
-            Self::Mae | Self::Rmse => score < other,
+            Self::Loss | Self::Mae | Self::Rmse => score < other,
             _ => score > other,
         }
     }
@@ -86,6 +88,7 @@ impl Metric {
     /// Returns the name of the metric in reports and recipes.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Loss => "loss",
             Self::Accuracy => "accuracy",
             Self::MacroF1 => "macro_f1",
             Self::Mae => "mae",
@@ -122,20 +125,16 @@ impl Metric {
 
     /// Computes the metric from the predictions of its task.
     pub(super) fn of(self, predictions: &Predictions) -> f64 {
+        if !predictions.kinds.is_empty() {
+            return graph_targets::metric(self, predictions);
+        }
         let (outputs, targets) = (&predictions.outputs, &predictions.targets);
-        let (columns, predicted, expected) = (outputs.columns, &outputs.values, &targets.values);
         let classes = || {
             let class = |value: f64| (!value.is_nan()).then_some(value as u32);
             let predicted: Vec<Option<u32>> = outputs.column(0).map(class).collect();
-            (predicted, expected.iter().map(|&class| class as u32).collect::<Vec<_>>())
+            (predicted, targets.values.iter().map(|&class| class as u32).collect::<Vec<_>>())
         };
         match self {
-            Self::Mae => regression::mean_absolute_error(predicted, expected),
-            Self::Rmse => regression::root_mean_square_error(predicted, expected, columns),
-            Self::R2 => regression::r2(predicted, expected, columns),
-            Self::Spearman => regression::spearman(predicted, expected, columns),
-            Self::AveragePrecision => multilabel::average_precision(predicted, expected, columns),
-            Self::RocAuc => multilabel::roc_auc(predicted, expected, columns),
             Self::Accuracy => {
                 let (predicted, targets) = classes();
                 multiclass::accuracy(&predicted, &targets)

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 
 use crate::batch::GraphBatch;
 
-use super::{EvalMetrics, Predictions, Task, targets};
+use super::{EvalMetrics, Metric, Predictions, Task, targets};
 
 /// Accumulates predictions over batches; metrics are computed over all samples.
 #[derive(Debug)]
@@ -43,8 +43,9 @@ impl MetricAccumulator {
 
     /// Computes the scores over all batches added.
     pub fn scores(&self) -> EvalMetrics {
-        let metrics = self.predictions.all_metrics();
+        let mut metrics = self.predictions.all_metrics();
         let loss = if self.loss_weight > 0.0 { self.loss_sum / self.loss_weight } else { f64::NAN };
+        metrics.entry(Metric::Loss).and_modify(|value| *value = loss);
         EvalMetrics {
             metric: metrics[&self.task.metric],
             loss,

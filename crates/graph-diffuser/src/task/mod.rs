@@ -1,17 +1,19 @@
 //! Tasks: target collation, head, loss, metrics and form of predictions, one task per file.
 
+pub mod binary;
 mod config;
 mod graph_head;
+mod graph_targets;
 mod head;
 pub mod link_prediction;
 mod metric;
 mod metric_accumulator;
 pub mod multiclass;
-pub mod multilabel;
 pub mod node_classification;
 mod prediction;
 pub mod predictions;
 pub mod regression;
+mod scores;
 pub mod sub_tokens;
 
 use std::fmt::Debug;
@@ -24,13 +26,15 @@ use crate::batch::{BatchTargets, GraphBatch, TargetCollator, TargetInput, Target
 
 pub use config::{TaskConfig, TaskError};
 pub use graph_head::{GraphHead, Pooling};
+pub use graph_targets::GraphTargets;
 pub use head::{Head, HeadConfig};
 pub(crate) use metric::null_as_nan;
 pub use metric::{EvalMetrics, Metric};
 pub use metric_accumulator::MetricAccumulator;
-pub use prediction::{ClassPrediction, PredictedLink, Prediction, csv_columns};
+pub use prediction::{ClassPrediction, PredictedLink, Prediction, TargetPrediction, csv_columns};
 pub use predictions::Predictions;
 pub use regression::RegressionLoss;
+pub use scores::{Baseline, Score, TargetScores};
 
 /// Everything that depends on the kind of the targets, except the head.
 pub trait TaskKind: Debug + Send + Sync {
@@ -44,6 +48,9 @@ pub trait TaskKind: Debug + Send + Sync {
     fn output_rows(&self, _nodes: usize) -> usize {
         1
     }
+
+    /// Returns the name of the loss in messages.
+    fn loss_name(&self) -> String;
 
     /// Collates the targets of a batch for the loss.
     fn collate(&self, input: &TargetInput<'_>) -> TargetTensor;
@@ -96,7 +103,7 @@ pub struct OutputRows<'a> {
 ///     mlp: MlpConfig::Plain { hidden_layers: 0 },
 ///     dropout: 0.0,
 /// };
-/// let task = TaskConfig::default().init(TargetSchema::Regression(1), head);
+/// let task = TaskConfig::default().init(&TargetSchema::regression(1), head);
 /// assert_eq!(task.metric(), Metric::Mae);
 /// ```
 #[derive(Debug, Clone)]
@@ -109,6 +116,11 @@ impl Task {
     /// Returns the name of the task in messages.
     pub fn name(&self) -> &'static str {
         self.kind.name()
+    }
+
+    /// Returns the name of the loss in messages, such as `L1 of standardized targets`.
+    pub fn loss_name(&self) -> String {
+        self.kind.loss_name()
     }
 
     /// Returns the metric that selects the best epoch.
@@ -199,31 +211,4 @@ fn observed_column<'a>(
 ) -> impl Iterator<Item = (f64, f64)> + 'a {
     let pairs = predicted.iter().zip(targets).skip(column).step_by(columns);
     pairs.map(|(predicted, target)| (*predicted, *target)).filter(|(_, target)| !target.is_nan())
-}
-
-/// Collates real-valued or binary targets of graphs, of which NaN are missing.
-fn collate_values(input: &TargetInput<'_>, columns: usize) -> TargetTensor {
-    let values: Vec<f32> = input
-        .graphs
-        .iter()
-        .flat_map(|graph| match &graph.targets {
-            Targets::GraphValues(values) => values.iter().copied(),
-            _ => wrong_targets("graph values"),
-        })
-        .collect();
-    let shape = [input.graphs.len(), columns];
-    let mask = values.iter().map(|value| if value.is_nan() { 0.0 } else { 1.0 }).collect();
-    let values = values.into_iter().map(|value| if value.is_nan() { 0.0 } else { value });
-    TargetTensor::Values {
-        values: input.floats(values.collect(), shape),
-        mask: input.floats(mask, shape),
-    }
-}
-
-/// Adds one sample of real-valued or binary targets.
-fn add_values(output: OutputRows<'_>, targets: &Targets, predictions: &mut Predictions) -> usize {
-    let Targets::GraphValues(targets) = targets else { wrong_targets("graph values") };
-    predictions.outputs.extend(output.columns, output.values);
-    predictions.targets.extend(output.columns, targets);
-    1
 }

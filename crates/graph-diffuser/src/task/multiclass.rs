@@ -1,64 +1,13 @@
-//! Multi-class classification of graphs: cross-entropy, accuracy and macro F1.
+//! Multi-class targets: cross-entropy, accuracy and macro F1.
 
 use burn::tensor::{Int, Tensor, TensorData, activation::log_softmax};
-use graph_diffuser_data::Targets;
 
-use crate::batch::{TargetInput, TargetTensor};
+use crate::batch::TargetTensor;
 
-use super::prediction::{ClassPrediction, Prediction};
-use super::{Metric, OutputRows, Predictions, TaskKind, wrong_targets};
+use super::{Metric, wrong_targets};
 
-/// Multi-class classification of graphs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Multiclass {
-    /// Weight of each class in the loss; all equal if `None`.
-    pub class_weights: Option<Vec<f32>>,
-}
-
-impl TaskKind for Multiclass {
-    fn name(&self) -> &'static str {
-        "graph classification"
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        &[Metric::Accuracy, Metric::MacroF1]
-    }
-
-    fn collate(&self, input: &TargetInput<'_>) -> TargetTensor {
-        let classes = input.graphs.iter().map(|graph| match &graph.targets {
-            Targets::GraphClass(class) => *class as usize,
-            _ => wrong_targets("a graph class"),
-        });
-        TargetTensor::Classes(input.integers(classes.collect()))
-    }
-
-    fn loss(&self, output: Tensor<2>, targets: &TargetTensor) -> Tensor<1> {
-        cross_entropy(output, targets, self.class_weights.as_deref())
-    }
-
-    fn loss_weight(&self, targets: &TargetTensor) -> f64 {
-        class_weight_sum(targets, self.class_weights.as_deref())
-    }
-
-    fn add_samples(
-        &self,
-        output: OutputRows<'_>,
-        targets: &Targets,
-        predictions: &mut Predictions,
-    ) -> usize {
-        let Targets::GraphClass(class) = targets else { wrong_targets("a graph class") };
-        // The predicted class, followed by the logits.
-        let mut row = vec![class_value(argmax(output.values, output.columns)[0])];
-        row.extend_from_slice(output.values);
-        predictions.outputs.extend(row.len(), &row);
-        predictions.targets.extend(1, &[*class as f32]);
-        1
-    }
-
-    fn decode(&self, output: OutputRows<'_>) -> Prediction {
-        Prediction::Class(ClassPrediction::of(output.values))
-    }
-}
+/// Metrics of a multi-class target; the first is the default selection metric.
+pub(super) const METRICS: [Metric; 2] = [Metric::Accuracy, Metric::MacroF1];
 
 /// Computes the mean cross-entropy, weighted by class as in PyTorch if `class_weights` are given.
 ///

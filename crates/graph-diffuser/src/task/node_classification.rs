@@ -31,6 +31,10 @@ impl TaskKind for NodeClassification {
         nodes
     }
 
+    fn loss_name(&self) -> String {
+        "cross-entropy".to_owned()
+    }
+
     fn collate(&self, input: &TargetInput<'_>) -> TargetTensor {
         let classes = input.graphs.iter().flat_map(|graph| match &graph.targets {
             Targets::NodeClasses(classes) => classes.iter().map(|&class| class as usize),

@@ -1,6 +1,6 @@
 //! Predictions for single graphs, and their form in CSV and JSON output.
 
-use graph_diffuser_data::{Schema, TargetSchema};
+use graph_diffuser_data::{Schema, TargetKind, TargetSchema};
 use serde_json::{Map, Value, json};
 
 use super::multiclass::argmax;
@@ -8,18 +8,25 @@ use super::multiclass::argmax;
 /// Prediction for one graph.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Prediction {
-    /// Value of each regression target.
-    Regression(Vec<f32>),
-    /// Probability of each binary label.
-    Probabilities(Vec<f32>),
-    /// Class of the graph.
-    Class(ClassPrediction),
+    /// Graph-level targets.
+    Graph(Vec<TargetPrediction>),
     /// Class of each node.
     NodeClasses(Vec<ClassPrediction>),
     /// Indices of the predicted sub-tokens in the vocabulary.
     SubTokens(Vec<u32>),
     /// Most probable links, in descending order of probability.
     Links(Vec<PredictedLink>),
+}
+
+/// Prediction of one graph-level target.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TargetPrediction {
+    /// Value of a regression target.
+    Value(f32),
+    /// Probability of the positive class of a binary target.
+    Probability(f32),
+    /// Class of a multi-class target.
+    Class(ClassPrediction),
 }
 
 /// Predicted class and class probabilities.
@@ -57,39 +64,56 @@ pub(super) fn sigmoid(value: f64) -> f32 {
     (1.0 / (1.0 + (-value).exp())) as f32
 }
 
-/// Returns the name at `index`, or the index if there is no name.
-fn name(names: &[String], index: usize) -> String {
-    names.get(index).cloned().unwrap_or_else(|| index.to_string())
-}
-
 /// Returns the shortest JSON number that round-trips; `null` for NaN.
 fn json_number(value: f32) -> Value {
     value.to_string().parse::<serde_json::Number>().map_or(Value::Null, Value::Number)
 }
 
 /// Returns the names of the columns that predictions add to a CSV file.
+///
+/// `NAME_pred` holds the value of a regression target or the class of a target with class names,
+/// `NAME_prob` the probability of the positive class of a binary target, and `NAME_prob_CLASS` the
+/// probability of each class of a multi-class target.
 pub fn csv_columns(schema: &Schema) -> Vec<String> {
-    let suffixed = |count: usize, suffix: &str| {
-        (0..count)
-            .map(|target| match schema.names.targets.get(target) {
-                Some(name) => format!("{name}_{suffix}"),
-                None if count == 1 => suffix.to_owned(),
-                None => format!("{target}_{suffix}"),
-            })
-            .collect()
-    };
-    match schema.targets {
-        TargetSchema::Regression(count) => suffixed(count, "pred"),
-        TargetSchema::Multilabel(count) => suffixed(count, "prob"),
-        TargetSchema::Multiclass(count) => {
-            let classes =
-                (0..count).map(|class| format!("prob_{}", name(&schema.names.classes, class)));
-            ["class".to_owned(), "class_prob".to_owned()].into_iter().chain(classes).collect()
+    let TargetSchema::Graph(kinds) = &schema.targets else { return vec!["prediction".into()] };
+    let columns = |(target, kind): (usize, &TargetKind)| {
+        let name = schema.names.target(target, kinds.len());
+        let class = |class: usize| format!("{name}_prob_{}", schema.names.class(target, class));
+        match kind {
+            TargetKind::Regression(_) => vec![format!("{name}_pred")],
+            TargetKind::Binary if schema.names.classes(target).is_empty() => {
+                vec![format!("{name}_prob")]
+            }
+            TargetKind::Binary => vec![format!("{name}_pred"), format!("{name}_prob")],
+            TargetKind::Multiclass(count) => {
+                [format!("{name}_pred")].into_iter().chain((0..*count).map(class)).collect()
+            }
         }
-        TargetSchema::NodeMulticlass(_)
-        | TargetSchema::SubTokens(_)
-        | TargetSchema::LinkPrediction => {
-            vec!["prediction".into()]
+    };
+    kinds.iter().enumerate().flat_map(columns).collect()
+}
+
+impl TargetPrediction {
+    /// Returns the values of the columns of target `target` in [`csv_columns`].
+    fn values(&self, schema: &Schema, target: usize) -> Vec<Value> {
+        let names = &schema.names;
+        match self {
+            Self::Value(value) => vec![json_number(*value)],
+            Self::Probability(probability) if names.classes(target).is_empty() => {
+                vec![json_number(*probability)]
+            }
+            Self::Probability(probability) if probability.is_nan() => {
+                vec![Value::Null, Value::Null]
+            }
+            Self::Probability(probability) => {
+                let class = names.class(target, usize::from(*probability > 0.5));
+                vec![class.into(), json_number(*probability)]
+            }
+            Self::Class(ClassPrediction { class, probabilities }) => {
+                let class = class.map(|class| names.class(target, class as usize));
+                let probabilities = probabilities.iter().map(|&value| json_number(value));
+                [class.into()].into_iter().chain(probabilities).collect()
+            }
         }
     }
 }
@@ -97,17 +121,13 @@ pub fn csv_columns(schema: &Schema) -> Vec<String> {
 impl Prediction {
     /// Returns the cells of the prediction in a CSV file, one per column of [`csv_columns`].
     pub fn csv_cells(&self, schema: &Schema) -> Vec<String> {
-        let plain = |value: &f32| if value.is_nan() { String::new() } else { value.to_string() };
+        let cell = |value: Value| match value {
+            Value::Null => String::new(),
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
         match self {
-            Self::Regression(values) | Self::Probabilities(values) => {
-                values.iter().map(plain).collect()
-            }
-            Self::Class(ClassPrediction { class, probabilities }) => {
-                let class = class.map(|class| class as usize);
-                let named = class.map_or(String::new(), |class| name(&schema.names.classes, class));
-                let likely = class.map_or(String::new(), |class| plain(&probabilities[class]));
-                [named, likely].into_iter().chain(probabilities.iter().map(plain)).collect()
-            }
+            Self::Graph(_) => self.values(schema).into_iter().map(cell).collect(),
             Self::NodeClasses(_) | Self::SubTokens(_) | Self::Links(_) => {
                 vec![self.to_json(schema).to_string()]
             }
@@ -116,30 +136,23 @@ impl Prediction {
 
     /// Returns the prediction as JSON, with the names of [`csv_columns`] as keys.
     pub fn to_json(&self, schema: &Schema) -> Value {
-        let classes = &schema.names.classes;
-        let class_name = |class: Option<u32>| class.map(|class| name(classes, class as usize));
-        let likely = |found: &ClassPrediction| match found.class {
-            Some(class) => json_number(found.probabilities[class as usize]),
-            None => Value::Null,
-        };
+        let class_name =
+            |class: Option<u32>| class.map(|class| schema.names.class(0, class as usize));
         match self {
-            Self::Regression(values) | Self::Probabilities(values) => {
-                let named = csv_columns(schema)
-                    .into_iter()
-                    .zip(values.iter().map(|&value| json_number(value)));
+            Self::Graph(_) => {
+                let named = csv_columns(schema).into_iter().zip(self.values(schema));
                 Value::Object(named.collect::<Map<String, Value>>())
             }
-            Self::Class(found) => {
-                let each = found.probabilities.iter().enumerate();
-                let all: Map<String, Value> = each
-                    .map(|(class, &probability)| (name(classes, class), json_number(probability)))
-                    .collect();
-                json!({ "class": class_name(found.class), "class_prob": likely(found), "probabilities": all })
+            Self::NodeClasses(nodes) => {
+                let likely = |found: &ClassPrediction| match found.class {
+                    Some(class) => json_number(found.probabilities[class as usize]),
+                    None => Value::Null,
+                };
+                json!({
+                    "node_classes": nodes.iter().map(|node| class_name(node.class)).collect::<Vec<_>>(),
+                    "node_class_probs": nodes.iter().map(likely).collect::<Vec<_>>(),
+                })
             }
-            Self::NodeClasses(nodes) => json!({
-                "node_classes": nodes.iter().map(|node| class_name(node.class)).collect::<Vec<_>>(),
-                "node_class_probs": nodes.iter().map(likely).collect::<Vec<_>>(),
-            }),
             Self::SubTokens(tokens) => {
                 json!({ "words": tokens.iter().map(|&token| class_name(Some(token))).collect::<Vec<_>>() })
             }
@@ -149,18 +162,28 @@ impl Prediction {
             }
         }
     }
+
+    /// Returns the values of the columns of graph-level targets.
+    fn values(&self, schema: &Schema) -> Vec<Value> {
+        let Self::Graph(targets) = self else { return Vec::new() };
+        let values = targets.iter().enumerate();
+        values.flat_map(|(target, prediction)| prediction.values(schema, target)).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use graph_diffuser_data::{FeatureSchema, Names};
+    use graph_diffuser_data::{FeatureSchema, Names, Standardization};
 
     use super::*;
 
-    fn schema(targets: TargetSchema, target_names: &[&str], classes: &[&str]) -> Schema {
+    fn schema(targets: TargetSchema, target_names: &[&str], classes: &[&[&str]]) -> Schema {
         let strings = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        let names =
-            Names { targets: strings(target_names), classes: strings(classes), ..Names::default() };
+        let names = Names {
+            targets: strings(target_names),
+            classes: classes.iter().map(|names| strings(names)).collect(),
+            ..Names::default()
+        };
         Schema {
             node_features: FeatureSchema::None,
             edge_features: FeatureSchema::None,
@@ -171,20 +194,43 @@ mod tests {
 
     #[test]
     fn cells_match_the_columns_of_the_schema() {
-        let values = schema(TargetSchema::Regression(2), &["logp", "mass"], &[]);
-        assert_eq!(csv_columns(&values), ["logp_pred", "mass_pred"]);
-        assert_eq!(Prediction::Regression(vec![0.1, f32::NAN]).csv_cells(&values), ["0.1", ""]);
-        let labels = schema(TargetSchema::Multilabel(1), &[], &[]);
-        assert_eq!(csv_columns(&labels), ["prob"]);
-        let classes = schema(TargetSchema::Multiclass(2), &["kind"], &["safe", "toxic"]);
-        assert_eq!(csv_columns(&classes), ["class", "class_prob", "prob_safe", "prob_toxic"]);
-        let found =
-            Prediction::Class(ClassPrediction { class: Some(1), probabilities: vec![0.25, 0.75] });
-        assert_eq!(found.csv_cells(&classes), ["toxic", "0.75", "0.25", "0.75"]);
-        assert_eq!(
-            found.to_json(&classes).to_string(),
-            r#"{"class":"toxic","class_prob":0.75,"probabilities":{"safe":0.25,"toxic":0.75}}"#
+        let kinds = [
+            TargetKind::Regression(Standardization::IDENTITY),
+            TargetKind::Binary,
+            TargetKind::Binary,
+            TargetKind::Multiclass(2),
+        ];
+        let mixed = schema(
+            TargetSchema::Graph(kinds.to_vec()),
+            &["logp", "toxic", "active", "class"],
+            &[&[], &[], &["no", "yes"], &["A", "B"]],
         );
+        let columns = [
+            "logp_pred",
+            "toxic_prob",
+            "active_pred",
+            "active_prob",
+            "class_pred",
+            "class_prob_A",
+            "class_prob_B",
+        ];
+        assert_eq!(csv_columns(&mixed), columns);
+        let class = ClassPrediction { class: Some(1), probabilities: vec![0.25, 0.75] };
+        let prediction = Prediction::Graph(vec![
+            TargetPrediction::Value(0.1),
+            TargetPrediction::Probability(0.5),
+            TargetPrediction::Probability(0.75),
+            TargetPrediction::Class(class),
+        ]);
+        let cells = ["0.1", "0.5", "yes", "0.75", "B", "0.25", "0.75"];
+        assert_eq!(prediction.csv_cells(&mixed), cells);
+        assert_eq!(prediction.to_json(&mixed)["class_pred"], "B");
+        let unnamed = schema(TargetSchema::binary(1), &[], &[]);
+        assert_eq!(csv_columns(&unnamed), ["target_prob"]);
+        let two = schema(TargetSchema::regression(2), &[], &[]);
+        assert_eq!(csv_columns(&two), ["target_0_pred", "target_1_pred"]);
+        let nan = Prediction::Graph(vec![TargetPrediction::Value(f32::NAN); 2]);
+        assert_eq!(nan.csv_cells(&two), ["", ""]);
     }
 
     #[test]

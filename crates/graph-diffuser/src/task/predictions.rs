@@ -4,25 +4,30 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
+use graph_diffuser_data::TargetKind;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use super::Metric;
+use super::{Metric, graph_targets};
 
 /// Key of the metrics in the header of a predictions file.
 const METRICS: &str = "metrics";
+/// Key of the kinds of graph-level targets, as JSON.
+const KINDS: &str = "kinds";
 
 /// Predictions and targets of the graphs of one split.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predictions {
     /// Metrics of the task.
     pub metrics: Vec<Metric>,
+    /// Kinds of the graph-level targets; empty for other tasks.
+    pub kinds: Vec<TargetKind>,
     /// Index of each graph in its dataset.
     pub graphs: Vec<u32>,
     /// Number of samples of each graph: its nodes in node-level tasks, otherwise 1, or 0 if it does
     /// not count.
     pub samples: Vec<u32>,
-    /// Output of each sample: values (regression), logits (labels), predicted class and, for
-    /// graphs, class logits (classes), or metrics (tasks whose metrics are means over graphs).
+    /// Output of each sample: values (regression) and logits (classification) of graph-level
+    /// targets, predicted classes of nodes, or metrics (tasks whose metrics are means over graphs).
     pub outputs: SampleRows,
     /// Targets of each sample, NaN if missing; empty if the outputs are metrics.
     pub targets: SampleRows,
@@ -70,6 +75,7 @@ impl Predictions {
     pub(super) fn new(metrics: &[Metric]) -> Self {
         Self {
             metrics: metrics.to_vec(),
+            kinds: vec![],
             graphs: vec![],
             samples: vec![],
             outputs: SampleRows::default(),
@@ -97,6 +103,35 @@ impl Predictions {
         self.metrics.iter().map(|&metric| (metric, self.metric(metric))).collect()
     }
 
+    /// Returns the predictions of one graph-level target, with its metrics; graphs without a value
+    /// of the target are left out.
+    ///
+    /// # Panics
+    /// Panics if there is no such target.
+    pub fn target(&self, target: usize) -> Self {
+        let start: usize = self.kinds[..target].iter().map(|kind| kind.outputs()).sum();
+        let kind = self.kinds[target];
+        let select = |rows: &SampleRows, range: Range<usize>| SampleRows {
+            columns: range.len(),
+            values: rows
+                .values
+                .chunks(rows.columns.max(1))
+                .flat_map(|row| row[range.clone()].iter().copied())
+                .collect(),
+        };
+        let all = Self {
+            metrics: graph_targets::metrics(kind).to_vec(),
+            kinds: vec![kind],
+            graphs: self.graphs.clone(),
+            samples: self.samples.clone(),
+            outputs: select(&self.outputs, start..start + kind.outputs()),
+            targets: select(&self.targets, target..target + 1),
+        };
+        let observed: Vec<usize> =
+            (0..all.graphs.len()).filter(|&graph| !all.targets.values[graph].is_nan()).collect();
+        if observed.len() == all.graphs.len() { all } else { all.gather(&observed) }
+    }
+
     /// Selects graphs by position; positions may repeat, as in a bootstrap sample.
     pub fn gather(&self, positions: &[usize]) -> Self {
         let starts = self.starts();
@@ -107,6 +142,7 @@ impl Predictions {
         };
         Self {
             metrics: self.metrics.clone(),
+            kinds: self.kinds.clone(),
             graphs: positions.iter().map(|&position| self.graphs[position]).collect(),
             samples: positions.iter().map(|&position| self.samples[position]).collect(),
             outputs: rows(&self.outputs),
@@ -144,7 +180,11 @@ impl Predictions {
         let has = |rows: &SampleRows| {
             samples.checked_mul(rows.columns as u64) == Some(rows.values.len() as u64)
         };
+        let outputs: usize = self.kinds.iter().map(|kind| kind.outputs()).sum();
+        let has_kinds = self.kinds.is_empty()
+            || self.outputs.columns == outputs && self.targets.columns == self.kinds.len();
         samples > 0
+            && has_kinds
             && self.graphs.len() == self.samples.len()
             && self.outputs.columns > 0
             && has(&self.outputs)
@@ -161,7 +201,10 @@ pub fn to_safetensors(splits: &[(&str, &Predictions)]) -> Vec<u8> {
     let mut header = HashMap::new();
     for (split, predictions) in splits {
         let names: Vec<&str> = predictions.metrics.iter().map(|metric| metric.name()).collect();
-        header.insert(METRICS.to_owned(), names.join(",")); // equal for all splits
+        // Equal for all splits.
+        header.insert(METRICS.to_owned(), names.join(","));
+        let kinds = serde_json::to_string(&predictions.kinds).expect("plain data");
+        header.insert(KINDS.to_owned(), kinds);
         for (name, values) in [("graph", &predictions.graphs), ("samples", &predictions.samples)] {
             let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
             tensors.push((format!("{split}.{name}"), Dtype::U32, vec![values.len()], bytes));
@@ -209,8 +252,9 @@ pub fn from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
     }
     let file = SafeTensors::deserialize(bytes).ok()?;
     let (_, header) = SafeTensors::read_metadata(bytes).ok()?;
-    let names = header.metadata().as_ref()?.get(METRICS)?;
-    let metrics = names.split(',').map(Metric::parse).collect::<Option<_>>()?;
+    let header = header.metadata().as_ref()?;
+    let metrics = header.get(METRICS)?.split(',').map(Metric::parse).collect::<Option<_>>()?;
+    let kinds = serde_json::from_str(header.get(KINDS)?).ok()?;
     let integers = |name: &str| {
         let view = file.tensor(&format!("{split}.{name}")).ok()?;
         (view.dtype() == Dtype::U32).then(|| decode(view.data(), u32::from_le_bytes))
@@ -230,6 +274,7 @@ pub fn from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
     };
     let predictions = Predictions {
         metrics,
+        kinds,
         graphs: integers("graph")?,
         samples: integers("samples")?,
         outputs: rows("output")?,
@@ -240,14 +285,19 @@ pub fn from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
 
 #[cfg(test)]
 mod tests {
+    use graph_diffuser_data::Standardization;
+
     use super::*;
 
     fn rows(columns: usize, values: &[f64]) -> SampleRows {
         SampleRows { columns, values: values.to_vec() }
     }
 
+    const REGRESSION: TargetKind = TargetKind::Regression(Standardization::IDENTITY);
+
     fn predictions(
         metrics: &[Metric],
+        kinds: &[TargetKind],
         graphs: &[u32],
         samples: &[u32],
         outputs: SampleRows,
@@ -255,6 +305,7 @@ mod tests {
     ) -> Predictions {
         Predictions {
             metrics: metrics.to_vec(),
+            kinds: kinds.to_vec(),
             graphs: graphs.to_vec(),
             samples: samples.to_vec(),
             outputs,
@@ -267,9 +318,17 @@ mod tests {
             (rows(2, &[1.0, 2.5, 3.0, 4.0]), rows(2, &[1.5, f64::NAN, 3.0, 5.0]));
         let classes = [Metric::Accuracy, Metric::MacroF1];
         vec![
-            predictions(&[Metric::Mae, Metric::Rmse], &[7, 3], &[1, 1], outputs, targets),
+            predictions(
+                &[Metric::Mae, Metric::Rmse],
+                &[REGRESSION; 2],
+                &[7, 3],
+                &[1, 1],
+                outputs,
+                targets,
+            ),
             predictions(
                 &[Metric::AveragePrecision],
+                &[TargetKind::Binary],
                 &[7, 3],
                 &[1, 1],
                 rows(1, &[-1.0, 2.0]),
@@ -277,6 +336,7 @@ mod tests {
             ),
             predictions(
                 &classes,
+                &[],
                 &[5, 2, 4],
                 &[2, 1, 0],
                 rows(1, &[0.0, f64::NAN, 300.0]),
@@ -284,6 +344,7 @@ mod tests {
             ),
             predictions(
                 &classes,
+                &[],
                 &[0, 1],
                 &[1, 1],
                 rows(1, &[65_535.0, f64::NAN]),
@@ -291,6 +352,7 @@ mod tests {
             ),
             predictions(
                 &[Metric::F1, Metric::Precision, Metric::Recall],
+                &[],
                 &[1, 0],
                 &[1, 1],
                 rows(3, &[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]),

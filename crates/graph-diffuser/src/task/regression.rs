@@ -1,61 +1,17 @@
-//! Graph regression with missing values: L1 or MSE loss, MAE, RMSE, R² and Spearman correlation.
+//! Regression targets: L1 or MSE loss, MAE, RMSE, R² and Spearman correlation.
 //!
 //! Metrics take rows of `columns` values, one per target; NaN targets are missing. With several
 //! targets, MAE is the mean over all observed values, and the other metrics are computed per target
 //! and averaged, as in OGB (RMSE) and scikit-learn (R²).
 
 use burn::tensor::Tensor;
-use graph_diffuser_data::Targets;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{TargetInput, TargetTensor};
+use super::{Metric, observed_column};
 
-use super::{
-    Metric, OutputRows, Prediction, Predictions, TaskKind, add_values, collate_values,
-    observed_column, wrong_targets,
-};
-
-/// Graph regression.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Regression {
-    /// Number of targets.
-    pub targets: usize,
-    /// Loss function.
-    pub loss: RegressionLoss,
-}
-
-impl TaskKind for Regression {
-    fn name(&self) -> &'static str {
-        "graph regression"
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        &[Metric::Mae, Metric::Rmse, Metric::R2, Metric::Spearman]
-    }
-
-    fn collate(&self, input: &TargetInput<'_>) -> TargetTensor {
-        collate_values(input, self.targets)
-    }
-
-    fn loss(&self, output: Tensor<2>, targets: &TargetTensor) -> Tensor<1> {
-        let TargetTensor::Values { values, mask } = targets else { wrong_targets("values") };
-        self.loss.of(output, values.clone(), mask.clone())
-    }
-
-    fn add_samples(
-        &self,
-        output: OutputRows<'_>,
-        targets: &Targets,
-        predictions: &mut Predictions,
-    ) -> usize {
-        add_values(output, targets, predictions)
-    }
-
-    fn decode(&self, output: OutputRows<'_>) -> Prediction {
-        Prediction::Regression(output.values.to_vec())
-    }
-}
+/// Metrics of a regression target; the first is the default selection metric.
+pub(super) const METRICS: [Metric; 4] = [Metric::Mae, Metric::Rmse, Metric::R2, Metric::Spearman];
 
 /// Loss function of a regression task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -69,18 +25,16 @@ pub enum RegressionLoss {
 }
 
 impl RegressionLoss {
-    /// Computes the mean loss over the observed values of the batch.
+    /// Computes the loss of each value.
     ///
     /// # Shapes
-    /// - `output`, `values`, `mask`: `[b, outputs]`
-    /// - returns `[1]`
-    fn of(self, output: Tensor<2>, values: Tensor<2>, mask: Tensor<2>) -> Tensor<1> {
+    /// - `output`, `values`, returned tensor: `[b, targets]`
+    pub(super) fn of(self, output: Tensor<2>, values: Tensor<2>) -> Tensor<2> {
         let differences = output - values;
-        let errors = match self {
+        match self {
             Self::L1 => differences.abs(),
             Self::Mse => differences.clone() * differences,
-        };
-        (errors * mask.clone()).sum() / mask.sum().clamp_min(1.0)
+        }
     }
 }
 
@@ -183,22 +137,7 @@ fn ranks(values: &[f64]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::{DType, Device};
-
     use super::*;
-
-    #[test]
-    fn losses_are_means_over_observed_values() {
-        let tensor =
-            |rows: [[f64; 2]; 2]| Tensor::<2>::from_data(rows, (&Device::flex(), DType::F64));
-        let value = |loss: RegressionLoss| {
-            let (output, values) =
-                (tensor([[1.0, 5.0], [0.0, 1.0]]), tensor([[3.0, 0.0], [0.5, 1.0]]));
-            loss.of(output, values, tensor([[1.0, 0.0], [1.0, 1.0]])).into_scalar::<f64>()
-        };
-        assert!((value(RegressionLoss::L1) - 2.5 / 3.0).abs() < 1e-12);
-        assert!((value(RegressionLoss::Mse) - 4.25 / 3.0).abs() < 1e-12);
-    }
 
     #[test]
     fn missing_values_are_ignored() {

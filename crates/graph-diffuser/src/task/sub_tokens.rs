@@ -40,6 +40,10 @@ impl TaskKind for SubTokens {
         self.max_tokens
     }
 
+    fn loss_name(&self) -> String {
+        "cross-entropy".to_owned()
+    }
+
     fn collate(&self, input: &TargetInput<'_>) -> TargetTensor {
         let classes = input.graphs.iter().flat_map(|graph| match &graph.targets {
             Targets::SubTokens(tokens) => pad_or_truncate(tokens, self.vocabulary, self.max_tokens),

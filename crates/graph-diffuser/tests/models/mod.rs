@@ -8,7 +8,8 @@ use graph_diffuser::model::{GraphDiffuser, ModelConfig};
 use graph_diffuser::nn::ParamInit;
 use graph_diffuser::task::{Task, TaskConfig};
 use graph_diffuser_data::{
-    FeatureSchema, Features, Graph, Names, RandomStream, Schema, SeedTree, TargetSchema, Targets,
+    FeatureSchema, Features, Graph, Names, RandomStream, Schema, SeedTree, Standardization,
+    TargetKind, TargetSchema, Targets,
 };
 
 /// Model configuration and the schema of its data.
@@ -35,9 +36,9 @@ pub(crate) fn cases() -> Vec<Case> {
         targets,
         edge_features,
     };
-    let classes = TargetSchema::NodeMulticlass(3);
+    let classes = || TargetSchema::NodeMulticlass(3);
     let mut cases = vec![
-        case("paper", &[base, &edges(""), &attention(gate), node], classes, false),
+        case("paper", &[base, &edges(""), &attention(gate), node], classes(), false),
         case(
             "script",
             &[
@@ -49,7 +50,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 &attention("{ kind = \"position_and_content\", combine = \"add\" }"),
                 node,
             ],
-            classes,
+            classes(),
             false,
         ),
         case(
@@ -63,7 +64,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 &attention("{ kind = \"position_and_content\", combine = \"gate\", clamp = 0.7 }"),
                 &graph("mean", "{ kind = \"plain\", hidden_layers = 1 }"),
             ],
-            TargetSchema::Regression(2),
+            TargetSchema::regression(2),
             true,
         ),
         case(
@@ -77,7 +78,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 &attention(gate),
                 &graph("sum", "{ kind = \"halving\" }"),
             ],
-            TargetSchema::Regression(1),
+            TargetSchema::regression(1),
             true,
         ),
         case(
@@ -89,7 +90,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 &attention(gate),
                 &graph("cls", "{ kind = \"plain\", hidden_layers = 0 }"),
             ],
-            TargetSchema::Multilabel(2),
+            TargetSchema::binary(2),
             false,
         ),
         case(
@@ -100,7 +101,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 &attention("{ kind = \"position\", combine = \"gate\" }"),
                 node,
             ],
-            classes,
+            classes(),
             false,
         ),
         case(
@@ -112,14 +113,14 @@ pub(crate) fn cases() -> Vec<Case> {
                 &attention("{ kind = \"position\", combine = \"add\" }"),
                 &graph("cls", "{ kind = \"plain\", hidden_layers = 0 }"),
             ],
-            TargetSchema::Regression(1),
+            TargetSchema::regression(1),
             false,
         ),
-        case("content", &[base, &attention("{ kind = \"content\" }"), node], classes, false),
+        case("content", &[base, &attention("{ kind = \"content\" }"), node], classes(), false),
         case(
             "local",
             &["hidden_dim = 8\nlayers = 0", "mpnn = { kind = \"gine\", pre_layers = 2 }", node],
-            classes,
+            classes(),
             true,
         ),
     ];
@@ -135,7 +136,17 @@ fn other_tasks() -> impl Iterator<Item = Case> {
         (
             "graph classes",
             format!("kind = \"graph\"\npooling = \"mean\"\n{mlp}"),
-            TargetSchema::Multiclass(3),
+            TargetSchema::multiclass(3),
+        ),
+        (
+            "mixed targets",
+            format!("kind = \"auto\"\npooling = \"mean\"\n{mlp}"),
+            TargetSchema::Graph(vec![
+                TargetKind::Regression(Standardization { mean: 2.0, std: 3.0 }),
+                TargetKind::Multiclass(3),
+                TargetKind::Binary,
+                TargetKind::Regression(Standardization::IDENTITY),
+            ]),
         ),
         (
             "sub-tokens",
@@ -156,7 +167,7 @@ impl Case {
     pub(crate) fn model(&self, device: &Device, dtype: DType) -> GraphDiffuser {
         self.config.check().unwrap_or_else(|error| panic!("{}: {error}", self.name));
         self.config
-            .check_targets(self.targets)
+            .check_targets(&self.targets)
             .unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let edges = if self.edge_features {
             FeatureSchema::Categorical(vec![3])
@@ -166,7 +177,7 @@ impl Case {
         let schema = Schema {
             node_features: FeatureSchema::Categorical(vec![4, 2]),
             edge_features: edges,
-            targets: self.targets,
+            targets: self.targets.clone(),
             names: Names::default(),
         };
         let mut init = ParamInit::with_dtype(SeedTree::new(5), device, dtype);
@@ -174,7 +185,7 @@ impl Case {
     }
 
     pub(crate) fn task(&self) -> Task {
-        TaskConfig::default().init(self.targets, self.config.head)
+        TaskConfig::default().init(&self.targets, self.config.head)
     }
 
     /// Creates a batcher of graphs and targets.
@@ -202,17 +213,18 @@ impl Case {
         } else {
             Features::None
         };
-        let targets = match self.targets {
+        let targets = match &self.targets {
             TargetSchema::NodeMulticlass(count) => {
-                Targets::NodeClasses((0..nodes).map(|_| stream.below(count) as u32).collect())
+                Targets::NodeClasses((0..nodes).map(|_| stream.below(*count) as u32).collect())
             }
-            TargetSchema::Regression(count) => {
-                Targets::GraphValues((0..count).map(|_| stream.normal() as f32).collect())
+            TargetSchema::Graph(kinds) => {
+                let sample = |kind: &TargetKind| match *kind {
+                    TargetKind::Regression(_) => stream.normal() as f32,
+                    TargetKind::Binary => stream.below(2) as f32,
+                    TargetKind::Multiclass(classes) => stream.below(classes) as f32,
+                };
+                Targets::GraphValues(kinds.iter().map(sample).collect())
             }
-            TargetSchema::Multilabel(count) => {
-                Targets::GraphValues((0..count).map(|_| stream.below(2) as f32).collect())
-            }
-            TargetSchema::Multiclass(count) => Targets::GraphClass(stream.below(count) as u32),
             TargetSchema::SubTokens(vocabulary) => {
                 // Zero to five tokens, some out of vocabulary.
                 let words = stream.below(6);

@@ -108,11 +108,12 @@ impl Recorded {
         let metadata = metadata.metadata().clone().expect("the metadata contain the loss");
         let schema = match metadata["loss"].as_str() {
             "cross_entropy" => TargetSchema::NodeMulticlass(outputs),
-            "l1" => TargetSchema::Regression(outputs),
-            "bce" => TargetSchema::Multilabel(outputs),
+            "l1" => TargetSchema::regression(outputs),
+            "bce" => TargetSchema::binary(outputs),
             other => panic!("unknown loss {other}"),
         };
-        (schema, TaskConfig::default().init(schema, self.config.head))
+        let task = TaskConfig::default().init(&schema, self.config.head);
+        (schema, task)
     }
 
     pub(crate) fn graphs(&self) -> Vec<Graph> {
@@ -134,14 +135,15 @@ impl Recorded {
                         .collect(),
                     node_features: self.features("node", node..node_end),
                     edge_features: self.features("edge", edge..edge_end),
-                    targets: match schema {
+                    targets: match &schema {
                         TargetSchema::NodeMulticlass(_) => Targets::NodeClasses(
                             self.integers("batch.node_classes")[node..node_end]
                                 .iter()
                                 .map(|&class| class as u32)
                                 .collect(),
                         ),
-                        TargetSchema::Regression(outputs) | TargetSchema::Multilabel(outputs) => {
+                        TargetSchema::Graph(kinds) => {
+                            let outputs = kinds.len();
                             let values =
                                 &self.array("batch.values")[index * outputs..(index + 1) * outputs];
                             Targets::GraphValues(values.iter().map(|&value| value as f32).collect())

@@ -4,20 +4,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use graph_diffuser::recipe::DataDirs;
+use graph_diffuser::recipe::{DataError, LoadedDataset, Recipe, RecipeError};
 use graph_diffuser_data::formats::Format;
-use graph_diffuser_data::formats::smiles_csv::SmilesCsvOptions;
 use graph_diffuser_data::summary::warnings;
-use graph_diffuser_data::{Diagnostic as _, LocatedError, Schema, TargetSchema};
+use graph_diffuser_data::{Diagnostic as _, LocatedError};
 use serde_json::json;
 
-use crate::args::check_input;
+use crate::args::{TableArgs, check_input};
 use crate::error::Result;
 use crate::printer::{Printer, counted};
-use crate::progress::TaskProgress;
-
-/// Maximum number of target names shown in the summary.
-const MAX_NAMES: usize = 5;
+use crate::progress::read_dataset;
 
 /// Validate a file or directory and report all errors
 #[derive(Debug, Args)]
@@ -30,31 +26,22 @@ const MAX_NAMES: usize = 5;
 pub(super) struct CheckArgs {
     /// File or directory
     path: PathBuf,
-    /// Name of the SMILES column of a CSV file [default: `smiles`]
-    #[arg(long, value_name = "COLUMN")]
-    smiles_column: Option<String>,
-    /// Target column of a CSV file (repeatable) [default: inferred]
-    #[arg(long, value_name = "COLUMN")]
-    target: Vec<String>,
+    #[command(flatten)]
+    table: TableArgs,
 }
 
 pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> Result<ExitCode> {
-    let CheckArgs { path, smiles_column, target } = args;
+    let CheckArgs { path, table } = args;
     check_input(&path)?;
-    let options = SmilesCsvOptions {
-        smiles_column,
-        target_columns: Some(target).filter(|columns| !columns.is_empty()),
-        ..SmilesCsvOptions::default()
+    let format = Format::detect(&path).map_err(|error| vec![error]);
+    let read = match format {
+        Ok(format) => match read_dataset(&Recipe::for_data(&path, &table.overrides())?) {
+            Err(RecipeError::Data(DataError::Problems(errors))) => Err(errors),
+            read => Ok((format, read?)),
+        },
+        Err(errors) => Err(errors),
     };
-    let mut progress = TaskProgress::bytes("reading");
-    let cache = DataDirs::from_env().graph_cache();
-    let read = Format::detect(&path).map_err(|error| vec![error]).and_then(|format| {
-        format
-            .read(&path, &options, &cache, &mut |done, total| progress.show(done, total, ""))
-            .map(|dataset| (format, dataset))
-    });
-    progress.finish();
-    let (format, dataset) = match read {
+    let (format, LoadedDataset { dataset, report }) = match read {
         Ok(read) => read,
         Err(errors) => {
             for error in &errors {
@@ -70,49 +57,23 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> Result<ExitCode> 
     for warning in &found {
         printer.note(&format!("warning: {warning}"));
     }
-    let graphs = dataset.graphs.len();
     let value = json!({
         "path": path,
         "format": format.name(),
-        "graphs": graphs,
+        "graphs": dataset.graphs.len(),
         "valid": true,
+        "report": report,
         "warnings": found,
     });
     printer.data(&value, || {
-        let graphs = match format {
-            Format::SmilesCsv => counted(graphs, "molecule", "molecules"),
-            _ => counted(graphs, "graph", "graphs"),
-        };
         let found = match found.len() {
             0 => "no problems found".to_owned(),
             count => counted(count, "warning", "warnings"),
         };
-        format!("OK: {graphs}, {}, {found}", targets(&dataset.schema))
+        let report = report.map_or_else(String::new, |report| format!("{report}\n"));
+        format!("{report}OK: {}, {found}", format.name())
     });
     Ok(ExitCode::SUCCESS)
-}
-
-/// Describes the targets, such as ``1 regression target (`logS`)``.
-fn targets(schema: &Schema) -> String {
-    let names = &schema.names.targets;
-    let mut quoted: Vec<String> =
-        names.iter().take(MAX_NAMES).map(|name| format!("`{name}`")).collect();
-    if names.len() > MAX_NAMES {
-        quoted.push("…".to_owned());
-    }
-    let names = if quoted.is_empty() { String::new() } else { format!(" ({})", quoted.join(", ")) };
-    match schema.targets {
-        TargetSchema::Regression(count) => {
-            counted(count, "regression target", "regression targets") + &names
-        }
-        TargetSchema::Multilabel(count) => {
-            counted(count, "binary target", "binary targets") + &names
-        }
-        TargetSchema::Multiclass(classes) => format!("1 multi-class target of {classes} classes"),
-        TargetSchema::NodeMulticlass(classes) => format!("node labels of {classes} classes"),
-        TargetSchema::SubTokens(size) => format!("sub-token targets, vocabulary of {size}"),
-        TargetSchema::LinkPrediction => "link prediction targets".to_owned(),
-    }
 }
 
 fn to_json(error: &LocatedError) -> serde_json::Value {

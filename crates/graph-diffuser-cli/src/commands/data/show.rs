@@ -6,18 +6,16 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use graph_diffuser::recipe::{BUILT_IN, DataDirs, DataError, Recipe, RecipeError};
-use graph_diffuser_data::formats::Format;
-use graph_diffuser_data::formats::smiles_csv::SmilesCsvOptions;
+use graph_diffuser::recipe::{BUILT_IN, DataDirs, LoadedDataset, Recipe};
 use graph_diffuser_data::summary::{Summary, warnings_from_summary};
-use graph_diffuser_data::{Dataset, Features, Graph, Schema, Targets, WriteError};
+use graph_diffuser_data::{Features, Graph, Schema, TargetKind, Targets, WriteError};
 use graph_diffuser_viz::figure::{MAX_NODES, draw_graph};
 use serde_json::{Value, json};
 
-use crate::args::{OutputArgs, SetArgs, check_input};
+use crate::args::{OutputArgs, SetArgs, TableArgs, check_input};
 use crate::error::{Result, UsageError};
 use crate::printer::{Printer, counted};
-use crate::progress::{TaskProgress, read_dataset};
+use crate::progress::read_dataset;
 
 /// Show statistics of a dataset, or one of its graphs
 #[derive(Debug, Args)]
@@ -30,6 +28,8 @@ pub(super) struct ShowArgs {
     /// Recipe (name or TOML file), data file or directory, or name of a fetched dataset
     dataset: String,
     #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
     settings: SetArgs,
     /// Print the graph with this index
     #[arg(long, value_name = "INDEX")]
@@ -39,11 +39,15 @@ pub(super) struct ShowArgs {
 }
 
 pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> Result<ExitCode> {
-    let dataset = read(&args)?;
+    let LoadedDataset { dataset, report } = read(&args)?;
     let Some(index) = args.graph else {
         let summary = Summary::compute(&dataset);
         let warnings = warnings_from_summary(&dataset, &summary);
-        printer.data(&json!({ "summary": summary, "warnings": warnings }), || summary.to_string());
+        let value = json!({ "report": report, "summary": summary, "warnings": warnings });
+        printer.data(&value, || match &report {
+            Some(report) => format!("{report}\n\n{summary}"),
+            None => summary.to_string(),
+        });
         for warning in &warnings {
             printer.note(&format!("warning: {warning}"));
         }
@@ -77,38 +81,20 @@ pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the dataset of a recipe, or the data at a path.
-fn read(args: &ShowArgs) -> Result<Dataset> {
+/// Reads the dataset of a recipe, the data at a path, or a fetched dataset.
+fn read(args: &ShowArgs) -> Result<LoadedDataset> {
     let name = args.dataset.as_str();
-    let path = Path::new(name);
-    let is_recipe = BUILT_IN.iter().any(|(recipe, _)| *recipe == name)
-        || path.extension().is_some_and(|extension| extension == "toml");
-    let dirs = DataDirs::from_env();
-    let fetched = dirs.data.join(name);
-    let path = match (path.exists(), fetched.is_dir()) {
-        _ if is_recipe => None,
-        (true, _) => Some(path),
-        (false, true) => Some(fetched.as_path()),
-        // A name with an extension is a missing file rather than an unknown recipe.
-        (false, false) => path.extension().map(|_| path),
+    let fetched = DataDirs::from_env().data.join(name);
+    let is_recipe = BUILT_IN.iter().any(|(recipe, _)| *recipe == name);
+    let fetched = fetched.to_string_lossy();
+    let name = if !is_recipe && !Path::new(name).exists() && Path::new(&*fetched).is_dir() {
+        &*fetched
+    } else {
+        name
     };
-    let Some(path) = path else {
-        return Ok(read_dataset(&Recipe::find(name, &args.settings.set)?)?);
-    };
-    if !args.settings.set.is_empty() {
-        let message = format!("`--set` requires a recipe, but `{name}` is a dataset");
-        let hint = "name a recipe, such as `molecules --set data.path=mine.csv`".to_owned();
-        return Err(UsageError { message, hint }.into());
-    }
-    check_input(path)?;
-    let mut progress = TaskProgress::bytes("reading");
-    let cache = dirs.graph_cache();
-    let mut show = |done, total| progress.show(done, total, "");
-    let read = Format::detect(path)
-        .map_err(|error| vec![error])
-        .and_then(|format| format.read(path, &SmilesCsvOptions::default(), &cache, &mut show));
-    progress.finish();
-    Ok(read.map_err(|errors| RecipeError::from(DataError::Problems(errors)))?)
+    check_input(Path::new(name))?;
+    let overrides = [args.table.overrides(), args.settings.set.clone()].concat();
+    Ok(read_dataset(&Recipe::find(name, &overrides)?)?)
 }
 
 /// Returns the name of a category, or its index if it has none.
@@ -141,24 +127,29 @@ fn label(graph: &Graph, schema: &Schema, node: usize) -> String {
 
 fn targets(graph: &Graph, schema: &Schema) -> Value {
     let names = &schema.names;
-    let named = |names: &[String], index: usize| {
-        names.get(index).cloned().unwrap_or_else(|| index.to_string())
-    };
+    let class = |&class: &u32| names.class(0, class as usize);
     match &graph.targets {
-        Targets::NodeClasses(classes) => {
-            classes.iter().map(|&class| named(&names.classes, class as usize)).collect()
-        }
-        Targets::GraphClass(class) => named(&names.classes, *class as usize).into(),
+        Targets::NodeClasses(classes) => classes.iter().map(class).collect(),
         Targets::GraphValues(values) => {
-            let each = values
-                .iter()
-                .enumerate()
-                .map(|(target, &value)| (named(&names.targets, target), json!(value)));
+            let kinds = schema.targets.graph_targets();
+            let each = values.iter().zip(kinds).enumerate().map(|(target, (&value, kind))| {
+                let has_classes = !names.classes(target).is_empty();
+                let value = match kind {
+                    _ if value.is_nan() => Value::Null,
+                    TargetKind::Binary | TargetKind::Multiclass(_) if has_classes => {
+                        names.class(target, value as usize).into()
+                    }
+                    // The shortest decimal number with this value.
+                    _ => value
+                        .to_string()
+                        .parse::<serde_json::Number>()
+                        .map_or(Value::Null, Value::from),
+                };
+                (names.target(target, kinds.len()), value)
+            });
             Value::Object(each.collect())
         }
-        Targets::SubTokens(tokens) => {
-            tokens.iter().map(|&token| named(&names.classes, token as usize)).collect()
-        }
+        Targets::SubTokens(tokens) => tokens.iter().map(class).collect(),
         Targets::Links(pairs) => json!(pairs),
     }
 }

@@ -22,8 +22,15 @@ function bar({ label, fraction, value, isTarget = false, click = null }) {
 
 function className(outcome, index) { return outcome.names?.[index] ?? String(index); }
 
-function targetName(outcome, index) {
-  return outcome.names?.[index] ?? (outcome.kind === "graph_values" && outcome.predicted.length === 1 ? "value" : `target ${index}`);
+/** Names of prediction and true value of a graph-level target; the latter is null if missing. */
+function describeTarget(target) {
+  const name = (index) => target.classes?.[index] ?? (target.kind === "binary" ? ["no", "yes"][index] : String(index));
+  const truth = target.target === null ? null : target.kind === "regression" ? formatNumber(target.target) : name(target.target);
+  switch (target.kind) {
+    case "regression": return { predicted: formatNumber(target.predicted), truth };
+    case "binary": return { predicted: formatPercent(target.probability), truth, isCorrect: (target.probability > 0.5) === (target.target === 1) };
+    default: return { predicted: `${name(target.predicted)} (${formatPercent(target.probabilities[target.predicted])})`, truth, isCorrect: target.predicted === target.target };
+  }
 }
 
 function joinTokens(outcome, tokens) { return tokens.map((token) => className(outcome, token)).join(" ") || "none"; }
@@ -55,24 +62,15 @@ function summaryLine(view, node, tag) {
       if (tag !== "B") line.append(make("span", { className: "muted", text: `${correct} of ${view.nodes} nodes correct` }));
       return line;
     }
-    case "graph_values": {
-      const target = outcome.targets[0];
-      if (outcome.names[0]) line.append(make("span", { className: "muted", text: outcome.names[0] }));
-      compare(formatNumber(outcome.predicted[0]), target === null ? null : formatNumber(target));
-      if (hasTargets && target !== null) line.append(make("span", { className: "muted", text: `absolute error ${formatNumber(Math.abs(outcome.predicted[0] - target))}` }));
-      if (outcome.predicted.length > 1) line.append(make("span", { className: "muted", text: `and ${outcome.predicted.length - 1} more` }));
+    case "graph": {
+      const shown = outcome.targets.find((target) => target.target !== null) ?? outcome.targets[0];
+      const { predicted, truth, isCorrect } = describeTarget(shown);
+      if (shown.name !== "target") line.append(make("span", { className: "muted", text: shown.name }));
+      compare(predicted, truth, isCorrect);
+      if (shown.kind === "regression" && hasTargets && truth !== null) line.append(make("span", { className: "muted", text: `absolute error ${formatNumber(Math.abs(shown.predicted - shown.target))}` }));
+      if (outcome.targets.length > 1) line.append(make("span", { className: "muted", text: `and ${outcome.targets.length - 1} more` }));
       break;
     }
-    case "graph_labels": {
-      const index = Math.max(0, outcome.targets.findIndex((target) => target !== null));
-      const target = outcome.targets[index];
-      line.append(make("span", { className: "muted", text: targetName(outcome, index) }));
-      compare(formatPercent(outcome.probabilities[index]), target === null ? null : target > 0.5 ? "yes" : "no", target === null ? undefined : (outcome.probabilities[index] > 0.5) === (target > 0.5));
-      break;
-    }
-    case "graph_class":
-      compare(`${className(outcome, outcome.predicted)} (${formatPercent(outcome.probabilities[outcome.predicted])})`, className(outcome, outcome.target), outcome.predicted === outcome.target);
-      break;
     case "sub_tokens":
       compare(joinTokens(outcome, outcome.predicted), joinTokens(outcome, outcome.targets));
       break;
@@ -92,29 +90,31 @@ function summaryLine(view, node, tag) {
 function outcomeDetails(view, node, select) {
   const { outcome, hasTargets } = view;
   const list = (bars) => make("ol", { className: "bars" }, ...bars);
-  const topClasses = (probabilities, isTarget) => {
+  const topClasses = (probabilities, isTarget, names = outcome.names) => {
     const order = probabilities.map((_, index) => index).sort((left, right) => probabilities[right] - probabilities[left]);
     const shown = order.filter((index, rank) => rank < 5 || isTarget(index)).slice(0, 8);
-    return list(shown.map((index) => bar({ label: className(outcome, index), fraction: probabilities[index], value: formatPercent(probabilities[index]), isTarget: hasTargets && isTarget(index) })));
+    return list(shown.map((index) => bar({ label: className({ names }, index), fraction: probabilities[index], value: formatPercent(probabilities[index]), isTarget: hasTargets && isTarget(index) })));
   };
   switch (outcome.kind) {
     case "node_classes":
       if (node >= view.nodes) return make("p", { className: "muted", text: "Select a node." });
       return topClasses(outcome.probabilities[node], (index) => index === outcome.targets[node]);
-    case "graph_class":
-      return topClasses(outcome.probabilities, (index) => index === outcome.target);
-    case "graph_labels":
-      return list(outcome.probabilities.map((probability, index) => bar({
-        label: targetName(outcome, index), fraction: probability, value: formatPercent(probability), isTarget: hasTargets && outcome.targets[index] > 0.5,
-      })));
-    case "graph_values": {
+    case "graph": {
+      if (outcome.targets.length === 1 && outcome.targets[0].kind === "multiclass") {
+        const [{ probabilities, target, classes }] = outcome.targets;
+        return topClasses(probabilities, (index) => index === target, classes);
+      }
+      if (outcome.targets.every((target) => target.kind === "binary")) {
+        return list(outcome.targets.map(({ name, probability, target }) => bar({ label: name, fraction: probability, value: formatPercent(probability), isTarget: hasTargets && target === 1 })));
+      }
       const headings = ["", "predicted", ...(hasTargets ? ["true", "abs. error"] : [])];
-      const row = (value, index) => {
-        const target = outcome.targets[index];
-        const cells = [targetName(outcome, index), formatNumber(value), ...(hasTargets ? [formatNumber(target), target === null ? "–" : formatNumber(Math.abs(value - target))] : [])];
+      const row = (target) => {
+        const { predicted, truth } = describeTarget(target);
+        const error = target.kind === "regression" && truth !== null ? formatNumber(Math.abs(target.predicted - target.target)) : "–";
+        const cells = [target.name, predicted, ...(hasTargets ? [truth ?? "–", error] : [])];
         return make("tr", {}, ...cells.map((text) => make("td", { text })));
       };
-      return make("table", { className: "values" }, make("tr", {}, ...headings.map((text) => make("th", { text }))), ...outcome.predicted.map(row));
+      return make("table", { className: "values" }, make("tr", {}, ...headings.map((text) => make("th", { text }))), ...outcome.targets.map(row));
     }
     case "sub_tokens":
       return make("p", {}, labeled("predicted", joinTokens(outcome, outcome.predicted)), make("br"), labeled("true", joinTokens(outcome, outcome.targets)));

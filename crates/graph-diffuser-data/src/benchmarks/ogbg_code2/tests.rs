@@ -59,7 +59,7 @@ fn vocabulary_is_built_from_training_labels_and_other_tokens_stay_distinct() {
     // Training graphs are 1 and 0: `size` occurs twice, then `set`, `get` and `name` once each.
     let dataset = read(&small(), Code2Options::default()).unwrap();
     assert_eq!(
-        dataset.schema.names.classes,
+        dataset.schema.names.classes(0),
         ["size", "set", "get", "name", UNKNOWN_TOKEN, END_TOKEN]
     );
     assert_eq!(dataset.schema.targets, TargetSchema::SubTokens(6));
@@ -72,7 +72,7 @@ fn vocabulary_is_built_from_training_labels_and_other_tokens_stay_distinct() {
         [vec![2, 3], vec![1, 0, 0], vec![2, 6], vec![2, 7, 0]]
     );
     let short = read(&small(), Code2Options { vocab_size: 2, ..Code2Options::default() }).unwrap();
-    assert_eq!(short.schema.names.classes, ["size", "set", UNKNOWN_TOKEN, END_TOKEN]);
+    assert_eq!(short.schema.names.classes(0), ["size", "set", UNKNOWN_TOKEN, END_TOKEN]);
     assert_eq!(tokens(&short, 0), [4, 5]);
 }
 

@@ -123,7 +123,7 @@ impl Header {
 /// std::fs::write(&path, r#"{"nodes": 3, "edges": [[0, 1], [1, 2]], "target": 1.5}"#)?;
 /// let file = jsonl::read(&path, &JsonlOptions::default()).expect("the file is valid");
 /// assert_eq!(file.graphs[0].edges, [[0, 1], [1, 0], [1, 2], [2, 1]]);
-/// assert_eq!(file.schema.targets, TargetSchema::Regression(1));
+/// assert_eq!(file.schema.targets, TargetSchema::regression(1));
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn read(path: &Path, options: &JsonlOptions) -> Result<JsonlFile, Vec<LocatedError>> {
@@ -245,8 +245,8 @@ impl JsonlReader {
 
     fn finish(mut self) -> Result<JsonlFile, Vec<(u64, RecordError)>> {
         let (targets, classes, values) = self.targets.finish(self.raw_targets, &self.lines)?;
-        if !self.target_names.is_empty() && self.target_names.len() != targets.outputs() {
-            let expected = targets.outputs();
+        let expected = targets.graph_targets().len();
+        if !self.target_names.is_empty() && self.target_names.len() != expected {
             let error =
                 JsonlError::RowCount { what: "targets", found: self.target_names.len(), expected };
             return Err(vec![(1, RecordError::at("schema.target_names", error))]);
@@ -267,6 +267,7 @@ impl JsonlReader {
             }
         }
         let has_split = self.splits.first().is_some_and(Option::is_some);
+        let classes = if classes.is_empty() { Vec::new() } else { vec![classes] };
         let names = Names { targets: self.target_names, classes, node_categories, edge_categories };
         Ok(JsonlFile {
             graphs: self.graphs,

@@ -63,7 +63,7 @@ impl GraphStream {
                 &schema.edge_features,
                 &schema.names.edge_categories,
             ),
-            targets: schema.targets,
+            targets: schema.targets.clone(),
             directed: false,
         }
     }

@@ -167,7 +167,11 @@ impl TargetReader {
         let (names, new_indices) = classes.into_sorted();
         for target in &mut targets {
             match target {
-                Targets::GraphClass(class) => *class = new_indices[*class as usize],
+                Targets::GraphValues(values) if task == JsonlTask::Multiclass => {
+                    for value in values.iter_mut().filter(|value| !value.is_nan()) {
+                        *value = new_indices[*value as usize] as f32;
+                    }
+                }
                 Targets::NodeClasses(classes) => {
                     for class in classes {
                         *class = new_indices[*class as usize];
@@ -177,9 +181,9 @@ impl TargetReader {
             }
         }
         let schema = match task {
-            JsonlTask::Regression => TargetSchema::Regression(width),
-            JsonlTask::Multilabel => TargetSchema::Multilabel(width),
-            JsonlTask::Multiclass => TargetSchema::Multiclass(names.len()),
+            JsonlTask::Regression => TargetSchema::regression(width),
+            JsonlTask::Multilabel => TargetSchema::binary(width),
+            JsonlTask::Multiclass => TargetSchema::multiclass(names.len()),
             JsonlTask::NodeMulticlass => TargetSchema::NodeMulticlass(names.len()),
             JsonlTask::LinkPrediction => TargetSchema::LinkPrediction,
         };
@@ -224,11 +228,12 @@ fn graph_target(value: &Value) -> Result<RawTarget, RecordError> {
     }
 }
 
-/// Infers the task: multi-class if the first target is a string, multi-label if all values are 0, 1
-/// or null, regression otherwise.
+/// Infers the task: multi-class if the first target that is not null is a string, multi-label if all values are 0, 1 or null,
+/// regression otherwise.
 fn infer_task(raw_targets: &[RawTarget]) -> JsonlTask {
     let is_label = |value: &Option<f64>| value.is_none_or(|value| value == 0.0 || value == 1.0);
-    match raw_targets.first() {
+    let is_null = |raw: &&RawTarget| matches!(raw, RawTarget::Numbers { values, .. } if values.iter().all(Option::is_none));
+    match raw_targets.iter().find(|raw| !is_null(raw)) {
         Some(RawTarget::Class(_)) => JsonlTask::Multiclass,
         Some(RawTarget::NodeClasses(_)) => JsonlTask::NodeMulticlass,
         Some(RawTarget::Links(_)) => JsonlTask::LinkPrediction,
@@ -257,15 +262,16 @@ fn convert(
             Ok(Targets::NodeClasses(classes))
         }
         (JsonlTask::Multiclass, RawTarget::Class(name)) => {
-            Ok(Targets::GraphClass(classes.get_or_insert(&name)))
+            Ok(Targets::GraphValues(vec![classes.get_or_insert(&name) as f32]))
         }
         (JsonlTask::Multiclass, RawTarget::Numbers { values, is_list: false }) => {
             match values.as_slice() {
                 [Some(value)] if value.fract() == 0.0 && value.abs() < 1e15 => {
-                    Ok(Targets::GraphClass(classes.get_or_insert(&format!("{value:.0}"))))
+                    let class = classes.get_or_insert(&format!("{value:.0}"));
+                    Ok(Targets::GraphValues(vec![class as f32]))
                 }
                 [Some(_)] => Err(mixed("a fractional number", "a class")),
-                _ => Err(mixed("null", "a class")),
+                _ => Ok(Targets::GraphValues(vec![f32::NAN])),
             }
         }
         (JsonlTask::Multiclass, RawTarget::Numbers { .. }) => Err(mixed("an array", "a class")),

@@ -35,7 +35,7 @@ fn strings_become_categories_and_edges_get_reverses() {
     let read = valid(MOLECULES);
     assert_eq!(read.schema.node_features, FeatureSchema::Categorical(vec![4]));
     assert_eq!(read.schema.edge_features, FeatureSchema::Float(1));
-    assert_eq!(read.schema.targets, TargetSchema::Regression(1));
+    assert_eq!(read.schema.targets, TargetSchema::regression(1));
     assert_eq!(read.schema.names.node_categories, [["B", "C", "N", "O"]]);
     assert_eq!(read.ids, [Some("ethanol".into()), None, None]);
     assert_eq!(read.splits, Some(Splits { train: vec![0], valid: vec![2], test: vec![1] }));
@@ -59,24 +59,21 @@ fn directed_edges_and_self_loops_get_no_reverse() {
     );
     assert_eq!(read.graphs[0].edges, [[0, 1], [0, 1]]);
     assert_eq!(read.graphs[1].edges, [[1, 1]]);
-    assert_eq!(read.schema.targets, TargetSchema::Multilabel(1));
+    assert_eq!(read.schema.targets, TargetSchema::binary(1));
 }
 
 #[test]
 fn task_is_inferred_from_targets() {
     let task = |text: &str| valid(text).schema;
-    assert_eq!(
-        task(r#"{"nodes": 1, "target": [true, null, 0]}"#).targets,
-        TargetSchema::Multilabel(3)
-    );
-    assert_eq!(task(r#"{"nodes": 1, "target": [1, 2]}"#).targets, TargetSchema::Regression(2));
+    assert_eq!(task(r#"{"nodes": 1, "target": [true, null, 0]}"#).targets, TargetSchema::binary(3));
+    assert_eq!(task(r#"{"nodes": 1, "target": [1, 2]}"#).targets, TargetSchema::regression(2));
     let classes =
         task("{\"nodes\": 1, \"target\": \"toxic\"}\n{\"nodes\": 1, \"target\": \"safe\"}");
-    assert_eq!(classes.targets, TargetSchema::Multiclass(2));
-    assert_eq!(classes.names.classes, ["safe", "toxic"]);
+    assert_eq!(classes.targets, TargetSchema::multiclass(2));
+    assert_eq!(classes.names.classes(0), ["safe", "toxic"]);
     let nodes = valid(r#"{"nodes": 3, "node_targets": [10, 9, 10]}"#);
     assert_eq!(nodes.schema.targets, TargetSchema::NodeMulticlass(2));
-    assert_eq!(nodes.schema.names.classes, ["9", "10"]);
+    assert_eq!(nodes.schema.names.classes(0), ["9", "10"]);
     assert_eq!(nodes.graphs[0].targets, Targets::NodeClasses(vec![1, 0, 1]));
     let links = valid(r#"{"nodes": 3, "links": [[0, 2]]}"#);
     assert_eq!(links.graphs[0].targets, Targets::Links(vec![[0, 2], [2, 0]]));
@@ -90,10 +87,10 @@ fn header_sets_types_and_options_override_its_task() {
     let read = valid(text);
     assert_eq!(read.schema.node_features, FeatureSchema::Categorical(vec![2, 2]));
     assert_eq!(read.schema.names.node_categories, [["-1", "7"], ["0", "1"]]);
-    assert_eq!(read.schema.targets, TargetSchema::Multiclass(2));
+    assert_eq!(read.schema.targets, TargetSchema::multiclass(2));
     assert_eq!(read.graphs[0].edges, [[0, 1]]);
     let options = JsonlOptions { task: Some(JsonlTask::Regression), ..JsonlOptions::default() };
-    assert_eq!(read_text(text, &options).unwrap().schema.targets, TargetSchema::Regression(1));
+    assert_eq!(read_text(text, &options).unwrap().schema.targets, TargetSchema::regression(1));
 }
 
 #[test]

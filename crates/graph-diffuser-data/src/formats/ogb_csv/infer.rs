@@ -47,10 +47,10 @@ pub(super) fn graph_targets(
     }
     let columns = columns.unwrap_or(1);
     Ok(if binary {
-        TargetSchema::Multilabel(columns)
+        TargetSchema::binary(columns)
     } else if classes && columns == 1 {
-        TargetSchema::Multiclass(max_value as usize + 1)
+        TargetSchema::multiclass(max_value as usize + 1)
     } else {
-        TargetSchema::Regression(columns)
+        TargetSchema::regression(columns)
     })
 }

@@ -12,7 +12,7 @@ use super::{
 use crate::error::LocatedError;
 use crate::graph::{Features, Targets};
 use crate::io::numeric_csv::{NumericCsvError, NumericCsvReader, parse_f32_or_nan, parse_u32};
-use crate::schema::{FeatureSchema, TargetSchema};
+use crate::schema::{FeatureSchema, TargetKind, TargetSchema};
 
 /// Reader of the targets.
 pub(super) enum TargetStream {
@@ -39,17 +39,11 @@ impl TargetStream {
                 None => return Err(LocatedError::new(raw, OgbCsvError::NoTargets)),
             },
         };
-        let (columns, allowed): (usize, fn(f32, usize) -> bool) = match schema {
-            TargetSchema::Regression(count) => (count, |_, _| true),
-            TargetSchema::Multilabel(count) => {
-                (count, |value, _| value.is_nan() || value == 0.0 || value == 1.0)
-            }
-            TargetSchema::Multiclass(_) => {
-                (1, |value, count| value >= 0.0 && value.fract() == 0.0 && (value as usize) < count)
-            }
+        let kinds = match &schema {
+            TargetSchema::Graph(kinds) => kinds.clone(),
             TargetSchema::NodeMulticlass(count) => {
-                let sizes = [count];
-                let sizes = (count > 0).then_some(sizes.as_slice());
+                let sizes = [*count];
+                let sizes = (*count > 0).then_some(sizes.as_slice());
                 let classes =
                     FeatureStream::categories(scope, open("node-label")?, "num-node-list", sizes)?;
                 let path = csv_file_or_default(raw, "node-label");
@@ -87,16 +81,16 @@ impl TargetStream {
                 return Err(LocatedError::new(raw, OgbCsvError::UnsupportedSubTokens));
             }
         };
-        let cell = move |_, bytes: &[u8]| {
+        let columns = kinds.len();
+        let cell = move |column: usize, bytes: &[u8]| {
             let value = parse_f32_or_nan(bytes)?;
-            if allowed(value, schema.outputs()) {
-                return Ok(value);
+            match kinds[column] {
+                kind if kind.accepts(value) => Ok(value),
+                TargetKind::Multiclass(classes) => {
+                    Err(NumericCsvError::NotAClass { value, classes })
+                }
+                _ => Err(NumericCsvError::NotALabel { value }),
             }
-            Err(match schema {
-                TargetSchema::Multiclass(_) if value.is_nan() => NumericCsvError::MissingValue,
-                TargetSchema::Multiclass(classes) => NumericCsvError::NotAClass { value, classes },
-                _ => NumericCsvError::NotALabel { value },
-            })
         };
         Ok(Self::Graph {
             schema,
@@ -112,13 +106,10 @@ impl TargetStream {
 
     pub(super) fn take(&mut self, graph: usize, nodes: usize) -> Result<Targets, LocatedError> {
         match self {
-            Self::Graph { schema, values } => {
+            Self::Graph { values, .. } => {
                 let mut row = vec![];
                 values.take(1, &mut row)?;
-                Ok(match schema {
-                    TargetSchema::Multiclass(_) => Targets::GraphClass(row[0] as u32),
-                    _ => Targets::GraphValues(row),
-                })
+                Ok(Targets::GraphValues(row))
             }
             Self::Nodes { classes } => Ok(match classes.take(nodes, false)? {
                 Features::Categorical { values, .. } => Targets::NodeClasses(values),
@@ -133,7 +124,7 @@ impl TargetStream {
 
     pub(super) fn finish(&mut self) -> Result<TargetSchema, LocatedError> {
         match self {
-            Self::Graph { schema, values } => values.finish().map(|()| *schema),
+            Self::Graph { schema, values } => values.finish().map(|()| schema.clone()),
             Self::Nodes { classes } => {
                 classes.finish()?;
                 Ok(match classes.schema() {

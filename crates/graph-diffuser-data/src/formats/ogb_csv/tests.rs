@@ -61,7 +61,7 @@ fn molecules() -> OgbCsvOptions {
         add_reverse_edges: true,
         node_features: Some(FeatureSchema::Categorical(vec![8, 2])),
         edge_features: Some(FeatureSchema::Float(1)),
-        targets: Some(TargetSchema::Multilabel(2)),
+        targets: Some(TargetSchema::binary(2)),
         split: None,
     }
 }
@@ -128,7 +128,7 @@ fn schema_is_inferred_from_the_files() {
     let default = schema(&[]);
     assert_eq!(default.node_features, FeatureSchema::Categorical(vec![8, 2]));
     assert_eq!(default.edge_features, FeatureSchema::Float(1));
-    assert_eq!(default.targets, TargetSchema::Multilabel(2));
+    assert_eq!(default.targets, TargetSchema::binary(2));
     let bare = schema(&[
         ("raw/node-feat.csv.gz", None),
         ("raw/edge-feat.csv.gz", Some("3\n0\n1\n")),
@@ -136,12 +136,12 @@ fn schema_is_inferred_from_the_files() {
     ]);
     assert_eq!(bare.node_features, FeatureSchema::None);
     assert_eq!(bare.edge_features, FeatureSchema::Categorical(vec![4]));
-    assert_eq!(bare.targets, TargetSchema::Multiclass(5));
+    assert_eq!(bare.targets, TargetSchema::multiclass(5));
     let label = |text| schema(&[("raw/graph-label.csv.gz", Some(text))]).targets;
-    assert_eq!(label("0\n1\n"), TargetSchema::Multilabel(1));
-    assert_eq!(label("2\nnan\n"), TargetSchema::Regression(1));
-    assert_eq!(label("0.5\n1\n"), TargetSchema::Regression(1));
-    assert_eq!(label("-1\n1\n"), TargetSchema::Regression(1));
+    assert_eq!(label("0\n1\n"), TargetSchema::binary(1));
+    assert_eq!(label("2\nnan\n"), TargetSchema::regression(1));
+    assert_eq!(label("0.5\n1\n"), TargetSchema::regression(1));
+    assert_eq!(label("-1\n1\n"), TargetSchema::regression(1));
     let nodes = schema(&[
         ("raw/graph-label.csv.gz", None),
         ("raw/node-label.csv", Some("0\n2\n1\n0\n0\n")),
@@ -279,7 +279,7 @@ fn errors_name_file_line_and_column() {
         message(&molecules(), &[("raw/edge.csv.gz", None)]),
         "`raw/edge.csv.gz`: file not found"
     );
-    let three = OgbCsvOptions { targets: Some(TargetSchema::Multiclass(3)), ..molecules() };
+    let three = OgbCsvOptions { targets: Some(TargetSchema::multiclass(3)), ..molecules() };
     let classes = [("raw/graph-label.csv.gz", Some("2\n3\n"))];
     assert_eq!(
         message(&three, &classes),

@@ -1,5 +1,9 @@
 //! Finds the SMILES, target and split columns of a CSV file.
 
+use std::fmt;
+
+use serde::Serialize;
+
 use super::{SmilesCsvError, SmilesCsvOptions};
 use crate::chem::{Molecule, MoleculeError};
 use crate::error::LocatedError;
@@ -8,8 +12,87 @@ use crate::io::csv_records::{CsvColumn, CsvRecords};
 /// Default names of the SMILES column, ignoring case.
 const SMILES_NAMES: [&str; 2] = ["smiles", "smi"];
 
-/// Names of row index columns, which are targets only if requested.
-const INDEX_NAMES: [&str; 5] = ["", "index", "idx", "id", "unnamed: 0"];
+/// Column that is not a target, and the reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct IgnoredColumn {
+    /// Name of the column.
+    pub name: String,
+    /// Reason why it is not a target.
+    #[serde(flatten)]
+    pub reason: IgnoredReason,
+}
+
+/// Reason why a column is not a target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum IgnoredReason {
+    /// Identifier or row index.
+    Identifier,
+    /// Dates or years.
+    Date,
+    /// Text with many different values.
+    Text,
+    /// The same value in all rows.
+    Constant,
+    /// No values.
+    Empty,
+    /// Numbers whose comma is a decimal comma or separates thousands.
+    AmbiguousComma {
+        /// The first such cell.
+        cell: String,
+    },
+    /// The targets were selected by name.
+    NotSelected,
+}
+
+impl fmt::Display for IgnoredReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Identifier => "identifier",
+            Self::Date => "date",
+            Self::Text => "text",
+            Self::Constant => "constant",
+            Self::Empty => "empty",
+            Self::AmbiguousComma { cell } => return write!(formatter, "ambiguous number `{cell}`"),
+            Self::NotSelected => "not selected",
+        })
+    }
+}
+
+/// Remark about the interpretation of a target column.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "note", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ColumnNote {
+    /// Numbers were read with a decimal comma.
+    DecimalCommas {
+        /// Name of the column.
+        column: String,
+    },
+    /// A regression target has few integer values, which may be classes.
+    IntegerRegression {
+        /// Name of the column.
+        column: String,
+        /// Number of distinct values.
+        values: usize,
+    },
+}
+
+impl fmt::Display for ColumnNote {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DecimalCommas { column } => {
+                write!(formatter, "`{column}` is read with decimal commas")
+            }
+            Self::IntegerRegression { column, values } => write!(
+                formatter,
+                "`{column}` has only {values} distinct integers and is treated as regression; for \
+                 classes, pass `--task {column}=multiclass`"
+            ),
+        }
+    }
+}
 
 /// Columns of a CSV file.
 #[derive(Debug)]
@@ -20,6 +103,8 @@ pub(super) struct Columns {
     pub(super) targets: Vec<CsvColumn>,
     /// `true` if the targets were requested by name.
     pub(super) targets_requested: bool,
+    /// Columns that were not requested.
+    pub(super) unused: Vec<IgnoredColumn>,
 }
 
 /// Finds the SMILES column: the one named `name`, or else `smiles` or `smi`.
@@ -69,29 +154,40 @@ pub(super) fn find_columns(
     let targets: Vec<CsvColumn> = if let Some(requested) = &options.target_columns {
         requested.iter().filter_map(|name| keep(find_column(records, name))).collect()
     } else {
-        let is_index = |column: &CsvColumn| {
-            INDEX_NAMES.iter().any(|known| known.eq_ignore_ascii_case(column.name()))
-        };
         let is_other = |column: &CsvColumn| {
             [&smiles, &split].into_iter().flatten().all(|used| used.index() != column.index())
         };
-        all.iter().filter(|column| is_other(column) && !is_index(column)).cloned().collect()
+        all.iter().filter(|column| is_other(column)).cloned().collect()
     };
     for column in &all {
         let is_target = targets.iter().any(|target| target.index() == column.index());
         let is_duplicate = all[..column.index()].iter().any(|other| other.name() == column.name());
-        if is_target && is_duplicate {
+        if is_target && is_duplicate && !column.name().is_empty() {
             let error = header_error(records, SmilesCsvError::DuplicateColumn);
             errors.push(error.in_column(column.name()));
         }
     }
     match smiles {
-        Some(smiles) if errors.is_empty() => Ok(Columns {
-            smiles,
-            split,
-            targets,
-            targets_requested: options.target_columns.is_some(),
-        }),
+        Some(smiles) if errors.is_empty() => {
+            let used: Vec<usize> = [Some(&smiles), split.as_ref()]
+                .into_iter()
+                .flatten()
+                .chain(&targets)
+                .map(CsvColumn::index)
+                .collect();
+            let unused = all.iter().filter(|column| !used.contains(&column.index()));
+            let unused = unused.map(|column| IgnoredColumn {
+                name: column.name().to_owned(),
+                reason: IgnoredReason::NotSelected,
+            });
+            Ok(Columns {
+                unused: unused.collect(),
+                smiles,
+                split,
+                targets,
+                targets_requested: options.target_columns.is_some(),
+            })
+        }
         _ => Err(errors),
     }
 }

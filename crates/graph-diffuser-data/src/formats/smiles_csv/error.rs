@@ -1,5 +1,7 @@
 //! Errors of the SMILES CSV reader.
 
+use super::cells::has_decimal_comma;
+use super::columns::{IgnoredColumn, IgnoredReason};
 use crate::error::Diagnostic;
 
 /// Error in a CSV file of molecules.
@@ -25,25 +27,30 @@ pub enum SmilesCsvError {
     #[error("duplicate column name")]
     DuplicateColumn,
     /// There is no target column.
-    #[error("no target column{}", match candidates {
-        0 => "",
-        _ => ": no other column contains numbers or a small number of classes",
-    })]
+    #[error("no target column{}", ignored_columns(ignored))]
     NoTargets {
         /// Number of columns that were considered.
         candidates: usize,
+        /// Columns that are not targets.
+        ignored: Vec<IgnoredColumn>,
     },
-    /// Several text columns could be the classes to predict.
-    #[error("ambiguous target column: {} could be classes", list(names))]
-    AmbiguousTargets {
-        /// Names of the columns.
-        names: Vec<String>,
-    },
-    /// The numbers of a column have decimal commas.
-    #[error("`{cell}` has a decimal comma, which is not supported")]
-    DecimalComma {
+    /// The commas of a column are decimal commas or separate thousands.
+    #[error("ambiguous number `{cell}`: the comma is a decimal comma or separates thousands")]
+    AmbiguousComma {
         /// The first such cell.
         cell: String,
+    },
+    /// A class column has fewer than two classes.
+    #[error("expected at least two classes, found {classes}")]
+    TooFewClasses {
+        /// Number of classes.
+        classes: usize,
+    },
+    /// A text column has too many values to be classes.
+    #[error("column is text with {classes} distinct values")]
+    TooManyClasses {
+        /// Number of distinct values.
+        classes: usize,
     },
     /// There are no rows after the header.
     #[error("no usable rows")]
@@ -66,15 +73,6 @@ pub enum SmilesCsvError {
         /// Content of the cell.
         cell: String,
     },
-    /// A row has no class.
-    #[error("missing class")]
-    MissingClass,
-    /// A multi-class task has several target columns.
-    #[error("a multi-class task needs one target column, found {columns}")]
-    MultipleClassColumns {
-        /// Number of target columns.
-        columns: usize,
-    },
     /// A cell of the split column is not a split.
     #[error("invalid split `{cell}`; expected train, valid or test")]
     NotASplit {
@@ -95,37 +93,50 @@ impl Diagnostic for SmilesCsvError {
             Self::NoSmilesColumn { names } if has_other_delimiter(names) => {
                 "columns must be separated by commas, semicolons or tabs"
             }
-            Self::NoSmilesColumn { .. } => {
-                "pass `--smiles-column COLUMN`; for training, `--set data.smiles_column=COLUMN`"
-            }
+            Self::NoSmilesColumn { .. } => "pass `--smiles-column COLUMN`",
             Self::NoHeader => "add a header such as `smiles,target`",
-            Self::NoTargets { candidates: 0 } => {
+            Self::NoTargets { candidates: 0, .. } => {
                 "add a column with the values to predict, such as `smiles,target`"
             }
-            Self::NoTargets { .. } | Self::AmbiguousTargets { .. } => {
-                "select the target columns with `--set 'data.target_columns=[\"COLUMN\"]'`"
+            Self::NoTargets { .. } => "select a target column with `--target COLUMN`",
+            Self::AmbiguousComma { cell } => {
+                let [decimal, thousands] = [".", ""].map(|with| cell.replace(',', with));
+                return Some(format!("write `{decimal}` or `{thousands}`"));
             }
-            Self::DecimalComma { cell } => return Some(decimal_point_hint(cell)),
+            Self::TooManyClasses { .. } => {
+                "if they are classes, pass `--task multiclass`; if they are numbers, write them \
+                 with a decimal point"
+            }
             Self::NotANumber { cell } if has_decimal_comma(cell) => {
                 return Some(decimal_point_hint(cell));
             }
             Self::NotANumber { .. } => "leave the cell empty if the value is missing",
-            Self::MissingClass => "fill the cell or remove the row",
-            Self::MultipleClassColumns { .. } => {
-                "select one target column with `--set 'data.target_columns=[\"COLUMN\"]'`"
-            }
             _ => return None,
         };
         Some(hint.into())
     }
 }
 
-/// Returns `true` for a number with a decimal comma, such as `-1,5`.
-pub(super) fn has_decimal_comma(cell: &str) -> bool {
-    cell.split_once(',').is_some_and(|(integer, fraction)| {
-        fraction.starts_with(|first: char| first.is_ascii_digit())
-            && format!("{integer}.{fraction}").parse::<f64>().is_ok()
-    })
+/// Lists columns that are not targets, with the reasons.
+fn ignored_columns(ignored: &[IgnoredColumn]) -> String {
+    let each: Vec<String> = ignored
+        .iter()
+        .take(8)
+        .map(|column| {
+            format!(
+                "`{}` is {}",
+                column.name,
+                match column.reason {
+                    IgnoredReason::Identifier => "an identifier".to_owned(),
+                    IgnoredReason::Date => "a date".to_owned(),
+                    ref other => other.to_string(),
+                }
+            )
+        })
+        .collect();
+    let more =
+        if ignored.len() > 8 { format!(" and {} more", ignored.len() - 8) } else { String::new() };
+    if each.is_empty() { String::new() } else { format!(": {}{more}", each.join(", ")) }
 }
 
 fn decimal_point_hint(cell: &str) -> String {

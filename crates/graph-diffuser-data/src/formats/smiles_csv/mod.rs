@@ -12,12 +12,15 @@
 
 use std::path::Path;
 
+mod cells;
 mod columns;
 mod error;
 mod targets;
 
+pub use columns::{ColumnNote, IgnoredColumn, IgnoredReason};
 pub(crate) use columns::{find_column, smiles_column};
 pub use error::SmilesCsvError;
+pub use targets::{TargetTask, TargetTasks};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,24 +28,12 @@ use serde::{Deserialize, Serialize};
 use crate::chem::{Molecule, MoleculeError};
 use crate::error::LocatedError;
 use crate::formats::Featurizer;
-use crate::graph::Graph;
+use crate::graph::{Graph, Targets};
 use crate::io::csv_records::CsvRecords;
 use crate::io::par_chunks::par_chunks;
 use crate::schema::{Schema, TargetSchema};
 use crate::split::{Split, Splits};
 use targets::{Column, InferredTargets};
-
-/// Prediction task of a CSV file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SmilesTask {
-    /// Regression of real-valued targets.
-    Regression,
-    /// Binary classification with one or more labels, of which some may be missing.
-    Multilabel,
-    /// Multi-class classification.
-    Multiclass,
-}
 
 /// Handling of a row with an invalid SMILES string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -60,13 +51,13 @@ pub enum OnInvalid {
 pub struct SmilesCsvOptions {
     /// Name of the SMILES column; `smiles` or `smi`, ignoring case, if not set.
     pub smiles_column: Option<String>,
-    /// Names of the target columns. If not set: all other numeric columns, or else the only column
-    /// with few classes.
+    /// Names of the target columns. If not set: all columns of numbers or of few classes, except
+    /// identifiers and dates.
     pub target_columns: Option<Vec<String>>,
     /// Name of the column with `train`, `valid` or `test`; if not set, `split` if there is one.
     pub split_column: Option<String>,
-    /// Task; inferred from the targets if not set.
-    pub task: Option<SmilesTask>,
+    /// Tasks of the target columns; inferred if not set.
+    pub task: Option<TargetTasks>,
     /// Handling of a row with an invalid SMILES string.
     pub on_invalid: OnInvalid,
     /// Atom and bond features.
@@ -108,6 +99,12 @@ pub struct SmilesCsv {
     pub lines: Vec<u64>,
     /// Errors of the skipped rows.
     pub skipped: Vec<LocatedError>,
+    /// Columns that are neither SMILES, split nor target.
+    pub ignored: Vec<IgnoredColumn>,
+    /// Remarks about the interpretation of target columns.
+    pub notes: Vec<ColumnNote>,
+    /// Name of the split column, if there is one.
+    pub split_column: Option<String>,
 }
 
 /// Collects errors up to a limit and counts the rest.
@@ -152,7 +149,7 @@ impl ErrorCollector {
 /// std::fs::write(&path, "smiles,solubility\nCCO,1.1\nc1ccccc1,-1.64\n")?;
 /// let csv = smiles_csv::read(&path, &SmilesCsvOptions::default()).expect("the file is valid");
 /// assert_eq!(csv.graphs[0].num_nodes, 3);
-/// assert_eq!(csv.schema.targets, TargetSchema::Regression(1));
+/// assert_eq!(csv.schema.targets, TargetSchema::regression(1));
 /// # }
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -162,12 +159,16 @@ pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<Lo
     let mut errors = ErrorCollector { located: Vec::new(), limit: options.max_errors, omitted: 0 };
     let mut csv = SmilesCsv {
         graphs: Vec::new(),
-        schema: options.featurizer.schema(TargetSchema::Regression(0)),
+        schema: options.featurizer.schema(TargetSchema::regression(0)),
         splits: columns.split.is_some().then(Splits::default),
         scaffolds: Vec::new(),
         lines: Vec::new(),
         skipped: Vec::new(),
+        ignored: columns.unused.clone(),
+        notes: Vec::new(),
+        split_column: columns.split.as_ref().map(|column| column.name().to_owned()),
     };
+    let delimiter = records.delimiter();
     let mut target_columns: Vec<Column> =
         columns.targets.iter().map(|column| Column::new(column.name().to_owned())).collect();
 
@@ -222,8 +223,8 @@ pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<Lo
     match targets::infer_targets(
         target_columns,
         columns.targets_requested,
-        options.task,
-        csv.lines.len(),
+        options.task.as_ref(),
+        delimiter,
     ) {
         Ok(inferred) if errors.located.is_empty() => {
             set_targets(&mut csv, inferred);
@@ -268,10 +269,15 @@ fn parse_split(cell: &str) -> Result<Split, SmilesCsvError> {
 }
 
 fn set_targets(csv: &mut SmilesCsv, inferred: InferredTargets) {
-    csv.schema.targets = inferred.schema;
-    csv.schema.names.targets = inferred.target_names;
-    csv.schema.names.classes = inferred.class_names;
-    for (graph, targets) in csv.graphs.iter_mut().zip(inferred.targets) {
-        graph.targets = targets;
+    let InferredTargets { targets, ignored, notes } = inferred;
+    for (row, graph) in csv.graphs.iter_mut().enumerate() {
+        graph.targets =
+            Targets::GraphValues(targets.iter().map(|target| target.values[row]).collect());
     }
+    csv.schema.targets = TargetSchema::Graph(targets.iter().map(|target| target.kind).collect());
+    let names = &mut csv.schema.names;
+    (names.targets, names.classes) =
+        targets.into_iter().map(|target| (target.name, target.classes)).unzip();
+    csv.ignored.extend(ignored);
+    csv.notes = notes;
 }

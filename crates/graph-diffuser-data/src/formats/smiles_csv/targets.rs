@@ -1,21 +1,63 @@
-//! Infers the task from the target columns and converts their cells to targets.
+//! Infers which columns are targets and of which kind, and converts their cells to values.
 
-use super::error::has_decimal_comma;
-use super::{SmilesCsvError, SmilesTask};
-use crate::graph::Targets;
-use crate::schema::TargetSchema;
+use std::collections::{BTreeMap, HashMap};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::SmilesCsvError;
+use super::cells::{
+    has_decimal_comma, is_date, is_missing, may_be_thousands, negative_first, parse_decimal_comma,
+    parse_number, words,
+};
+use super::columns::{ColumnNote, IgnoredColumn, IgnoredReason};
+use crate::schema::{Standardization, TargetKind};
 
 /// Maximum cell length of a target column that was not requested by name; longer text is not a
 /// target.
 const MAX_CELL_LEN: usize = 200;
 
-/// Maximum number of classes of an inferred multi-class task.
+/// Maximum number of classes of a text column that is inferred to be a target.
 const MAX_CLASSES: usize = 50;
 
-/// Maximum absolute value of an integer that is inferred to be a class.
-const MAX_CLASS_VALUE: f64 = 99.0;
+/// Maximum number of classes of an integer column that is inferred to be multi-class by its name.
+const MAX_INTEGER_CLASSES: usize = 20;
 
-/// Cells of a target column.
+/// Minimum number of rows from which consecutive integers are a row index.
+const MIN_INDEX_ROWS: usize = 10;
+
+/// Task of a target column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TargetTask {
+    /// Regression of a real value.
+    Regression,
+    /// Binary classification: 0 and 1, or two class names.
+    Binary,
+    /// Multi-class classification.
+    Multiclass,
+}
+
+/// Task of the target columns: one for all of them, or by column name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum TargetTasks {
+    /// Task of all target columns.
+    All(TargetTask),
+    /// Tasks by column name; those of other columns are inferred.
+    ByColumn(BTreeMap<String, TargetTask>),
+}
+
+impl TargetTasks {
+    fn of(&self, column: &str) -> Option<TargetTask> {
+        match self {
+            Self::All(task) => Some(*task),
+            Self::ByColumn(tasks) => tasks.get(column).copied(),
+        }
+    }
+}
+
+/// Cells of a column that may be a target.
 #[derive(Debug)]
 pub(super) struct Column {
     pub(super) name: String,
@@ -24,18 +66,47 @@ pub(super) struct Column {
     dropped: bool,
 }
 
-/// Task, names and values of the target columns.
+/// One target: its name, kind, class names and the value of each row, NaN if missing.
 #[derive(Debug)]
+pub(super) struct InferredTarget {
+    pub(super) name: String,
+    pub(super) kind: TargetKind,
+    pub(super) classes: Vec<String>,
+    pub(super) values: Vec<f32>,
+}
+
+/// Targets, and what was done with the other columns.
+#[derive(Debug, Default)]
 pub(super) struct InferredTargets {
-    pub(super) schema: TargetSchema,
-    pub(super) target_names: Vec<String>,
-    pub(super) class_names: Vec<String>,
-    /// One per row.
-    pub(super) targets: Vec<Targets>,
+    pub(super) targets: Vec<InferredTarget>,
+    pub(super) ignored: Vec<IgnoredColumn>,
+    pub(super) notes: Vec<ColumnNote>,
 }
 
 /// Error with the row index and the column name of its cell.
 pub(super) type CellError = (Option<usize>, String, SmilesCsvError);
+
+/// Notation of the numbers of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Notation {
+    Point,
+    Comma,
+}
+
+impl Notation {
+    fn parse(self, cell: &str) -> Option<f64> {
+        match self {
+            Self::Point => parse_number(cell),
+            Self::Comma => parse_decimal_comma(cell),
+        }
+    }
+}
+
+/// Interpretation of a column.
+enum Role {
+    Target(TargetKind, Vec<String>),
+    Ignored(IgnoredReason),
+}
 
 impl Column {
     pub(super) fn new(name: String) -> Self {
@@ -52,39 +123,37 @@ impl Column {
         }
     }
 
-    fn non_missing(&self) -> impl Iterator<Item = &String> {
-        self.cells.iter().filter(|cell| !is_missing(cell))
+    fn observed(&self) -> impl Iterator<Item = &str> + Clone {
+        self.cells.iter().map(String::as_str).filter(|cell| !is_missing(cell))
     }
 
-    /// Returns `true` if most cells are numbers; the others are then errors rather than free text.
-    fn is_numeric(&self) -> bool {
-        let (mut numeric, mut total) = (0_usize, 0_usize);
-        for cell in self.non_missing() {
-            total += 1;
-            numeric += usize::from(cell.parse::<f64>().is_ok());
+    /// Returns whether most observed cells satisfy `predicate`; the others are then errors.
+    fn mostly(&self, predicate: impl Fn(&str) -> bool) -> bool {
+        let matching = self.observed().filter(|cell| predicate(cell)).count();
+        2 * matching > self.observed().count()
+    }
+
+    /// Returns the notation of the numbers if most cells are numbers; an error if a comma may be a
+    /// decimal comma or separate thousands.
+    ///
+    /// Spreadsheets separate columns by semicolons where the decimal separator is a comma.
+    fn notation(&self, delimiter: u8) -> Result<Option<Notation>, String> {
+        if self.mostly(|cell| parse_number(cell).is_some()) {
+            return Ok(Some(Notation::Point));
         }
-        numeric > 0 && 2 * numeric > total
-    }
-
-    /// Returns the first cell if most cells are numbers with a decimal comma.
-    fn decimal_comma(&self) -> Option<&String> {
-        let matching = self.non_missing().filter(|cell| has_decimal_comma(cell)).count();
-        (2 * matching > self.non_missing().count())
-            .then(|| self.non_missing().find(|cell| has_decimal_comma(cell)))?
-    }
-
-    /// Returns the sorted classes if there are few and they repeat.
-    fn repeated_classes(&self) -> Option<Vec<String>> {
-        let classes = self.classes();
-        let repeats = 2 * classes.len() <= self.cells.len().max(3);
-        (!self.dropped && classes.len() > 1 && classes.len() <= MAX_CLASSES && repeats)
-            .then_some(classes)
+        if !self.mostly(|cell| parse_decimal_comma(cell).is_some()) {
+            return Ok(None);
+        }
+        let mut with_comma = self.observed().filter(|cell| has_decimal_comma(cell));
+        if delimiter != b';' && with_comma.clone().all(may_be_thousands) {
+            return Err(with_comma.next().unwrap_or_default().to_owned());
+        }
+        Ok(Some(Notation::Comma))
     }
 
     /// Returns the distinct cells: numbers by value, then strings.
     fn classes(&self) -> Vec<String> {
-        let mut classes: Vec<String> =
-            self.cells.iter().filter(|cell| !cell.is_empty()).cloned().collect();
+        let mut classes: Vec<&str> = self.observed().collect();
         classes.sort_unstable_by(|a, b| match (a.parse::<f64>(), b.parse::<f64>()) {
             (Ok(first), Ok(second)) => first.total_cmp(&second).then_with(|| a.cmp(b)),
             (Ok(_), Err(_)) => std::cmp::Ordering::Less,
@@ -92,170 +161,239 @@ impl Column {
             (Err(_), Err(_)) => a.cmp(b),
         });
         classes.dedup();
-        classes
+        classes.into_iter().map(ToOwned::to_owned).collect()
     }
 
-    /// Returns `true` if every cell is a small integer and none is missing.
-    fn all_small_integers(&self) -> bool {
-        self.cells.iter().all(|cell| {
-            cell.parse::<f64>()
-                .is_ok_and(|number| number.fract() == 0.0 && number.abs() <= MAX_CLASS_VALUE)
+    /// Returns whether the name or the values are those of an identifier or a row index.
+    fn is_identifier(&self) -> bool {
+        let words = words(&self.name);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let by_name = match words[..] {
+            [] => true,
+            [
+                "name" | "names" | "compound" | "molecule" | "mol" | "title" | "row" | "nr" | "no"
+                | "index" | "idx" | "unnamed",
+                ..,
+            ] if words.len() == 1 => true,
+            ["unnamed", _] => true,
+            [first, .., last] => is_identifier_word(first, true) || is_identifier_word(last, false),
+            [only] => is_identifier_word(only, true) || is_identifier_word(only, false),
+        };
+        by_name || self.is_row_index() || self.has_id_suffix()
+    }
+
+    /// Returns whether the cells are consecutive integers.
+    fn is_row_index(&self) -> bool {
+        let integers: Option<Vec<i64>> = self.cells.iter().map(|cell| cell.parse().ok()).collect();
+        integers.is_some_and(|integers| {
+            integers.len() >= MIN_INDEX_ROWS
+                && integers.windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1]))
         })
+    }
+
+    /// Returns whether the name ends with `id` and the cells are distinct words or integers, such
+    /// as `CHEMBLID`.
+    fn has_id_suffix(&self) -> bool {
+        let is_plain = |cell: &str| parse_number(cell).is_none_or(|number| number.fract() == 0.0);
+        self.name.to_lowercase().ends_with("id")
+            && self.observed().all(is_plain)
+            && self.classes().len() == self.observed().count()
+    }
+
+    /// Returns whether the column holds dates or years.
+    fn is_date(&self) -> bool {
+        let words = words(&self.name);
+        let has_word =
+            |candidates: &[&str]| words.iter().any(|word| candidates.contains(&word.as_str()));
+        let is_year = |cell: &str| {
+            parse_number(cell)
+                .is_some_and(|year| (1900.0..2100.0).contains(&year) && year.fract() == 0.0)
+        };
+        self.mostly(is_date)
+            || has_word(&["date", "datetime", "timestamp"])
+            || has_word(&["year", "yr"]) && self.observed().all(is_year)
     }
 }
 
-/// Infers the task unless `task` is given, and converts the cells to targets.
+fn is_identifier_word(word: &str, is_first: bool) -> bool {
+    match word {
+        "id" | "ids" | "uuid" | "guid" | "barcode" | "inchikey" | "cid" | "sid" => true,
+        "cas" | "casrn" | "batch" | "plate" | "lot" | "well" | "inchi" => is_first,
+        "idx" => !is_first,
+        _ => false,
+    }
+}
+
+/// Infers the targets and converts their cells.
 ///
-/// The task is multi-label if every cell is 0, 1 or missing, multi-class if there is one column
-/// with few strings or small integers, and regression otherwise.
+/// Columns `requested` by name are targets whatever they contain. Otherwise identifiers, dates, free
+/// text and constant columns are ignored. Numbers are regression targets, columns of 0 and 1 or of
+/// two words are binary, and other columns with few repeated words are multi-class.
 pub(super) fn infer_targets(
     columns: Vec<Column>,
     requested: bool,
-    task: Option<SmilesTask>,
-    rows: usize,
+    tasks: Option<&TargetTasks>,
+    delimiter: u8,
 ) -> Result<InferredTargets, Vec<CellError>> {
-    let columns = if requested { columns } else { select_columns(columns, task)? };
-    if columns.is_empty() {
-        return Err(vec![(None, String::new(), SmilesCsvError::NoTargets { candidates: 0 })]);
-    }
-    let task = task.unwrap_or_else(|| infer_task(&columns));
-    match task {
-        SmilesTask::Multiclass => match &columns[..] {
-            [column] => class_targets(column),
-            _ => Err(vec![(
-                None,
-                String::new(),
-                SmilesCsvError::MultipleClassColumns { columns: columns.len() },
-            )]),
-        },
-        SmilesTask::Multilabel | SmilesTask::Regression => numeric_targets(&columns, task, rows),
-    }
-}
-
-/// Selects all numeric columns, or else the only column with few classes.
-fn select_columns(
-    columns: Vec<Column>,
-    task: Option<SmilesTask>,
-) -> Result<Vec<Column>, Vec<CellError>> {
+    let mut inferred = InferredTargets::default();
+    let mut errors = Vec::new();
     let candidates = columns.len();
-    let (numeric, text): (Vec<Column>, Vec<Column>) =
-        columns.into_iter().partition(Column::is_numeric);
-    if !numeric.is_empty() && task != Some(SmilesTask::Multiclass) {
-        return Ok(numeric);
-    }
-    let (mut classes, other): (Vec<Column>, Vec<Column>) =
-        text.into_iter().partition(|column| column.repeated_classes().is_some());
-    match (numeric.len(), classes.len()) {
-        (_, 1) => Ok(classes),
-        (1, 0) => Ok(numeric),
-        (0, 0) => Err(vec![no_targets(&other, candidates)]),
-        _ if task == Some(SmilesTask::Multiclass) => {
-            classes.extend(numeric);
-            Ok(classes)
-        }
-        _ => {
-            let names = classes.into_iter().map(|column| column.name).collect();
-            Err(vec![(None, String::new(), SmilesCsvError::AmbiguousTargets { names })])
-        }
-    }
-}
-
-/// Explains why none of the columns is a target.
-fn no_targets(columns: &[Column], candidates: usize) -> CellError {
     for column in columns {
-        if let Some(cell) = column.decimal_comma() {
-            let error = SmilesCsvError::DecimalComma { cell: cell.clone() };
-            return (None, column.name.clone(), error);
-        }
-    }
-    (None, String::new(), SmilesCsvError::NoTargets { candidates })
-}
-
-fn infer_task(columns: &[Column]) -> SmilesTask {
-    let is_label =
-        |cell: &String| matches!(cell.parse::<f64>(), Ok(number) if number == 0.0 || number == 1.0);
-    if columns.iter().all(|column| column.non_missing().all(is_label)) {
-        return SmilesTask::Multilabel;
-    }
-    match columns {
-        [column] if !column.is_numeric() => SmilesTask::Multiclass,
-        [column] if column.all_small_integers() && column.repeated_classes().is_some() => {
-            SmilesTask::Multiclass
-        }
-        _ => SmilesTask::Regression,
-    }
-}
-
-fn class_targets(column: &Column) -> Result<InferredTargets, Vec<CellError>> {
-    let class_names = column.classes();
-    let mut cell_errors = Vec::new();
-    let mut targets = Vec::with_capacity(column.cells.len());
-    let indices: std::collections::HashMap<&str, u32> =
-        class_names.iter().enumerate().map(|(index, name)| (name.as_str(), index as u32)).collect();
-    for (row, cell) in column.cells.iter().enumerate() {
-        match indices.get(cell.as_str()) {
-            Some(&index) => targets.push(Targets::GraphClass(index)),
-            None => {
-                cell_errors.push((Some(row), column.name.clone(), SmilesCsvError::MissingClass));
+        let task = tasks.and_then(|tasks| tasks.of(&column.name));
+        let must_be_target =
+            requested || matches!(tasks, Some(TargetTasks::ByColumn(_))) && task.is_some();
+        match interpret(&column, must_be_target, task, delimiter, &mut inferred.notes) {
+            Ok(Role::Ignored(reason)) => {
+                inferred.ignored.push(IgnoredColumn { name: column.name, reason });
             }
+            Ok(Role::Target(kind, classes)) => match values(&column, kind, &classes, delimiter) {
+                Ok(values) => {
+                    let name = column.name;
+                    inferred.targets.push(InferredTarget { name, kind, classes, values });
+                }
+                Err(cell_errors) => errors.extend(cell_errors),
+            },
+            Err(error) => errors.push((None, column.name, error)),
         }
     }
-    if !cell_errors.is_empty() {
-        return Err(cell_errors);
+    if !errors.is_empty() {
+        errors.sort_by_key(|(row, ..)| *row); // report errors in file order
+        return Err(errors);
     }
-    let schema = TargetSchema::Multiclass(class_names.len());
-    Ok(InferredTargets { schema, target_names: vec![column.name.clone()], class_names, targets })
+    if inferred.targets.is_empty() {
+        let error = SmilesCsvError::NoTargets { candidates, ignored: inferred.ignored };
+        return Err(vec![(None, String::new(), error)]);
+    }
+    Ok(inferred)
 }
 
-fn numeric_targets(
-    columns: &[Column],
-    task: SmilesTask,
-    rows: usize,
-) -> Result<InferredTargets, Vec<CellError>> {
-    let mut cell_errors = Vec::new();
-    let mut values = vec![Vec::with_capacity(columns.len()); rows];
-    for column in columns {
-        for (row, cell) in column.cells.iter().enumerate() {
-            match parse_target(cell, task) {
-                Ok(value) => values[row].push(value),
-                Err(error) => cell_errors.push((Some(row), column.name.clone(), error)),
-            }
+/// Decides whether a column is a target, and of which kind.
+fn interpret(
+    column: &Column,
+    must_be_target: bool,
+    task: Option<TargetTask>,
+    delimiter: u8,
+    notes: &mut Vec<ColumnNote>,
+) -> Result<Role, SmilesCsvError> {
+    if column.dropped {
+        return Ok(Role::Ignored(IgnoredReason::Text));
+    }
+    let ignored = |reason| Ok(Role::Ignored(reason));
+    if !must_be_target {
+        if column.observed().next().is_none() {
+            return ignored(IgnoredReason::Empty);
+        }
+        if column.is_date() {
+            return ignored(IgnoredReason::Date);
+        }
+        if column.is_identifier() {
+            return ignored(IgnoredReason::Identifier);
         }
     }
-    if !cell_errors.is_empty() {
-        // Report errors in file order.
-        cell_errors.sort_by_key(|(row, ..)| *row);
-        return Err(cell_errors);
-    }
-    let schema = match task {
-        SmilesTask::Multilabel => TargetSchema::Multilabel(columns.len()),
-        _ => TargetSchema::Regression(columns.len()),
+    let notation = match column.notation(delimiter) {
+        Ok(notation) => notation,
+        Err(cell) if must_be_target => return Err(SmilesCsvError::AmbiguousComma { cell }),
+        Err(cell) => return ignored(IgnoredReason::AmbiguousComma { cell }),
     };
-    Ok(InferredTargets {
-        schema,
-        target_names: columns.iter().map(|column| column.name.clone()).collect(),
-        class_names: Vec::new(),
-        targets: values.into_iter().map(Targets::GraphValues).collect(),
-    })
-}
-
-fn parse_target(cell: &str, task: SmilesTask) -> Result<f32, SmilesCsvError> {
-    if is_missing(cell) {
-        return Ok(f32::NAN);
-    }
-    let owned = || cell.to_owned();
-    let value = cell.parse::<f32>().map_err(|_| SmilesCsvError::NotANumber { cell: owned() })?;
-    match task {
-        SmilesTask::Multilabel if value != 0.0 && value != 1.0 => {
-            Err(SmilesCsvError::NotALabel { cell: owned() })
+    let regression = TargetKind::Regression(Standardization::IDENTITY);
+    let classes = column.classes();
+    let by_words = |classes: Vec<String>| match <[String; 2]>::try_from(classes) {
+        Ok([first, second]) => {
+            let classes = negative_first(first, second);
+            Role::Target(TargetKind::Binary, classes.to_vec())
         }
-        _ if !value.is_finite() => Err(SmilesCsvError::NotFinite { cell: owned() }),
-        _ => Ok(value),
+        Err(classes) => Role::Target(TargetKind::Multiclass(classes.len()), classes),
+    };
+    match (task, notation) {
+        (Some(TargetTask::Regression), notation) => {
+            note_commas(column, notation, notes);
+            return Ok(Role::Target(regression, Vec::new()));
+        }
+        (Some(TargetTask::Multiclass), _) if classes.len() < 2 => {
+            return Err(SmilesCsvError::TooFewClasses { classes: classes.len() });
+        }
+        (Some(TargetTask::Multiclass), _) => {
+            return Ok(Role::Target(TargetKind::Multiclass(classes.len()), classes));
+        }
+        (Some(TargetTask::Binary), None) if classes.len() == 2 => return Ok(by_words(classes)),
+        (Some(TargetTask::Binary), _) => {
+            return Ok(Role::Target(TargetKind::Binary, Vec::new()));
+        }
+        (None, _) => {}
+    }
+    let Some(notation) = notation else {
+        let repeats = 2 * classes.len() <= column.cells.len().max(3);
+        return match classes.len() {
+            0 | 1 if !must_be_target => ignored(IgnoredReason::Constant),
+            2..=MAX_CLASSES if repeats => Ok(by_words(classes)),
+            _ if !must_be_target => ignored(IgnoredReason::Text),
+            0 | 1 => Err(SmilesCsvError::TooFewClasses { classes: classes.len() }),
+            count => Err(SmilesCsvError::TooManyClasses { classes: count }),
+        };
+    };
+    let numbers: Vec<f64> = column.observed().filter_map(|cell| notation.parse(cell)).collect();
+    if !must_be_target && numbers.windows(2).all(|pair| pair[0] == pair[1]) && numbers.len() > 1 {
+        return ignored(IgnoredReason::Constant);
+    }
+    if numbers.iter().all(|&number| number == 0.0 || number == 1.0) {
+        return Ok(Role::Target(TargetKind::Binary, Vec::new()));
+    }
+    let are_integers = numbers.iter().all(|number| number.fract() == 0.0);
+    if are_integers && (2..=MAX_INTEGER_CLASSES).contains(&classes.len()) {
+        let words = words(&column.name);
+        let names_classes = ["class", "label", "category", "cluster", "type", "group"];
+        if words.iter().any(|word| names_classes.contains(&word.as_str())) {
+            return Ok(Role::Target(TargetKind::Multiclass(classes.len()), classes));
+        }
+        notes.push(ColumnNote::IntegerRegression {
+            column: column.name.clone(),
+            values: classes.len(),
+        });
+    }
+    note_commas(column, Some(notation), notes);
+    Ok(Role::Target(regression, Vec::new()))
+}
+
+fn note_commas(column: &Column, notation: Option<Notation>, notes: &mut Vec<ColumnNote>) {
+    if notation == Some(Notation::Comma) && column.observed().any(has_decimal_comma) {
+        notes.push(ColumnNote::DecimalCommas { column: column.name.clone() });
     }
 }
 
-/// Returns `true` for an empty cell or a common marker of a missing value.
-pub(super) fn is_missing(cell: &str) -> bool {
-    cell.is_empty()
-        || ["nan", "na", "n/a", "null", "none"].iter().any(|word| word.eq_ignore_ascii_case(cell))
+/// Converts the cells of a target column.
+fn values(
+    column: &Column,
+    kind: TargetKind,
+    classes: &[String],
+    delimiter: u8,
+) -> Result<Vec<f32>, Vec<CellError>> {
+    let indices: HashMap<&str, f32> =
+        classes.iter().enumerate().map(|(index, class)| (class.as_str(), index as f32)).collect();
+    let notation = column.notation(delimiter).ok().flatten().unwrap_or(Notation::Point);
+    let value = |cell: &str| {
+        let owned = || cell.to_owned();
+        if is_missing(cell) {
+            return Ok(f32::NAN);
+        }
+        if !classes.is_empty() {
+            return Ok(indices[cell]);
+        }
+        let value =
+            notation.parse(cell).ok_or_else(|| SmilesCsvError::NotANumber { cell: owned() })?;
+        match kind {
+            TargetKind::Binary if value != 0.0 && value != 1.0 => {
+                Err(SmilesCsvError::NotALabel { cell: owned() })
+            }
+            _ if !(value as f32).is_finite() => Err(SmilesCsvError::NotFinite { cell: owned() }),
+            _ => Ok(value as f32),
+        }
+    };
+    let (mut values, mut errors) = (Vec::with_capacity(column.cells.len()), Vec::new());
+    for (row, cell) in column.cells.iter().enumerate() {
+        match value(cell) {
+            Ok(value) => values.push(value),
+            Err(error) => errors.push((Some(row), column.name.clone(), error)),
+        }
+    }
+    if errors.is_empty() { Ok(values) } else { Err(errors) }
 }

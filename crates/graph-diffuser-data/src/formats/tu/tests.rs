@@ -40,12 +40,12 @@ fn indicator_assigns_nodes_to_graphs() {
             edges: vec![[0, 1], [1, 0]],
             node_features: Features::Categorical { columns: 1, values: vec![2, 2] },
             edge_features: Features::Categorical { columns: 1, values: vec![1, 1] },
-            targets: Targets::GraphClass(0),
+            targets: Targets::GraphValues(vec![0.0]),
         }
     );
     assert_eq!(dataset.graphs.get(0).edges, [[0, 1], [1, 0], [1, 2], [2, 1]]);
     assert_eq!(dataset.schema.node_features, FeatureSchema::Categorical(vec![3]));
-    assert_eq!(dataset.schema.names.classes, ["-1", "1"]);
+    assert_eq!(dataset.schema.names.classes(0), ["-1", "1"]);
     assert_eq!(dataset.schema.names.node_categories, [["3", "5", "7"]]);
 }
 
@@ -64,7 +64,7 @@ fn graph_attributes_are_targets_without_graph_labels() {
     let directory = small_with("graph_labels", None);
     fs::write(directory.path().join("TWO_graph_attributes.txt"), "0.5, 1\n-2, 3\n").unwrap();
     let dataset = read(directory.path(), NodeFeatureSource::Labels).unwrap();
-    assert_eq!(dataset.schema.targets, TargetSchema::Regression(2));
+    assert_eq!(dataset.schema.targets, TargetSchema::regression(2));
     assert_eq!(dataset.graphs.get(1).targets, Targets::GraphValues(vec![-2.0, 3.0]));
 }
 

@@ -41,13 +41,9 @@ pub(super) fn encode(graph: &Graph, into: &mut Vec<u8>) -> Option<()> {
             put_count(values.len(), into)?;
             put_f32s(values.iter().copied(), into);
         }
-        Targets::GraphClass(class) => {
-            into.push(2);
-            into.extend(class.to_le_bytes());
-        }
-        Targets::SubTokens(tokens) => put_list(3, tokens, into)?,
+        Targets::SubTokens(tokens) => put_list(2, tokens, into)?,
         Targets::Links(pairs) => {
-            into.push(4);
+            into.push(3);
             put_count(pairs.len(), into)?;
             for end in 0..2 {
                 put_u32s(pairs.iter().map(|pair| pair[end]), false, into);
@@ -86,9 +82,8 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Graph> {
             bytes.read_f32_column(&mut values, 1, 0)?;
             Targets::GraphValues(values)
         }
-        2 => Targets::GraphClass(u32::from_le_bytes(bytes.array()?)),
-        3 => Targets::SubTokens(bytes.list()?),
-        4 => {
+        2 => Targets::SubTokens(bytes.list()?),
+        3 => {
             let length = bytes.count()?;
             Targets::Links(bytes.pairs(length)?)
         }
@@ -385,7 +380,6 @@ pub(crate) mod tests {
                 vec(0..5_u32, nodes).prop_map(Targets::NodeClasses),
                 vec(prop_oneof![Just(0.0), Just(1.0), -5.0..5.0_f32], 0..4)
                     .prop_map(Targets::GraphValues),
-                any::<u32>().prop_map(Targets::GraphClass),
                 vec(any::<u32>(), 0..5).prop_map(Targets::SubTokens),
                 vec(edge.clone(), 0..5).prop_map(Targets::Links),
             ];
@@ -469,7 +463,7 @@ pub(crate) mod tests {
             edges: vec![[0, 1]],
             node_features: Features::None,
             edge_features: Features::None,
-            targets: Targets::GraphClass(3),
+            targets: Targets::GraphValues(vec![3.0]),
         };
         let mut bytes = encoded(&graph);
         bytes[4..8].copy_from_slice(&u32::MAX.to_le_bytes());

@@ -20,7 +20,7 @@ fn path_graph(nodes: usize) -> Graph {
             values: (0..count).map(|v| v % 3).collect(),
         },
         edge_features: Features::None,
-        targets: Targets::GraphClass(count % 2),
+        targets: Targets::GraphValues(vec![(count % 2) as f32]),
     }
 }
 
@@ -28,8 +28,8 @@ fn schema() -> Schema {
     Schema {
         node_features: FeatureSchema::Categorical(vec![3]),
         edge_features: FeatureSchema::None,
-        targets: TargetSchema::Multiclass(2),
-        names: Names { classes: vec!["even".into(), "odd".into()], ..Names::default() },
+        targets: TargetSchema::multiclass(2),
+        names: Names { classes: vec![vec!["even".into(), "odd".into()]], ..Names::default() },
     }
 }
 
@@ -73,7 +73,7 @@ fn each_kind_of_corruption_has_its_own_error() {
     assert_eq!(changed(&|bytes| bytes[0] = b'g'), "not a graph cache");
     assert_eq!(
         changed(&|bytes| bytes[8] = 0),
-        "cache format version 0 is not supported, expected 1"
+        "cache format version 0 is not supported, expected 2"
     );
     assert_eq!(changed(&|bytes| bytes[20] = 0), "cache was built from different files");
     let length = valid.len();
@@ -97,7 +97,7 @@ fn graph_that_does_not_match_the_schema_is_rejected() {
     let path = directory.path().join("some.graphs");
     let mut writer = CacheWriter::create(&path, &KEY).unwrap();
     writer.push(&path_graph(2)).unwrap();
-    writer.push(&Graph { targets: Targets::GraphClass(2), ..path_graph(2) }).unwrap();
+    writer.push(&Graph { targets: Targets::GraphValues(vec![2.0]), ..path_graph(2) }).unwrap();
     writer.finish(&schema()).unwrap();
     assert_eq!(open_error(&path), "cache is corrupt: invalid record of graph 1");
 }

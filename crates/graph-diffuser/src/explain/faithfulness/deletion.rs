@@ -1,6 +1,6 @@
 //! Deletion test: change of the prediction after replacing node features.
 
-use graph_diffuser_data::{Features, Graph, RandomStream, SeedTree, TargetSchema};
+use graph_diffuser_data::{Features, Graph, RandomStream, SeedTree, TargetKind, TargetSchema};
 use serde::Serialize;
 
 use crate::explain::decode::link_probabilities;
@@ -47,16 +47,25 @@ impl DeletionTest {
 impl Explainer<'_> {
     /// Returns a description of what [`Explainer::change`] computes.
     pub(super) fn change_metric(&self) -> &'static str {
-        match self.dataset().schema.targets {
+        match &self.dataset().schema.targets {
+            TargetSchema::Graph(kinds) => match kinds.as_slice() {
+                [TargetKind::Multiclass(_)] => {
+                    "total variation distance of the class probabilities"
+                }
+                kinds if kinds.iter().all(|kind| matches!(kind, TargetKind::Regression(_))) => {
+                    "mean absolute change of the predicted values"
+                }
+                kinds if kinds.iter().all(|kind| *kind == TargetKind::Binary) => {
+                    "mean absolute change of the label probabilities"
+                }
+                _ => "mean absolute change of the predicted values and probabilities",
+            },
             TargetSchema::NodeMulticlass(_) => {
                 "total variation distance of the class probabilities of one node"
             }
-            TargetSchema::Multiclass(_) => "total variation distance of the class probabilities",
             TargetSchema::SubTokens(_) => {
                 "total variation distance of the token probabilities, mean over positions"
             }
-            TargetSchema::Multilabel(_) => "mean absolute change of the label probabilities",
-            TargetSchema::Regression(_) => "mean absolute change of the predicted values",
             TargetSchema::LinkPrediction => {
                 "mean absolute change of the link probabilities of one node"
             }
@@ -137,7 +146,7 @@ impl Explainer<'_> {
         let all =
             || before.iter().zip(after).map(|(left, right)| distance(left, right)).sum::<f64>();
         let entries = before.iter().map(Vec::len).sum::<usize>() as f64;
-        match (self.dataset().schema.targets, node) {
+        match (&self.dataset().schema.targets, node) {
             (TargetSchema::NodeMulticlass(_), Some(node)) => {
                 distance(&before[node], &after[node]) / 2.0
             }
@@ -146,7 +155,8 @@ impl Explainer<'_> {
                     [before, after].map(|embeddings| link_probabilities(embeddings, node));
                 distance(&before_links, &after_links) / before.len() as f64
             }
-            (TargetSchema::Multiclass(_) | TargetSchema::SubTokens(_), _) => {
+            (TargetSchema::SubTokens(_), _) => all() / 2.0 / before.len() as f64,
+            (TargetSchema::Graph(kinds), _) if matches!(kinds[..], [TargetKind::Multiclass(_)]) => {
                 all() / 2.0 / before.len() as f64
             }
             _ => all() / entries,

@@ -7,7 +7,7 @@ use graph_diffuser_data::benchmarks::peptides::StructScale;
 use graph_diffuser_data::benchmarks::{ogbg_mol, ogbg_ppa, pcqm_contact, pcqm4mv2, peptides, zinc};
 use graph_diffuser_data::chem::ogb_schema;
 use graph_diffuser_data::formats::Featurizer;
-use graph_diffuser_data::{Dataset, ProgressFn, Schema};
+use graph_diffuser_data::{Dataset, ProgressFn, Schema, TargetSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ use super::{DataDirs, DataError, SplitConfig};
 pub struct BenchmarkConfig {
     /// Directory of the files; default: the dataset's name inside the data directory.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub directory: Option<PathBuf>,
+    pub path: Option<PathBuf>,
     /// Split that replaces the official one; default: the official split.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitConfig>,
@@ -31,7 +31,7 @@ pub struct BenchmarkConfig {
 pub struct Code2Config {
     /// Directory of the files; default: the dataset's name inside the data directory.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub directory: Option<PathBuf>,
+    pub path: Option<PathBuf>,
     /// Number of sub-tokens in the vocabulary, without the unknown and end tokens; default 5000.
     pub vocab_size: usize,
     /// Maximum number of nodes per tree, larger trees are truncated; default: no limit.
@@ -42,7 +42,7 @@ pub struct Code2Config {
 impl Default for Code2Config {
     fn default() -> Self {
         let Code2Options { vocab_size, max_nodes } = Code2Options::default();
-        Self { directory: None, vocab_size, max_nodes }
+        Self { path: None, vocab_size, max_nodes }
     }
 }
 
@@ -59,8 +59,7 @@ impl Code2Config {
         dirs: &DataDirs,
         progress: &mut ProgressFn<'_>,
     ) -> Result<Dataset, DataError> {
-        let Files { directory, cache, .. } =
-            Files::find(Self::NAME, self.directory.as_ref(), dirs)?;
+        let Files { directory, cache, .. } = Files::find(Self::NAME, self.path.as_ref(), dirs)?;
         let reader = Code2Options { vocab_size: self.vocab_size, max_nodes: self.max_nodes };
         Ok(reader.read(&directory, &cache, progress)?)
     }
@@ -95,7 +94,7 @@ pub(super) const ZINC_DEV: Benchmark = Benchmark { name: "zinc-dev", ..ZINC };
 pub(super) const OGBG_MOLHIV: Benchmark = Benchmark {
     name: "ogbg-molhiv",
     featurizer: Featurizer::Ogb,
-    schema: || ogb_schema(ogbg_mol::HIV),
+    schema: || ogb_schema(TargetSchema::binary(ogbg_mol::HIV_LABELS)),
     // Other ogbg-mol datasets share this layout, so the number of labels comes from the file.
     read: |files, progress| Ok(ogbg_mol::read(&files.directory, None, &files.cache, progress)?),
 };
@@ -103,12 +102,12 @@ pub(super) const OGBG_MOLHIV: Benchmark = Benchmark {
 pub(super) const OGBG_MOLPCBA: Benchmark = Benchmark {
     name: "ogbg-molpcba",
     featurizer: Featurizer::Ogb,
-    schema: || ogb_schema(ogbg_mol::PCBA),
+    schema: || ogb_schema(TargetSchema::binary(ogbg_mol::PCBA_LABELS)),
     read: |files, progress| {
         if !files.has_ogb_csv() {
             return Err(files.missing());
         }
-        files.read_ogb_csv(|| ogb_schema(ogbg_mol::PCBA), progress)
+        files.read_ogb_csv(|| ogb_schema(TargetSchema::binary(ogbg_mol::PCBA_LABELS)), progress)
     },
 };
 
@@ -187,7 +186,7 @@ impl Benchmark {
         dirs: &DataDirs,
         progress: &mut ProgressFn<'_>,
     ) -> Result<Dataset, DataError> {
-        let files = Files::find(self.name, config.directory.as_ref(), dirs)?;
+        let files = Files::find(self.name, config.path.as_ref(), dirs)?;
         let mut dataset = (self.read)(&files, progress)?;
         let schema = (self.schema)();
         if schema.same_layout(&dataset.schema) {

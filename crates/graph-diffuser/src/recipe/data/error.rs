@@ -37,9 +37,6 @@ pub enum DataError {
     /// A scaffold split of graphs that are not molecules.
     #[error("a scaffold split requires SMILES, and this dataset has none")]
     NoScaffolds,
-    /// A k-fold split of graphs without classes.
-    #[error("a k-fold split requires class targets, and this dataset has none")]
-    NoClasses,
 }
 
 fn first_and_count(problems: &[LocatedError]) -> String {
@@ -67,7 +64,6 @@ impl Diagnostic for DataError {
                 "download it with `graph-diffuser data fetch {name}`, or set the environment \
                  variable `GRAPH_DIFFUSER_DATA` to the directory that contains `{name}`"
             ),
-            Self::NoFile { key: "directory" } => "use `--set data.directory=DIR`".to_owned(),
             Self::NoFile { key } => format!("use `--set data.{key}=FILE`"),
             Self::Problems(problems) => {
                 let hint = problems.first().and_then(LocatedError::hint);
@@ -77,7 +73,7 @@ impl Diagnostic for DataError {
                 return hint.or(all);
             }
             Self::Split(error) => return error.hint(),
-            Self::NoSplit { .. } | Self::NoScaffolds | Self::NoClasses => {
+            Self::NoSplit { .. } | Self::NoScaffolds => {
                 "use a random split with `--set data.split.kind=random`".to_owned()
             }
         })

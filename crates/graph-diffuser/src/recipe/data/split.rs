@@ -1,8 +1,9 @@
 //! Split of a dataset into training, validation and test graphs.
 
+use std::fmt;
 use std::path::PathBuf;
 
-use graph_diffuser_data::{Dataset, Splits, Targets};
+use graph_diffuser_data::{Dataset, Splits, TargetKind, Targets};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +29,8 @@ pub enum SplitConfig {
         #[serde(default = "default_fractions")]
         fractions: [f64; 3],
     },
-    /// Stratified k-fold split: `fold` is the test set, the next fold the validation set.
+    /// K-fold split, stratified by the class of a single classification target: `fold` is the test
+    /// set, the next fold the validation set.
     KFold {
         /// Number of folds.
         k: usize,
@@ -43,6 +45,17 @@ pub enum SplitConfig {
         /// Path of the file.
         path: PathBuf,
     },
+}
+
+impl fmt::Display for SplitConfig {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Random { seed, .. } => write!(formatter, "random, seed {seed}"),
+            Self::Scaffold { .. } => write!(formatter, "scaffold"),
+            Self::KFold { k, fold, seed } => write!(formatter, "fold {fold} of {k}, seed {seed}"),
+            Self::File { path } => write!(formatter, "file `{}`", path.display()),
+        }
+    }
 }
 
 fn default_fractions() -> [f64; 3] {
@@ -69,16 +82,22 @@ impl SplitConfig {
                 Splits::by_group(scaffolds.ok_or(DataError::NoScaffolds)?, *fractions)?
             }
             Self::KFold { k, fold, seed } => {
+                let is_stratified = matches!(
+                    dataset.schema.targets.graph_targets(),
+                    [TargetKind::Binary | TargetKind::Multiclass(_)]
+                );
                 let classes = dataset.graphs.iter().map(|graph| match &graph.targets {
-                    Targets::GraphClass(class) => Some(*class),
-                    Targets::GraphValues(values) => match values[..] {
-                        [value] if value == 0.0 || value == 1.0 => Some(value as u32),
-                        _ => None,
-                    },
-                    _ => None,
+                    // A missing class is a stratum of its own.
+                    Targets::GraphValues(values) if is_stratified => {
+                        if values[0].is_nan() {
+                            u32::MAX
+                        } else {
+                            values[0] as u32
+                        }
+                    }
+                    _ => 0,
                 });
-                let classes: Option<Vec<u32>> = classes.collect();
-                Splits::k_fold(&classes.ok_or(DataError::NoClasses)?, *k, *fold, *seed)?
+                Splits::k_fold(&classes.collect::<Vec<u32>>(), *k, *fold, *seed)?
             }
             Self::File { path } => Splits::from_json(path, count)?,
         })

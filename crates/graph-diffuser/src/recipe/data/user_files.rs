@@ -3,13 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use graph_diffuser_data::formats::ogb_csv::{self, OgbCsvOptions};
-use graph_diffuser_data::formats::smiles_csv::{self, OnInvalid, SmilesCsvOptions, SmilesTask};
-use graph_diffuser_data::formats::{jsonl, tu};
-use graph_diffuser_data::{Dataset, Graphs, ProgressFn, Splits};
+use graph_diffuser_data::formats::smiles_csv::{self, OnInvalid, SmilesCsvOptions, TargetTasks};
+use graph_diffuser_data::formats::{ReadReport, jsonl, tu};
+use graph_diffuser_data::{Dataset, Graphs, ProgressFn};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{DataError, SplitConfig};
+
+/// Maximum number of errors of a file that are collected; further ones are counted.
+const MAX_ERRORS: usize = 1000;
 
 /// Configuration of a CSV file with a SMILES column and target columns.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,9 +26,10 @@ pub struct SmilesCsvConfig {
     /// Names of the target columns; default: all other columns that can be targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_columns: Option<Vec<String>>,
-    /// Task type; default: inferred from the target columns.
+    /// Task type of all target columns, or a table of task types by column name; default: inferred
+    /// from the columns.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub task: Option<SmilesTask>,
+    pub task: Option<TargetTasks>,
     /// Handling of rows with an invalid SMILES; default `fail`.
     pub on_invalid: OnInvalid,
     /// Split; default: the `split` column if the file has one, otherwise random.
@@ -52,7 +56,7 @@ pub struct JsonlConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct OgbCsvConfig {
     /// Directory that contains `raw/` and optionally `split/`.
-    pub directory: PathBuf,
+    pub path: PathBuf,
     /// Adds the reverse of every edge; default `false`.
     pub add_reverse_edges: bool,
     /// Split; default: the one in `split/` if present, otherwise random.
@@ -65,7 +69,7 @@ pub struct OgbCsvConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct TuConfig {
     /// Directory that contains `NAME_A.txt` and the other files of the dataset.
-    pub directory: PathBuf,
+    pub path: PathBuf,
     /// Node features to use if the dataset has both labels and attributes; default `labels`.
     pub features: tu::NodeFeatureSource,
     /// Split; default: random.
@@ -73,36 +77,47 @@ pub struct TuConfig {
     pub split: Option<SplitConfig>,
 }
 
+/// Dataset in a user file, with the report of its reader and the description of its split.
+pub(super) struct UserDataset {
+    pub(super) dataset: Dataset,
+    pub(super) read: ReadReport,
+    pub(super) molecules: bool,
+    pub(super) split: String,
+}
+
 impl SmilesCsvConfig {
-    pub(super) fn read(&self) -> Result<Dataset, DataError> {
+    pub(super) fn read(&self) -> Result<UserDataset, DataError> {
         require(&self.path, "path")?;
         let options = SmilesCsvOptions {
             smiles_column: self.smiles_column.clone(),
             target_columns: self.target_columns.clone(),
-            task: self.task,
+            task: self.task.clone(),
             on_invalid: self.on_invalid,
             scaffolds: matches!(self.split, Some(SplitConfig::Scaffold { .. })),
+            max_errors: MAX_ERRORS,
             ..SmilesCsvOptions::default()
         };
-        let read = smiles_csv::read(&self.path, &options).map_err(DataError::Problems)?;
-        let graphs = Graphs::InMemory(read.graphs);
-        let mut dataset = Dataset { graphs, schema: read.schema, splits: no_splits() };
-        dataset.splits = match read.splits.filter(|_| self.split.is_none()) {
-            Some(splits) => splits,
-            None => {
-                self.split.clone().unwrap_or_default().apply(&dataset, Some(&read.scaffolds))?
-            }
-        };
-        Ok(dataset)
+        let mut csv = smiles_csv::read(&self.path, &options).map_err(DataError::Problems)?;
+        let read = ReadReport::of_smiles_csv(&mut csv);
+        let splits = csv.splits.unwrap_or_default();
+        let dataset = Dataset { graphs: Graphs::InMemory(csv.graphs), schema: csv.schema, splits };
+        split(self.split.as_ref(), dataset, read, Some(&csv.scaffolds))
     }
 }
 
 impl JsonlConfig {
-    pub(super) fn read(&self) -> Result<Dataset, DataError> {
+    pub(super) fn read(&self) -> Result<UserDataset, DataError> {
         require(&self.path, "path")?;
-        let options = jsonl::JsonlOptions { task: self.task, ..jsonl::JsonlOptions::default() };
-        let read = jsonl::read(&self.path, &options).map_err(DataError::Problems)?;
-        apply(self.split.as_ref(), read.into_dataset())
+        let options = jsonl::JsonlOptions {
+            task: self.task,
+            max_errors: MAX_ERRORS,
+            ..jsonl::JsonlOptions::default()
+        };
+        let dataset =
+            jsonl::read(&self.path, &options).map_err(DataError::Problems)?.into_dataset();
+        let defined_by = (!dataset.splits.train.is_empty()).then(|| "key `split`".to_owned());
+        let read = ReadReport { split: defined_by, ..ReadReport::default() };
+        split(self.split.as_ref(), dataset, read, None)
     }
 }
 
@@ -111,36 +126,43 @@ impl OgbCsvConfig {
         &self,
         cache: &Path,
         progress: &mut ProgressFn<'_>,
-    ) -> Result<Dataset, DataError> {
-        require(&self.directory, "directory")?;
+    ) -> Result<UserDataset, DataError> {
+        require(&self.path, "path")?;
         let add_reverse_edges = self.add_reverse_edges;
         let options = OgbCsvOptions { add_reverse_edges, ..OgbCsvOptions::default() };
-        let dataset = ogb_csv::read(&self.directory, &options, cache, progress)?;
-        apply(self.split.as_ref(), dataset)
+        let dataset = ogb_csv::read(&self.path, &options, cache, progress)?;
+        let defined_by = (!dataset.splits.train.is_empty()).then(|| "directory `split`".to_owned());
+        let read = ReadReport { split: defined_by, ..ReadReport::default() };
+        split(self.split.as_ref(), dataset, read, None)
     }
 }
 
 impl TuConfig {
-    pub(super) fn read(&self) -> Result<Dataset, DataError> {
-        require(&self.directory, "directory")?;
-        let mut dataset = tu::read(&self.directory, self.features)?;
-        dataset.splits = self.split.clone().unwrap_or_default().apply(&dataset, None)?;
-        Ok(dataset)
+    pub(super) fn read(&self) -> Result<UserDataset, DataError> {
+        require(&self.path, "path")?;
+        let dataset = tu::read(&self.path, self.features)?;
+        split(self.split.as_ref(), dataset, ReadReport::default(), None)
     }
 }
 
 /// Splits the dataset as configured, or by default if its files define no split.
-fn apply(split: Option<&SplitConfig>, mut dataset: Dataset) -> Result<Dataset, DataError> {
-    if split.is_some() || dataset.splits.train.is_empty() {
-        dataset.splits = split.cloned().unwrap_or_default().apply(&dataset, None)?;
-    }
-    Ok(dataset)
+fn split(
+    config: Option<&SplitConfig>,
+    mut dataset: Dataset,
+    read: ReadReport,
+    scaffolds: Option<&[String]>,
+) -> Result<UserDataset, DataError> {
+    let description = match (config, &read.split) {
+        (None, Some(defined_by)) => defined_by.clone(),
+        (config, _) => {
+            let config = config.cloned().unwrap_or_default();
+            dataset.splits = config.apply(&dataset, scaffolds)?;
+            config.to_string()
+        }
+    };
+    Ok(UserDataset { dataset, read, molecules: scaffolds.is_some(), split: description })
 }
 
 fn require(path: &Path, key: &'static str) -> Result<(), DataError> {
     if path.as_os_str().is_empty() { Err(DataError::NoFile { key }) } else { Ok(()) }
-}
-
-fn no_splits() -> Splits {
-    Splits { train: vec![], valid: vec![], test: vec![] }
 }

@@ -1,61 +1,15 @@
-//! Multi-label classification of graphs with missing labels: binary cross-entropy, average
-//! precision and ROC-AUC.
+//! Binary targets: binary cross-entropy, ROC-AUC and average precision.
 //!
 //! Metrics follow OGB's evaluator: they are computed per label over the graphs with an observed
 //! label, and averaged over the labels that have both positives and negatives. They are NaN if
 //! there is no such label, where OGB raises an error, or if a score is NaN.
 
 use burn::tensor::{Tensor, activation::log_sigmoid};
-use graph_diffuser_data::Targets;
 
-use crate::batch::{TargetInput, TargetTensor};
+use super::{Metric, observed_column};
 
-use super::prediction::sigmoid;
-use super::{
-    Metric, OutputRows, Prediction, Predictions, TaskKind, add_values, collate_values,
-    observed_column, wrong_targets,
-};
-
-/// Binary or multi-label classification of graphs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Multilabel {
-    /// Number of labels.
-    pub labels: usize,
-}
-
-impl TaskKind for Multilabel {
-    fn name(&self) -> &'static str {
-        "multi-label graph classification"
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        &[Metric::AveragePrecision, Metric::RocAuc]
-    }
-
-    fn collate(&self, input: &TargetInput<'_>) -> TargetTensor {
-        collate_values(input, self.labels)
-    }
-
-    fn loss(&self, output: Tensor<2>, targets: &TargetTensor) -> Tensor<1> {
-        let TargetTensor::Values { values, mask } = targets else { wrong_targets("values") };
-        let losses = bce_with_logits(output, values.clone());
-        (losses * mask.clone()).sum() / mask.clone().sum().clamp_min(1.0)
-    }
-
-    fn add_samples(
-        &self,
-        output: OutputRows<'_>,
-        targets: &Targets,
-        predictions: &mut Predictions,
-    ) -> usize {
-        add_values(output, targets, predictions)
-    }
-
-    fn decode(&self, output: OutputRows<'_>) -> Prediction {
-        let probabilities = output.values.iter().map(|&logit| sigmoid(f64::from(logit)));
-        Prediction::Probabilities(probabilities.collect())
-    }
-}
+/// Metrics of a binary target; the first is the default selection metric.
+pub(super) const METRICS: [Metric; 2] = [Metric::RocAuc, Metric::AveragePrecision];
 
 /// Computes the elementwise binary cross-entropy of logits.
 pub(super) fn bce_with_logits(output: Tensor<2>, labels: Tensor<2>) -> Tensor<2> {

@@ -1,0 +1,77 @@
+//! Text table of the scores of each target.
+
+use graph_diffuser::task::TargetScores;
+
+use crate::printer::thousands;
+
+/// Number of targets above which only the first metric of each is shown.
+const MAX_FULL_TARGETS: usize = 4;
+
+/// Formats the scores of all targets, with intervals and the scores of a constant prediction.
+pub(crate) fn score_table(targets: &[TargetScores]) -> String {
+    let mut rows = vec![
+        ["target", "n", "prevalence", "metric", "score", "95% interval", "baseline"]
+            .map(String::from),
+    ];
+    for target in targets {
+        let shown = if targets.len() > MAX_FULL_TARGETS { 1 } else { target.metrics.len() };
+        // The order of a task's metrics, of which the first is the most common.
+        let mut metrics: Vec<_> = target.metrics.iter().collect();
+        metrics.sort_by_key(|(metric, _)| (metric.name() != primary(&target.kind), **metric));
+        for (row, (metric, score)) in metrics.into_iter().take(shown).enumerate() {
+            let first = |text: String| if row == 0 { text } else { String::new() };
+            let percent = |fraction: f64| format!("{:.1}%", 100.0 * fraction);
+            rows.push([
+                first(target.name.clone()),
+                first(thousands(target.samples)),
+                first(target.prevalence.map_or(String::new(), percent)),
+                metric.name().to_owned(),
+                format!("{:.4}", score.value),
+                score
+                    .interval
+                    .map_or(String::new(), |[low, high]| format!("{low:.4} to {high:.4}")),
+                score.baseline.map_or(String::new(), |baseline| format!("{baseline:.4}")),
+            ]);
+        }
+    }
+    let mut widths = [0; 7];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let line = |row: &[String; 7]| {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .enumerate()
+            .filter(|(column, _)| {
+                *column != 2 || widths[2] > "prevalence".len() || has_prevalence(targets)
+            })
+            .map(|(column, (cell, width))| {
+                if matches!(column, 0 | 3) {
+                    format!("{cell:<width$}")
+                } else {
+                    format!("{cell:>width$}")
+                }
+            })
+            .collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn has_prevalence(targets: &[TargetScores]) -> bool {
+    targets.iter().any(|target| target.prevalence.is_some())
+}
+
+/// Returns the metric that is shown first for a kind of target.
+fn primary(kind: &str) -> &'static str {
+    match kind {
+        "regression" => "mae",
+        "binary" => "roc_auc",
+        "link_prediction" => "mrr",
+        "sub_tokens" => "f1",
+        _ => "accuracy",
+    }
+}

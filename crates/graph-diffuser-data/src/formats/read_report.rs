@@ -1,0 +1,29 @@
+//! What a reader did with a file beyond the dataset it returns.
+
+use crate::error::LocatedError;
+use crate::formats::smiles_csv::{IgnoredColumn, SmilesCsv};
+
+/// What a reader did with a file beyond the dataset it returns.
+#[derive(Debug, Default)]
+pub struct ReadReport {
+    /// Columns that are not targets.
+    pub ignored: Vec<IgnoredColumn>,
+    /// Errors of the rows that were skipped.
+    pub skipped: Vec<LocatedError>,
+    /// Remarks about the interpretation of the data.
+    pub notes: Vec<String>,
+    /// Column or file that defines the split, if there is one.
+    pub split: Option<String>,
+}
+
+impl ReadReport {
+    /// Takes the report out of the contents of a CSV file.
+    pub fn of_smiles_csv(csv: &mut SmilesCsv) -> Self {
+        Self {
+            ignored: std::mem::take(&mut csv.ignored),
+            skipped: std::mem::take(&mut csv.skipped),
+            notes: csv.notes.iter().map(ToString::to_string).collect(),
+            split: csv.split_column.as_ref().map(|column| format!("column `{column}`")),
+        }
+    }
+}
