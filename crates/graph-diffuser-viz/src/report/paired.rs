@@ -150,8 +150,8 @@ mod tests {
         };
         let predictions = Predictions {
             metrics: vec![Metric::Mae, Metric::Rmse],
-            samples: vec![1; kinds: vec![TargetKind::Regression(Standardization::IDENTITY)],
-            graphs.len()],
+            kinds: vec![TargetKind::Regression(Standardization::IDENTITY)],
+            samples: vec![1; graphs.len()],
             outputs: column(&|graph| f64::from(graph as f32 + error(graph))),
             targets: column(&|graph| f64::from(graph)),
             graphs,
