@@ -192,9 +192,9 @@ impl fmt::Display for DatasetReport {
             write!(formatter, "\nIgnored     {}", list(names))?;
         }
         let [train, valid, test] = self.split_sizes.map(thousands);
+        write!(formatter, "\nSplit       {}", self.split)?;
         if self.split_sizes.iter().any(|&size| size > 0) {
-            let split = &self.split;
-            write!(formatter, "\nSplit       {split}: {train} train, {valid} valid, {test} test")?;
+            write!(formatter, ": {train} train, {valid} valid, {test} test")?;
         }
         if let Some(Duplicates { graphs: graphs @ 1.., contradicting, across_splits }) =
             self.duplicates

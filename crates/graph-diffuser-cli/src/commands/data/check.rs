@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::args::{TableArgs, check_input};
 use crate::error::Result;
 use crate::printer::{Printer, counted};
-use crate::progress::read_dataset;
+use crate::progress::inspect_dataset;
 
 /// Validate a file or directory and report all errors
 #[derive(Debug, Args)]
@@ -35,7 +35,7 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> Result<ExitCode> 
     check_input(&path)?;
     let format = Format::detect(&path).map_err(|error| vec![error]);
     let read = match format {
-        Ok(format) => match read_dataset(&Recipe::for_data(&path, &table.overrides())?) {
+        Ok(format) => match inspect_dataset(&Recipe::for_data(&path, &table.overrides())?) {
             Err(RecipeError::Data(DataError::Problems(errors))) => Err(errors),
             read => Ok((format, read?)),
         },

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::args::{OutputArgs, SetArgs, TableArgs, check_input};
 use crate::error::{Result, UsageError};
 use crate::printer::{Printer, counted};
-use crate::progress::read_dataset;
+use crate::progress::inspect_dataset;
 
 /// Show statistics of a dataset, or one of its graphs
 #[derive(Debug, Args)]
@@ -94,7 +94,7 @@ fn read(args: &ShowArgs) -> Result<LoadedDataset> {
     };
     check_input(Path::new(name))?;
     let overrides = [args.table.overrides(), args.settings.set.clone()].concat();
-    Ok(read_dataset(&Recipe::find(name, &overrides)?)?)
+    Ok(inspect_dataset(&Recipe::find(name, &overrides)?)?)
 }
 
 /// Returns the name of a category, or its index if it has none.
