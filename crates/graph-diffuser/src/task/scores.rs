@@ -146,6 +146,18 @@ impl TargetScores {
         (0..kinds.len()).map(scores).collect()
     }
 
+    /// Returns the metric that summarizes the target: MAE, ROC-AUC, accuracy, or that of its task.
+    pub fn primary_metric(&self) -> Option<Metric> {
+        let primary = match self.kind.as_str() {
+            "regression" => Metric::Mae,
+            "binary" => Metric::RocAuc,
+            "link_prediction" => Metric::Mrr,
+            "sub_tokens" => Metric::F1,
+            _ => Metric::Accuracy,
+        };
+        self.metrics.contains_key(&primary).then_some(primary)
+    }
+
     fn new(
         name: String,
         kind: &str,

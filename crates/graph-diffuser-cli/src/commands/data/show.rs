@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use graph_diffuser::recipe::{BUILT_IN, DataDirs, LoadedDataset, Recipe};
-use graph_diffuser_data::summary::{Summary, warnings_from_summary};
+use graph_diffuser_data::summary::{Summary, Warning, warnings_from_summary};
 use graph_diffuser_data::{Features, Graph, Schema, TargetKind, Targets, WriteError};
 use graph_diffuser_viz::figure::{MAX_NODES, draw_graph};
 use serde_json::{Value, json};
@@ -42,7 +42,10 @@ pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> Result<ExitCode> {
     let LoadedDataset { dataset, report } = read(&args)?;
     let Some(index) = args.graph else {
         let summary = Summary::compute(&dataset);
-        let warnings = warnings_from_summary(&dataset, &summary);
+        let mut warnings = warnings_from_summary(&dataset, &summary);
+        if report.as_ref().is_some_and(|report| report.molecules) {
+            warnings.retain(|warning| !matches!(warning, Warning::ConstantFeature { .. }));
+        }
         let value = json!({ "report": report, "summary": summary, "warnings": warnings });
         printer.data(&value, || match &report {
             Some(report) => format!("{report}\n\n{summary}"),
