@@ -41,7 +41,7 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> Result<ExitCode> 
         },
         Err(errors) => Err(errors),
     };
-    let (format, LoadedDataset { dataset, report }) = match read {
+    let (format, LoadedDataset { dataset, report, .. }) = match read {
         Ok(read) => read,
         Err(errors) => {
             for error in &errors {

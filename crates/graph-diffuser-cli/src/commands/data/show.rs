@@ -39,7 +39,7 @@ pub(super) struct ShowArgs {
 }
 
 pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> Result<ExitCode> {
-    let LoadedDataset { dataset, report } = read(&args)?;
+    let LoadedDataset { dataset, report, .. } = read(&args)?;
     let Some(index) = args.graph else {
         let summary = Summary::compute(&dataset);
         let mut warnings = warnings_from_summary(&dataset, &summary);
