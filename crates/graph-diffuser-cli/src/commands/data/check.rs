@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use graph_diffuser::recipe::{DataError, LoadedDataset, Recipe, RecipeError};
+use graph_diffuser_data::chem::MoleculeError;
 use graph_diffuser_data::formats::Format;
 use graph_diffuser_data::summary::{Warning, warnings};
 use graph_diffuser_data::{Diagnostic as _, LocatedError};
@@ -48,7 +49,12 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> Result<ExitCode> 
                 printer.data(&to_json(error), || to_text(error));
             }
             if !printer.is_json() {
-                printer.note(&counted(errors.len(), "error", "errors"));
+                let skip = if errors.iter().all(LocatedError::is::<MoleculeError>) {
+                    "; `--on-invalid skip` skips rows with an invalid SMILES"
+                } else {
+                    ""
+                };
+                printer.note(&(counted(errors.len(), "error", "errors") + skip));
             }
             return Ok(ExitCode::FAILURE);
         }
