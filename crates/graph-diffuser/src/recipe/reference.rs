@@ -68,10 +68,10 @@ fn annotate(text: &mut String, path: &str, table: &Table, schema: &Value) {
             _ if key == "kind" && tag.is_some() => {}
             Some(toml::Value::Table(inner)) => nested.push((key, property, inner, expected)),
             Some(value) => {
-                let _ = write!(text, "{}{key} = {value}\n", comment(property));
+                let _ = writeln!(text, "{}{key} = {value}", comment(property));
             }
             None => {
-                let _ = write!(text, "{}# {key} = {}\n", comment(property), placeholder(expected));
+                let _ = writeln!(text, "{}# {key} = {}", comment(property), placeholder(expected));
             }
         }
     }

@@ -193,7 +193,9 @@ fn prevalence(kind: &str, targets: &[f64]) -> Option<f64> {
         "binary" => fraction(targets.iter().filter(|&&label| label == 1.0).count()),
         "multiclass" | "node_multiclass" => {
             let mut counts = BTreeMap::<u64, usize>::new();
-            targets.iter().for_each(|class| *counts.entry(*class as u64).or_default() += 1);
+            for class in targets {
+                *counts.entry(*class as u64).or_default() += 1;
+            }
             fraction(*counts.values().max()?)
         }
         _ => None,

@@ -110,11 +110,7 @@ impl SmilesCsvConfig {
 impl JsonlConfig {
     pub(super) fn read(&self) -> Result<UserDataset, DataError> {
         require(&self.path, "path")?;
-        let options = jsonl::JsonlOptions {
-            task: self.task,
-            max_errors: MAX_ERRORS,
-            ..jsonl::JsonlOptions::default()
-        };
+        let options = jsonl::JsonlOptions { task: self.task, max_errors: MAX_ERRORS };
         let dataset =
             jsonl::read(&self.path, &options).map_err(DataError::Problems)?.into_dataset();
         let defined_by = (!dataset.splits.train.is_empty()).then(|| "key `split`".to_owned());
