@@ -10,7 +10,7 @@ use graph_diffuser::recipe::{BUILT_IN, DataDirs, DataError, Recipe, RecipeError}
 use graph_diffuser_data::formats::Format;
 use graph_diffuser_data::formats::smiles_csv::SmilesCsvOptions;
 use graph_diffuser_data::summary::{Summary, warnings_from_summary};
-use graph_diffuser_data::{Dataset, Features, Graph, Schema, Targets, WriteError};
+use graph_diffuser_data::{Dataset, Features, Graph, MISSING_CLASS, Schema, Targets, WriteError};
 use graph_diffuser_viz::figure::{MAX_NODES, draw_graph};
 use serde_json::{Value, json};
 
@@ -128,6 +128,13 @@ fn row(features: &Features, names: &[Vec<String>], row: usize) -> Vec<Value> {
         Features::Float { columns, values } => {
             values[row * columns..(row + 1) * columns].iter().map(|&value| json!(value)).collect()
         }
+        Features::Mixed { categorical_columns, categories, float_columns, floats } => {
+            let cells = &categories[row * categorical_columns..(row + 1) * categorical_columns];
+            let cells = cells.iter().enumerate();
+            let named = cells.map(|(column, &value)| category(names, column, value).into());
+            let floats = &floats[row * float_columns..(row + 1) * float_columns];
+            named.chain(floats.iter().map(|&value| json!(value))).collect()
+        }
     }
 }
 
@@ -146,7 +153,11 @@ fn targets(graph: &Graph, schema: &Schema) -> Value {
     };
     match &graph.targets {
         Targets::NodeClasses(classes) => {
-            classes.iter().map(|&class| named(&names.classes, class as usize)).collect()
+            let class = |&class: &u32| match class {
+                MISSING_CLASS => Value::Null,
+                class => named(&names.classes, class as usize).into(),
+            };
+            classes.iter().map(class).collect()
         }
         Targets::GraphClass(class) => named(&names.classes, *class as usize).into(),
         Targets::GraphValues(values) => {
