@@ -1,6 +1,6 @@
 //! Decoding of model outputs to predictions.
 
-use graph_diffuser_data::{Graph, Schema, TargetSchema, Targets};
+use graph_diffuser_data::{Graph, MISSING_CLASS, Schema, TargetSchema, Targets};
 
 use crate::task::sub_tokens::decode_tokens;
 
@@ -25,7 +25,10 @@ pub(super) fn decode(
         (Targets::NodeClasses(targets), _) => PredictionAndTarget::NodeClasses {
             predicted: matrix.iter().map(|row| argmax(row)).collect(),
             probabilities: matrix,
-            targets: targets.clone(),
+            targets: targets
+                .iter()
+                .map(|&class| (class != MISSING_CLASS).then_some(class))
+                .collect(),
             names: classes,
         },
         (Targets::GraphValues(targets), TargetSchema::Multilabel(_)) => {

@@ -33,7 +33,7 @@ pub struct SmilesCsvConfig {
     pub split: Option<SplitConfig>,
 }
 
-/// Configuration of a JSON Lines file of graphs.
+/// Configuration of a JSON or JSON Lines file of graphs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct JsonlConfig {
@@ -42,7 +42,8 @@ pub struct JsonlConfig {
     /// Task type; default: inferred from the targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<jsonl::JsonlTask>,
-    /// Split; default: the `split` key of the graphs if present, otherwise random.
+    /// Split; default: that of the file if it has one, otherwise random. It cannot be set if the
+    /// file splits the nodes of its graphs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitConfig>,
 }
@@ -66,7 +67,7 @@ pub struct OgbCsvConfig {
 pub struct TuConfig {
     /// Directory that contains `NAME_A.txt` and the other files of the dataset.
     pub directory: PathBuf,
-    /// Node features to use if the dataset has both labels and attributes; default `labels`.
+    /// Features to use if the dataset has both labels and attributes; default `labels`.
     pub features: tu::NodeFeatureSource,
     /// Split; default: random.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,6 +103,9 @@ impl JsonlConfig {
         require(&self.path, "path")?;
         let options = jsonl::JsonlOptions { task: self.task, ..jsonl::JsonlOptions::default() };
         let read = jsonl::read(&self.path, &options).map_err(DataError::Problems)?;
+        if read.has_node_split && self.split.is_some() {
+            return Err(DataError::NodeSplit);
+        }
         apply(self.split.as_ref(), read.into_dataset())
     }
 }
