@@ -145,16 +145,13 @@ fn structure_hash(graph: &Graph) -> u64 {
         value.hash(&mut hasher);
         hasher.finish()
     }
-    let row = |features: &Features, row: usize| match features {
-        Features::None => 0,
-        Features::Categorical { columns, values } => {
-            hash(&values[row * columns..(row + 1) * columns])
-        }
-        Features::Float { columns, values } => {
-            let values = &values[row * columns..(row + 1) * columns];
-            // Adding 0.0 maps -0.0 to 0.0.
-            hash(values.iter().map(|value| (value + 0.0).to_bits()).collect::<Vec<u32>>())
-        }
+    let row = |features: &Features, row: usize| {
+        let ((columns, categories), (float_columns, floats)) =
+            (features.categories(), features.floats());
+        let floats = &floats[row * float_columns..(row + 1) * float_columns];
+        // Adding 0.0 maps -0.0 to 0.0.
+        let floats: Vec<u32> = floats.iter().map(|value| (value + 0.0).to_bits()).collect();
+        hash((&categories[row * columns..(row + 1) * columns], floats))
     };
     let edges: Vec<u64> =
         (0..graph.edges.len()).map(|edge| row(&graph.edge_features, edge)).collect();

@@ -130,7 +130,7 @@ fn code2_has_tree_and_next_token_edges() {
     let TargetSchema::SubTokens(vocab_size) = dataset.schema.targets else {
         panic!("{:?}", dataset.schema.targets)
     };
-    assert_eq!(vocab_size, dataset.schema.names.classes.len());
+    assert_eq!(vocab_size, dataset.schema.names.classes(0).len());
     let Targets::SubTokens(first) = &graph.targets else { panic!("{:?}", graph.targets) };
     assert_eq!(first.len(), 2);
 }

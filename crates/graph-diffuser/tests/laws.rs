@@ -117,19 +117,20 @@ fn permuted(graph: &Graph, order: &[usize]) -> Graph {
         }
         permuted
     }
-    let Features::Categorical { columns, values } = &graph.node_features else {
-        panic!("the cases have categorical node features")
-    };
+    let (columns, categories) = graph.node_features.categories();
+    let (float_columns, floats) = graph.node_features.floats();
     Graph {
         edges: graph
             .edges
             .iter()
             .map(|ends| ends.map(|node| order[node as usize] as u32))
             .collect(),
-        node_features: Features::Categorical {
-            columns: *columns,
-            values: permute_rows(values, *columns, order),
-        },
+        node_features: Features::from_tables(
+            columns,
+            permute_rows(categories, columns, order),
+            float_columns,
+            permute_rows(floats, float_columns, order),
+        ),
         targets: match &graph.targets {
             Targets::NodeClasses(classes) => Targets::NodeClasses(permute_rows(classes, 1, order)),
             Targets::Links(pairs) => Targets::Links(

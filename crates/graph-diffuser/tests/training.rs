@@ -296,14 +296,15 @@ fn recalibrated_statistics_do_not_depend_on_dropout() {
 fn molecule_scores(scale: f64, offset: f64) -> [f64; 2] {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("mine.csv");
-    let rows = (0..60).map(|row| {
+    let rows = (0..120).map(|row| {
         let (chain, branches) = (1 + row % 12, row % 5);
         let y = 0.313 * f64::from(chain) - 0.271 * f64::from(branches);
         let smiles = "C".repeat(chain as usize) + &"(O)C".repeat(branches as usize);
         format!("{smiles},{:.4}\n", scale * y + offset)
     });
     std::fs::write(&path, format!("smiles,y\n{}", rows.collect::<String>())).expect("written");
-    let set = ["train.epochs=8", "model.hidden_dim=16", "model.layers=2"].map(String::from);
+    let set = ["train.epochs=12", "train.batch_size=8", "model.hidden_dim=16", "model.layers=2"]
+        .map(String::from);
     let recipe = Recipe::find(&path.to_string_lossy(), &set).expect("valid recipe");
     let (_, outcome) = trained(&recipe);
     let TrainOutcome::Finished { test, .. } = outcome else { panic!("not interrupted") };

@@ -14,7 +14,6 @@ use graph_diffuser::predict::PredictError;
 use graph_diffuser::recipe::{DataError, RecipeError};
 use graph_diffuser::run::{Run, RunError};
 use graph_diffuser_data::Split;
-use graph_diffuser_data::formats::Featurizer;
 use serde::Serialize;
 
 use crate::args::{OutputArgs, RunArgs, SplitArgs, ThreadArgs};
@@ -107,7 +106,7 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCo
 }
 
 fn accepts_smiles(run: &Run) -> bool {
-    run.recipe().data.featurizer() != Featurizer::Graphs
+    run.recipe().data.featurizer().accepts_smiles()
 }
 
 fn write(

@@ -30,7 +30,8 @@ const MAX_WARNINGS: u64 = 20;
     graph-diffuser predict runs/graphs-s0 --input new.jsonl -o - --on-invalid skip\n\n\
     CSV output keeps all input columns and appends NAME_pred for regression targets, NAME_prob \
     for binary targets, or `class`, `class_prob` and one prob_NAME per class for a multi-class \
-    target. JSON Lines output adds the key `prediction`. The output file is written atomically.")]
+    target. JSON Lines output adds the key `prediction`. Rows of a directory have the column \
+    `graph`. The output file is written atomically.")]
 pub(crate) struct PredictArgs {
     #[command(flatten)]
     rows: RowArgs,
@@ -44,7 +45,8 @@ pub(crate) struct PredictArgs {
 pub(super) struct RowArgs {
     #[command(flatten)]
     run: RunArgs,
-    /// CSV file with a SMILES column, or graphs as JSON Lines; may be gzipped
+    /// CSV file with a SMILES column, JSON file of graphs, or TU or OGB directory; files may be
+    /// gzipped
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
     #[command(flatten)]

@@ -51,7 +51,7 @@ pub enum DataConfig {
     PeptidesStruct(BenchmarkConfig),
     /// CSV file of SMILES and target columns.
     SmilesCsv(SmilesCsvConfig),
-    /// JSON Lines file with one graph per line.
+    /// JSON or JSON Lines file of graphs.
     Jsonl(JsonlConfig),
     /// Directory in the CSV layout of OGB.
     OgbCsv(OgbCsvConfig),
@@ -126,6 +126,7 @@ impl DataConfig {
         match self.source() {
             Source::Benchmark(benchmark, _) => benchmark.featurizer,
             Source::SmilesCsv(_) => Featurizer::Ogb,
+            Source::OgbCsv(files) if files.add_reverse_edges => Featurizer::UndirectedGraphs,
             Source::GridHistogram(_)
             | Source::Code2(_)
             | Source::Jsonl(_)

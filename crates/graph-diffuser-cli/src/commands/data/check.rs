@@ -21,8 +21,8 @@ use crate::progress::inspect_dataset;
 #[command(after_help = "Examples:\n  \
     graph-diffuser data check mine.csv\n  \
     graph-diffuser data check mine.csv --smiles-column structure --target logS\n\n\
-    The format is detected from the content: a CSV file with a SMILES column, a JSON Lines file \
-    of graphs, or a directory of OGB CSV files or of a TU dataset. Exits with code 1 if there are \
+    The format is detected from the content: a CSV file with a SMILES column, a JSON or JSON \
+    Lines file of graphs, or a directory of OGB CSV files or of a TU dataset. Exits with code 1 if there are \
     errors.")]
 pub(super) struct CheckArgs {
     /// File or directory

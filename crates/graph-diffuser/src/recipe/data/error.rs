@@ -35,6 +35,9 @@ pub enum DataError {
         /// Directory of the dataset.
         directory: PathBuf,
     },
+    /// A split of graphs whose nodes are split.
+    #[error("`data.split` is set, but the file splits the nodes of its graphs")]
+    NodeSplit,
     /// A scaffold split of graphs that are not molecules.
     #[error("a scaffold split requires SMILES, and this dataset has none")]
     NoScaffolds,
@@ -79,6 +82,9 @@ impl Diagnostic for DataError {
                 return hint.or(all);
             }
             Self::Split(error) => return error.hint(),
+            Self::NodeSplit => {
+                "remove `data.split`, or the masks and `node_split` from the file".to_owned()
+            }
             Self::NoSplit { .. } | Self::NoScaffolds => {
                 "use a random split with `--set data.split.kind=random`".to_owned()
             }

@@ -37,7 +37,7 @@ pub struct SmilesCsvConfig {
     pub split: Option<SplitConfig>,
 }
 
-/// Configuration of a JSON Lines file of graphs.
+/// Configuration of a JSON or JSON Lines file of graphs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct JsonlConfig {
@@ -46,7 +46,8 @@ pub struct JsonlConfig {
     /// Task type; default: inferred from the targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<jsonl::JsonlTask>,
-    /// Split; default: the `split` key of the graphs if present, otherwise random.
+    /// Split; default: that of the file if it has one, otherwise random. It cannot be set if the
+    /// file splits the nodes of its graphs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitConfig>,
 }
@@ -70,7 +71,7 @@ pub struct OgbCsvConfig {
 pub struct TuConfig {
     /// Directory that contains `NAME_A.txt` and the other files of the dataset.
     pub path: PathBuf,
-    /// Node features to use if the dataset has both labels and attributes; default `labels`.
+    /// Features to use if the dataset has both labels and attributes; default `labels`.
     pub features: tu::NodeFeatureSource,
     /// Split; default: random.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,9 +112,14 @@ impl JsonlConfig {
     pub(super) fn read(&self) -> Result<UserDataset, DataError> {
         require(&self.path, "path")?;
         let options = jsonl::JsonlOptions { task: self.task, max_errors: MAX_ERRORS };
-        let dataset =
-            jsonl::read(&self.path, &options).map_err(DataError::Problems)?.into_dataset();
-        let defined_by = (!dataset.splits.train.is_empty()).then(|| "key `split`".to_owned());
+        let file = jsonl::read(&self.path, &options).map_err(DataError::Problems)?;
+        if file.has_node_split && self.split.is_some() {
+            return Err(DataError::NodeSplit);
+        }
+        let has_node_split = file.has_node_split;
+        let dataset = file.into_dataset();
+        let defined_by = (!dataset.splits.train.is_empty())
+            .then(|| if has_node_split { "masks of the nodes" } else { "key `split`" }.to_owned());
         let read = ReadReport { split: defined_by, ..ReadReport::default() };
         split(self.split.as_ref(), dataset, read, None)
     }
