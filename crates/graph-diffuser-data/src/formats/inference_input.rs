@@ -1,5 +1,5 @@
-//! Inputs of a trained model: a CSV file with SMILES, a JSON file of graphs, or a directory of graphs
-//! in TU or OGB format.
+//! Inputs of a trained model: a CSV file with SMILES, a JSON file of graphs, or a directory of
+//! graphs in TU or OGB format.
 //!
 //! Rows are read in chunks together with their text, so a file may be larger than memory. A TU
 //! directory is read at once. Integer categories of a directory are mapped by name, or are used as

@@ -68,7 +68,12 @@ pub(super) fn convert(mut record: JsonRecord) -> Result<GraphObject, RecordError
     }
     if let Some(values) = take_attribute(&mut nodes, "split") {
         let value = values.into_iter().map(Option::unwrap_or_default).collect();
-        splits.nodes.get_or_insert((JsonPath::NodeAttribute("split"), value));
+        let path = JsonPath::NodeAttribute("split");
+        if let Some((first, _)) = splits.nodes.replace((path.clone(), value)) {
+            let [first, second] = [first, path].map(|path| path.to_string());
+            let error = JsonlError::ConflictingKeys { first: first.clone(), second };
+            return Err(RecordError::at(first, error));
+        }
     }
     for (name, split) in MASKS {
         if let Some(values) = take_attribute(&mut nodes, name) {

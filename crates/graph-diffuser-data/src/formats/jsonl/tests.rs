@@ -512,6 +512,10 @@ fn errors_of_other_formats_name_the_path() {
             "line 1, column `nodes.y`: both `nodes.y` and `nodes.label` are given, but only one kind of target is supported",
         ),
         (
+            r#"{"nodes": [{"id": 1, "y": 0, "split": "test"}], "node_split": ["test"]}"#.into(),
+            "line 1, column `node_split`: both `node_split` and `nodes.split` are given",
+        ),
+        (
             r#"{"x": [1.0], "edge_index": [[0, 1]], "y": 1}"#.into(),
             "line 1, column `edge_index`: expected two lists, the sources and the targets of the edges, found an array of 1",
         ),
