@@ -1,6 +1,7 @@
 //! Description of a dataset as a reader understood it: targets, ignored columns, split and
 //! duplicates.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -106,11 +107,12 @@ impl Duplicates {
                 if graph.node_features == Features::None {
                     return Self::default();
                 }
-                match first.get(&structure_hash(&graph)) {
-                    None => {
-                        first.insert(structure_hash(&graph), (split, graph.targets.clone()));
+                match first.entry(structure_hash(&graph)) {
+                    Entry::Vacant(entry) => {
+                        entry.insert((split, graph.targets.clone()));
                     }
-                    Some((earlier, targets)) => {
+                    Entry::Occupied(entry) => {
+                        let (earlier, targets) = entry.get();
                         found.graphs += 1;
                         found.contradicting += usize::from(contradict(targets, &graph.targets));
                         found.across_splits += usize::from(*earlier != split);
@@ -192,9 +194,9 @@ impl fmt::Display for DatasetReport {
             write!(formatter, "\nIgnored     {}", list(names))?;
         }
         let [train, valid, test] = self.split_sizes.map(thousands);
+        write!(formatter, "\nSplit       {}", self.split)?;
         if self.split_sizes.iter().any(|&size| size > 0) {
-            let split = &self.split;
-            write!(formatter, "\nSplit       {split}: {train} train, {valid} valid, {test} test")?;
+            write!(formatter, ": {train} train, {valid} valid, {test} test")?;
         }
         if let Some(Duplicates { graphs: graphs @ 1.., contradicting, across_splits }) =
             self.duplicates

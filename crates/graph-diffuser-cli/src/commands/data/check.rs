@@ -5,15 +5,16 @@ use std::process::ExitCode;
 
 use clap::Args;
 use graph_diffuser::recipe::{DataError, LoadedDataset, Recipe, RecipeError};
+use graph_diffuser_data::chem::MoleculeError;
 use graph_diffuser_data::formats::Format;
-use graph_diffuser_data::summary::warnings;
+use graph_diffuser_data::summary::{Warning, warnings};
 use graph_diffuser_data::{Diagnostic as _, LocatedError};
 use serde_json::json;
 
 use crate::args::{TableArgs, check_input};
 use crate::error::Result;
 use crate::printer::{Printer, counted};
-use crate::progress::read_dataset;
+use crate::progress::inspect_dataset;
 
 /// Validate a file or directory and report all errors
 #[derive(Debug, Args)]
@@ -35,25 +36,36 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> Result<ExitCode> 
     check_input(&path)?;
     let format = Format::detect(&path).map_err(|error| vec![error]);
     let read = match format {
-        Ok(format) => match read_dataset(&Recipe::for_data(&path, &table.overrides())?) {
+        Ok(format) => match inspect_dataset(&Recipe::for_data(&path, &table.overrides())?) {
             Err(RecipeError::Data(DataError::Problems(errors))) => Err(errors),
             read => Ok((format, read?)),
         },
         Err(errors) => Err(errors),
     };
-    let (format, LoadedDataset { dataset, report }) = match read {
+    let (format, LoadedDataset { dataset, report, .. }) = match read {
         Ok(read) => read,
         Err(errors) => {
             for error in &errors {
                 printer.data(&to_json(error), || to_text(error));
             }
             if !printer.is_json() {
-                printer.note(&counted(errors.len(), "error", "errors"));
+                let skip = if errors.iter().all(LocatedError::is::<MoleculeError>) {
+                    "; `--on-invalid skip` skips rows with an invalid SMILES"
+                } else {
+                    ""
+                };
+                printer.note(&(counted(errors.len(), "error", "errors") + skip));
             }
             return Ok(ExitCode::FAILURE);
         }
     };
-    let found = warnings(&dataset);
+    let mut found = warnings(&dataset);
+    if report.as_ref().is_some_and(|report| report.molecules) {
+        // Few molecules have every kind of atom and bond, and duplicates are in the report.
+        found.retain(|warning| {
+            !matches!(warning, Warning::ConstantFeature { .. } | Warning::InTwoSplits { .. })
+        });
+    }
     for warning in &found {
         printer.note(&format!("warning: {warning}"));
     }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use graph_diffuser::recipe::{BUILT_IN, DataDirs, LoadedDataset, Recipe};
-use graph_diffuser_data::summary::{Summary, warnings_from_summary};
+use graph_diffuser_data::summary::{Summary, Warning, warnings_from_summary};
 use graph_diffuser_data::{Features, Graph, Schema, TargetKind, Targets, WriteError};
 use graph_diffuser_viz::figure::{MAX_NODES, draw_graph};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::args::{OutputArgs, SetArgs, TableArgs, check_input};
 use crate::error::{Result, UsageError};
 use crate::printer::{Printer, counted};
-use crate::progress::read_dataset;
+use crate::progress::inspect_dataset;
 
 /// Show statistics of a dataset, or one of its graphs
 #[derive(Debug, Args)]
@@ -39,10 +39,13 @@ pub(super) struct ShowArgs {
 }
 
 pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> Result<ExitCode> {
-    let LoadedDataset { dataset, report } = read(&args)?;
+    let LoadedDataset { dataset, report, .. } = read(&args)?;
     let Some(index) = args.graph else {
         let summary = Summary::compute(&dataset);
-        let warnings = warnings_from_summary(&dataset, &summary);
+        let mut warnings = warnings_from_summary(&dataset, &summary);
+        if report.as_ref().is_some_and(|report| report.molecules) {
+            warnings.retain(|warning| !matches!(warning, Warning::ConstantFeature { .. }));
+        }
         let value = json!({ "report": report, "summary": summary, "warnings": warnings });
         printer.data(&value, || match &report {
             Some(report) => format!("{report}\n\n{summary}"),
@@ -94,7 +97,7 @@ fn read(args: &ShowArgs) -> Result<LoadedDataset> {
     };
     check_input(Path::new(name))?;
     let overrides = [args.table.overrides(), args.settings.set.clone()].concat();
-    Ok(read_dataset(&Recipe::find(name, &overrides)?)?)
+    Ok(inspect_dataset(&Recipe::find(name, &overrides)?)?)
 }
 
 /// Returns the name of a category, or its index if it has none.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use graph_diffuser_data::chem::MoleculeError;
 use graph_diffuser_data::{Diagnostic, LocatedError, SplitError};
 
 /// Error of reading or splitting a dataset.
@@ -66,6 +67,11 @@ impl Diagnostic for DataError {
             ),
             Self::NoFile { key } => format!("use `--set data.{key}=FILE`"),
             Self::Problems(problems) => {
+                if problems.iter().all(LocatedError::is::<MoleculeError>) {
+                    let count = problems.len();
+                    let rows = if count == 1 { "this row" } else { "these rows" };
+                    return Some(format!("fix {rows}, or skip {rows} with `--on-invalid skip`"));
+                }
                 let hint = problems.first().and_then(LocatedError::hint);
                 let all = (problems.len() > 1).then(|| {
                     "run `graph-diffuser data check FILE` to list all problems".to_owned()

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use graph_diffuser_data::formats::ogb_csv::{self, OgbCsvOptions};
 use graph_diffuser_data::formats::smiles_csv::{self, OnInvalid, SmilesCsvOptions, TargetTasks};
 use graph_diffuser_data::formats::{ReadReport, jsonl, tu};
-use graph_diffuser_data::{Dataset, Graphs, ProgressFn};
+use graph_diffuser_data::{Dataset, Graphs, ProgressFn, SplitError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +83,8 @@ pub(super) struct UserDataset {
     pub(super) read: ReadReport,
     pub(super) molecules: bool,
     pub(super) split: String,
+    /// Reason why the dataset is not split, which only training requires.
+    pub(super) error: Option<SplitError>,
 }
 
 impl SmilesCsvConfig {
@@ -108,11 +110,7 @@ impl SmilesCsvConfig {
 impl JsonlConfig {
     pub(super) fn read(&self) -> Result<UserDataset, DataError> {
         require(&self.path, "path")?;
-        let options = jsonl::JsonlOptions {
-            task: self.task,
-            max_errors: MAX_ERRORS,
-            ..jsonl::JsonlOptions::default()
-        };
+        let options = jsonl::JsonlOptions { task: self.task, max_errors: MAX_ERRORS };
         let dataset =
             jsonl::read(&self.path, &options).map_err(DataError::Problems)?.into_dataset();
         let defined_by = (!dataset.splits.train.is_empty()).then(|| "key `split`".to_owned());
@@ -152,15 +150,20 @@ fn split(
     read: ReadReport,
     scaffolds: Option<&[String]>,
 ) -> Result<UserDataset, DataError> {
+    let mut error = None;
     let description = match (config, &read.split) {
         (None, Some(defined_by)) => defined_by.clone(),
         (config, _) => {
             let config = config.cloned().unwrap_or_default();
-            dataset.splits = config.apply(&dataset, scaffolds)?;
+            match config.apply(&dataset, scaffolds) {
+                Ok(splits) => dataset.splits = splits,
+                Err(DataError::Split(failed)) => error = Some(failed),
+                Err(other) => return Err(other),
+            }
             config.to_string()
         }
     };
-    Ok(UserDataset { dataset, read, molecules: scaffolds.is_some(), split: description })
+    Ok(UserDataset { dataset, read, molecules: scaffolds.is_some(), split: description, error })
 }
 
 fn require(path: &Path, key: &'static str) -> Result<(), DataError> {
