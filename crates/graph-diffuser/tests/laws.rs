@@ -201,6 +201,28 @@ fn sharing_virtual_edges_preserves_outputs_gradients_and_statistics() {
 }
 
 #[test]
+fn mean_aggregation_is_invariant_to_duplication_of_all_edges() {
+    for case in cases().into_iter().filter(|case| case.name == "mean aggregation") {
+        let model = trained_model(&case);
+        for (what, graphs) in case.batches() {
+            let duplicated: Vec<Graph> = graphs
+                .iter()
+                .map(|graph| {
+                    let Features::Categorical { columns, values } = &graph.edge_features else {
+                        panic!("the case has edge features");
+                    };
+                    let edge_features =
+                        Features::Categorical { columns: *columns, values: values.repeat(3) };
+                    Graph { edges: graph.edges.repeat(3), edge_features, ..graph.clone() }
+                })
+                .collect();
+            let once = evaluate(&case, &model, &graphs);
+            assert_close(what, &evaluate(&case, &model, &duplicated), &once, 1e-10);
+        }
+    }
+}
+
+#[test]
 fn loss_ignores_missing_targets() {
     let case = cases().into_iter().find(|case| case.name == "code").expect("the case exists");
     let model = case.model(&Device::flex(), DType::F64);

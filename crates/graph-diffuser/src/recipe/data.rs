@@ -121,6 +121,11 @@ impl DataConfig {
         }
     }
 
+    /// Returns whether the dataset is read from user files, not a benchmark or generated.
+    pub fn is_user_data(&self) -> bool {
+        matches!(self, Self::SmilesCsv(_) | Self::Jsonl(_) | Self::OgbCsv(_) | Self::Tu(_))
+    }
+
     /// Returns the featurizer of inference inputs for models trained on this dataset.
     pub fn featurizer(&self) -> Featurizer {
         match self.source() {

@@ -127,6 +127,28 @@ pub(crate) fn cases() -> Vec<Case> {
             classes(),
             true,
         ),
+        case(
+            "mean aggregation",
+            &[
+                base,
+                "mpnn = { kind = \"gine\", aggregation = \"mean\", parallel = true }",
+                &edges(""),
+                &attention(gate),
+                &graph("cls", "{ kind = \"plain\", hidden_layers = 0 }"),
+            ],
+            TargetSchema::regression(1),
+            true,
+        ),
+        case(
+            "square-root aggregation",
+            &[
+                "hidden_dim = 8\nlayers = 0",
+                "mpnn = { kind = \"gine\", aggregation = \"sqrt_degree\", pre_layers = 2 }",
+                node,
+            ],
+            classes(),
+            false,
+        ),
     ];
     let mixed = case(
         "mixed",
