@@ -39,11 +39,11 @@ fn help_of_every_command_has_an_example() {
 #[test]
 fn unknown_training_options_are_answered_with_the_recipe_setting() {
     let dir = TestDir::new();
-    let output = dir.run(&["train", "grid-quick", "--epochs", "5"]);
+    let output = dir.run(&["train", "grid-quick", "--dropout", "0.1"]);
     assert_eq!(output.code, Some(2));
-    assert_text("mistake_train_epochs_option", &transcript(&output));
-    let output = dir.run(&["train", "grid-quick", "--lr=1e-3"]);
-    assert!(output.stderr.contains("'--set optim.lr=RATE'"), "{}", output.stderr);
+    assert_text("mistake_train_dropout_option", &transcript(&output));
+    let output = dir.run(&["train", "grid-quick", "--weight-decay=1e-3"]);
+    assert!(output.stderr.contains("'--set optim.weight_decay=RATE'"), "{}", output.stderr);
     let output = dir.run(&["train", "grid-quick", "--gpu"]);
     assert!(!output.stderr.contains("tip:"), "{}", output.stderr);
 }
