@@ -145,9 +145,9 @@ fn hints_explain_unsupported_delimiters_decimal_commas_and_missing_targets() {
         let errors = read_with(text, &SmilesCsvOptions::default()).unwrap_err();
         (errors[0].error.to_string(), errors[0].hint().unwrap())
     };
-    let (message, fix) = hint("smiles|y\nCC|2\n");
-    assert_eq!(message, "no `smiles` column; found `smiles|y`");
-    assert_eq!(fix, "columns must be separated by commas, semicolons or tabs");
+    let (message, fix) = hint("smiles:y\nCC:2\n");
+    assert_eq!(message, "no `smiles` column; found `smiles:y`");
+    assert_eq!(fix, "columns must be separated by commas, semicolons, tabs or pipes");
     let (message, fix) = hint("smiles;y\nC;1,5\nCC;2,5\n");
     assert_eq!(message, "`1,5` has a decimal comma, which is not supported");
     assert_eq!(fix, "use a decimal point: `1.5`");

@@ -1,6 +1,7 @@
-//! Input files of a trained model: a CSV file with SMILES or a JSON Lines file of graphs.
+//! Input files of a trained model: a table of molecules or a JSON Lines file of graphs.
 //!
-//! Rows are read in chunks together with their text, so a file may be larger than memory.
+//! Rows are read in chunks together with their text, so a file may be larger than memory. The text
+//! of a row is CSV also if the file is not: a SMILES, SDF or Parquet file is converted.
 
 use std::error::Error;
 use std::fs;
@@ -14,9 +15,11 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::error::{Diagnostic, LocatedError};
 use crate::formats::jsonl::{GraphStream, JsonlError, StreamedGraph};
 use crate::formats::smiles_csv::smiles_column;
-use crate::formats::{Featurizer, Format};
+use crate::formats::table::CsvColumn;
+use crate::formats::{Featurizer, Format, Table};
 use crate::graph::Graph;
-use crate::io::csv_records::{CsvColumn, CsvRecord, CsvRecordError, CsvRecords, open_text};
+use crate::io::csv_records::{CsvRecord, CsvRecordError};
+use crate::io::parquet_records::ParquetFileError;
 use crate::io::text_file::Counted;
 use crate::schema::{Schema, TargetSchema};
 
@@ -29,8 +32,8 @@ const CHUNK_BYTES: usize = 8 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// The model needs SMILES.
-    #[error("the model expects a CSV file with SMILES, found {found}")]
+    /// The model needs molecules.
+    #[error("the model expects a file of molecules, found {found}")]
     NotMolecules {
         /// Format of the input.
         found: &'static str,
@@ -49,7 +52,10 @@ pub enum InputError {
 impl Diagnostic for InputError {
     fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::NotMolecules { .. } => "pass a CSV file with a `smiles` column".into(),
+            Self::NotMolecules { .. } => {
+                "pass a CSV or Parquet file with a `smiles` column, a SMILES file or an SDF file"
+                    .into()
+            }
             Self::NotGraphs { .. } => {
                 "pass a `.jsonl` file with one graph per line; see docs/guide/graphs.md".into()
             }
@@ -61,9 +67,9 @@ impl Diagnostic for InputError {
 /// Text of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowText {
-    /// Line number, counted from one.
+    /// Line number, counted from one; row number in a Parquet file.
     pub line: u64,
-    /// Bytes without the line terminator; empty if the row cannot be parsed.
+    /// CSV or JSON text without the line terminator; empty if the row cannot be parsed.
     pub bytes: Vec<u8>,
     /// SMILES or graph `id`.
     pub name: Option<String>,
@@ -74,13 +80,13 @@ pub struct RowText {
 pub struct InputRow {
     /// Text of the row.
     pub text: RowText,
-    /// Graph with placeholder targets, or the error of the row.
-    pub graph: Result<Graph, LocatedError>,
+    /// Graph with placeholder targets, `None` if all cells are empty, or the error of the row.
+    pub graph: Result<Option<Graph>, LocatedError>,
     /// `true` if the error prevents all following rows from being read.
     pub is_fatal: bool,
 }
 
-/// Header of a CSV file.
+/// Header of the rows as CSV.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CsvHeader {
     /// Bytes without the line terminator.
@@ -93,9 +99,9 @@ pub struct CsvHeader {
     pub line_end: &'static str,
 }
 
-/// An open input file of SMILES or graphs.
+/// An open input file of molecules or graphs.
 pub struct InferenceInput {
-    /// Header, if the input is a CSV file.
+    /// Header, if the input is a table of molecules.
     pub header: Option<CsvHeader>,
     /// Size on disk.
     pub bytes: u64,
@@ -115,19 +121,15 @@ impl std::fmt::Debug for InferenceInput {
 }
 
 enum Source {
-    Molecules {
-        records: CsvRecords,
-        smiles: CsvColumn,
-        featurizer: Featurizer,
-        targets: TargetSchema,
-    },
+    Molecules { table: Table, smiles: CsvColumn, featurizer: Featurizer, targets: TargetSchema },
     Graphs(GraphStream),
 }
 
 impl InferenceInput {
     /// Opens an input file for a model with the given schema.
     ///
-    /// The SMILES column is `smiles` or `smi` unless `smiles` names another one.
+    /// The SMILES column is `smiles` or `smi` unless `smiles` names another one. The molecules of
+    /// an SDF file are its molfiles unless `smiles` names a data field.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, has a format that the model does not accept, or
@@ -145,8 +147,8 @@ impl InferenceInput {
         let format = Format::detect(path)?;
         let found = format.name();
         let read = Arc::<AtomicU64>::default();
-        let (header, source) = match (featurizer, format) {
-            (Featurizer::Graphs, Format::Jsonl) => {
+        let (header, source) = match (featurizer, format.table()) {
+            (Featurizer::Graphs, _) if format == Format::Jsonl => {
                 let file = Counted::open(path, &read)
                     .map_err(|error| LocatedError::new(path, JsonlError::Read(error)))?;
                 (None, Source::Graphs(GraphStream::new(path, file, schema)?))
@@ -154,19 +156,20 @@ impl InferenceInput {
             (Featurizer::Graphs, _) => {
                 return Err(LocatedError::new(path, InputError::NotGraphs { found }));
             }
-            (_, Format::SmilesCsv) => {
-                let records = CsvRecords::new(path, open_text(path, &read)?, None)?;
-                let smiles = smiles_column(&records, smiles)?;
+            (_, Some(format)) => {
+                let table = Table::open_format(path, format, &read)?;
+                let smiles = smiles_column(&table, smiles)?;
+                let CsvRecord { raw, fields, .. } = table.header();
                 let header = CsvHeader {
-                    bytes: records.header().raw.clone(),
-                    names: records.header().fields.clone(),
-                    delimiter: records.delimiter(),
-                    line_end: records.line_ending(),
+                    bytes: if raw.is_empty() { csv_line(fields) } else { raw.clone() },
+                    names: fields.clone(),
+                    delimiter: table.delimiter(),
+                    line_end: table.line_ending(),
                 };
                 let targets = schema.targets;
-                (Some(header), Source::Molecules { records, smiles, featurizer, targets })
+                (Some(header), Source::Molecules { table, smiles, featurizer, targets })
             }
-            (_, _) => return Err(LocatedError::new(path, InputError::NotMolecules { found })),
+            (_, None) => return Err(LocatedError::new(path, InputError::NotMolecules { found })),
         };
         let bytes = fs::metadata(path).map_or(0, |metadata| metadata.len());
         Ok(Self { header, bytes, read, source })
@@ -201,10 +204,9 @@ impl Iterator for InputChunks {
                 .into_iter()
                 .map(graph_row)
                 .collect::<Vec<InputRow>>(),
-            Source::Molecules { records, smiles, featurizer, targets } => {
-                let chunk = take_chunk(records, |record| {
-                    record.as_ref().map_or(0, |record| record.raw.len())
-                });
+            Source::Molecules { table, smiles, featurizer, targets } => {
+                let chunk =
+                    take_chunk(table, |record| record.as_ref().map_or(0, CsvRecord::num_bytes));
                 let row = |record| molecule_row(smiles, *featurizer, *targets, record);
                 match &self.pool {
                     Some(pool) => pool.install(|| chunk.into_par_iter().map(row).collect()),
@@ -229,7 +231,8 @@ fn take_chunk<T>(source: &mut impl Iterator<Item = T>, bytes_of: impl Fn(&T) -> 
 fn graph_row(streamed: StreamedGraph) -> InputRow {
     let StreamedGraph { line, raw, id, graph } = streamed;
     let is_fatal = graph.as_ref().is_err_and(is_fatal);
-    InputRow { text: RowText { line, bytes: raw.into_bytes(), name: id }, graph, is_fatal }
+    let text = RowText { line, bytes: raw.into_bytes(), name: id };
+    InputRow { text, graph: graph.map(Some), is_fatal }
 }
 
 fn molecule_row(
@@ -238,7 +241,7 @@ fn molecule_row(
     targets: TargetSchema,
     record: Result<CsvRecord, LocatedError>,
 ) -> InputRow {
-    let record = match record {
+    let mut record = match record {
         Ok(record) => record,
         Err(error) => {
             let text =
@@ -246,10 +249,42 @@ fn molecule_row(
             return InputRow { text, is_fatal: is_fatal(&error), graph: Err(error) };
         }
     };
-    let graph = smiles.parse(&record, |cell| featurizer.featurize_smiles(cell, targets));
-    let CsvRecord { line, raw, mut fields } = record;
+    // Rows without content keep the output aligned with the input.
+    let graph = if record.is_blank() {
+        Ok(None)
+    } else {
+        let mut written = None;
+        let graph = smiles.parse_molecule(&record, |molecule| {
+            if smiles.has_molfiles() && smiles.cell(&record).is_empty() {
+                written = molecule.to_smiles().ok();
+            }
+            featurizer.featurize_molecule(molecule, targets)
+        });
+        if let Some(written) = written {
+            record.fields[smiles.index()] = written;
+        }
+        graph.map(Some)
+    };
+    let CsvRecord { line, raw, mut fields, .. } = record;
+    let bytes = if raw.is_empty() { csv_line(&fields) } else { raw };
     let name = Some(std::mem::take(&mut fields[smiles.index()]));
-    InputRow { text: RowText { line, bytes: raw, name }, graph, is_fatal: false }
+    InputRow { text: RowText { line, bytes, name }, graph, is_fatal: false }
+}
+
+/// Joins fields to a line of CSV, delimited by commas.
+fn csv_line(fields: &[String]) -> Vec<u8> {
+    let cells: Vec<String> = fields.iter().map(|field| csv_quote(field, b',')).collect();
+    cells.join(",").into_bytes()
+}
+
+/// Quotes a CSV cell if necessary.
+pub fn csv_quote(cell: &str, delimiter: u8) -> String {
+    let is_special = |byte: u8| byte == delimiter || matches!(byte, b'"' | b'\n' | b'\r');
+    if cell.bytes().any(is_special) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
 }
 
 /// Returns `true` if no row after the error can be read; skipping the row would then silently skip
@@ -265,7 +300,9 @@ fn is_fatal(located: &LocatedError) -> bool {
     let in_jsonl = |error: &JsonlError| {
         matches!(error, JsonlError::Read(_) | JsonlError::Gzip(_) | JsonlError::LineTooLong { .. })
     };
-    error.downcast_ref().is_some_and(in_csv) || error.downcast_ref().is_some_and(in_jsonl)
+    error.downcast_ref().is_some_and(in_csv)
+        || error.downcast_ref().is_some_and(in_jsonl)
+        || error.is::<ParquetFileError>()
 }
 
 #[cfg(test)]
@@ -303,7 +340,7 @@ mod tests {
         for (index, row) in rows.iter().enumerate() {
             assert_eq!(row.text.line, index as u64 + 2);
             assert_eq!(row.text.bytes, format!("{index},\"{}\"", smiles(index)).into_bytes());
-            let graph = row.graph.as_ref().unwrap();
+            let graph = row.graph.as_ref().unwrap().as_ref().unwrap();
             assert_eq!(graph.num_nodes, 1 + index % 7);
             assert!(ogb_schema(TargetSchema::Regression(2)).mismatch(graph).is_none());
         }
@@ -327,7 +364,7 @@ mod tests {
     #[test]
     fn zinc_featurizer_uses_zinc_schema() {
         let rows = molecules("smiles\nCCO\nC[SiH3]\n", Featurizer::Zinc);
-        let graph = rows[0].graph.as_ref().unwrap();
+        let graph = rows[0].graph.as_ref().unwrap().as_ref().unwrap();
         assert!(zinc_schema(TargetSchema::Regression(2)).mismatch(graph).is_none());
         let message = rows[1].graph.as_ref().unwrap_err().to_string();
         assert!(message.contains("line 3, column `smiles`: atom 1 has type `Si"), "{message}");
@@ -349,7 +386,7 @@ mod tests {
         assert!(error.to_string().ends_with(&expected), "{error}");
         let lines = temp_file("{\"nodes\": 1}\n");
         let error = InferenceInput::open(lines.path(), Featurizer::Ogb, &schema, None).unwrap_err();
-        let expected = format!("expects a CSV file with SMILES, found {}", Format::Jsonl.name());
+        let expected = format!("expects a file of molecules, found {}", Format::Jsonl.name());
         assert!(error.to_string().ends_with(&expected), "{error}");
         let rows: Vec<InputRow> =
             InferenceInput::open(lines.path(), Featurizer::Graphs, &schema, None)
@@ -357,6 +394,6 @@ mod tests {
                 .chunks(1)
                 .flatten()
                 .collect();
-        assert_eq!(rows[0].graph.as_ref().unwrap().num_nodes, 1);
+        assert_eq!(rows[0].graph.as_ref().unwrap().as_ref().unwrap().num_nodes, 1);
     }
 }

@@ -79,9 +79,10 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> Result<ExitCode> 
         "warnings": found,
     });
     printer.data(&value, || {
-        let graphs = match format {
-            Format::SmilesCsv => counted(graphs, "molecule", "molecules"),
-            _ => counted(graphs, "graph", "graphs"),
+        let graphs = if format.has_molecules() {
+            counted(graphs, "molecule", "molecules")
+        } else {
+            counted(graphs, "graph", "graphs")
         };
         let found = match found.len() {
             0 => "no problems found".to_owned(),

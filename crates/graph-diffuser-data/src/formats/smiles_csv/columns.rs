@@ -3,7 +3,7 @@
 use super::{SmilesCsvError, SmilesCsvOptions};
 use crate::chem::{Molecule, MoleculeError};
 use crate::error::LocatedError;
-use crate::io::csv_records::{CsvColumn, CsvRecords};
+use crate::formats::table::{CsvColumn, Table};
 
 /// Default names of the SMILES column, ignoring case.
 const SMILES_NAMES: [&str; 2] = ["smiles", "smi"];
@@ -22,16 +22,21 @@ pub(super) struct Columns {
     pub(super) targets_requested: bool,
 }
 
-/// Finds the SMILES column: the one named `name`, or else `smiles` or `smi`.
+/// Finds the column of the molecules: the one named `name`, or else the one that the file format
+/// defines, or else `smiles` or `smi`.
 pub(crate) fn smiles_column(
-    records: &CsvRecords,
+    records: &Table,
     name: Option<&str>,
 ) -> Result<CsvColumn, LocatedError> {
     if cfg!(not(feature = "chem")) {
         return Err(LocatedError::new(records.path(), MoleculeError::Disabled));
     }
-    if let Some(name) = name {
-        return find_column(records, name);
+    match (name, records.molecule_column()) {
+        // The name may be that of the training file, which may have had another format.
+        (Some(name), Some(column)) => return find_column(records, name).or(Ok(column)),
+        (Some(name), None) => return find_column(records, name),
+        (None, Some(column)) => return Ok(column),
+        (None, None) => {}
     }
     let names = &records.header().fields;
     let matches =
@@ -53,7 +58,7 @@ pub(crate) fn smiles_column(
 
 /// Finds all columns, or returns every error in them.
 pub(super) fn find_columns(
-    records: &CsvRecords,
+    records: &Table,
     options: &SmilesCsvOptions,
 ) -> Result<Columns, Vec<LocatedError>> {
     let mut errors = Vec::new();
@@ -74,6 +79,7 @@ pub(super) fn find_columns(
         };
         let is_other = |column: &CsvColumn| {
             [&smiles, &split].into_iter().flatten().all(|used| used.index() != column.index())
+                && records.name_column() != Some(column.index())
         };
         all.iter().filter(|column| is_other(column) && !is_index(column)).cloned().collect()
     };
@@ -97,10 +103,7 @@ pub(super) fn find_columns(
 }
 
 /// Finds a column by name: an exact match, or else a unique match ignoring case.
-pub(crate) fn find_column(
-    records: &CsvRecords,
-    requested: &str,
-) -> Result<CsvColumn, LocatedError> {
+pub(crate) fn find_column(records: &Table, requested: &str) -> Result<CsvColumn, LocatedError> {
     let names: Vec<&str> = records.header().fields.iter().map(|name| name.trim()).collect();
     let exact: Vec<usize> = (0..names.len()).filter(|&column| names[column] == requested).collect();
     let ignoring_case: Vec<usize> =
@@ -116,7 +119,7 @@ pub(crate) fn find_column(
 }
 
 /// Locates an error in the header.
-fn header_error(records: &CsvRecords, error: SmilesCsvError) -> LocatedError {
+fn header_error(records: &Table, error: SmilesCsvError) -> LocatedError {
     LocatedError::new(records.path(), error).at_line(records.header().line)
 }
 
