@@ -14,7 +14,7 @@ use crate::formats::smiles_csv::{find_column, smiles_column};
 use crate::formats::{Featurizer, Table};
 use crate::graph::{Graph, Targets};
 use crate::io::cache;
-use crate::io::csv_records::CsvRecord;
+use crate::io::csv_records::TableRecord;
 use crate::io::numpy_random::NumpyRandom;
 use crate::io::par_chunks::par_chunks;
 use crate::io::progress::ProgressFn;
@@ -77,7 +77,7 @@ pub fn graphs(
     let records = Table::open_csv(path, None)?;
     let smiles = smiles_column(&records, Some("smiles"))?;
     let gap = find_column(&records, "homolumogap")?;
-    let graph = move |record: CsvRecord| {
+    let graph = move |record: TableRecord| {
         let graph =
             smiles.parse(&record, |cell| Featurizer::Ogb.featurize_smiles(cell, TARGETS))?;
         let value = gap.parse(&record, parse_gap)?;

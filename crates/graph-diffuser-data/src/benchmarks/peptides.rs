@@ -12,7 +12,7 @@ use crate::error::{Diagnostic, LocatedError};
 use crate::formats::smiles_csv::{find_column, smiles_column};
 use crate::formats::{Featurizer, Table};
 use crate::graph::{Graph, Targets};
-use crate::io::csv_records::CsvRecord;
+use crate::io::csv_records::TableRecord;
 use crate::io::par_chunks::par_chunks;
 use crate::io::torch_file::ArrayFile;
 use crate::schema::{Names, Schema, TargetSchema};
@@ -136,7 +136,7 @@ fn read_graphs(
         .iter()
         .map(|name| find_column(&records, name))
         .collect::<Result<Vec<_>, LocatedError>>()?;
-    let row = |record: CsvRecord| {
+    let row = |record: TableRecord| {
         let graph = smiles.parse(&record, |cell| {
             Featurizer::Ogb.featurize_smiles(cell, TargetSchema::Regression(0))
         })?;

@@ -15,10 +15,10 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::error::{Diagnostic, LocatedError};
 use crate::formats::jsonl::{GraphStream, JsonlError, StreamedGraph};
 use crate::formats::smiles_csv::smiles_column;
-use crate::formats::table::CsvColumn;
+use crate::formats::table::TableColumn;
 use crate::formats::{Featurizer, Format, Table};
 use crate::graph::Graph;
-use crate::io::csv_records::{CsvRecord, CsvRecordError};
+use crate::io::csv_records::{CsvRecordError, TableRecord};
 use crate::io::parquet_records::ParquetFileError;
 use crate::io::text_file::Counted;
 use crate::schema::{Schema, TargetSchema};
@@ -121,7 +121,7 @@ impl std::fmt::Debug for InferenceInput {
 }
 
 enum Source {
-    Molecules { table: Table, smiles: CsvColumn, featurizer: Featurizer, targets: TargetSchema },
+    Molecules { table: Table, smiles: TableColumn, featurizer: Featurizer, targets: TargetSchema },
     Graphs(GraphStream),
 }
 
@@ -159,7 +159,7 @@ impl InferenceInput {
             (_, Some(format)) => {
                 let table = Table::open_format(path, format, &read)?;
                 let smiles = smiles_column(&table, smiles)?;
-                let CsvRecord { raw, fields, .. } = table.header();
+                let TableRecord { raw, fields, .. } = table.header();
                 let header = CsvHeader {
                     bytes: if raw.is_empty() { csv_line(fields) } else { raw.clone() },
                     names: fields.clone(),
@@ -206,7 +206,7 @@ impl Iterator for InputChunks {
                 .collect::<Vec<InputRow>>(),
             Source::Molecules { table, smiles, featurizer, targets } => {
                 let chunk =
-                    take_chunk(table, |record| record.as_ref().map_or(0, CsvRecord::num_bytes));
+                    take_chunk(table, |record| record.as_ref().map_or(0, TableRecord::num_bytes));
                 let row = |record| molecule_row(smiles, *featurizer, *targets, record);
                 match &self.pool {
                     Some(pool) => pool.install(|| chunk.into_par_iter().map(row).collect()),
@@ -236,10 +236,10 @@ fn graph_row(streamed: StreamedGraph) -> InputRow {
 }
 
 fn molecule_row(
-    smiles: &CsvColumn,
+    smiles: &TableColumn,
     featurizer: Featurizer,
     targets: TargetSchema,
-    record: Result<CsvRecord, LocatedError>,
+    record: Result<TableRecord, LocatedError>,
 ) -> InputRow {
     let mut record = match record {
         Ok(record) => record,
@@ -265,7 +265,7 @@ fn molecule_row(
         }
         graph.map(Some)
     };
-    let CsvRecord { line, raw, mut fields, .. } = record;
+    let TableRecord { line, raw, mut fields, .. } = record;
     let bytes = if raw.is_empty() { csv_line(&fields) } else { raw };
     let name = Some(std::mem::take(&mut fields[smiles.index()]));
     InputRow { text: RowText { line, bytes, name }, graph, is_fatal: false }

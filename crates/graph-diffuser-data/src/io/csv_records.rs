@@ -18,7 +18,7 @@ pub(crate) const MAX_RECORD_BYTES: u64 = 64 << 20;
 
 /// A record of a table and its line number.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct CsvRecord {
+pub(crate) struct TableRecord {
     /// Line on which the record starts, starting at 1.
     pub(crate) line: u64,
     /// Bytes of the record, without the line ending; empty if the file is not a CSV file.
@@ -29,7 +29,7 @@ pub(crate) struct CsvRecord {
     pub(crate) molfile: Option<String>,
 }
 
-impl CsvRecord {
+impl TableRecord {
     /// Returns `true` if the record has no content, such as a row of delimiters alone.
     pub(crate) fn is_blank(&self) -> bool {
         self.molfile.is_none() && self.fields.iter().all(|field| field.trim().is_empty())
@@ -117,7 +117,7 @@ pub(crate) struct CsvRecords {
     reader: TextReader,
     delimiter: u8,
     line: u64,
-    header: CsvRecord,
+    header: TableRecord,
     line_ending: &'static str,
     finished: bool,
 }
@@ -145,7 +145,7 @@ impl CsvRecords {
         reader: TextReader,
         delimiter: Option<u8>,
     ) -> Result<Self, LocatedError> {
-        let header = CsvRecord { line: 1, ..CsvRecord::default() };
+        let header = TableRecord { line: 1, ..TableRecord::default() };
         let mut records = Self {
             path: path.to_owned(),
             reader,
@@ -174,7 +174,7 @@ impl CsvRecords {
     }
 
     /// Returns the header record.
-    pub(crate) fn header(&self) -> &CsvRecord {
+    pub(crate) fn header(&self) -> &TableRecord {
         &self.header
     }
 
@@ -189,7 +189,7 @@ impl CsvRecords {
     }
 
     /// Reads the next record; after a malformed record, reading continues with the next one.
-    fn read_record(&mut self) -> Result<Option<CsvRecord>, LocatedError> {
+    fn read_record(&mut self) -> Result<Option<TableRecord>, LocatedError> {
         let mut raw = Vec::new();
         loop {
             raw.clear();
@@ -228,7 +228,7 @@ impl CsvRecords {
     }
 
     /// Splits a line into fields, and reads further lines while a quote is open.
-    fn finish_record(&mut self, mut raw: Vec<u8>, line: u64) -> Result<CsvRecord, LocatedError> {
+    fn finish_record(&mut self, mut raw: Vec<u8>, line: u64) -> Result<TableRecord, LocatedError> {
         let mut splitter = Splitter::default();
         let mut start = 0;
         loop {
@@ -249,7 +249,7 @@ impl CsvRecords {
             return Err(self.error_at(line, CsvRecordError::AfterQuote));
         }
         match splitter.finish() {
-            Ok(fields) => Ok(CsvRecord { line, raw, fields, molfile: None }),
+            Ok(fields) => Ok(TableRecord { line, raw, fields, molfile: None }),
             Err(byte) => Err(self.error_at(line, CsvRecordError::NotUtf8 { byte })),
         }
     }
@@ -260,7 +260,7 @@ impl CsvRecords {
 }
 
 impl Iterator for CsvRecords {
-    type Item = Result<CsvRecord, LocatedError>;
+    type Item = Result<TableRecord, LocatedError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.finished {
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn line_numbers_count_quoted_lines_and_raw_bytes_are_kept() {
-        let rows: Vec<CsvRecord> =
+        let rows: Vec<TableRecord> =
             records(b"a,b\n1,\"x\r\ny\"\n2,z\r\n").unwrap().map(Result::unwrap).collect();
         assert_eq!(rows.iter().map(|row| row.line).collect::<Vec<_>>(), [2, 4]);
         assert_eq!(rows[0].raw, b"1,\"x\r\ny\"");
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn blank_rows_of_any_length_get_the_fields_of_the_header() {
-        let rows: Vec<CsvRecord> =
+        let rows: Vec<TableRecord> =
             records(b"a,b,c\n,,\n,\n\"\", ,,,,\n1,,\n").unwrap().map(Result::unwrap).collect();
         assert_eq!(rows.iter().filter(|row| row.is_blank()).count(), 3);
         assert_eq!(rows[1].raw, b",,");
@@ -415,7 +415,7 @@ mod tests {
     #[test]
     fn reading_continues_after_a_malformed_record() {
         let text = b"a,b\n1\n\xff,2\n\"x\"y,2\n3,4\n\"5,6\n";
-        let rows: Vec<Result<CsvRecord, LocatedError>> = records(text).unwrap().collect();
+        let rows: Vec<Result<TableRecord, LocatedError>> = records(text).unwrap().collect();
         let errors: Vec<String> =
             rows.iter().filter_map(|row| row.as_ref().err().map(ToString::to_string)).collect();
         assert_eq!(

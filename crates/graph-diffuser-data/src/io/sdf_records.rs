@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::error::LocatedError;
-use crate::io::csv_records::{CsvRecord, CsvRecordError, MAX_RECORD_BYTES, open_text};
+use crate::io::csv_records::{CsvRecordError, MAX_RECORD_BYTES, TableRecord, open_text};
 use crate::io::line_reader::LineReader;
 
 /// Maximum number of different data fields; bounds the size of a row.
@@ -31,7 +31,7 @@ const HEADER_LINES: u64 = 4;
 /// Iterator over the records of an SDF file.
 pub(crate) struct SdfRecords {
     lines: LineReader,
-    header: CsvRecord,
+    header: TableRecord,
     /// Column of each data field.
     fields: HashMap<String, usize>,
     /// Column of the title, unless a data field has its name.
@@ -102,13 +102,13 @@ impl SdfRecords {
         let fields =
             names.into_iter().enumerate().map(|(index, name)| (name, start + index)).collect();
         let lines = LineReader::new(path, open_text(path, read)?);
-        let header = CsvRecord { line: 1, fields: columns, ..CsvRecord::default() };
+        let header = TableRecord { line: 1, fields: columns, ..TableRecord::default() };
         Ok(Self { lines, header, fields, title })
     }
 
     /// Returns the columns: `name` (the title), `smiles` and the data fields; a field called `name`
     /// or `smiles` replaces that column.
-    pub(crate) fn header(&self) -> &CsvRecord {
+    pub(crate) fn header(&self) -> &TableRecord {
         &self.header
     }
 
@@ -117,12 +117,12 @@ impl SdfRecords {
         self.title
     }
 
-    fn read_record(&mut self) -> Result<Option<CsvRecord>, LocatedError> {
+    fn read_record(&mut self) -> Result<Option<TableRecord>, LocatedError> {
         let mut scanner = Scanner::default();
-        let mut record = CsvRecord {
+        let mut record = TableRecord {
             line: self.lines.line() + 1,
             fields: vec![String::new(); self.header.fields.len()],
-            ..CsvRecord::default()
+            ..TableRecord::default()
         };
         let mut molfile = String::new();
         let mut error = None;
@@ -178,13 +178,13 @@ impl SdfRecords {
         match error {
             Some(error) => Err(error),
             None if !has_content => Ok(None),
-            None => Ok(Some(CsvRecord { molfile: Some(molfile), ..record })),
+            None => Ok(Some(TableRecord { molfile: Some(molfile), ..record })),
         }
     }
 }
 
 impl Iterator for SdfRecords {
-    type Item = Result<CsvRecord, LocatedError>;
+    type Item = Result<TableRecord, LocatedError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.read_record().transpose()
@@ -243,7 +243,7 @@ mod tests {
     fn columns_are_the_fields_of_all_records() {
         let records = open(TWO.as_bytes()).unwrap();
         assert_eq!(records.header().fields, ["name", "smiles", "logS", "note", "id"]);
-        let records: Vec<CsvRecord> = records.map(Result::unwrap).collect();
+        let records: Vec<TableRecord> = records.map(Result::unwrap).collect();
         assert_eq!(records[0].fields, ["ethanol", "", "1.10", "two\n> lines", ""]);
         assert_eq!(records[1].fields, ["", "", "", "", "X<1>"]);
         assert_eq!(records.iter().map(|record| record.line).collect::<Vec<_>>(), [1, 15]);
@@ -272,7 +272,7 @@ mod tests {
         assert!(open(b"\n\n").err().unwrap().to_string().ends_with("file is empty"));
         let broken = TWO.replace("two", "tw\u{e9}");
         let latin1: Vec<u8> = broken.chars().map(|char| char as u8).collect();
-        let records: Vec<Result<CsvRecord, LocatedError>> = open(&latin1).unwrap().collect();
+        let records: Vec<Result<TableRecord, LocatedError>> = open(&latin1).unwrap().collect();
         let message = records[0].as_ref().unwrap_err().to_string();
         assert!(message.ends_with("line 10: invalid UTF-8 at byte 3 of the row"), "{message}");
         assert_eq!(records[1].as_ref().unwrap().fields[4], "X<1>");

@@ -11,7 +11,7 @@
 //! spaces.
 
 use crate::error::LocatedError;
-use crate::io::csv_records::{CsvRecord, CsvRecordError};
+use crate::io::csv_records::{CsvRecordError, TableRecord};
 use crate::io::line_reader::LineReader;
 
 /// Assignment of the parts of a line to columns.
@@ -31,7 +31,7 @@ enum Layout {
 pub(crate) struct SmiRecords {
     lines: LineReader,
     layout: Layout,
-    header: CsvRecord,
+    header: TableRecord,
     /// Number of columns that every record must have.
     required: usize,
     /// First record, read in search of a header.
@@ -49,10 +49,10 @@ impl SmiRecords {
             return Err(LocatedError::new(lines.path(), CsvRecordError::Empty));
         }
         let text = lines.decode(&first)?;
-        let header = |names: &[&str]| CsvRecord {
+        let header = |names: &[&str]| TableRecord {
             line: lines.line(),
             fields: names.iter().map(|&name| name.to_owned()).collect(),
-            ..CsvRecord::default()
+            ..TableRecord::default()
         };
         let (header, layout) = if is_smi_header(text) {
             let names: Vec<&str> = if text.contains('\t') {
@@ -79,7 +79,7 @@ impl SmiRecords {
     }
 
     /// Returns the header; `smiles` and `name` if the file has none.
-    pub(crate) fn header(&self) -> &CsvRecord {
+    pub(crate) fn header(&self) -> &TableRecord {
         &self.header
     }
 
@@ -93,7 +93,7 @@ impl SmiRecords {
         self.header.fields.iter().position(|name| name.eq_ignore_ascii_case("name"))
     }
 
-    fn read_record(&mut self) -> Result<Option<CsvRecord>, LocatedError> {
+    fn read_record(&mut self) -> Result<Option<TableRecord>, LocatedError> {
         let mut bytes = Vec::new();
         match self.first.take() {
             Some(first) => bytes = first,
@@ -118,12 +118,12 @@ impl SmiRecords {
         }
         parts.resize(expected, "");
         let fields = parts.into_iter().map(str::to_owned).collect();
-        Ok(Some(CsvRecord { line, fields, ..CsvRecord::default() }))
+        Ok(Some(TableRecord { line, fields, ..TableRecord::default() }))
     }
 }
 
 impl Iterator for SmiRecords {
-    type Item = Result<CsvRecord, LocatedError>;
+    type Item = Result<TableRecord, LocatedError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.read_record().transpose()

@@ -28,7 +28,7 @@ use crate::chem::{Molecule, MoleculeError};
 use crate::error::LocatedError;
 use crate::formats::{Featurizer, Table};
 use crate::graph::Graph;
-use crate::io::csv_records::CsvRecord;
+use crate::io::csv_records::TableRecord;
 use crate::io::par_chunks::par_chunks;
 use crate::schema::{Schema, TargetSchema};
 use crate::split::{Split, Splits};
@@ -173,7 +173,7 @@ pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<Lo
     let mut target_columns: Vec<Column> =
         columns.targets.iter().map(|column| Column::new(column.name().to_owned())).collect();
 
-    let records = records.filter(|record| !record.as_ref().is_ok_and(CsvRecord::is_blank));
+    let records = records.filter(|record| !record.as_ref().is_ok_and(TableRecord::is_blank));
     let featurized = par_chunks(records, |record| {
         record.map(|record| {
             let parsed = columns

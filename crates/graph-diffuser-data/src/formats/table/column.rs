@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use super::Table;
 use crate::chem::{Molecule, MoleculeError};
 use crate::error::{Diagnostic, LocatedError};
-use crate::io::csv_records::CsvRecord;
+use crate::io::csv_records::TableRecord;
 
 /// A column of a table: reads its cells and locates errors in them.
 #[derive(Debug, Clone)]
-pub(crate) struct CsvColumn {
+pub(crate) struct TableColumn {
     path: PathBuf,
     index: usize,
     name: String,
@@ -17,7 +17,7 @@ pub(crate) struct CsvColumn {
     has_molfiles: bool,
 }
 
-impl CsvColumn {
+impl TableColumn {
     /// Returns the column at `index` of an open table.
     pub(crate) fn new(table: &Table, index: usize) -> Self {
         let name = table.header().fields[index].trim().to_owned();
@@ -46,7 +46,7 @@ impl CsvColumn {
     }
 
     /// Returns the cell of a record, without surrounding whitespace.
-    pub(crate) fn cell<'r>(&self, record: &'r CsvRecord) -> &'r str {
+    pub(crate) fn cell<'r>(&self, record: &'r TableRecord) -> &'r str {
         record.fields[self.index].trim()
     }
 
@@ -56,7 +56,7 @@ impl CsvColumn {
     /// Returns the error of `parse` with its location.
     pub(crate) fn parse<T, E: Diagnostic>(
         &self,
-        record: &CsvRecord,
+        record: &TableRecord,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Result<T, LocatedError> {
         parse(self.cell(record)).map_err(|error| {
@@ -70,7 +70,7 @@ impl CsvColumn {
     /// Returns the error of the molecule or of `convert` with its location.
     pub(crate) fn parse_molecule<T>(
         &self,
-        record: &CsvRecord,
+        record: &TableRecord,
         convert: impl FnOnce(&Molecule) -> Result<T, MoleculeError>,
     ) -> Result<T, LocatedError> {
         match &record.molfile {

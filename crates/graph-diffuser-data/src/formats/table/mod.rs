@@ -6,7 +6,7 @@
 mod column;
 mod format;
 
-pub(crate) use column::CsvColumn;
+pub(crate) use column::TableColumn;
 pub(crate) use format::{Extension, TableFormat, read_start};
 
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::error::LocatedError;
-use crate::io::csv_records::{CsvRecord, CsvRecords, open_text};
+use crate::io::csv_records::{CsvRecords, TableRecord, open_text};
 use crate::io::line_reader::LineReader;
 use crate::io::parquet_records::ParquetRecords;
 use crate::io::sdf_records::SdfRecords;
@@ -95,7 +95,7 @@ impl Table {
     }
 
     /// Returns the header: the column names and their line.
-    pub(crate) fn header(&self) -> &CsvRecord {
+    pub(crate) fn header(&self) -> &TableRecord {
         match &self.records {
             Records::Csv(records) => records.header(),
             Records::Smi(records) => records.header(),
@@ -133,13 +133,13 @@ impl Table {
 
     /// Returns the column of the molecules, if the format itself defines it: the molfiles of an SDF
     /// file or the SMILES of a SMILES file.
-    pub(crate) fn molecule_column(&self) -> Option<CsvColumn> {
+    pub(crate) fn molecule_column(&self) -> Option<TableColumn> {
         match &self.records {
-            Records::Smi(records) => Some(CsvColumn::new(self, records.smiles_column())),
+            Records::Smi(records) => Some(TableColumn::new(self, records.smiles_column())),
             Records::Sdf(records) => {
                 let mut names = records.header().fields.iter();
                 let index = names.position(|name| name.eq_ignore_ascii_case("smiles"))?;
-                Some(CsvColumn::of_molfiles(self, index))
+                Some(TableColumn::of_molfiles(self, index))
             }
             Records::Csv(_) | Records::Parquet(_) => None,
         }
@@ -147,7 +147,7 @@ impl Table {
 }
 
 impl Iterator for Table {
-    type Item = Result<CsvRecord, LocatedError>;
+    type Item = Result<TableRecord, LocatedError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match &mut self.records {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::ParquetFileError;
 use crate::error::LocatedError;
-use crate::io::csv_records::CsvRecord;
+use crate::io::csv_records::TableRecord;
 
 /// Iterator over the rows of a Parquet file; there is none in this build.
 pub(crate) struct ParquetRecords(Infallible);
@@ -19,13 +19,13 @@ impl ParquetRecords {
     }
 
     /// Returns the column names.
-    pub(crate) fn header(&self) -> &CsvRecord {
+    pub(crate) fn header(&self) -> &TableRecord {
         match self.0 {}
     }
 }
 
 impl Iterator for ParquetRecords {
-    type Item = Result<CsvRecord, LocatedError>;
+    type Item = Result<TableRecord, LocatedError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.0 {}

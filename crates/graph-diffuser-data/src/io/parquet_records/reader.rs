@@ -21,7 +21,7 @@ use parquet::schema::types::ColumnDescPtr;
 use super::ParquetFileError;
 use super::pages::CheckedPages;
 use crate::error::LocatedError;
-use crate::io::csv_records::CsvRecord;
+use crate::io::csv_records::TableRecord;
 
 /// Rows that are decoded at a time.
 const BATCH_ROWS: usize = 512;
@@ -29,7 +29,7 @@ const BATCH_ROWS: usize = 512;
 /// Iterator over the rows of a Parquet file; the line of a row is its number, starting at 1.
 pub(crate) struct ParquetRecords {
     path: PathBuf,
-    header: CsvRecord,
+    header: TableRecord,
     file: SerializedFileReader<File>,
     columns: Vec<Column>,
     next_group: usize,
@@ -37,7 +37,7 @@ pub(crate) struct ParquetRecords {
     rows_left: usize,
     /// Open columns of the row group.
     readers: Vec<ColumnReader>,
-    ready: VecDeque<CsvRecord>,
+    ready: VecDeque<TableRecord>,
     rows: u64,
     progress: Progress,
 }
@@ -83,7 +83,7 @@ impl ParquetRecords {
         let rows = u64::try_from(metadata.file_metadata().num_rows()).unwrap_or(0).max(1);
         Ok(Self {
             path: path.to_owned(),
-            header: CsvRecord { line: 1, fields: names, ..CsvRecord::default() },
+            header: TableRecord { line: 1, fields: names, ..TableRecord::default() },
             file,
             columns,
             next_group: 0,
@@ -96,7 +96,7 @@ impl ParquetRecords {
     }
 
     /// Returns the column names.
-    pub(crate) fn header(&self) -> &CsvRecord {
+    pub(crate) fn header(&self) -> &TableRecord {
         &self.header
     }
 
@@ -117,11 +117,11 @@ impl ParquetRecords {
         if rows == 0 {
             return Ok(());
         }
-        let mut records: Vec<CsvRecord> = (1..=rows as u64)
-            .map(|row| CsvRecord {
+        let mut records: Vec<TableRecord> = (1..=rows as u64)
+            .map(|row| TableRecord {
                 line: self.rows + row,
                 fields: Vec::with_capacity(self.columns.len()),
-                ..CsvRecord::default()
+                ..TableRecord::default()
             })
             .collect();
         for (Column { descriptor, .. }, reader) in self.columns.iter().zip(&mut self.readers) {
@@ -141,7 +141,7 @@ impl ParquetRecords {
 }
 
 impl Iterator for ParquetRecords {
-    type Item = Result<CsvRecord, LocatedError>;
+    type Item = Result<TableRecord, LocatedError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ready.is_empty()
