@@ -91,7 +91,7 @@ impl Diagnostic for SmilesCsvError {
     fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::NoSmilesColumn { names } if has_other_delimiter(names) => {
-                "columns must be separated by commas, semicolons or tabs"
+                "columns must be separated by commas, semicolons, tabs or pipes"
             }
             Self::NoSmilesColumn { .. } => "pass `--smiles-column COLUMN`",
             Self::NoHeader => "add a header such as `smiles,target`",
@@ -146,8 +146,8 @@ fn decimal_point_hint(cell: &str) -> String {
 /// Returns `true` if a header of one column contains `smiles` next to an unsupported delimiter.
 fn has_other_delimiter(names: &[String]) -> bool {
     let [name] = names else { return false };
-    let mut parts = name.split(['|', ':', ' ']);
-    name.contains(['|', ':', ' '])
+    let mut parts = name.split([':', ' ']);
+    name.contains([':', ' '])
         && parts.any(|part| ["smiles", "smi"].iter().any(|known| known.eq_ignore_ascii_case(part)))
 }
 
