@@ -76,6 +76,11 @@ impl Format {
         let start = text
             .fill_buf()
             .map_err(|error| LocatedError::new(path, CsvRecordError::Read(error)))?;
+        Self::detect_text(path, start)
+    }
+
+    /// Detects the format of a file from the start of its decompressed content.
+    pub(crate) fn detect_text(path: &Path, start: &[u8]) -> Result<Self, LocatedError> {
         if start.starts_with(b"PK") || start.contains(&0) {
             return Err(LocatedError::new(path, FormatError::NotText));
         }

@@ -1,9 +1,11 @@
 //! Input files of a trained model: a CSV file with SMILES or a JSON Lines file of graphs.
 //!
-//! Rows are read in chunks together with their text, so a file may be larger than memory.
+//! Rows are read in chunks together with their text, so a file may be larger than memory. Standard
+//! input and pipes are read in one pass.
 
 use std::error::Error;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,8 +18,8 @@ use crate::formats::jsonl::{GraphStream, JsonlError, StreamedGraph};
 use crate::formats::smiles_csv::smiles_column;
 use crate::formats::{Featurizer, Format};
 use crate::graph::Graph;
-use crate::io::csv_records::{CsvColumn, CsvRecord, CsvRecordError, CsvRecords, open_text};
-use crate::io::text_file::Counted;
+use crate::io::csv_records::{CsvColumn, CsvRecord, CsvRecordError, CsvRecords};
+use crate::io::text_file::{Counted, detect_gzip, peek_text};
 use crate::schema::{Schema, TargetSchema};
 
 /// Rows per chunk, enough to keep many threads busy.
@@ -41,9 +43,6 @@ pub enum InputError {
         /// Format of the input.
         found: &'static str,
     },
-    /// The input is a pipe or a device, which cannot be read twice.
-    #[error("input is not a regular file")]
-    NotAFile,
 }
 
 impl Diagnostic for InputError {
@@ -53,7 +52,6 @@ impl Diagnostic for InputError {
             Self::NotGraphs { .. } => {
                 "pass a `.jsonl` file with one graph per line; see docs/guide/graphs.md".into()
             }
-            Self::NotAFile => "pipes are not supported; save the input to a file first".into(),
         })
     }
 }
@@ -97,7 +95,7 @@ pub struct CsvHeader {
 pub struct InferenceInput {
     /// Header, if the input is a CSV file.
     pub header: Option<CsvHeader>,
-    /// Size on disk.
+    /// Size on disk; 0 if unknown.
     pub bytes: u64,
     /// Number of bytes read so far.
     pub read: Arc<AtomicU64>,
@@ -138,24 +136,59 @@ impl InferenceInput {
         schema: &Schema,
         smiles: Option<&str>,
     ) -> Result<Self, LocatedError> {
-        // Detecting the format consumes the start of a pipe, which cannot be read again.
-        if path.exists() && !path.is_file() && !path.is_dir() {
-            return Err(LocatedError::new(path, InputError::NotAFile));
+        let metadata = fs::metadata(path);
+        let is_pipe = metadata.as_ref().is_ok_and(|data| !data.is_file() && !data.is_dir());
+        let open = || File::open(path);
+        if is_pipe {
+            let file = open().map_err(|error| read_error(path, error))?;
+            return Self::from_reader(path, file, featurizer, schema, smiles);
         }
         let format = Format::detect(path)?;
+        let input = Self::with_format(path, format, open, featurizer, schema, smiles)?;
+        Ok(Self { bytes: metadata.map_or(0, |metadata| metadata.len()), ..input })
+    }
+
+    /// Reads an input from a reader, such as standard input; `name` is the file name used in
+    /// errors.
+    ///
+    /// # Errors
+    /// Returns an error under the conditions of [`InferenceInput::open`].
+    pub fn from_reader(
+        name: &Path,
+        reader: impl Read + Send + 'static,
+        featurizer: Featurizer,
+        schema: &Schema,
+        smiles: Option<&str>,
+    ) -> Result<Self, LocatedError> {
+        let (start, reader) = peek_text(reader).map_err(|error| read_error(name, error))?;
+        let format = Format::detect_text(name, &start)?;
+        Self::with_format(name, format, || Ok(reader), featurizer, schema, smiles)
+    }
+
+    fn with_format<R: Read + Send + 'static>(
+        path: &Path,
+        format: Format,
+        open: impl FnOnce() -> io::Result<R>,
+        featurizer: Featurizer,
+        schema: &Schema,
+        smiles: Option<&str>,
+    ) -> Result<Self, LocatedError> {
         let found = format.name();
         let read = Arc::<AtomicU64>::default();
+        let open = || open().map(|reader| Counted::new(reader, &read));
         let (header, source) = match (featurizer, format) {
             (Featurizer::Graphs, Format::Jsonl) => {
-                let file = Counted::open(path, &read)
-                    .map_err(|error| LocatedError::new(path, JsonlError::Read(error)))?;
-                (None, Source::Graphs(GraphStream::new(path, file, schema)?))
+                let reader =
+                    open().map_err(|error| LocatedError::new(path, JsonlError::Read(error)))?;
+                (None, Source::Graphs(GraphStream::new(path, reader, schema)?))
             }
             (Featurizer::Graphs, _) => {
                 return Err(LocatedError::new(path, InputError::NotGraphs { found }));
             }
             (_, Format::SmilesCsv) => {
-                let records = CsvRecords::new(path, open_text(path, &read)?, None)?;
+                let (text, _) =
+                    open().and_then(detect_gzip).map_err(|error| read_error(path, error))?;
+                let records = CsvRecords::new(path, text, None)?;
                 let smiles = smiles_column(&records, smiles)?;
                 let header = CsvHeader {
                     bytes: records.header().raw.clone(),
@@ -168,8 +201,16 @@ impl InferenceInput {
             }
             (_, _) => return Err(LocatedError::new(path, InputError::NotMolecules { found })),
         };
-        let bytes = fs::metadata(path).map_or(0, |metadata| metadata.len());
-        Ok(Self { header, bytes, read, source })
+        Ok(Self { header, bytes: 0, read, source })
+    }
+
+    /// Skips rows without converting them into graphs of molecules.
+    pub fn skip_rows(&mut self, rows: u64) {
+        let rows = usize::try_from(rows).unwrap_or(usize::MAX);
+        match &mut self.source {
+            Source::Graphs(stream) => stream.take(rows).for_each(drop),
+            Source::Molecules { records, .. } => records.take(rows).for_each(drop),
+        }
     }
 
     /// Returns the number of bytes read so far and the total.
@@ -214,6 +255,10 @@ impl Iterator for InputChunks {
         };
         (!rows.is_empty()).then_some(rows)
     }
+}
+
+fn read_error(path: &Path, error: io::Error) -> LocatedError {
+    LocatedError::new(path, CsvRecordError::Read(error))
 }
 
 fn take_chunk<T>(source: &mut impl Iterator<Item = T>, bytes_of: impl Fn(&T) -> usize) -> Vec<T> {
@@ -307,6 +352,29 @@ mod tests {
             assert_eq!(graph.num_nodes, 1 + index % 7);
             assert!(ogb_schema(TargetSchema::regression(2)).mismatch(graph).is_none());
         }
+    }
+
+    #[test]
+    fn reader_yields_the_rows_of_a_file_and_skipped_rows_are_left_out() {
+        let schema = ogb_schema(TargetSchema::regression(1));
+        let rows: Vec<String> = (0..3000).map(|row| format!("{row},C\n")).collect();
+        let text = format!("id,smiles\n{}", rows.concat());
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(text.as_bytes()).unwrap();
+        for content in [text.into_bytes(), encoder.finish().unwrap()] {
+            let reader = io::Cursor::new(content);
+            let mut input =
+                InferenceInput::from_reader(Path::new("-"), reader, Featurizer::Ogb, &schema, None)
+                    .unwrap();
+            input.skip_rows(2990);
+            let lines: Vec<u64> = input.chunks(1).flatten().map(|row| row.text.line).collect();
+            assert_eq!(lines, (2992..=3001).collect::<Vec<u64>>());
+        }
+        let reader = io::Cursor::new(b"\xef\xbb\xbf\n{\"nodes\": 1}\n");
+        let error =
+            InferenceInput::from_reader(Path::new("-"), reader, Featurizer::Ogb, &schema, None)
+                .unwrap_err();
+        assert!(error.to_string().starts_with("`-`: the model expects"), "{error}");
     }
 
     #[test]
