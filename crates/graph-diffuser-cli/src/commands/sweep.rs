@@ -14,6 +14,7 @@ use graph_diffuser_viz::report::Report;
 
 use crate::args::{SetArgs, ThreadArgs};
 use crate::error::Result;
+use crate::input::check_training_input;
 use crate::interrupt::stop_flag;
 use crate::printer::{Printer, counted};
 
@@ -62,6 +63,9 @@ pub(crate) fn sweep(args: SweepArgs, printer: &mut Printer) -> Result<ExitCode> 
     let sweep = match (&args.resume, args.seeds.clone()) {
         (Some(directory), _) => Sweep::open(directory)?,
         (None, seeds) => {
+            for recipe in &args.recipes {
+                check_training_input(Path::new(recipe))?;
+            }
             let seeds = seeds.expect("clap requires seeds without `--resume`");
             let plan = Plan::new(&args.recipes, &args.settings.set, &args.grid, seeds)?;
             let default = || Path::new("sweeps").join(&plan.recipes[0].recipe.name);
