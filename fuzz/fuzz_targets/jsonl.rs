@@ -1,4 +1,4 @@
-//! Fuzzes JSON Lines graphs, for training and, with the inferred schema, for prediction.
+//! Fuzzes graphs in JSON, for training and, with the inferred schema, for prediction.
 #![no_main]
 
 use std::io::Cursor;
@@ -16,7 +16,9 @@ fuzz_target!(|bytes: &[u8]| {
                 .iter()
                 .for_each(|graph| graph.check().expect("graphs that were read are valid"));
             if let Ok(stream) = GraphStream::new(name, Cursor::new(bytes), &read.schema) {
-                assert_eq!(stream.filter(|graph| graph.graph.is_ok()).count(), read.graphs.len());
+                let streamed = stream.filter(|graph| graph.graph.is_ok()).count();
+                // A graph whose nodes are split is read once per split.
+                assert!(streamed == read.graphs.len() || read.has_node_split);
             }
         }
     }

@@ -119,7 +119,7 @@ impl TableArgs {
             overrides.push(format!("data.task={{{}}}", by_column.join(",")));
         }
         overrides.extend(self.split.as_ref().map(|split| {
-            if split.ends_with(".json") {
+            if Path::new(split).extension().is_some_and(|extension| extension == "json") {
                 format!("data.split={{kind=\"file\",path={}}}", quote(split))
             } else {
                 format!("data.split={split}")

@@ -9,7 +9,7 @@ use graph_diffuser_data::LocatedError;
 use tempfile::TempDir;
 
 use crate::error::{Failure, Result, UsageError};
-use crate::progress::read_dataset;
+use crate::progress::inspect_dataset;
 
 /// Returns whether a path is `-`, which means standard input.
 pub(crate) fn is_stdin(path: &Path) -> bool {
@@ -99,7 +99,7 @@ impl DataInput {
 
     /// Reads the dataset with a recipe for [`DataInput::path`].
     pub(crate) fn read(&self, recipe: &Recipe) -> Result<LoadedDataset, RecipeError> {
-        match read_dataset(recipe) {
+        match inspect_dataset(recipe) {
             Ok(mut loaded) => {
                 let first = loaded.report.as_mut().and_then(|report| report.skipped.first.as_mut());
                 if let (Some(first), Some((_, path))) = (first, &self.copy) {

@@ -319,6 +319,15 @@ pub(crate) fn read_dataset(recipe: &Recipe) -> Result<LoadedDataset, RecipeError
     loaded
 }
 
+/// Reads or generates the dataset of a recipe even if it is too small to be split, showing progress.
+pub(crate) fn inspect_dataset(recipe: &Recipe) -> Result<LoadedDataset, RecipeError> {
+    let mut progress = TaskProgress::bytes("reading");
+    let mut show = |done, total| progress.show(done, total, "");
+    let loaded = recipe.data.read(&DataDirs::from_env(), &mut show);
+    progress.finish();
+    Ok(loaded?)
+}
+
 /// Reads or generates the dataset of a run, showing progress.
 pub(crate) fn read_run_dataset(run: &Run) -> Result<Dataset, RunError> {
     let mut progress = TaskProgress::bytes("reading");

@@ -15,9 +15,8 @@ pub(crate) fn score_table(targets: &[TargetScores]) -> String {
     ];
     for target in targets {
         let shown = if targets.len() > MAX_FULL_TARGETS { 1 } else { target.metrics.len() };
-        // The order of a task's metrics, of which the first is the most common.
         let mut metrics: Vec<_> = target.metrics.iter().collect();
-        metrics.sort_by_key(|(metric, _)| (metric.name() != primary(&target.kind), **metric));
+        metrics.sort_by_key(|(metric, _)| (Some(**metric) != target.primary_metric(), **metric));
         for (row, (metric, score)) in metrics.into_iter().take(shown).enumerate() {
             let first = |text: String| if row == 0 { text } else { String::new() };
             let percent = |fraction: f64| format!("{:.1}%", 100.0 * fraction);
@@ -63,15 +62,4 @@ pub(crate) fn score_table(targets: &[TargetScores]) -> String {
 
 fn has_prevalence(targets: &[TargetScores]) -> bool {
     targets.iter().any(|target| target.prevalence.is_some())
-}
-
-/// Returns the metric that is shown first for a kind of target.
-fn primary(kind: &str) -> &'static str {
-    match kind {
-        "regression" => "mae",
-        "binary" => "roc_auc",
-        "link_prediction" => "mrr",
-        "sub_tokens" => "f1",
-        _ => "accuracy",
-    }
 }

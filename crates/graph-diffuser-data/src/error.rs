@@ -48,6 +48,14 @@ impl LocatedError {
     }
 }
 
+impl LocatedError {
+    /// Returns whether the error itself is of type `E`.
+    pub fn is<E: Diagnostic>(&self) -> bool {
+        let error: &(dyn std::error::Error + 'static) = self.error.as_ref();
+        error.is::<E>()
+    }
+}
+
 impl Diagnostic for LocatedError {
     fn hint(&self) -> Option<String> {
         self.error.hint()

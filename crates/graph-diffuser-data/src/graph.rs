@@ -21,27 +21,88 @@ pub enum Features {
         /// Values, row by row.
         values: Vec<f32>,
     },
+    /// Category indices and float features; each kind keeps the column order of the schema.
+    Mixed {
+        /// Number of categorical features per node or edge.
+        categorical_columns: usize,
+        /// Category indices, row by row.
+        categories: Vec<u32>,
+        /// Number of float features per node or edge.
+        float_columns: usize,
+        /// Float features, row by row.
+        floats: Vec<f32>,
+    },
 }
 
 impl Features {
-    /// Returns the number of rows; `None` without features, `usize::MAX` if rows are incomplete.
-    fn rows(&self) -> Option<usize> {
-        let (columns, length) = match self {
-            Self::None => return None,
-            Self::Categorical { columns, values } => (*columns, values.len()),
-            Self::Float { columns, values } => (*columns, values.len()),
+    /// Creates features from a table of categories and a table of floats, either of which may have
+    /// no columns.
+    ///
+    /// ```
+    /// use graph_diffuser_data::Features;
+    ///
+    /// let features = Features::from_tables(1, vec![2, 0], 0, vec![]);
+    /// assert_eq!(features, Features::Categorical { columns: 1, values: vec![2, 0] });
+    /// ```
+    pub fn from_tables(
+        categorical_columns: usize,
+        categories: Vec<u32>,
+        float_columns: usize,
+        floats: Vec<f32>,
+    ) -> Self {
+        match (categorical_columns, float_columns) {
+            (0, 0) => Self::None,
+            (columns, 0) => Self::Categorical { columns, values: categories },
+            (0, columns) => Self::Float { columns, values: floats },
+            _ => Self::Mixed { categorical_columns, categories, float_columns, floats },
+        }
+    }
+
+    /// Returns the number of categorical columns and the category indices, row by row.
+    pub fn categories(&self) -> (usize, &[u32]) {
+        match self {
+            Self::None | Self::Float { .. } => (0, &[]),
+            Self::Categorical { columns, values } => (*columns, values),
+            Self::Mixed { categorical_columns, categories, .. } => {
+                (*categorical_columns, categories)
+            }
+        }
+    }
+
+    /// Returns the number of float columns and the float features, row by row.
+    pub fn floats(&self) -> (usize, &[f32]) {
+        match self {
+            Self::None | Self::Categorical { .. } => (0, &[]),
+            Self::Float { columns, values } => (*columns, values),
+            Self::Mixed { float_columns, floats, .. } => (*float_columns, floats),
+        }
+    }
+
+    /// Returns `true` if there is one complete row for each of `rows` nodes or edges.
+    fn has_rows(&self, rows: usize) -> bool {
+        let is_table = |columns: usize, length: usize| {
+            columns > 0 && rows.checked_mul(columns) == Some(length)
         };
-        // `usize::MAX` never equals a number of nodes or edges.
-        (columns > 0 && length.is_multiple_of(columns))
-            .then(|| length / columns)
-            .or(Some(usize::MAX))
+        match self {
+            Self::None => true,
+            Self::Categorical { columns, values } => is_table(*columns, values.len()),
+            Self::Float { columns, values } => is_table(*columns, values.len()),
+            Self::Mixed { categorical_columns, categories, float_columns, floats } => {
+                is_table(*categorical_columns, categories.len())
+                    && is_table(*float_columns, floats.len())
+            }
+        }
     }
 }
+
+/// Class of a node without a label in [`Targets::NodeClasses`].
+pub const MISSING_CLASS: u32 = u32::MAX;
 
 /// Prediction targets of a graph.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Targets {
-    /// One class per node.
+    /// One class per node; [`MISSING_CLASS`] for nodes without a label, which contribute neither to
+    /// the loss nor to the metrics.
     NodeClasses(Vec<u32>),
     /// Graph-level targets: regression values, 0/1 labels and class indices; NaN if missing.
     GraphValues(Vec<f32>),
@@ -187,15 +248,14 @@ fn check_features(
     what: &'static str,
     expected: usize,
 ) -> Result<(), GraphError> {
-    if features.rows().is_some_and(|rows| rows != expected) {
+    if !features.has_rows(expected) {
         return Err(GraphError::Rows { what, part: "features", expected });
     }
-    if let Features::Float { columns, values } = features
-        && let Some(position) = values.iter().position(|value| !value.is_finite())
-    {
-        return Err(GraphError::NotFinite { what, row: position / columns });
+    let (columns, values) = features.floats();
+    match values.iter().position(|value| !value.is_finite()) {
+        Some(position) => Err(GraphError::NotFinite { what, row: position / columns }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -238,6 +298,21 @@ mod tests {
             error(|graph| graph.edge_features =
                 Features::Float { columns: 1, values: vec![1.0, 2.0, f32::NAN, 0.0] }),
             "features of edge 2 are not finite"
+        );
+        assert_eq!(
+            error(
+                |graph| graph.node_features = Features::from_tables(1, vec![0; 3], 2, vec![0.5; 3])
+            ),
+            "node features do not have 3 rows, one per node"
+        );
+        assert_eq!(
+            error(|graph| graph.node_features = Features::from_tables(
+                1,
+                vec![0; 3],
+                2,
+                vec![0.5, 0.5, f32::INFINITY, 0.5, 0.5, 0.5]
+            )),
+            "features of node 1 are not finite"
         );
         assert_eq!(
             error(|graph| graph.targets = Targets::NodeClasses(vec![0])),

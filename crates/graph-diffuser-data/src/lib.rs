@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | [`summary`] | statistics of a dataset, and warnings about suspicious data |
 //! | [`chem`] | molecules from SMILES, their features and scaffolds |
-//! | [`formats`] | user files: SMILES in CSV, JSON Lines, OGB CSV, TU datasets |
+//! | [`formats`] | user files: SMILES in CSV, JSON graphs, OGB CSV, TU datasets |
 //! | [`benchmarks`] | published and generated datasets, one module each |
 //! | `download` | catalog and download of published datasets |
 //!
@@ -59,11 +59,13 @@ pub mod download;
 pub use atomic_file::{AtomicDirectory, AtomicFile, WriteError};
 pub use dataset::{Dataset, DatasetError, Graphs};
 pub use error::{Diagnostic, LocatedError};
-pub use graph::{Features, Graph, GraphError, Targets};
+pub use graph::{Features, Graph, GraphError, MISSING_CLASS, Targets};
 pub use io::cache::CachedGraphs;
 pub use io::progress::ProgressFn;
 pub use partial_file::PartialFile;
 pub use random::{RandomStream, SeedTree};
 pub use report::{DatasetReport, Duplicates, SkippedRows};
-pub use schema::{FeatureSchema, Names, Schema, Standardization, TargetKind, TargetSchema};
+pub use schema::{
+    ColumnSchema, FeatureSchema, Names, Schema, Standardization, TargetKind, TargetSchema,
+};
 pub use split::{Split, SplitError, Splits};

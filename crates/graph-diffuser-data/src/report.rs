@@ -1,6 +1,7 @@
 //! Description of a dataset as a reader understood it: targets, ignored columns, split and
 //! duplicates.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -106,11 +107,12 @@ impl Duplicates {
                 if graph.node_features == Features::None {
                     return Self::default();
                 }
-                match first.get(&structure_hash(&graph)) {
-                    None => {
-                        first.insert(structure_hash(&graph), (split, graph.targets.clone()));
+                match first.entry(structure_hash(&graph)) {
+                    Entry::Vacant(entry) => {
+                        entry.insert((split, graph.targets.clone()));
                     }
-                    Some((earlier, targets)) => {
+                    Entry::Occupied(entry) => {
+                        let (earlier, targets) = entry.get();
                         found.graphs += 1;
                         found.contradicting += usize::from(contradict(targets, &graph.targets));
                         found.across_splits += usize::from(*earlier != split);
@@ -143,16 +145,13 @@ fn structure_hash(graph: &Graph) -> u64 {
         value.hash(&mut hasher);
         hasher.finish()
     }
-    let row = |features: &Features, row: usize| match features {
-        Features::None => 0,
-        Features::Categorical { columns, values } => {
-            hash(&values[row * columns..(row + 1) * columns])
-        }
-        Features::Float { columns, values } => {
-            let values = &values[row * columns..(row + 1) * columns];
-            // Adding 0.0 maps -0.0 to 0.0.
-            hash(values.iter().map(|value| (value + 0.0).to_bits()).collect::<Vec<u32>>())
-        }
+    let row = |features: &Features, row: usize| {
+        let ((columns, categories), (float_columns, floats)) =
+            (features.categories(), features.floats());
+        let floats = &floats[row * float_columns..(row + 1) * float_columns];
+        // Adding 0.0 maps -0.0 to 0.0.
+        let floats: Vec<u32> = floats.iter().map(|value| (value + 0.0).to_bits()).collect();
+        hash((&categories[row * columns..(row + 1) * columns], floats))
     };
     let edges: Vec<u64> =
         (0..graph.edges.len()).map(|edge| row(&graph.edge_features, edge)).collect();
@@ -192,9 +191,9 @@ impl fmt::Display for DatasetReport {
             write!(formatter, "\nIgnored     {}", list(names))?;
         }
         let [train, valid, test] = self.split_sizes.map(thousands);
+        write!(formatter, "\nSplit       {}", self.split)?;
         if self.split_sizes.iter().any(|&size| size > 0) {
-            let split = &self.split;
-            write!(formatter, "\nSplit       {split}: {train} train, {valid} valid, {test} test")?;
+            write!(formatter, ": {train} train, {valid} valid, {test} test")?;
         }
         if let Some(Duplicates { graphs: graphs @ 1.., contradicting, across_splits }) =
             self.duplicates

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::graph::{Features, Graph, Targets};
+use crate::graph::{Features, Graph, MISSING_CLASS, Targets};
 
 /// Schema of node or edge features.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +14,76 @@ pub enum FeatureSchema {
     Categorical(Vec<usize>),
     /// Number of float columns.
     Float(usize),
+    /// Categorical and float columns in the order of the input, at least one of each.
+    Mixed(Vec<ColumnSchema>),
+}
+
+/// Schema of one feature column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ColumnSchema {
+    /// Categorical column, with the number of categories.
+    Categorical(usize),
+    /// Float column.
+    Float,
+}
+
+impl FeatureSchema {
+    /// Creates the schema of features with the given columns.
+    ///
+    /// ```
+    /// use graph_diffuser_data::{ColumnSchema, FeatureSchema};
+    ///
+    /// let floats = FeatureSchema::from_columns(vec![ColumnSchema::Float; 2]);
+    /// assert_eq!(floats, FeatureSchema::Float(2));
+    /// ```
+    pub fn from_columns(columns: Vec<ColumnSchema>) -> Self {
+        let mixed = Self::Mixed(columns);
+        match (mixed.category_sizes(), mixed.num_floats()) {
+            (sizes, 0) if sizes.is_empty() => Self::None,
+            (sizes, 0) => Self::Categorical(sizes),
+            (sizes, count) if sizes.is_empty() => Self::Float(count),
+            _ => mixed,
+        }
+    }
+
+    /// Returns the number of categories of each categorical column.
+    pub fn category_sizes(&self) -> Vec<usize> {
+        match self {
+            Self::None | Self::Float(_) => Vec::new(),
+            Self::Categorical(sizes) => sizes.clone(),
+            Self::Mixed(columns) => columns
+                .iter()
+                .filter_map(|column| match column {
+                    ColumnSchema::Categorical(size) => Some(*size),
+                    ColumnSchema::Float => None,
+                })
+                .collect(),
+        }
+    }
+
+    /// Returns the number of float columns.
+    pub fn num_floats(&self) -> usize {
+        match self {
+            Self::None | Self::Categorical(_) => 0,
+            Self::Float(count) => *count,
+            Self::Mixed(columns) => {
+                columns.iter().filter(|column| **column == ColumnSchema::Float).count()
+            }
+        }
+    }
+
+    /// Returns all columns in the order of the input.
+    pub fn columns(&self) -> Vec<ColumnSchema> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Categorical(sizes) => {
+                sizes.iter().map(|&size| ColumnSchema::Categorical(size)).collect()
+            }
+            Self::Float(count) => vec![ColumnSchema::Float; *count],
+            Self::Mixed(columns) => columns.clone(),
+        }
+    }
 }
 
 /// Kind of one graph-level target.
@@ -169,12 +239,12 @@ impl TargetSchema {
 
     /// Returns placeholder targets for an unlabeled graph with `nodes` nodes.
     ///
-    /// They match the schema: missing values for graph-level targets, class 0 for nodes, and empty
-    /// lists otherwise.
+    /// They match the schema: missing values for graph-level and node targets, and empty lists
+    /// otherwise.
     pub fn placeholder(&self, nodes: usize) -> Targets {
         match self {
             Self::Graph(kinds) => Targets::GraphValues(vec![f32::NAN; kinds.len()]),
-            Self::NodeMulticlass(_) => Targets::NodeClasses(vec![0; nodes]),
+            Self::NodeMulticlass(_) => Targets::NodeClasses(vec![MISSING_CLASS; nodes]),
             Self::SubTokens(_) => Targets::SubTokens(Vec::new()),
             Self::LinkPrediction => Targets::Links(Vec::new()),
         }
@@ -201,10 +271,14 @@ pub struct Names {
     /// Names of the classes of each graph-level target, empty for regression targets and 0/1
     /// labels. The names of node classes or sub-tokens are the only list.
     pub classes: Vec<Vec<String>>,
-    /// Names of the categories of each node feature column.
+    /// Names of the categories of each categorical node feature column.
     pub node_categories: Vec<Vec<String>>,
-    /// Names of the categories of each edge feature column.
+    /// Names of the categories of each categorical edge feature column.
     pub edge_categories: Vec<Vec<String>>,
+    /// Names of the node feature columns, such as the attributes of a NetworkX graph.
+    pub node_columns: Vec<String>,
+    /// Names of the edge feature columns.
+    pub edge_columns: Vec<String>,
 }
 
 /// Features and targets of a dataset; determines the inputs and outputs of a model.
@@ -266,7 +340,7 @@ impl Schema {
                     && values.iter().zip(kinds).all(|(&value, kind)| kind.accepts(value))
             }
             (Targets::NodeClasses(classes), TargetSchema::NodeMulticlass(count)) => {
-                classes.iter().all(|&class| (class as usize) < *count)
+                classes.iter().all(|&class| (class as usize) < *count || class == MISSING_CLASS)
             }
             (Targets::SubTokens(_), TargetSchema::SubTokens(_))
             | (Targets::Links(_), TargetSchema::LinkPrediction) => true,
@@ -277,16 +351,57 @@ impl Schema {
 }
 
 fn matches_schema(features: &Features, schema: &FeatureSchema) -> bool {
-    match (features, schema) {
-        (Features::None, FeatureSchema::None) => true,
-        (Features::Categorical { columns, values }, FeatureSchema::Categorical(sizes)) => {
-            *columns == sizes.len()
-                && values
-                    .iter()
-                    .zip(sizes.iter().cycle())
-                    .all(|(&value, &size)| (value as usize) < size)
-        }
-        (Features::Float { columns, .. }, FeatureSchema::Float(expected)) => columns == expected,
-        _ => false,
+    let sizes = schema.category_sizes();
+    let (columns, categories) = features.categories();
+    columns == sizes.len()
+        && features.floats().0 == schema.num_floats()
+        && categories
+            .iter()
+            .zip(sizes.iter().cycle())
+            .all(|(&category, &size)| (category as usize) < size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mixed_schema_keeps_the_column_order_in_json() {
+        use ColumnSchema::{Categorical, Float};
+        let schema = FeatureSchema::from_columns(vec![Float, Categorical(4), Float]);
+        assert_eq!((schema.category_sizes(), schema.num_floats()), (vec![4], 2));
+        let json = serde_json::to_string(&schema).unwrap();
+        assert_eq!(json, r#"{"mixed":["float",{"categorical":4},"float"]}"#);
+        assert_eq!(serde_json::from_str::<FeatureSchema>(&json).unwrap(), schema);
+    }
+
+    #[test]
+    fn mixed_features_match_by_sizes_and_number_of_floats() {
+        use ColumnSchema::{Categorical, Float};
+        let schema = FeatureSchema::from_columns(vec![Categorical(2), Float]);
+        let features = |category| Features::from_tables(1, vec![category], 1, vec![0.5]);
+        assert!(matches_schema(&features(1), &schema));
+        assert!(!matches_schema(&features(2), &schema));
+        assert!(!matches_schema(&Features::from_tables(1, vec![0], 2, vec![0.5; 2]), &schema));
+        assert!(!matches_schema(&Features::None, &schema));
+    }
+
+    #[test]
+    fn missing_node_classes_match_the_schema() {
+        let schema = Schema {
+            node_features: FeatureSchema::None,
+            edge_features: FeatureSchema::None,
+            targets: TargetSchema::NodeMulticlass(2),
+            names: Names::default(),
+        };
+        let graph = |classes| Graph {
+            num_nodes: 2,
+            edges: vec![],
+            node_features: Features::None,
+            edge_features: Features::None,
+            targets: Targets::NodeClasses(classes),
+        };
+        assert_eq!(schema.mismatch(&graph(vec![1, MISSING_CLASS])), None);
+        assert_eq!(schema.mismatch(&graph(vec![1, 2])), Some("targets"));
     }
 }

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use graph_diffuser_data::benchmarks::ogbg_code2::{Code2Options, GPS_MAX_NODES};
 use graph_diffuser_data::benchmarks::{ogbg_mol, zinc};
-use graph_diffuser_data::formats::ogb_csv;
+use graph_diffuser_data::formats::inference_input::InferenceInput;
 use graph_diffuser_data::formats::tu::{self, NodeFeatureSource};
+use graph_diffuser_data::formats::{Featurizer, ogb_csv};
 use graph_diffuser_data::{Dataset, TargetSchema, Targets};
 
 /// Returns the directory of a dataset, if `GRAPH_DIFFUSER_DATA` is set.
@@ -130,7 +131,7 @@ fn code2_has_tree_and_next_token_edges() {
     let TargetSchema::SubTokens(vocab_size) = dataset.schema.targets else {
         panic!("{:?}", dataset.schema.targets)
     };
-    assert_eq!(vocab_size, dataset.schema.names.classes.len());
+    assert_eq!(vocab_size, dataset.schema.names.classes(0).len());
     let Targets::SubTokens(first) = &graph.targets else { panic!("{:?}", graph.targets) };
     assert_eq!(first.len(), 2);
 }
@@ -166,9 +167,20 @@ fn tu_datasets_have_published_sizes() {
         assert_eq!(dataset.schema.targets, TargetSchema::multiclass(classes), "{name}");
         dataset.graphs.iter().for_each(|graph| assert_eq!(dataset.schema.mismatch(&graph), None));
     }
-    let attributes =
-        tu::read(&unpacked.path().join("ENZYMES"), NodeFeatureSource::Attributes).unwrap();
+    let enzymes = unpacked.path().join("ENZYMES");
+    let attributes = tu::read(&enzymes, NodeFeatureSource::Attributes).unwrap();
     assert_eq!(attributes.schema.node_features, graph_diffuser_data::FeatureSchema::Float(18));
+    let both = tu::read(&enzymes, NodeFeatureSource::Both).unwrap();
+    assert_eq!(both.schema.node_features.category_sizes(), [3]);
+    assert_eq!(both.schema.node_features.num_floats(), 18);
+    // The directory as input of a model that was trained on it.
+    let input = InferenceInput::open(&enzymes, Featurizer::Graphs, &both.schema, None).unwrap();
+    let rows: Vec<_> = input.chunks(1).flatten().collect();
+    assert_eq!(rows.len(), 600);
+    for (row, graph) in rows.into_iter().zip(both.graphs.iter()) {
+        let row = row.graph.unwrap();
+        assert_eq!((&row.edges, &row.node_features), (&graph.edges, &graph.node_features));
+    }
     let folds = unpack("folds");
     for (name, graphs) in [("ENZYMES", 600), ("PROTEINS_full", 1_113)] {
         for fold in 0..10 {

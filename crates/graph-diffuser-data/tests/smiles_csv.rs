@@ -120,7 +120,7 @@ fn mixed_table_has_one_kind_per_column_and_ignores_identifiers_dates_and_text() 
 
 #[test]
 fn consecutive_integers_and_constants_are_not_targets() {
-    let rows: String = (0..12).map(|row| format!("C,{row},7,{}\n", row % 5)).collect();
+    let rows = (0..12).map(|row| format!("C,{row},7,{}\n", row % 5)).collect::<Vec<_>>().concat();
     let csv = valid(&format!("smiles,counter,same,y\n{rows}"));
     assert_eq!(csv.schema.names.targets, ["y"]);
     let reasons: Vec<String> = csv.ignored.iter().map(|column| column.reason.to_string()).collect();

@@ -66,11 +66,20 @@ fn arrays(trace: &AttentionTrace) -> Vec<Array> {
     let classes = |name: &str, values: &[u32]| {
         Array::integers(name, vec![values.len()], values.iter().map(|&class| class as usize))
     };
+    // Integers, or floats with NaN if a class is missing.
+    let classes_or_nan = |values: &[Option<u32>]| {
+        let observed: Vec<u32> = values.iter().copied().flatten().collect();
+        if observed.len() == values.len() {
+            return classes("targets", &observed);
+        }
+        let values = values.iter().map(|class| class.map_or(f32::NAN, |class| class as f32));
+        Array::floats("targets", vec![values.len()], values)
+    };
     arrays.extend(match &trace.outcome {
         PredictionAndTarget::NodeClasses { probabilities, predicted, targets, .. } => vec![
             Array::matrix("probabilities", probabilities),
             classes("predicted", predicted),
-            classes("targets", targets),
+            classes_or_nan(targets),
         ],
         PredictionAndTarget::Graph { targets } => graph_targets(targets),
         PredictionAndTarget::SubTokens { predicted, targets, .. } => {

@@ -222,8 +222,9 @@ fn message_passing(criterion: &mut Criterion) {
     let unique = case.batch.unique_edges.clone().expect("edges have features");
     let rows = case.draw([unique.count(), d]);
     let topology = &case.batch.topology;
-    let fused = || ops::gine_aggregate(x.clone(), Some(e.clone()), topology);
-    let reference = || ops::gine_aggregate_reference(x.clone(), Some(e.clone()), topology);
+    let sum = ops::Aggregation::Sum;
+    let fused = || ops::gine_aggregate(x.clone(), Some(e.clone()), sum, topology);
+    let reference = || ops::gine_aggregate_reference(x.clone(), Some(e.clone()), sum, topology);
     compare(criterion, "GINE aggregation", case.name, fused, reference);
     let fused = || ops::gated_gcn_aggregate(terms.clone(), topology).0;
     let reference = || ops::gated_gcn_aggregate_reference(terms.clone(), topology).0;

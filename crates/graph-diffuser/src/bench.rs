@@ -12,7 +12,7 @@ use graph_diffuser_data::{Dataset, SeedTree, TargetSchema};
 use crate::batch::GraphBatch;
 use crate::model::{GraphDiffuser, ModelConfig};
 use crate::nn::{ForwardContext, MlpConfig, ParamInit, Timings};
-use crate::ops::ScoreCombination;
+use crate::ops::{Aggregation, ScoreCombination};
 use crate::optim::{AdamW, OptimConfig, global_norm};
 use crate::parameters;
 use crate::task::{HeadConfig, Pooling, Task, TaskConfig};
@@ -117,6 +117,7 @@ impl Case {
             positional_encoding: None,
             mpnn: (self == Self::Zinc).then_some(MpnnConfig {
                 kind: MpnnKind::Gine,
+                aggregation: Aggregation::Sum,
                 pre_layers: 0,
                 parallel: true,
                 dropout: 0.0,

@@ -285,6 +285,9 @@ impl Recipe {
         progress: &mut ProgressFn<'_>,
     ) -> Result<LoadedDataset, RecipeError> {
         let mut loaded = self.data.read(dirs, progress)?;
+        if let Some(error) = loaded.split_error {
+            return Err(DataError::Split(error).into());
+        }
         loaded.dataset.check()?;
         self.check_targets(&loaded.dataset.schema)?;
         if self.task.standardize != Some(false) {

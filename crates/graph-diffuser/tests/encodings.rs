@@ -194,7 +194,7 @@ fn gradients_match_finite_differences() {
     let dataset = grids();
     for (name, encoding) in ENCODINGS {
         let config = config(encoding);
-        let task = TaskConfig::default().init(dataset.schema.targets, config.head);
+        let task = TaskConfig::default().init(&dataset.schema.targets, config.head);
         let loss = |model: &GraphDiffuser, batch: &GraphBatch| {
             task.loss(model.forward(batch, &ForwardContext::train(3)), batch)
         };

@@ -117,19 +117,20 @@ fn permuted(graph: &Graph, order: &[usize]) -> Graph {
         }
         permuted
     }
-    let Features::Categorical { columns, values } = &graph.node_features else {
-        panic!("the cases have categorical node features")
-    };
+    let (columns, categories) = graph.node_features.categories();
+    let (float_columns, floats) = graph.node_features.floats();
     Graph {
         edges: graph
             .edges
             .iter()
             .map(|ends| ends.map(|node| order[node as usize] as u32))
             .collect(),
-        node_features: Features::Categorical {
-            columns: *columns,
-            values: permute_rows(values, *columns, order),
-        },
+        node_features: Features::from_tables(
+            columns,
+            permute_rows(categories, columns, order),
+            float_columns,
+            permute_rows(floats, float_columns, order),
+        ),
         targets: match &graph.targets {
             Targets::NodeClasses(classes) => Targets::NodeClasses(permute_rows(classes, 1, order)),
             Targets::Links(pairs) => Targets::Links(
@@ -196,6 +197,28 @@ fn sharing_virtual_edges_preserves_outputs_gradients_and_statistics() {
             })
             .collect();
         assert_close(case.name, &results[0], &results[1], 1e-10);
+    }
+}
+
+#[test]
+fn mean_aggregation_is_invariant_to_duplication_of_all_edges() {
+    for case in cases().into_iter().filter(|case| case.name == "mean aggregation") {
+        let model = trained_model(&case);
+        for (what, graphs) in case.batches() {
+            let duplicated: Vec<Graph> = graphs
+                .iter()
+                .map(|graph| {
+                    let Features::Categorical { columns, values } = &graph.edge_features else {
+                        panic!("the case has edge features");
+                    };
+                    let edge_features =
+                        Features::Categorical { columns: *columns, values: values.repeat(3) };
+                    Graph { edges: graph.edges.repeat(3), edge_features, ..graph.clone() }
+                })
+                .collect();
+            let once = evaluate(&case, &model, &graphs);
+            assert_close(what, &evaluate(&case, &model, &duplicated), &once, 1e-10);
+        }
     }
 }
 

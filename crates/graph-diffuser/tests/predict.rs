@@ -179,7 +179,6 @@ fn predictions_of_every_task_keep_the_order_of_graphs() {
                         links.is_sorted_by(|left, right| left.probability >= right.probability)
                     );
                 }
-                other => panic!("{other:?} for {targets:?}"),
             }
             assert_eq!(&predictor.predict(unlabeled(&dataset, &[index]))[0], prediction, "alone");
         }

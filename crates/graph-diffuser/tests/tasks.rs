@@ -41,8 +41,8 @@ const LINK: &str = "kind = \"link\"\nmlp = { kind = \"plain\", hidden_layers = 1
 
 fn trainer<'a>(recipe: &'a Recipe, dataset: &'a Dataset, directory: &Path) -> Trainer<'a> {
     recipe.model.check().expect("valid model");
-    recipe.model.check_targets(dataset.schema.targets).expect("the head matches the targets");
-    recipe.task.check(dataset.schema.targets).expect("the settings match the targets");
+    recipe.model.check_targets(&dataset.schema.targets).expect("the head matches the targets");
+    recipe.task.check(&dataset.schema.targets).expect("the settings match the targets");
     let model = recipe.init_model(&dataset.schema, &Device::flex());
     Trainer::new(recipe, dataset, model, directory, |_| {})
         .expect("a new directory or valid checkpoints")
@@ -88,7 +88,7 @@ fn small_model_overfits_every_task() {
     for (head, targets, metric, threshold) in cases {
         let recipe =
             recipe(head, &["train.epochs=120", "train.eval_every=120", "train.batch_size=8"]);
-        let dataset = molecules(targets, 8);
+        let dataset = molecules(targets.clone(), 8);
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut trainer = trainer(&recipe, &dataset, directory.path());
         trainer.run(&AtomicBool::new(false), |_| {}).expect("trains");
@@ -113,7 +113,7 @@ fn interrupted_runs_of_every_task_resume_to_identical_weights() {
         (SUB_TOKENS, TargetSchema::SubTokens(8)),
         (GRAPH, TargetSchema::multiclass(3)),
     ] {
-        let (recipe, dataset) = (recipe(head, &[]), molecules(targets, 12));
+        let (recipe, dataset) = (recipe(head, &[]), molecules(targets.clone(), 12));
         let uninterrupted = trained(&recipe, &dataset, &[]);
         for stops in [&[1][..], &[2, 3, 7]] {
             assert!(

@@ -291,3 +291,31 @@ fn recalibrated_statistics_do_not_depend_on_dropout() {
     assert_eq!(without, scores("0.9"));
     assert!(without.windows(2).all(|pair| pair[0] == pair[1]), "{without:?}");
 }
+
+/// Trains on molecules with the targets `scale · y + offset`; returns R² and MAE on the test split.
+fn molecule_scores(scale: f64, offset: f64) -> [f64; 2] {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("mine.csv");
+    let rows = (0..120).map(|row| {
+        let (chain, branches) = (1 + row % 12, row % 5);
+        let y = 0.313 * f64::from(chain) - 0.271 * f64::from(branches);
+        let smiles = "C".repeat(chain as usize) + &"(O)C".repeat(branches as usize);
+        format!("{smiles},{:.4}\n", scale * y + offset)
+    });
+    std::fs::write(&path, format!("smiles,y\n{}", rows.collect::<String>())).expect("written");
+    let set = ["train.epochs=12", "train.batch_size=8", "model.hidden_dim=16", "model.layers=2"]
+        .map(String::from);
+    let recipe = Recipe::find(&path.to_string_lossy(), &set).expect("valid recipe");
+    let (_, outcome) = trained(&recipe);
+    let TrainOutcome::Finished { test, .. } = outcome else { panic!("not interrupted") };
+    [test.metrics[&Metric::R2], test.metrics[&Metric::Mae]]
+}
+
+#[test]
+fn training_does_not_depend_on_the_units_of_the_target() {
+    let ([r2, mae], [scaled_r2, scaled_mae]) =
+        (molecule_scores(1.0, 0.0), molecule_scores(60.0, 420.0));
+    assert!((r2 - scaled_r2).abs() < 1e-3, "R² {r2} and {scaled_r2}");
+    assert!((60.0 * mae - scaled_mae).abs() < 1e-3 * scaled_mae, "MAE {mae} and {scaled_mae}");
+    assert!(r2 > 0.0, "better than the mean: {r2}");
+}

@@ -12,7 +12,6 @@ use graph_diffuser::explain::Explainer;
 use graph_diffuser::recipe::{DataError, RecipeError};
 use graph_diffuser::run::{Run, RunError};
 use graph_diffuser_data::Split;
-use graph_diffuser_data::formats::Featurizer;
 use serde::Serialize;
 
 use crate::args::{RunArgs, SplitArgs, ThreadArgs};
@@ -108,7 +107,7 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCo
 }
 
 fn accepts_smiles(run: &Run) -> bool {
-    run.recipe().data.featurizer() != Featurizer::Graphs
+    run.recipe().data.featurizer().accepts_smiles()
 }
 
 impl ExploreArgs {

@@ -34,9 +34,10 @@ const MAX_WARNINGS: u64 = 20;
     zcat new.csv.gz | graph-diffuser predict runs/molecules-s0 --input - -o - | head\n\n\
     CSV output keeps all input columns and appends NAME_pred for regression targets, NAME_prob \
     for binary targets, or `class`, `class_prob` and one prob_NAME per class for a multi-class \
-    target. JSON Lines output adds the key `prediction`. An output file that ends in .gz is \
-    compressed. The file is written as FILE.partial and renamed when it is complete; if the \
-    command is interrupted, running it again continues after the last saved row.")]
+    target. JSON Lines output adds the key `prediction`. Rows of a directory have the column \
+    `graph`. An output file that ends in .gz is compressed. The file is written as FILE.partial \
+    and renamed when it is complete; if the command is interrupted, running it again continues \
+    after the last saved row.")]
 pub(crate) struct PredictArgs {
     #[command(flatten)]
     rows: RowArgs,
@@ -48,8 +49,8 @@ pub(crate) struct PredictArgs {
 pub(super) struct RowArgs {
     #[command(flatten)]
     run: RunArgs,
-    /// CSV file with a SMILES column, or graphs as JSON Lines; may be gzipped; `-` for standard
-    /// input
+    /// CSV file with a SMILES column, JSON file of graphs, or TU or OGB directory; files may be
+    /// gzipped; `-` for standard input
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
     #[command(flatten)]

@@ -28,7 +28,7 @@ enum RecipeCommand {
     /// List the built-in recipes
     #[command(after_help = "Example:\n  graph-diffuser recipe list")]
     List,
-    /// Print a recipe as TOML with all defaults and its parameter counts
+    /// Print a recipe as TOML with the value and meaning of every key, and its parameter counts
     #[command(after_help = "Example:\n  graph-diffuser recipe show grid-diffuser > my.toml")]
     Show(RecipeName),
     /// Validate a recipe without reading data
@@ -119,7 +119,7 @@ pub(crate) fn recipe(args: RecipeArgs, printer: &mut Printer) -> Result<ExitCode
 
 /// Formats a recipe as TOML, with the parameter counts as comments so that it can be read back.
 fn to_text(shown: &ShownRecipe<'_>) -> String {
-    let mut text = shown.recipe.to_toml();
+    let mut text = shown.recipe.to_annotated_toml();
     if shown.parameters.is_empty() {
         text.push_str("\n# The number of parameters depends on the data.\n");
         return text;

@@ -210,7 +210,7 @@ impl TrainArgs {
 /// Reads the dataset of a new run and prints how its files were understood.
 fn load_dataset(recipe: &Recipe, directory: &Path, printer: &Printer) -> Result<Dataset> {
     printer.note(&format!("{}: loading dataset", directory.display()));
-    let LoadedDataset { dataset, report } = read_dataset(recipe)?;
+    let LoadedDataset { dataset, report, .. } = read_dataset(recipe)?;
     if let Some(report) = report {
         printer.note(&report.to_string());
         let task = recipe.task_for(&dataset.schema);

@@ -71,7 +71,8 @@ fn data_list_and_fetch_report_present_and_unavailable_datasets() {
 #[test]
 fn data_errors_name_the_actual_problem() {
     let dir = TestDir::new();
-    let array: Vec<&str> = vec!["{\"nodes\": 1, \"target\": 1}"; 20];
+    let mut array: Vec<&str> = vec!["{\"nodes\": 1, \"target\": 1}"; 20];
+    array.push("{\"nods\": 1}");
     dir.write("array.json", &format!("[{}]\n", array.join(", ")));
     dir.write("commas.csv", "smiles;pIC50\nCCO;3,119\nCCN;4,25\nCCC;0,194\nCCS;1,5\n");
     dir.write("no_target.csv", "smiles\nCCO\nCCN\n");

@@ -305,13 +305,27 @@ fn pretrained_zinc_model_predicts_molecules() {
 }
 
 #[test]
-fn predict_on_a_tu_directory_names_the_supported_input() {
+fn predict_on_a_tu_directory_writes_one_csv_row_per_graph() {
     let dir = TestDir::new();
-    let graphs = "{\"node_features\": [\"a\", \"b\"], \"edges\": [[0, 1]], \"target\": 1.5}\n";
-    dir.write("mine.jsonl", &graphs.repeat(20));
+    let graphs = "{\"node_features\": [3, 4], \"edges\": [[0, 1]], \"target\": 1.5}\n";
+    let header = "{\"schema\": {\"node_features\": \"categorical\"}}\n";
+    dir.write("mine.jsonl", &format!("{header}{}", graphs.repeat(20)));
     dir.train_on("graphs", "mine.jsonl", &[]);
     write_tu_dataset(&dir);
-    let output = dir.run(&["predict", "run", "--input", "MINE", "--output", "out.jsonl"]);
+    let output = dir.run(&["predict", "run", "--input", "MINE", "--output", "out.csv"]);
     assert_ne!(output.code, Some(0));
-    assert_text("mistake_predict_tu_directory", &transcript(&output));
+    assert!(output.stderr.contains("MINE_node_labels.txt`: file not found"), "{}", output.stderr);
+    dir.write("MINE/MINE_node_labels.txt", "4\n3\n");
+    dir.run_ok(&["predict", "run", "--input", "MINE", "--output", "out.csv"]);
+    let out = dir.read("out.csv");
+    let rows: Vec<&str> = out.lines().collect();
+    assert_eq!(rows.len(), 2);
+    assert!(rows[0].starts_with("graph,") && rows[1].starts_with("0,"), "{out}");
+    dir.write("MINE/MINE_node_labels.txt", "4\n5\n");
+    let output = dir.run(&["predict", "run", "--input", "MINE", "--output", "new.csv"]);
+    assert!(
+        output.stderr.contains("line 2, column `1`: unknown category `5`"),
+        "{}",
+        output.stderr
+    );
 }

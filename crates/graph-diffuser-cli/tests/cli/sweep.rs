@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::program::transcript;
-use crate::test_dir::{TestDir, assert_text, json, sweep};
+use crate::test_dir::{SMILES, TINY_MODEL, TestDir, assert_text, json, sweep};
 
 /// Returns the report of a sweep without names and times.
 fn report_json(dir: &TestDir, sweep: &str) -> Value {
@@ -191,6 +191,75 @@ fn sweep_report_has_four_formats_and_curves() {
 }
 
 #[test]
+fn random_search_is_reproducible_from_its_search_seed() {
+    let dir = TestDir::new();
+    let space = ["--space", "optim.lr=1e-3..1e-2@log", "--space", "model.layers=1,2"];
+    let run = |output: &'static str, seed: &'static str| {
+        let search = [&["--random", "3", "--search-seed", seed], &space[..]].concat();
+        let output = dir.run(&sweep(output, &["train.epochs=1"], &search));
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        output
+    };
+    let first = run("first", "0");
+    assert!(first.stderr.contains("3 runs (3 configurations, seeds 0..1)"), "{}", first.stderr);
+    assert!(first.stdout.contains("Random search (search seed 0)"), "{}", first.stdout);
+    assert!(first.stdout.contains("`optim.lr` log-uniform in `1e-3..1e-2`"), "{}", first.stdout);
+    run("again", "0");
+    assert_eq!(dir.read("first/sweep.toml"), dir.read("again/sweep.toml"));
+    assert_eq!(report_json(&dir, "first"), report_json(&dir, "again"));
+    // The report chooses the best validation score and lists every drawn configuration.
+    let report = report_json(&dir, "first");
+    let configurations = report["sweep"]["configurations"].as_array().expect("a list");
+    let plan = dir.read("first/sweep.toml");
+    for configuration in configurations {
+        let settings = configuration["settings"].as_array().expect("a list");
+        assert_eq!(settings.len(), 2);
+        for setting in settings {
+            assert!(plan.contains(setting.as_str().expect("a string")), "{plan}");
+        }
+    }
+    let chosen = configurations.iter().find(|row| row["chosen"] == true).expect("one is chosen");
+    assert_eq!(report["rows"][0]["chosen"], chosen["settings"]);
+    run("other", "1");
+    assert_ne!(dir.read("first/sweep.toml"), dir.read("other/sweep.toml"));
+    // A deleted run is trained again with the recorded values.
+    let deleted = "first/runs/grid-quick--trial2-s0";
+    fs::rename(dir.path(deleted), dir.path("moved")).expect("the run can be moved");
+    let resumed = dir.run(&["sweep", "--resume", "first"]);
+    assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
+    dir.assert_same_weights(deleted, "moved");
+}
+
+#[test]
+fn sweep_trains_on_a_data_file_with_the_options_of_train() {
+    let dir = TestDir::new();
+    let rows = SMILES.map(|smiles| format!("{smiles},{},0\n", smiles.len() as f64 / 4.0));
+    dir.write("mine.csv", &format!("smiles,size,other\n{}", rows.concat()));
+    let settings = TINY_MODEL.into_iter().flat_map(|setting| ["--set", setting]);
+    let settings: Vec<&str> = settings.collect();
+    let data = ["sweep", "mine.csv", "--target", "size", "--batch-size", "7"];
+    let space = ["--random", "2", "--space", "model.layers=1,2"];
+    let output = dir.run(&[&data, &space[..], &settings].concat());
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    assert!(output.stderr.contains("size"), "the data is described:\n{}", output.stderr);
+    let recipe = dir.read("sweeps/mine/runs/mine--trial1-s0/recipe.toml");
+    assert!(recipe.contains("target_columns = [\"size\"]"), "{recipe}");
+    // `--set` takes precedence over the options.
+    assert!(recipe.contains("batch_size = 8"), "{recipe}");
+    // Without `--space`, user data has a default one.
+    let default = ["sweep", "mine.csv", "--random", "1", "--epochs", "1", "--output", "default"];
+    let output = dir.run(&default);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    assert!(output.stdout.contains("`optim.lr` log-uniform in `1e-4..3e-3`"), "{}", output.stdout);
+    assert!(dir.read("default/sweep.toml").contains("epochs = 1\n"));
+    // An error of the data is found before anything is written.
+    dir.write("empty.csv", "smiles,size\n");
+    let output = dir.run(&["sweep", "empty.csv", "--random", "1"]);
+    assert_eq!(output.code, Some(2), "{}", output.stderr);
+    assert!(!dir.path("sweeps/empty").exists());
+}
+
+#[test]
 fn usage_errors_of_sweep() {
     let dir = TestDir::new();
     dir.write("plain/notes.txt", "not a sweep");
@@ -198,7 +267,8 @@ fn usage_errors_of_sweep() {
     let made = dir.run(&sweep("made", &["train.epochs=1"], &["--seeds", "0..1"]));
     assert_eq!(made.code, Some(0), "{}", made.stderr);
     let before = dir.tree("made");
-    let cases: [(&str, &[&str]); 13] = [
+    let random = |space: &'static str| ["sweep", "grid-quick", "--random", "3", "--space", space];
+    let cases: [(&str, &[&str]); 19] = [
         ("no_recipe", &["sweep", "--seeds", "0..2"]),
         ("no_seeds", &["sweep", "grid-quick"]),
         ("unknown_recipe", &["sweep", "grid-quick", "grid-difuser", "--seeds", "0..2"]),
@@ -213,6 +283,15 @@ fn usage_errors_of_sweep() {
             &["sweep", "grid-quick", "--grid", "optim.lr=1e-3,-1", "--seeds", "0..2"],
         ),
         ("grid_over_seeds", &["sweep", "grid-quick", "--grid", "seed=1,2", "--seeds", "0..2"]),
+        (
+            "grid_and_random",
+            &["sweep", "grid-quick", "--random", "3", "--grid", "optim.lr=1e-3,1e-4"],
+        ),
+        ("space_without_random", &["sweep", "grid-quick", "--space", "model.layers=1..3"]),
+        ("no_default_space", &["sweep", "grid-quick", "--random", "3"]),
+        ("malformed_space", &random("optim.lr=1e-3..1e-4@log")),
+        ("exhausted_space", &random("model.layers=1,2")),
+        ("misspelt_space", &random("optim.rl=1e-4..1e-3")),
         ("taken", &["sweep", "grid-quick", "--seeds", "0..2", "--output", "plain"]),
         ("other_plan", &["sweep", "grid-quick", "--seeds", "0..2", "--output", "made"]),
         ("resume_missing", &["sweep", "--resume", "sweeps/none"]),

@@ -22,8 +22,6 @@ use crate::io::torch_file::ArrayFile;
 use crate::schema::{Names, Schema, TargetSchema};
 use crate::split::Splits;
 
-/// Schema of the targets.
-
 /// Number of rows of the official training set, which come first.
 const OFFICIAL_TRAIN: usize = 3_378_606;
 /// Number of rows of the official validation set, which follow.

@@ -21,7 +21,7 @@ const MAX_ERRORS: usize = 1000;
 pub enum Format {
     /// CSV file with a SMILES column.
     SmilesCsv,
-    /// JSON Lines file with one graph per line.
+    /// JSON or JSON Lines file of graphs.
     Jsonl,
     /// Directory of OGB CSV files.
     OgbCsv,
@@ -85,14 +85,18 @@ impl Format {
             return Err(LocatedError::new(path, FormatError::NotText));
         }
         let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
-        let first = start.iter().find(|byte| !byte.is_ascii_whitespace());
-        // The extension decides if the content is inconclusive, such as an empty file or a JSON
-        // list.
+        // A list of objects; a SMILES string may start with a bracket as well.
+        let start = start.trim_ascii_start();
+        let is_list = start
+            .strip_prefix(b"[")
+            .is_some_and(|rest| matches!(rest.trim_ascii_start().first(), Some(b'{' | b']')));
+        // The extension decides if the content is inconclusive, such as an empty file.
         let name = path.to_string_lossy();
         let name = name.strip_suffix(".gz").unwrap_or(&name);
         let is_jsonl_name =
             [".json", ".jsonl", ".ndjson"].iter().any(|ending| name.ends_with(ending));
-        Ok(if first == Some(&b'{') || is_jsonl_name { Self::Jsonl } else { Self::SmilesCsv })
+        let is_jsonl = start.first() == Some(&b'{') || is_list || is_jsonl_name;
+        Ok(if is_jsonl { Self::Jsonl } else { Self::SmilesCsv })
     }
 
     fn detect_directory(path: &Path) -> Result<Self, LocatedError> {
@@ -114,7 +118,7 @@ impl Format {
     pub fn name(self) -> &'static str {
         match self {
             Self::SmilesCsv => "a CSV file",
-            Self::Jsonl => "a JSON Lines file",
+            Self::Jsonl => "a JSON file of graphs",
             Self::OgbCsv => "a directory of OGB CSV files",
             Self::Tu => "a TU dataset directory",
         }
@@ -170,6 +174,8 @@ mod tests {
         assert_eq!(detect("a.csv", b"smiles,y\nC,1\n"), Ok(Format::SmilesCsv));
         assert_eq!(detect("graphs.txt", b"\xef\xbb\xbf\n {\"nodes\": 1}\n"), Ok(Format::Jsonl));
         assert_eq!(detect("list.jsonl", b"[1]"), Ok(Format::Jsonl));
+        assert_eq!(detect("list.txt", b" [\n {\"x\": []}]"), Ok(Format::Jsonl));
+        assert_eq!(detect("salts.smi", b"[Na+].[Cl-] salt\n"), Ok(Format::SmilesCsv));
         assert_eq!(
             detect("sheet.xlsx", b"PK\x03\x04"),
             Err("file is binary, expected text".into())

@@ -14,11 +14,21 @@ pub enum Featurizer {
     Ogb,
     /// SMILES with the atom and bond types of ZINC.
     Zinc,
-    /// Graphs in JSON Lines format.
+    /// Graphs in any format; OGB CSV files list both directions of undirected edges.
     Graphs,
+    /// Graphs in any format; OGB CSV files list each undirected edge once.
+    UndirectedGraphs,
 }
 
 impl Featurizer {
+    /// Returns `true` if inputs are molecules, `false` if they are graphs.
+    pub fn accepts_smiles(self) -> bool {
+        match self {
+            Self::Ogb | Self::Zinc => true,
+            Self::Graphs | Self::UndirectedGraphs => false,
+        }
+    }
+
     /// Returns the graph of a SMILES string with placeholder targets.
     ///
     /// # Errors
@@ -49,7 +59,7 @@ impl Featurizer {
     pub(crate) fn schema(self, targets: TargetSchema) -> Schema {
         match self {
             Self::Zinc => zinc_schema(targets),
-            Self::Ogb | Self::Graphs => ogb_schema(targets),
+            Self::Ogb | Self::Graphs | Self::UndirectedGraphs => ogb_schema(targets),
         }
     }
 
@@ -57,7 +67,7 @@ impl Featurizer {
     pub(crate) fn featurize(self, molecule: &Molecule) -> Result<Graph, MoleculeError> {
         match self {
             Self::Zinc => molecule.zinc_graph(),
-            Self::Ogb | Self::Graphs => Ok(molecule.ogb_graph()),
+            Self::Ogb | Self::Graphs | Self::UndirectedGraphs => Ok(molecule.ogb_graph()),
         }
     }
 }

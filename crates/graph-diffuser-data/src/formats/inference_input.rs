@@ -1,7 +1,10 @@
-//! Input files of a trained model: a CSV file with SMILES or a JSON Lines file of graphs.
+//! Inputs of a trained model: a CSV file with SMILES, a JSON file of graphs, or a directory of
+//! graphs in TU or OGB format.
 //!
-//! Rows are read in chunks together with their text, so a file may be larger than memory. Standard
-//! input and pipes are read in one pass.
+//! Rows are read in chunks together with their text, so a file may be larger than memory. A TU
+//! directory is read at once. Integer categories of a directory are mapped by name, or are used as
+//! indices if the categories of the model have no names. Standard input and pipes are read in one
+//! pass.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -14,6 +17,7 @@ use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::error::{Diagnostic, LocatedError};
+use crate::formats::graph_directory::{self, DirectoryGraphs};
 use crate::formats::jsonl::{GraphStream, JsonlError, StreamedGraph};
 use crate::formats::smiles_csv::smiles_column;
 use crate::formats::{Featurizer, Format};
@@ -38,7 +42,7 @@ pub enum InputError {
         found: &'static str,
     },
     /// The model needs graphs.
-    #[error("the model expects graphs in JSON Lines format, found {found}")]
+    #[error("the model expects graphs, found {found}")]
     NotGraphs {
         /// Format of the input.
         found: &'static str,
@@ -50,7 +54,8 @@ impl Diagnostic for InputError {
         Some(match self {
             Self::NotMolecules { .. } => "pass a CSV file with a `smiles` column".into(),
             Self::NotGraphs { .. } => {
-                "pass a `.jsonl` file with one graph per line; see docs/guide/graphs.md".into()
+                "pass a JSON file or a TU or OGB directory of graphs; see docs/guide/graphs.md"
+                    .into()
             }
         })
     }
@@ -59,11 +64,11 @@ impl Diagnostic for InputError {
 /// Text of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowText {
-    /// Line number, counted from one.
+    /// Line number, or number of the graph in a directory, counted from one.
     pub line: u64,
     /// Bytes without the line terminator; empty if the row cannot be parsed.
     pub bytes: Vec<u8>,
-    /// SMILES or graph `id`.
+    /// SMILES, `id` of the graph, or index of the graph in a directory.
     pub name: Option<String>,
 }
 
@@ -91,9 +96,9 @@ pub struct CsvHeader {
     pub line_end: &'static str,
 }
 
-/// An open input file of SMILES or graphs.
+/// An open input of SMILES or graphs.
 pub struct InferenceInput {
-    /// Header, if the input is a CSV file.
+    /// Header, if the output is a CSV file.
     pub header: Option<CsvHeader>,
     /// Size on disk; 0 if unknown.
     pub bytes: u64,
@@ -120,10 +125,11 @@ enum Source {
         targets: TargetSchema,
     },
     Graphs(GraphStream),
+    Directory(std::iter::Enumerate<DirectoryGraphs>),
 }
 
 impl InferenceInput {
-    /// Opens an input file for a model with the given schema.
+    /// Opens an input file or directory for a model with the given schema.
     ///
     /// The SMILES column is `smiles` or `smi` unless `smiles` names another one.
     ///
@@ -145,7 +151,11 @@ impl InferenceInput {
         }
         let format = Format::detect(path)?;
         let input = Self::with_format(path, format, open, featurizer, schema, smiles)?;
-        Ok(Self { bytes: metadata.map_or(0, |metadata| metadata.len()), ..input })
+        let bytes = match input.source {
+            Source::Directory(_) => graph_directory::size_of_files(path),
+            _ => metadata.map_or(0, |metadata| metadata.len()),
+        };
+        Ok(Self { bytes, ..input })
     }
 
     /// Reads an input from a reader, such as standard input; `name` is the file name used in
@@ -177,12 +187,21 @@ impl InferenceInput {
         let read = Arc::<AtomicU64>::default();
         let open = || open().map(|reader| Counted::new(reader, &read));
         let (header, source) = match (featurizer, format) {
-            (Featurizer::Graphs, Format::Jsonl) => {
+            (Featurizer::Graphs | Featurizer::UndirectedGraphs, Format::Jsonl) => {
                 let reader =
                     open().map_err(|error| LocatedError::new(path, JsonlError::Read(error)))?;
                 (None, Source::Graphs(GraphStream::new(path, reader, schema)?))
             }
-            (Featurizer::Graphs, _) => {
+            (Featurizer::Graphs | Featurizer::UndirectedGraphs, Format::Tu) => {
+                let graphs = graph_directory::open_tu(path, schema, &read)?;
+                (Some(directory_header()), Source::Directory(graphs.enumerate()))
+            }
+            (Featurizer::Graphs | Featurizer::UndirectedGraphs, Format::OgbCsv) => {
+                let add_reverse_edges = featurizer == Featurizer::UndirectedGraphs;
+                let graphs = graph_directory::open_ogb(path, add_reverse_edges, schema, &read);
+                (Some(directory_header()), Source::Directory(graphs.enumerate()))
+            }
+            (Featurizer::Graphs | Featurizer::UndirectedGraphs, _) => {
                 return Err(LocatedError::new(path, InputError::NotGraphs { found }));
             }
             (_, Format::SmilesCsv) => {
@@ -209,6 +228,7 @@ impl InferenceInput {
         let rows = usize::try_from(rows).unwrap_or(usize::MAX);
         match &mut self.source {
             Source::Graphs(stream) => stream.take(rows).for_each(drop),
+            Source::Directory(graphs) => graphs.take(rows).for_each(drop),
             Source::Molecules { records, .. } => records.take(rows).for_each(drop),
         }
     }
@@ -242,6 +262,12 @@ impl Iterator for InputChunks {
                 .into_iter()
                 .map(graph_row)
                 .collect::<Vec<InputRow>>(),
+            Source::Directory(graphs) => {
+                let chunk = take_chunk(graphs, |(_, graph)| {
+                    graph.as_ref().map_or(0, |graph| 64 * graph.num_nodes)
+                });
+                chunk.into_iter().map(directory_row).collect()
+            }
             Source::Molecules { records, smiles, featurizer, targets } => {
                 let chunk = take_chunk(records, |record| {
                     record.as_ref().map_or(0, |record| record.raw.len())
@@ -277,6 +303,23 @@ fn graph_row(streamed: StreamedGraph) -> InputRow {
     InputRow { text: RowText { line, bytes: raw.into_bytes(), name: id }, graph, is_fatal }
 }
 
+/// Returns the header of the output for a directory, whose rows are indices of graphs.
+fn directory_header() -> CsvHeader {
+    CsvHeader {
+        bytes: b"graph".to_vec(),
+        names: vec!["graph".into()],
+        delimiter: b',',
+        line_end: "\n",
+    }
+}
+
+fn directory_row((index, graph): (usize, Result<Graph, LocatedError>)) -> InputRow {
+    let is_fatal = graph.as_ref().is_err_and(|error| !graph_directory::is_graph_error(error));
+    let name = index.to_string();
+    let text = RowText { line: index as u64 + 1, bytes: name.clone().into(), name: Some(name) };
+    InputRow { text, graph, is_fatal }
+}
+
 fn molecule_row(
     smiles: &CsvColumn,
     featurizer: Featurizer,
@@ -308,7 +351,13 @@ fn is_fatal(located: &LocatedError) -> bool {
         )
     };
     let in_jsonl = |error: &JsonlError| {
-        matches!(error, JsonlError::Read(_) | JsonlError::Gzip(_) | JsonlError::LineTooLong { .. })
+        matches!(
+            error,
+            JsonlError::Read(_)
+                | JsonlError::Gzip(_)
+                | JsonlError::TooLong { .. }
+                | JsonlError::Separator { .. }
+        )
     };
     error.downcast_ref().is_some_and(in_csv) || error.downcast_ref().is_some_and(in_jsonl)
 }
@@ -320,6 +369,7 @@ mod tests {
 
     use super::*;
     use crate::chem::{ogb_schema, zinc_schema};
+    use crate::graph::Features;
     use crate::schema::{FeatureSchema, Names};
 
     fn temp_file(text: &str) -> tempfile::NamedTempFile {
@@ -412,8 +462,7 @@ mod tests {
         let table = temp_file("smiles\nC\n");
         let error =
             InferenceInput::open(table.path(), Featurizer::Graphs, &schema, None).unwrap_err();
-        let expected =
-            format!("expects graphs in JSON Lines format, found {}", Format::SmilesCsv.name());
+        let expected = format!("expects graphs, found {}", Format::SmilesCsv.name());
         assert!(error.to_string().ends_with(&expected), "{error}");
         let lines = temp_file("{\"nodes\": 1}\n");
         let error = InferenceInput::open(lines.path(), Featurizer::Ogb, &schema, None).unwrap_err();
@@ -426,5 +475,91 @@ mod tests {
                 .flatten()
                 .collect();
         assert_eq!(rows[0].graph.as_ref().unwrap().num_nodes, 1);
+    }
+    fn write_directory(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            let path = directory.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        directory
+    }
+
+    fn graph_schema(node_features: FeatureSchema, names: Names) -> Schema {
+        let edge_features = FeatureSchema::None;
+        Schema { node_features, edge_features, targets: TargetSchema::regression(1), names }
+    }
+
+    #[test]
+    fn tu_directory_yields_rows_with_graph_indices() {
+        let directory = write_directory(&[
+            ("X_A.txt", "1, 2\n2, 1\n"),
+            ("X_graph_indicator.txt", "1\n1\n2\n"),
+            ("X_node_labels.txt", "6\n8\n7\n"),
+        ]);
+        let names =
+            Names { node_categories: vec![vec!["6".into(), "8".into()]], ..Names::default() };
+        let schema = graph_schema(FeatureSchema::Categorical(vec![2]), names);
+        let input =
+            InferenceInput::open(directory.path(), Featurizer::Graphs, &schema, None).unwrap();
+        assert_eq!(input.header.as_ref().unwrap().bytes, b"graph");
+        assert_eq!(input.bytes, 10 + 6 + 6);
+        assert_eq!(input.read.load(Ordering::Relaxed), input.bytes);
+        let rows: Vec<InputRow> = input.chunks(1).flatten().collect();
+        assert_eq!(rows[0].text.bytes, b"0");
+        assert_eq!(schema.mismatch(rows[0].graph.as_ref().unwrap()), None);
+        // An unknown category concerns one graph only.
+        assert_eq!((rows[1].text.name.as_deref(), rows[1].is_fatal), (Some("1"), false));
+        assert!(rows[1].graph.as_ref().unwrap_err().to_string().ends_with("unknown category `7`"));
+    }
+
+    #[test]
+    fn ogb_directory_needs_no_labels_and_adds_reverse_edges_as_in_training() {
+        let directory = write_directory(&[
+            ("raw/num-node-list.csv", "2\n1\n1\n"),
+            ("raw/num-edge-list.csv", "1\n0\n0\n"),
+            ("raw/edge.csv", "0,1\n"),
+            ("raw/node-feat.csv", "1,0.5\n0,1.5\n2,1\n5,1\n"),
+        ]);
+        use crate::schema::ColumnSchema::{Categorical, Float};
+        let features = FeatureSchema::Mixed(vec![Categorical(3), Float]);
+        let schema = graph_schema(features, Names::default());
+        let rows = |featurizer| -> Vec<InputRow> {
+            let input = InferenceInput::open(directory.path(), featurizer, &schema, None).unwrap();
+            input.chunks(1).flatten().collect()
+        };
+        let [directed, undirected] = [Featurizer::Graphs, Featurizer::UndirectedGraphs].map(&rows);
+        assert_eq!(directed[0].graph.as_ref().unwrap().edges, [[0, 1]]);
+        let graph = undirected[0].graph.as_ref().unwrap();
+        assert_eq!(graph.edges, [[0, 1], [1, 0]]);
+        assert_eq!(graph.node_features, Features::from_tables(1, vec![1, 0], 1, vec![0.5, 1.5]));
+        assert_eq!(schema.mismatch(graph), None);
+        assert!(undirected[1].graph.is_ok());
+        let message = undirected[2].graph.as_ref().unwrap_err().to_string();
+        assert!(
+            message.ends_with("column `graph 2, node 0, column 1`: unknown category `5`"),
+            "{message}"
+        );
+        assert!(!undirected[2].is_fatal);
+        // A file that is too short prevents all further rows from being read.
+        fs::write(directory.path().join("raw/node-feat.csv"), "1,0.5\n").unwrap();
+        let short = rows(Featurizer::Graphs);
+        assert_eq!((short.len(), short[0].is_fatal), (1, true));
+    }
+
+    #[test]
+    fn broken_list_is_fatal() {
+        let schema = graph_schema(FeatureSchema::None, Names::default());
+        let file = temp_file("[{\"nodes\": 1},\n {\"nodes\": 0} {\"nodes\": 1}]");
+        let rows: Vec<InputRow> =
+            InferenceInput::open(file.path(), Featurizer::Graphs, &schema, None)
+                .unwrap()
+                .chunks(1)
+                .flatten()
+                .collect();
+        let states: Vec<(u64, bool, bool)> =
+            rows.iter().map(|row| (row.text.line, row.graph.is_err(), row.is_fatal)).collect();
+        assert_eq!(states, [(1, false, false), (2, true, false), (2, true, true)]);
     }
 }

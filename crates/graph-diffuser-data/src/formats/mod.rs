@@ -3,15 +3,16 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`smiles_csv`] | CSV file with a SMILES column and target columns |
-//! | [`jsonl`] | JSON Lines file with one graph per line |
+//! | [`jsonl`] | JSON or JSON Lines file of graphs, also of PyTorch Geometric and NetworkX |
 //! | [`ogb_csv`] | directory of CSV files in the layout of the Open Graph Benchmark |
 //! | [`tu`] | directory of a TU dataset |
-//! | [`inference_input`] | rows of a SMILES CSV or JSON Lines file, for a trained model |
+//! | [`inference_input`] | rows of a file or directory, for a trained model |
 //!
 //! [`Format`] detects the format of a path. [`Featurizer`] converts SMILES to graphs, the same way
 //! for training and inference.
 
 mod featurizer;
+mod known_categories;
 
 pub mod jsonl;
 pub mod ogb_csv;
@@ -19,6 +20,7 @@ pub mod smiles_csv;
 pub mod tu;
 
 mod detect;
+mod graph_directory;
 mod read_report;
 pub mod inference_input;
 

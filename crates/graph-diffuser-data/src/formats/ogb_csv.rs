@@ -48,6 +48,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::{self, Scope};
 
+use columns::MAX_CATEGORIES;
 pub(crate) use columns::{ColumnReader, FeatureStream};
 pub use error::OgbCsvError;
 pub(crate) use splits::read_splits;
@@ -59,7 +60,7 @@ use crate::graph::Graph;
 use crate::io::cache::{self, CacheKey};
 use crate::io::numeric_csv::{NumericCsvReader, parse_u32};
 use crate::io::progress::{ProgressFn, ProgressMeter};
-use crate::schema::{FeatureSchema, Names, Schema, TargetSchema};
+use crate::schema::{ColumnSchema, FeatureSchema, Names, Schema, TargetSchema};
 
 /// Maximum number of nodes of a graph.
 pub(crate) const MAX_GRAPH_NODES: usize = cache::record::MAX_GRAPH_NODES;
@@ -91,7 +92,7 @@ impl OgbCsvOptions {
             add_reverse_edges,
             node_features: Some(schema.node_features),
             edge_features: Some(schema.edge_features),
-            targets: Some(schema.targets),
+            targets: Some(schema.targets.clone()),
             split: None,
         }
     }
@@ -168,6 +169,54 @@ pub(crate) fn stream(
     read: &Arc<AtomicU64>,
     sink: &mut dyn FnMut(Graph) -> Result<(), LocatedError>,
 ) -> Result<Schema, LocatedError> {
+    stream_with(directory, options, read, sink, |scope, raw| {
+        TargetStream::start(scope, raw, options.targets.clone(), read)
+    })
+}
+
+/// Passes every graph to `sink` for a trained model, with placeholder targets; files of targets are
+/// not needed.
+///
+/// Features have the number of columns of the schema, but category indices may be larger than its
+/// sizes.
+///
+/// # Errors
+/// Returns an error with its location if a file is invalid, or the error of `sink`.
+pub(crate) fn stream_unlabeled(
+    directory: &Path,
+    schema: &Schema,
+    add_reverse_edges: bool,
+    read: &Arc<AtomicU64>,
+    sink: &mut dyn FnMut(Graph) -> Result<(), LocatedError>,
+) -> Result<(), LocatedError> {
+    let any_category = |features: &FeatureSchema| {
+        let any = |column| match column {
+            ColumnSchema::Categorical(_) => ColumnSchema::Categorical(MAX_CATEGORIES),
+            ColumnSchema::Float => ColumnSchema::Float,
+        };
+        Some(FeatureSchema::from_columns(features.columns().into_iter().map(any).collect()))
+    };
+    let options = OgbCsvOptions {
+        add_reverse_edges,
+        node_features: any_category(&schema.node_features),
+        edge_features: any_category(&schema.edge_features),
+        targets: Some(schema.targets.clone()),
+        split: None,
+    };
+    let start = |_: &Scope<'_, '_>, _: &Path| Ok(TargetStream::Placeholder(schema.targets.clone()));
+    stream_with(directory, &options, read, sink, start).map(|_| ())
+}
+
+fn stream_with(
+    directory: &Path,
+    options: &OgbCsvOptions,
+    read: &Arc<AtomicU64>,
+    sink: &mut dyn FnMut(Graph) -> Result<(), LocatedError>,
+    start_targets: impl for<'scope> FnOnce(
+        &'scope Scope<'scope, '_>,
+        &Path,
+    ) -> Result<TargetStream, LocatedError>,
+) -> Result<Schema, LocatedError> {
     let raw = directory.join("raw");
     thread::scope(|scope| {
         let mut counts = Counts::start(scope, &raw, read)?;
@@ -194,7 +243,7 @@ pub(crate) fn stream(
             options.edge_features.as_ref(),
             read,
         )?;
-        let mut targets = TargetStream::start(scope, &raw, options.targets.clone(), read)?;
+        let mut targets = start_targets(scope, &raw)?;
         while let Some((graph, nodes, rows)) = counts.next()? {
             let pairs = edges.pairs(rows, graph, nodes)?;
             let edges = if options.add_reverse_edges { with_reverse_edges(&pairs) } else { pairs };
@@ -288,6 +337,9 @@ fn features<'scope>(
         }
         (Some(FeatureSchema::Float(columns)), _) => {
             FeatureStream::floats(scope, open()?, counts, Some(*columns))
+        }
+        (Some(FeatureSchema::Mixed(columns)), _) => {
+            Ok(FeatureStream::mixed(scope, open()?, counts, columns))
         }
         (None, Some(path)) if infer::has_floats(&path, read)? => {
             FeatureStream::floats(scope, open()?, counts, None)

@@ -23,8 +23,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::dataset::{Dataset, Graphs};
 use crate::error::{Diagnostic, LocatedError};
+use crate::formats::known_categories::KnownCategories;
 use crate::formats::ogb_csv::MAX_GRAPH_NODES;
-use crate::graph::{Graph, Targets};
+use crate::graph::{Features, Graph, Targets};
 use crate::io::numeric_csv::{NumericCsvError, NumericCsvReader, parse_f32, parse_u32};
 use crate::schema::{Names, Schema, TargetSchema};
 use crate::split::Splits;
@@ -38,6 +39,8 @@ pub enum NodeFeatureSource {
     Labels,
     /// Attributes: real-valued features.
     Attributes,
+    /// Labels and attributes.
+    Both,
 }
 
 /// Inconsistency between the files of a TU directory.
@@ -122,8 +125,6 @@ impl Diagnostic for TuError {
 /// Returns an error with its location if a file is invalid.
 pub fn read(directory: &Path, source: NodeFeatureSource) -> Result<Dataset, LocatedError> {
     let files = TuFiles::find(directory)?;
-    let indicator_path = files.file("graph_indicator");
-    let indicator = rows(&indicator_path, Some(1), parse_u32)?.values;
     let labels = read_rows_if_exists(&files.file("graph_labels"), Some(1), parse_i64)?;
     let values = if labels.is_some() {
         None
@@ -137,29 +138,12 @@ pub fn read(directory: &Path, source: NodeFeatureSource) -> Result<Dataset, Loca
             return Err(LocatedError::new(&files.file("graph_labels"), NumericCsvError::NotFound));
         }
     };
-    let mut nodes_of = vec![vec![]; graphs];
-    let mut local_nodes = Vec::with_capacity(indicator.len());
-    for (node, &graph) in indicator.iter().enumerate() {
-        let nodes = (graph as usize).checked_sub(1).and_then(|graph| nodes_of.get_mut(graph));
-        let Some(nodes) = nodes else {
-            let error = TuError::OutOfRange { what: "graph", index: graph, count: graphs };
-            return Err(LocatedError::new(&indicator_path, error).at_line(node as u64 + 1));
-        };
-        local_nodes.push((graph as usize - 1, nodes.len() as u32));
-        nodes.push(node);
-    }
-    for (graph, nodes) in nodes_of.iter().enumerate() {
-        if nodes.is_empty() || nodes.len() > MAX_GRAPH_NODES {
-            let error = TuError::Nodes { graph: graph + 1, nodes: nodes.len() };
-            return Err(LocatedError::new(&indicator_path, error));
-        }
-    }
-    let (edges, edges_of) = read_edges(&files.file("A"), &local_nodes, graphs)?;
-    let nodes = FeatureColumns::read(&files, "node", "nodes", indicator.len(), source)?;
-    let edge_columns = FeatureColumns::read(&files, "edge", "edges", edges.len(), source)?;
+    let structure = TuStructure::read(&files, Some(graphs))?;
+    let nodes = FeatureColumns::read(&files, "node", "nodes", structure.num_nodes, source)?;
+    let edges = FeatureColumns::read(&files, "edge", "edges", structure.edges.len(), source)?;
     let mut names = Names {
         node_categories: nodes.names(),
-        edge_categories: edge_columns.names(),
+        edge_categories: edges.names(),
         ..Names::default()
     };
     let (targets, schema): (Vec<Targets>, _) = match (labels, values) {
@@ -182,20 +166,50 @@ pub fn read(directory: &Path, source: NodeFeatureSource) -> Result<Dataset, Loca
     };
     let schema = Schema {
         node_features: nodes.schema(),
-        edge_features: edge_columns.schema(),
+        edge_features: edges.schema(),
         targets: schema,
         names,
     };
-    let listed =
-        nodes_of.iter().zip(&edges_of).zip(targets).map(|((of_nodes, of_edges), targets)| Graph {
-            num_nodes: of_nodes.len(),
-            edges: of_edges.iter().map(|&edge| edges[edge]).collect(),
-            node_features: nodes.rows(of_nodes),
-            edge_features: edge_columns.rows(of_edges),
-            targets,
-        });
-    let graphs = Graphs::InMemory(listed.collect());
+    let graph = |(graph, targets): (usize, Targets)| {
+        let (of_nodes, of_edges) = (&structure.nodes_of[graph], &structure.edges_of[graph]);
+        structure.graph(graph, nodes.rows(of_nodes), edges.rows(of_edges), targets)
+    };
+    let graphs = Graphs::InMemory(targets.into_iter().enumerate().map(graph).collect());
     Ok(Dataset { graphs, schema, splits: Splits::default() })
+}
+
+/// Reads graphs for a trained model; they have placeholder targets, and files of targets are not
+/// needed.
+///
+/// Labels are mapped to categories by name; a graph with an unknown label is an error of its own.
+///
+/// # Errors
+/// Returns an error with its location if a file is invalid or does not have the columns of the
+/// schema.
+pub(crate) fn read_unlabeled(
+    directory: &Path,
+    schema: &Schema,
+) -> Result<Vec<Result<Graph, LocatedError>>, LocatedError> {
+    let files = TuFiles::find(directory)?;
+    let structure = TuStructure::read(&files, None)?;
+    let (num_nodes, num_edges) = (structure.num_nodes, structure.edges.len());
+    let Schema { node_features, edge_features, names, targets } = schema;
+    let nodes = FeatureColumns::read_as(&files, "node", "nodes", num_nodes, node_features)?;
+    let edges = FeatureColumns::read_as(&files, "edge", "edges", num_edges, edge_features)?;
+    let node_categories = KnownCategories::new(node_features, &names.node_categories);
+    let edge_categories = KnownCategories::new(edge_features, &names.edge_categories);
+    let graph = |graph: usize| {
+        let (of_nodes, of_edges) = (&structure.nodes_of[graph], &structure.edges_of[graph]);
+        let node_features = nodes.rows_as(&node_categories, of_nodes)?;
+        let edge_features = edges.rows_as(&edge_categories, of_edges)?;
+        Ok(structure.graph(
+            graph,
+            node_features,
+            edge_features,
+            targets.placeholder(of_nodes.len()),
+        ))
+    };
+    Ok((0..structure.nodes_of.len()).map(graph).collect())
 }
 
 /// Reads a fold of `<name>_train.index`, `<name>_val.index` and `<name>_test.index`, which have one
@@ -260,6 +274,61 @@ impl TuFiles {
 
     fn file(&self, name: &str) -> PathBuf {
         self.directory.join(format!("{}_{name}.txt", self.prefix))
+    }
+}
+
+/// Nodes and edges of all graphs.
+struct TuStructure {
+    /// Number of nodes of all graphs.
+    num_nodes: usize,
+    /// Nodes of each graph.
+    nodes_of: Vec<Vec<usize>>,
+    /// Edges with node indices within their graphs.
+    edges: Vec<[u32; 2]>,
+    /// Edges of each graph.
+    edges_of: Vec<Vec<usize>>,
+}
+
+impl TuStructure {
+    /// Reads nodes and edges of the given number of graphs, or of all that the nodes refer to.
+    fn read(files: &TuFiles, graphs: Option<usize>) -> Result<Self, LocatedError> {
+        let path = files.file("graph_indicator");
+        let indicator = rows(&path, Some(1), parse_u32)?.values;
+        // Every graph has a node, so there cannot be more graphs than nodes.
+        let graphs = graphs.unwrap_or_else(|| {
+            indicator.iter().map(|&graph| graph as usize).max().unwrap_or(0).min(indicator.len())
+        });
+        let mut nodes_of = vec![vec![]; graphs];
+        let mut local_nodes = Vec::with_capacity(indicator.len());
+        for (node, &graph) in indicator.iter().enumerate() {
+            let nodes = (graph as usize).checked_sub(1).and_then(|graph| nodes_of.get_mut(graph));
+            let Some(nodes) = nodes else {
+                let error = TuError::OutOfRange { what: "graph", index: graph, count: graphs };
+                return Err(LocatedError::new(&path, error).at_line(node as u64 + 1));
+            };
+            local_nodes.push((graph as usize - 1, nodes.len() as u32));
+            nodes.push(node);
+        }
+        for (graph, nodes) in nodes_of.iter().enumerate() {
+            if nodes.is_empty() || nodes.len() > MAX_GRAPH_NODES {
+                let error = TuError::Nodes { graph: graph + 1, nodes: nodes.len() };
+                return Err(LocatedError::new(&path, error));
+            }
+        }
+        let (edges, edges_of) = read_edges(&files.file("A"), &local_nodes, graphs)?;
+        Ok(Self { num_nodes: indicator.len(), nodes_of, edges, edges_of })
+    }
+
+    fn graph(
+        &self,
+        graph: usize,
+        node_features: Features,
+        edge_features: Features,
+        targets: Targets,
+    ) -> Graph {
+        let edges = self.edges_of[graph].iter().map(|&edge| self.edges[edge]).collect();
+        let num_nodes = self.nodes_of[graph].len();
+        Graph { num_nodes, edges, node_features, edge_features, targets }
     }
 }
 

@@ -8,8 +8,8 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::dataset::Dataset;
-use crate::graph::{Features, Graph, Targets};
-use crate::schema::{FeatureSchema, TargetKind, TargetSchema};
+use crate::graph::{Features, Graph, MISSING_CLASS, Targets};
+use crate::schema::{ColumnSchema, FeatureSchema, TargetKind, TargetSchema};
 use crate::split::Split;
 
 pub use warnings::{Warning, warnings, warnings_from_summary};
@@ -35,6 +35,10 @@ pub struct Summary {
     pub node_features: Vec<FeatureSummary>,
     /// Edge features, column by column.
     pub edge_features: Vec<FeatureSummary>,
+    /// Names of the node feature columns; empty if they have none.
+    pub node_columns: Vec<String>,
+    /// Names of the edge feature columns; empty if they have none.
+    pub edge_columns: Vec<String>,
     /// Targets.
     pub targets: TargetSummary,
     /// Number of nodes without an edge to another node.
@@ -108,7 +112,7 @@ pub enum TargetSummary {
         /// One entry per target.
         columns: Vec<TargetColumn>,
     },
-    /// Classes of nodes.
+    /// Classes of nodes, without missing ones.
     Classes {
         /// Name and number of occurrences of each class.
         classes: Vec<(String, u64)>,
@@ -209,6 +213,8 @@ impl Summary {
             edge_features: columns(dataset, &dataset.schema.edge_features, |graph| {
                 &graph.edge_features
             }),
+            node_columns: dataset.schema.names.node_columns.clone(),
+            edge_columns: dataset.schema.names.edge_columns.clone(),
             targets: summarize_targets(dataset),
             isolated_nodes: structure.isolated,
             self_loops: structure.loops,
@@ -263,38 +269,33 @@ fn columns(
     schema: &FeatureSchema,
     of: fn(&Graph) -> &Features,
 ) -> Vec<FeatureSummary> {
-    match schema {
-        FeatureSchema::None => Vec::new(),
-        FeatureSchema::Categorical(sizes) => {
-            let mut counts: Vec<Vec<u64>> = sizes.iter().map(|&size| vec![0; size]).collect();
-            for graph in dataset.graphs.iter() {
-                if let Features::Categorical { columns, values } = of(&graph) {
-                    for (position, &value) in values.iter().enumerate() {
-                        counts[position % columns][value as usize] += 1;
-                    }
-                }
+    let sizes = schema.category_sizes();
+    let mut counts: Vec<Vec<u64>> = sizes.iter().map(|&size| vec![0; size]).collect();
+    if !sizes.is_empty() {
+        for graph in dataset.graphs.iter() {
+            let (columns, categories) = of(&graph).categories();
+            for (position, &category) in categories.iter().enumerate() {
+                counts[position % columns][category as usize] += 1;
             }
-            sizes
-                .iter()
-                .zip(counts)
-                .map(|(&size, counts)| FeatureSummary::Categorical { size, counts })
-                .collect()
         }
-        FeatureSchema::Float(count) => (0..*count)
-            .map(|column| {
-                let values = dataset.graphs.iter().flat_map(|graph| match of(&graph) {
-                    Features::Float { columns, values } => values
-                        .iter()
-                        .skip(column)
-                        .step_by(*columns)
-                        .map(|&value| f64::from(value))
-                        .collect(),
-                    _ => Vec::new(),
-                });
-                FeatureSummary::Real(SummaryStats::from_values(values))
-            })
-            .collect(),
     }
+    let mut counts = counts.into_iter();
+    let mut floats = 0..schema.num_floats();
+    let summary = |column: ColumnSchema| match column {
+        ColumnSchema::Categorical(size) => {
+            FeatureSummary::Categorical { size, counts: counts.next().unwrap_or_default() }
+        }
+        ColumnSchema::Float => {
+            let column = floats.next().unwrap_or_default();
+            let values = dataset.graphs.iter().flat_map(|graph| {
+                let (columns, values) = of(&graph).floats();
+                let column = values.iter().skip(column).step_by(columns.max(1));
+                column.map(|&value| f64::from(value)).collect::<Vec<_>>()
+            });
+            FeatureSummary::Real(SummaryStats::from_values(values))
+        }
+    };
+    schema.columns().into_iter().map(summary).collect()
 }
 
 /// Computes the summary of the targets of a dataset.
@@ -312,7 +313,7 @@ pub fn summarize_targets(dataset: &Dataset) -> TargetSummary {
             let mut counts = vec![0; *count];
             for graph in dataset.graphs.iter() {
                 if let Targets::NodeClasses(classes) = &graph.targets {
-                    for &class in classes {
+                    for &class in classes.iter().filter(|&&class| class != MISSING_CLASS) {
                         counts[class as usize] += 1;
                     }
                 }
@@ -380,17 +381,17 @@ impl fmt::Display for Summary {
         {
             write_stats(formatter, label, stats)?;
         }
-        for (part, columns) in
-            [("node feature", &self.node_features), ("edge feature", &self.edge_features)]
-        {
+        for (part, names, columns) in [
+            ("node feature", &self.node_columns, &self.node_features),
+            ("edge feature", &self.edge_columns, &self.edge_features),
+        ] {
             for (index, column) in columns.iter().enumerate().take(MAX_SHOWN) {
+                let name = names.get(index).cloned().unwrap_or_else(|| index.to_string());
+                let label = format!("{part} {name}");
                 match column {
-                    FeatureSummary::Real(stats) => {
-                        write_stats(formatter, &format!("{part} {index}"), stats)?;
-                    }
+                    FeatureSummary::Real(stats) => write_stats(formatter, &label, stats)?,
                     FeatureSummary::Categorical { size, counts } => {
                         let seen = counts.iter().filter(|count| **count > 0).count();
-                        let label = format!("{part} {index}");
                         writeln!(formatter, "{label:<22} {seen} of {size} categories occur")?;
                     }
                 }
@@ -524,6 +525,30 @@ mod tests {
         };
         assert_eq!((columns[0].missing, stats.mean, stats.std), (1, 0.5, 1.0));
         assert!(serde_json::to_string(&summary).is_ok());
+    }
+
+    #[test]
+    fn mixed_columns_are_summarized_in_file_order() {
+        let summary = Summary::compute(&dataset(
+            "{\"node_features\": [[0.5, \"a\"], [1.5, \"b\"]], \"target\": 1}",
+        ));
+        let FeatureSummary::Real(stats) = &summary.node_features[0] else {
+            panic!("expected a float column")
+        };
+        assert_eq!((stats.min, stats.max), (0.5, 1.5));
+        assert_eq!(
+            summary.node_features[1],
+            FeatureSummary::Categorical { size: 2, counts: vec![1, 1] }
+        );
+    }
+
+    #[test]
+    fn missing_node_classes_are_not_counted() {
+        let summary = Summary::compute(&dataset(
+            "{\"nodes\": 4, \"node_targets\": [\"a\", null, \"b\", \"a\"]}",
+        ));
+        let classes = vec![("a".to_owned(), 2), ("b".to_owned(), 1)];
+        assert_eq!(summary.targets, TargetSummary::Classes { classes });
     }
 
     #[test]

@@ -7,13 +7,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::Serialize;
 
 use crate::dataset::Dataset;
-use crate::graph::{Features, Graph, Targets};
+use crate::graph::{Graph, MISSING_CLASS, Targets};
 use crate::schema::{FeatureSchema, TargetKind, TargetSchema};
 use crate::split::Split;
 use crate::summary::{FeatureSummary, Summary, TargetSummary};
 
 /// Number of nodes from which a graph counts as large: its virtual edges in 16 channels take 1 GiB.
 const LARGE_NODES: usize = 4096;
+/// Number of distinct integers up to which a regression target may be meant as classes.
+const FEW_VALUES: usize = 20;
 
 /// A suspicious property of a dataset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -29,6 +31,13 @@ pub enum Warning {
     UnknownTarget {
         /// Name or index of the target.
         target: String,
+    },
+    /// A regression target has only a few distinct non-negative integers, which may be classes.
+    IntegerTarget {
+        /// Name or index of the target.
+        target: String,
+        /// The distinct values in ascending order.
+        values: Vec<u32>,
     },
     /// A class occurs in the validation or test split but not in the training split.
     ClassNotInTrain {
@@ -77,6 +86,15 @@ impl fmt::Display for Warning {
             }
             Self::UnknownTarget { target } => {
                 write!(formatter, "target `{target}` is missing in all graphs")
+            }
+            Self::IntegerTarget { target, values } => {
+                let values: Vec<String> = values.iter().map(ToString::to_string).collect();
+                write!(
+                    formatter,
+                    "target `{target}` is a regression target, but its only values are the integers \
+                     {}; set the task to `multiclass` if they are classes",
+                    values.join(", ")
+                )
             }
             Self::ClassNotInTrain { class, split } => {
                 write!(
@@ -132,6 +150,7 @@ pub fn warnings_from_summary(dataset: &Dataset, summary: &Summary) -> Vec<Warnin
             found.push(Warning::ConstantTarget { target: format!("class {class}") });
         }
     }
+    integer_targets(dataset, &mut found);
     unseen_classes(dataset, &mut found);
     in_two_splits(dataset, &mut found);
     for (part, columns) in [("node", &summary.node_features), ("edge", &summary.edge_features)] {
@@ -164,6 +183,33 @@ pub fn warnings_from_summary(dataset: &Dataset, summary: &Summary) -> Vec<Warnin
     found
 }
 
+fn integer_targets(dataset: &Dataset, found: &mut Vec<Warning>) {
+    let kinds = dataset.schema.targets.graph_targets();
+    // `None` for a target that is not regression or has another value.
+    let mut columns: Vec<Option<BTreeSet<u32>>> = kinds
+        .iter()
+        .map(|kind| matches!(kind, TargetKind::Regression(_)).then(BTreeSet::new))
+        .collect();
+    for graph in dataset.graphs.iter() {
+        let Targets::GraphValues(values) = &graph.targets else { continue };
+        for (column, &value) in columns.iter_mut().zip(values) {
+            let Some(seen) = column.as_mut().filter(|_| !value.is_nan()) else { continue };
+            if value.fract() == 0.0 && (0.0..1000.0).contains(&value) {
+                seen.insert(value as u32);
+            }
+            if value.fract() != 0.0 || !(0.0..1000.0).contains(&value) || seen.len() > FEW_VALUES {
+                *column = None;
+            }
+        }
+    }
+    for (index, values) in columns.into_iter().enumerate() {
+        if let Some(values) = values.filter(|values| values.len() > 1) {
+            let target = dataset.schema.names.target(index, kinds.len());
+            found.push(Warning::IntegerTarget { target, values: values.into_iter().collect() });
+        }
+    }
+}
+
 fn unseen_classes(dataset: &Dataset, found: &mut Vec<Warning>) {
     // Pairs of target and class.
     let seen = |split: Split| -> BTreeSet<(usize, u32)> {
@@ -171,7 +217,8 @@ fn unseen_classes(dataset: &Dataset, found: &mut Vec<Warning>) {
         for &graph in dataset.split(split) {
             match (&dataset.graphs.get(graph).targets, &dataset.schema.targets) {
                 (Targets::NodeClasses(classes), _) => {
-                    seen.extend(classes.iter().map(|&class| (0, class)));
+                    let observed = classes.iter().filter(|&&class| class != MISSING_CLASS);
+                    seen.extend(observed.map(|&class| (0, class)));
                 }
                 (Targets::GraphValues(values), TargetSchema::Graph(kinds)) => {
                     let observed =
@@ -210,7 +257,8 @@ fn in_two_splits(dataset: &Dataset, found: &mut Vec<Warning>) {
         for &index in dataset.split(split) {
             let graph = dataset.graphs.get(index);
             let &mut (earlier, equal) = first.entry(content_hash(&graph)).or_insert((split, index));
-            if earlier != split && same_content(&graph, &dataset.graphs.get(equal)) {
+            let other = dataset.graphs.get(equal);
+            if earlier != split && same_content(&graph, &other) && share_labels(&graph, &other) {
                 graphs += 1;
                 example = example.or(Some((index, equal)));
             }
@@ -226,16 +274,12 @@ fn content_hash(graph: &Graph) -> u64 {
     let mut hasher = DefaultHasher::new();
     (graph.num_nodes, &graph.edges).hash(&mut hasher);
     for features in [&graph.node_features, &graph.edge_features] {
-        match features {
-            Features::None => 0.hash(&mut hasher),
-            Features::Categorical { columns, values } => (1, columns, values).hash(&mut hasher),
-            Features::Float { columns, values } => {
-                (2, columns).hash(&mut hasher);
-                // Adding 0.0 maps -0.0 to 0.0.
-                for value in values {
-                    (value + 0.0).to_bits().hash(&mut hasher);
-                }
-            }
+        let ((columns, categories), (float_columns, floats)) =
+            (features.categories(), features.floats());
+        (columns, categories, float_columns).hash(&mut hasher);
+        // Adding 0.0 maps -0.0 to 0.0.
+        for value in floats {
+            (value + 0.0).to_bits().hash(&mut hasher);
         }
     }
     hasher.finish()
@@ -248,15 +292,27 @@ fn same_content(left: &Graph, right: &Graph) -> bool {
         && left.edge_features == right.edge_features
 }
 
+/// Returns `false` if no node has a class in both graphs, as in the parts of a graph whose nodes
+/// are split.
+fn share_labels(left: &Graph, right: &Graph) -> bool {
+    match (&left.targets, &right.targets) {
+        (Targets::NodeClasses(left), Targets::NodeClasses(right)) => left
+            .iter()
+            .zip(right)
+            .any(|(&left, &right)| left != MISSING_CLASS && right != MISSING_CLASS),
+        _ => true,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::benchmarks::synthetic_molecules::{NodeCount, SyntheticMolecules};
     use crate::formats::jsonl::{JsonlOptions, read_from};
 
-    fn warning_messages(text: &'static str) -> Vec<String> {
-        let read = read_from(std::path::Path::new("x"), text.as_bytes(), &JsonlOptions::default())
-            .unwrap();
+    fn warning_messages(text: impl Into<Vec<u8>>) -> Vec<String> {
+        let reader = std::io::Cursor::new(text.into());
+        let read = read_from(std::path::Path::new("x"), reader, &JsonlOptions::default()).unwrap();
         let dataset = read.into_dataset();
         warnings(&dataset).iter().map(ToString::to_string).collect()
     }
@@ -288,6 +344,30 @@ mod tests {
             "2 edges are duplicates; set `\"directed\": true` if both directions are listed",
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn few_integers_as_regression_target_are_reported() {
+        let lines = |targets: [&str; 3]| {
+            let line = |target| format!("{{\"nodes\": 1, \"target\": {target}}}\n");
+            let text = targets.map(line).concat();
+            warning_messages(text)
+        };
+        assert_eq!(
+            lines(["0", "2", "1.0"]),
+            ["target 0 is a regression target, but its only values are the integers 0, 1, 2; \
+                 set the task to `multiclass` if they are classes"]
+        );
+        assert_eq!(lines(["0", "2", "1.5"]), [""; 0]);
+        assert_eq!(lines(["0", "2", "-1"]), [""; 0]);
+    }
+
+    #[test]
+    fn parts_of_a_node_split_are_not_duplicates() {
+        let found = warning_messages(
+            r#"{"node_features": [1, 2, 3], "node_targets": ["a", "a", "a"], "node_split": ["train", "valid", "test"]}"#,
+        );
+        assert_eq!(found, ["target class a is constant"]);
     }
 
     #[test]

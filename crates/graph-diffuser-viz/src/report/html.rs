@@ -2,7 +2,7 @@
 
 use crate::canvas::escape;
 
-use super::table::{Align, DIFFERENCES, ReportTable};
+use super::table::{Align, DIFFERENCES, ReportTable, TARGETS};
 use super::{Curves, Report, SweepSummary};
 
 const STYLE: &str = include_str!("report.css");
@@ -65,6 +65,9 @@ impl Report {
             }
         }
         text.push_str(&format!("<h2>Results</h2>\n{}", self.table().to_html()));
+        if let Some(targets) = self.targets_table() {
+            text.push_str(&format!("<p>{TARGETS}</p>\n{}", targets.to_html()));
+        }
         if let Some(differences) = self.differences_table() {
             text.push_str(&format!("<p>{DIFFERENCES}</p>\n{}", differences.to_html()));
         }

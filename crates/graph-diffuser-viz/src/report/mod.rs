@@ -9,6 +9,7 @@ mod paired;
 mod sweep;
 mod sweep_summary;
 mod table;
+mod targets;
 
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,7 @@ use crate::canvas::Canvas;
 pub use curves::Curves;
 pub use paired::PairedDifference;
 pub use sweep_summary::{ConfigurationRow, FailedRun, Provenance, RunCounts, SweepSummary, Tuning};
+pub use targets::TargetRow;
 
 /// Results of runs, grouped by recipe.
 ///
@@ -68,6 +70,9 @@ pub struct ReportRow {
     pub seconds: Option<f64>,
     /// Result reported in the paper.
     pub paper: Option<PaperResult>,
+    /// Test scores of each target.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetRow>,
     /// Model selection, in a sweep.
     #[serde(flatten)]
     pub tuning: Option<Tuning>,
@@ -173,6 +178,7 @@ impl ReportRow {
                 .paper
                 .clone()
                 .filter(|paper| metric.is_none_or(|metric| paper.metric == metric)),
+            targets: TargetRow::of_runs(group),
             tuning: None,
         }
     }

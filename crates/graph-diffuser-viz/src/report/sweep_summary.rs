@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use graph_diffuser::statistics::SeedStats;
-use graph_diffuser::sweep::{Axis, Sweep};
+use graph_diffuser::sweep::{Axis, RandomSearch, Sweep};
 use serde::Serialize;
 
 /// Model selection of a recipe.
@@ -45,6 +45,9 @@ pub struct SweepSummary {
     pub notes: Vec<String>,
     /// Axes of the grid search.
     pub grid: Vec<Axis>,
+    /// Random search.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub random: Option<RandomSearch>,
     /// Seeds of each configuration.
     pub seeds: Vec<u64>,
     /// Settings applied to all recipes.
@@ -136,6 +139,7 @@ impl SweepSummary {
             protocol: protocol(sweep),
             notes: Vec::new(),
             grid: plan.grid.clone(),
+            random: plan.random.clone(),
             seeds: plan.seeds.0.clone().collect(),
             set: plan.set.clone(),
             configurations: Vec::new(),
@@ -153,8 +157,25 @@ fn protocol(sweep: &Sweep) -> Vec<String> {
         1 => format!("seed {}", range.start),
         count => format!("{count} seeds ({} to {})", range.start, range.end - 1),
     };
+    let count = match &plan.random {
+        Some(search) => search.trials.len(),
+        None => plan.grid.iter().map(|axis| axis.values.len()).product::<usize>(),
+    };
+    let configurations = match count {
+        1 => "one configuration".to_owned(),
+        count => format!("{count} configurations"),
+    };
     let mut sentences = Vec::new();
-    if plan.grid.is_empty() {
+    if let Some(RandomSearch { search_seed, space, .. }) = &plan.random {
+        let space: Vec<String> = space
+            .iter()
+            .map(|dimension| format!("`{}` {}", dimension.path, dimension.describe()))
+            .collect();
+        sentences.push(format!(
+            "Random search (search seed {search_seed}), identical for all recipes: {}; {configurations} per recipe, each trained with {seeds}.",
+            space.join("; ")
+        ));
+    } else if plan.grid.is_empty() {
         sentences.push(format!("No hyperparameter search; each recipe was trained with {seeds}."));
     } else {
         let axes = plan
@@ -162,12 +183,6 @@ fn protocol(sweep: &Sweep) -> Vec<String> {
             .iter()
             .map(|axis| format!("`{}` over `{}`", axis.path, axis.values.join("`, `")));
         let axes = axes.collect::<Vec<_>>().join(" and ");
-        let count = plan.grid.iter().map(|axis| axis.values.len()).product::<usize>();
-        let configurations = if count == 1 {
-            "one configuration".to_owned()
-        } else {
-            format!("{count} configurations")
-        };
         sentences.push(format!(
             "Grid search, identical for all recipes: {axes}; {configurations} per recipe, each trained with {seeds}."
         ));
@@ -175,7 +190,7 @@ fn protocol(sweep: &Sweep) -> Vec<String> {
     if !plan.set.is_empty() {
         sentences.push(format!("Settings of all recipes: `{}`.", plan.set.join("`, `")));
     }
-    if !plan.grid.is_empty() {
+    if plan.random.is_some() || !plan.grid.is_empty() {
         sentences.push(
             "Model selection uses validation scores only: for each recipe the configuration with the best mean over \
              the seeds that all its configurations have finished, each run at its best validation epoch."

@@ -43,6 +43,10 @@ impl ReportTable {
 pub(super) const DIFFERENCES: &str =
     "Paired differences on the same test graphs, with bootstrap intervals over graphs and seeds:";
 
+/// Caption of the scores of each target.
+pub(super) const TARGETS: &str = "Test scores by target; the baseline predicts the mean or the class \
+     frequencies of the training split:";
+
 const DASH: &str = "–";
 
 /// Returns the text, or a dash if it is absent.
@@ -110,9 +114,45 @@ impl Report {
         (!self.differences.is_empty()).then(|| ReportTable { columns, rows: rows.collect() })
     }
 
+    /// Returns the table of the scores of each target, if there are any.
+    pub(super) fn targets_table(&self) -> Option<ReportTable> {
+        let columns = vec![
+            ("recipe", Align::Left),
+            ("target", Align::Left),
+            ("n", Align::Right),
+            ("prevalence", Align::Right),
+            ("metric", Align::Left),
+            ("test mean", Align::Right),
+            ("std", Align::Right),
+            ("95% interval", Align::Right),
+            ("baseline", Align::Right),
+        ];
+        let percent = |fraction: f64| format!("{:.1}%", 100.0 * fraction);
+        let rows = self.rows.iter().flat_map(|row| {
+            row.targets.iter().filter(|target| target.primary).map(|target| {
+                vec![
+                    row.recipe.clone(),
+                    target.target.clone(),
+                    target.samples.to_string(),
+                    or_dash(target.prevalence.map(percent)),
+                    target.metric.name().to_owned(),
+                    format_score(target.test.stats.mean),
+                    or_dash(target.test.stats.std.map(format_score)),
+                    or_dash(target.interval.map(|[low, high]| format!("{low:.4} to {high:.4}"))),
+                    or_dash(target.baseline.map(format_score)),
+                ]
+            })
+        });
+        let rows: Vec<Vec<String>> = rows.collect();
+        (!rows.is_empty()).then_some(ReportTable { columns, rows })
+    }
+
     /// Returns the report as Markdown; a sweep includes its protocol and all configurations.
     pub fn to_markdown(&self) -> String {
         let mut table = self.table().to_markdown();
+        if let Some(targets) = self.targets_table() {
+            table.push_str(&format!("\n{TARGETS}\n\n{}", targets.to_markdown()));
+        }
         if let Some(differences) = self.differences_table() {
             table.push_str(&format!("\n{DIFFERENCES}\n\n{}", differences.to_markdown()));
         }

@@ -142,28 +142,32 @@ impl Batcher {
         of: fn(&Graph) -> &Features,
         rows: usize,
     ) -> FeatureTensor {
+        let (num_categorical, num_floats) =
+            (of(graphs[0]).categories().0, of(graphs[0]).floats().0);
+        for graph in graphs {
+            assert!(
+                of(graph).categories().0 == num_categorical && of(graph).floats().0 == num_floats,
+                "all graphs of a batch have the same feature columns"
+            );
+        }
+        let column = |column: usize| {
+            let values = graphs.iter().flat_map(|graph| {
+                let values = of(graph).categories().1.iter().skip(column).step_by(num_categorical);
+                values.map(|&value| value as usize)
+            });
+            index_tensor(values.collect(), &self.device)
+        };
+        let categories = || (0..num_categorical).map(column).collect();
+        let floats = || {
+            let values = graphs.iter().flat_map(|graph| of(graph).floats().1.iter().copied());
+            self.floats(values.collect(), [rows, num_floats])
+        };
         match of(graphs[0]) {
             Features::None => FeatureTensor::None(rows),
-            Features::Categorical { columns, .. } => {
-                let column = |column: usize| {
-                    let values = graphs.iter().flat_map(|graph| match of(graph) {
-                        Features::Categorical { values, .. } => values
-                            .iter()
-                            .skip(column)
-                            .step_by(*columns)
-                            .map(|&value| value as usize),
-                        _ => panic!("all graphs of a batch have the same feature type"),
-                    });
-                    index_tensor(values.collect(), &self.device)
-                };
-                FeatureTensor::Categorical((0..*columns).map(column).collect())
-            }
-            Features::Float { columns, .. } => {
-                let values = graphs.iter().flat_map(|graph| match of(graph) {
-                    Features::Float { values, .. } => values.iter().copied(),
-                    _ => panic!("all graphs of a batch have the same feature type"),
-                });
-                FeatureTensor::Float(self.floats(values.collect(), [rows, *columns]))
+            Features::Categorical { .. } => FeatureTensor::Categorical(categories()),
+            Features::Float { .. } => FeatureTensor::Float(floats()),
+            Features::Mixed { .. } => {
+                FeatureTensor::Mixed { categories: categories(), floats: floats() }
             }
         }
     }

@@ -43,6 +43,13 @@ pub enum FeatureTensor {
     Categorical(Vec<Tensor<1, Int>>),
     /// Feature matrix `[rows, columns]`.
     Float(Tensor<2>),
+    /// Categorical and float features of the same rows.
+    Mixed {
+        /// One index tensor `[rows]` per categorical column.
+        categories: Vec<Tensor<1, Int>>,
+        /// Matrix of the float columns, `[rows, columns]`.
+        floats: Tensor<2>,
+    },
 }
 
 /// Options of chunked evaluation, which computes virtual edges a few rows at a time.

@@ -21,6 +21,13 @@ pub struct BatchTargets {
 pub enum TargetTensor {
     /// Class of each row of the output, `[rows]`.
     Classes(Tensor<1, Int>),
+    /// Classes of some rows of the output; the others are missing.
+    SomeClasses {
+        /// Rows with a class, `[observed]`.
+        rows: Tensor<1, Int>,
+        /// Their classes, `[observed]`.
+        classes: Tensor<1, Int>,
+    },
     /// Values of each row of the output, some of which may be missing.
     Values {
         /// Values, `[rows, columns]`; 0 if missing.
@@ -43,7 +50,7 @@ impl TargetTensor {
     /// Returns the number of observed targets.
     pub fn observed(&self) -> f64 {
         match self {
-            Self::Classes(classes) => classes.dims()[0] as f64,
+            Self::Classes(classes) | Self::SomeClasses { classes, .. } => classes.dims()[0] as f64,
             Self::Values { mask, .. } => mask.clone().sum().into_scalar::<f64>(),
             Self::Links { labels, .. } => labels.dims()[0] as f64,
         }

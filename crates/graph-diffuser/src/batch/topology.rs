@@ -53,6 +53,12 @@ impl Topology {
         }
     }
 
+    /// Returns the number of incoming edges of each node, `[r]`.
+    pub fn in_degrees(&self) -> impl Iterator<Item = usize> {
+        let incoming = self.edge_index.incoming();
+        (0..self.layout.nodes()).map(|node| incoming.entries(node).count())
+    }
+
     /// Returns the number of edges, `m`.
     pub fn edges(&self) -> usize {
         self.sources.dims()[0]

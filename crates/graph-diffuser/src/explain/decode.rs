@@ -1,6 +1,6 @@
 //! Decoding of model outputs to predictions.
 
-use graph_diffuser_data::{Graph, Schema, TargetKind, TargetSchema, Targets};
+use graph_diffuser_data::{Graph, MISSING_CLASS, Schema, TargetKind, TargetSchema, Targets};
 
 use crate::task::sub_tokens::decode_tokens;
 
@@ -29,7 +29,10 @@ pub(super) fn decode(
             PredictionAndTarget::NodeClasses {
                 predicted: probabilities.iter().map(|row| argmax(row)).collect(),
                 probabilities,
-                targets: targets.clone(),
+                targets: targets
+                    .iter()
+                    .map(|&class| (class != MISSING_CLASS).then_some(class))
+                    .collect(),
                 names: classes,
             }
         }

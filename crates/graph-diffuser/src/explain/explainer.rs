@@ -5,8 +5,7 @@
 
 use burn::tensor::Device;
 use graph_diffuser_data::benchmarks::grid_histogram;
-use graph_diffuser_data::formats::Featurizer;
-use graph_diffuser_data::{Dataset, FeatureSchema, Features, Graph, Split, Targets};
+use graph_diffuser_data::{Dataset, FeatureSchema, Features, Graph, MISSING_CLASS, Split, Targets};
 
 use crate::batch::Batcher;
 use crate::model::GraphDiffuser;
@@ -213,7 +212,7 @@ impl<'a> Explainer<'a> {
 
     /// Returns whether the model accepts molecules given as SMILES.
     pub fn accepts_smiles(&self) -> bool {
-        self.recipe.data.featurizer() != Featurizer::Graphs
+        self.recipe.data.featurizer().accepts_smiles()
     }
 
     /// Converts a SMILES string to the graph that the model expects; its targets are placeholders.
@@ -248,8 +247,11 @@ impl<'a> Explainer<'a> {
             );
             best.map_or(0, |(node, _)| node)
         };
-        if let Targets::NodeClasses(classes) = &graph.targets {
-            return first_argmax(&mut classes.iter().map(|&class| f64::from(class)));
+        if let Targets::NodeClasses(classes) = &graph.targets
+            && classes.iter().any(|&class| class != MISSING_CLASS)
+        {
+            let value = |&class: &u32| if class == MISSING_CLASS { -1.0 } else { f64::from(class) };
+            return first_argmax(&mut classes.iter().map(value));
         }
         if graph.num_nodes > MAX_FULLY_TRACED_NODES {
             let mut degrees = vec![0.0; graph.num_nodes];

@@ -79,12 +79,12 @@ fn link_sources(graph: &Graph) -> Vec<usize> {
 /// Returns the error of a prediction; `from` holds the source nodes of link probabilities.
 fn error(outcome: &PredictionAndTarget, from: &[usize]) -> Option<f64> {
     match outcome {
-        PredictionAndTarget::NodeClasses { predicted, targets, .. } => mean(
-            predicted
-                .iter()
-                .zip(targets)
-                .map(|(predicted, target)| f64::from(u8::from(predicted != target))),
-        ),
+        PredictionAndTarget::NodeClasses { predicted, targets, .. } => {
+            let labeled = predicted.iter().zip(targets).filter_map(|(predicted, target)| {
+                target.map(|target| f64::from(u8::from(*predicted != target)))
+            });
+            mean(labeled)
+        }
         PredictionAndTarget::Graph { targets } => {
             mean(targets.iter().filter_map(TracedTarget::error))
         }
@@ -121,8 +121,8 @@ mod tests {
         assert_eq!(error(&PredictionAndTarget::Graph { targets }, &[]), Some(0.75));
         let classes = PredictionAndTarget::NodeClasses {
             probabilities: vec![],
-            predicted: vec![1, 2, 0, 0],
-            targets: vec![1, 2, 3, 0],
+            predicted: vec![1, 2, 0, 0, 0],
+            targets: vec![Some(1), Some(2), Some(3), Some(0), None],
             names: vec![],
         };
         assert_eq!(error(&classes, &[]), Some(0.25));

@@ -15,16 +15,14 @@ pub fn headline(trace: &AttentionTrace, node: usize) -> String {
         PredictionAndTarget::NodeClasses { predicted, targets, names, .. }
             if node < targets.len() =>
         {
-            format!(
-                "Node {node}: predicted {}, true {} ({})",
-                class(names, predicted[node]),
-                class(names, targets[node]),
-                verdict(predicted[node] == targets[node])
-            )
+            let target = truth(targets[node].map(|target| {
+                format!("{} ({})", class(names, target), verdict(predicted[node] == target))
+            }));
+            format!("Node {node}: predicted {}, {target}", class(names, predicted[node]))
         }
         PredictionAndTarget::NodeClasses { predicted, targets, .. } => {
             let correct = num_correct(predicted, targets);
-            format!("{correct} of {} nodes correct", targets.len())
+            format!("{correct} of {} nodes correct", num_labeled(targets))
         }
         PredictionAndTarget::Graph { targets } => {
             let shown = first_observed(targets);
@@ -107,7 +105,7 @@ pub(super) fn abbreviate(outcome: &PredictionAndTarget) -> (String, String) {
     match outcome {
         PredictionAndTarget::NodeClasses { predicted, targets, .. } => {
             let correct = num_correct(predicted, targets);
-            (format!("{correct} correct"), format!("of {}", targets.len()))
+            (format!("{correct} correct"), format!("of {}", num_labeled(targets)))
         }
         PredictionAndTarget::Graph { targets } => {
             let (predicted, target) = describe(&targets[first_observed(targets)], class);
@@ -126,8 +124,13 @@ pub(super) fn abbreviate(outcome: &PredictionAndTarget) -> (String, String) {
     }
 }
 
-fn num_correct(predicted: &[u32], targets: &[u32]) -> usize {
-    predicted.iter().zip(targets).filter(|(predicted, target)| predicted == target).count()
+fn num_correct(predicted: &[u32], targets: &[Option<u32>]) -> usize {
+    let pairs = predicted.iter().zip(targets);
+    pairs.filter(|(predicted, target)| **target == Some(**predicted)).count()
+}
+
+fn num_labeled(targets: &[Option<u32>]) -> usize {
+    targets.iter().flatten().count()
 }
 
 /// Formats a value with three significant digits and without trailing zeros.
@@ -171,8 +174,8 @@ mod tests {
     fn abbreviations_show_correct_nodes_and_missing_labels() {
         let classes = PredictionAndTarget::NodeClasses {
             probabilities: vec![],
-            predicted: vec![1, 2, 0, 0],
-            targets: vec![1, 2, 3, 0],
+            predicted: vec![1, 2, 0, 0, 0],
+            targets: vec![Some(1), Some(2), Some(3), Some(0), None],
             names: vec![],
         };
         assert_eq!(abbreviate(&classes), ("3 correct".into(), "of 4".into()));

@@ -132,8 +132,8 @@ pub enum PredictionAndTarget {
         probabilities: NestedMatrix,
         /// Most likely class of each node.
         predicted: Vec<u32>,
-        /// True class of each node.
-        targets: Vec<u32>,
+        /// True class of each node; `None` if missing.
+        targets: Vec<Option<u32>>,
         /// Class names; empty if unknown.
         names: Vec<String>,
     },
@@ -276,6 +276,14 @@ fn feature_rows(features: &Features) -> NestedMatrix {
         Features::Float { columns, values } => {
             values.chunks(*columns).map(<[f32]>::to_vec).collect()
         }
+        Features::Mixed { categorical_columns, categories, float_columns, floats } => categories
+            .chunks(*categorical_columns)
+            .zip(floats.chunks(*float_columns))
+            .map(|(categories, floats)| {
+                let categories = categories.iter().map(|&category| category as f32);
+                categories.chain(floats.iter().copied()).collect()
+            })
+            .collect(),
     }
 }
 

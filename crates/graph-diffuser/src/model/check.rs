@@ -3,8 +3,9 @@
 use graph_diffuser_data::TargetSchema;
 
 use crate::nn::MlpConfig;
+use crate::ops::Aggregation;
 use crate::task::HeadConfig;
-use crate::transformer::{AttentionScores, MpnnConfig};
+use crate::transformer::{AttentionScores, MpnnConfig, MpnnKind};
 use crate::virtual_edges::{EdgeFfnConfig, SelfEdges, StackTransform};
 
 use super::ModelConfig;
@@ -209,6 +210,11 @@ impl ModelConfig {
         let no_effect = |part, reason| Err(ModelError::NoEffect { part, reason });
         if self.layers == 0 && self.dropout > 0.0 {
             return no_effect("model.dropout", "there are no Transformer layers");
+        }
+        if let Some(MpnnConfig { kind: MpnnKind::GatedGcn, aggregation, .. }) = self.mpnn
+            && aggregation != Aggregation::default()
+        {
+            return no_effect("model.mpnn.aggregation", "GatedGCN has its own aggregation");
         }
         match self.mpnn {
             Some(MpnnConfig { pre_layers: 0, parallel: false, .. }) => {

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
 use burn::tensor::activation::{relu, sigmoid};
+use burn::tensor::{Tensor, TensorData};
 use graph_diffuser_kernels::message::{self as kernel, GatedGradients, GatedInputs};
 use graph_diffuser_kernels::{EdgeIndex, EdgeTypes, Isa};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::batch::Topology;
 
@@ -15,23 +17,72 @@ use super::{EdgeEmbeddings, gather, scatter_sum};
 /// Avoids division by zero for nodes without incoming edges.
 const EPS: f64 = 1e-6;
 
-/// Computes the GINE aggregation `x_i + Σ ReLU(x_j + e_ji)` over the edges j → i.
+/// Aggregation of the messages to a node.
+///
+/// A sum grows with the degree of the node, by another factor in every layer, so that the states of
+/// graphs much denser than the others grow exponentially with depth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Aggregation {
+    /// Sum, as in GINE.
+    #[default]
+    Sum,
+    /// Sum divided by the square root of the degree.
+    SqrtDegree,
+    /// Mean, which is independent of the degree.
+    Mean,
+}
+
+impl Aggregation {
+    /// Returns whether this is the default.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns the factor of the sum of messages of each node, `[r, 1]`; `None` for a plain sum.
+    fn factors(self, topology: &Topology, like: &Tensor<2>) -> Option<Tensor<2>> {
+        let factor: fn(f64) -> f64 = match self {
+            Self::Sum => return None,
+            Self::SqrtDegree => |degree| degree.sqrt().recip(),
+            Self::Mean => f64::recip,
+        };
+        let factors: Vec<f64> =
+            topology.in_degrees().map(|degree| factor(degree.max(1) as f64)).collect();
+        let factors = TensorData::new(factors, [topology.layout.nodes(), 1]);
+        Some(Tensor::from_data(factors, (&like.device(), like.dtype())))
+    }
+}
+
+/// Computes the GINE aggregation `x_i + f_i Σ ReLU(x_j + e_ji)` over the edges j → i, where the
+/// factor `f_i` is 1 for a sum.
 ///
 /// # Shapes
 /// - `x`: `[r, d]`, `e`: `[m, d]`
 /// - returns `[r, d]`
-pub fn gine_aggregate(x: Tensor<2>, e: Option<Tensor<2>>, topology: &Topology) -> Tensor<2> {
+pub fn gine_aggregate(
+    x: Tensor<2>,
+    e: Option<Tensor<2>>,
+    aggregation: Aggregation,
+    topology: &Topology,
+) -> Tensor<2> {
     if !fused::can_run(&x) || topology.edges() == 0 {
-        return gine_aggregate_reference(x, e, topology);
+        return gine_aggregate_reference(x, e, aggregation, topology);
     }
     let op = GineAggregate { edges: topology.edge_index.clone(), width: x.dims()[1] };
-    fused::apply_single(op, [Some(x), e].into_iter().flatten())
+    let summed = fused::apply_single(op, [Some(x.clone()), e].into_iter().flatten());
+    match aggregation.factors(topology, &x) {
+        None => summed,
+        // f (x + Σ) + (1 - f) x = x + f Σ
+        Some(factors) => summed * factors.clone() + x * (1.0 - factors),
+    }
 }
 
 /// Reference implementation of [`gine_aggregate`] in plain tensor operations.
 pub fn gine_aggregate_reference(
     x: Tensor<2>,
     e: Option<Tensor<2>>,
+    aggregation: Aggregation,
     topology: &Topology,
 ) -> Tensor<2> {
     if topology.edges() == 0 {
@@ -42,7 +93,11 @@ pub fn gine_aggregate_reference(
         Some(e) => messages + e,
         None => messages,
     };
-    x + scatter_sum(relu(messages), topology.targets.clone(), topology.layout.nodes())
+    let sum = scatter_sum(relu(messages), topology.targets.clone(), topology.layout.nodes());
+    match aggregation.factors(topology, &x) {
+        None => x + sum,
+        Some(factors) => x + sum * factors,
+    }
 }
 
 /// Fused operation of [`gine_aggregate`] with inputs `x` and an optional `e`.
@@ -268,5 +323,43 @@ impl SliceOp for GatedGcnAggregate {
             gradients,
         );
         input_gradients.into_iter().map(Gradient::from).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{DType, Device};
+    use graph_diffuser_data::{Features, Graph, Targets};
+
+    use crate::batch::Batcher;
+
+    use super::*;
+
+    #[test]
+    fn aggregations_of_a_star_match_hand_computed_values() {
+        // Node 0 receives messages from four others, node 5 from none.
+        let graph = Graph {
+            num_nodes: 6,
+            edges: [1, 2, 3, 4].map(|leaf| [leaf, 0]).to_vec(),
+            node_features: Features::None,
+            edge_features: Features::None,
+            targets: Targets::GraphValues(vec![]),
+        };
+        for dtype in [DType::F32, DType::F64] {
+            let device = Device::flex();
+            let batch = Batcher::new(&device, dtype).collate_graphs(&[&graph], vec![0]);
+            let x = TensorData::from([[10.0], [1.0], [2.0], [3.0], [-5.0], [7.0]]);
+            let x = Tensor::<2>::from_data(x, (&device, dtype));
+            // Messages 1, 2, 3 and ReLU(-5) = 0.
+            for (aggregation, expected) in [
+                (Aggregation::Sum, 16.0),
+                (Aggregation::SqrtDegree, 13.0),
+                (Aggregation::Mean, 11.5),
+            ] {
+                let out = gine_aggregate(x.clone(), None, aggregation, &batch.topology);
+                let out: Vec<f64> = out.into_data().iter::<f64>().collect();
+                assert_eq!(out, [expected, 1.0, 2.0, 3.0, -5.0, 7.0], "{aggregation:?}");
+            }
+        }
     }
 }

@@ -34,7 +34,7 @@ pub use fused_edge_ffn::EdgeFfnOutput;
 pub(crate) use fused_edge_ffn::FusedEdgeFfn;
 pub use linear::{Activation, linear, linear_reference};
 pub use message_passing::{
-    GatedGcnInputs, edge_endpoint_sum, edge_endpoint_sum_reference, gated_gcn_aggregate,
-    gated_gcn_aggregate_reference, gine_aggregate, gine_aggregate_reference,
+    Aggregation, GatedGcnInputs, edge_endpoint_sum, edge_endpoint_sum_reference,
+    gated_gcn_aggregate, gated_gcn_aggregate_reference, gine_aggregate, gine_aggregate_reference,
 };
 pub use scatter::{gather, scatter_sum};

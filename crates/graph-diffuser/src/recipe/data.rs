@@ -8,7 +8,7 @@ mod user_files;
 
 use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
 use graph_diffuser_data::formats::Featurizer;
-use graph_diffuser_data::{Dataset, DatasetReport, ProgressFn, Schema};
+use graph_diffuser_data::{Dataset, DatasetReport, ProgressFn, Schema, SplitError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +51,7 @@ pub enum DataConfig {
     PeptidesStruct(BenchmarkConfig),
     /// CSV file of SMILES and target columns.
     SmilesCsv(SmilesCsvConfig),
-    /// JSON Lines file with one graph per line.
+    /// JSON or JSON Lines file of graphs.
     Jsonl(JsonlConfig),
     /// Directory in the CSV layout of OGB.
     OgbCsv(OgbCsvConfig),
@@ -66,13 +66,16 @@ pub struct LoadedDataset {
     pub dataset: Dataset,
     /// How the files of a user were understood; absent for benchmarks.
     pub report: Option<DatasetReport>,
+    /// Reason why the dataset is not split, if so.
+    pub(super) split_error: Option<SplitError>,
 }
 
 impl From<UserDataset> for LoadedDataset {
     fn from(user: UserDataset) -> Self {
-        let UserDataset { dataset, read, molecules, split } = user;
+        let UserDataset { dataset, read, molecules, split, error } = user;
+        let split = error.as_ref().map_or(split, |error| format!("not possible, {error}"));
         let report = DatasetReport::new(&dataset, read, molecules, split);
-        Self { dataset, report: Some(report) }
+        Self { dataset, report: Some(report), split_error: error }
     }
 }
 
@@ -118,11 +121,17 @@ impl DataConfig {
         }
     }
 
+    /// Returns whether the dataset is read from user files, not a benchmark or generated.
+    pub fn is_user_data(&self) -> bool {
+        matches!(self, Self::SmilesCsv(_) | Self::Jsonl(_) | Self::OgbCsv(_) | Self::Tu(_))
+    }
+
     /// Returns the featurizer of inference inputs for models trained on this dataset.
     pub fn featurizer(&self) -> Featurizer {
         match self.source() {
             Source::Benchmark(benchmark, _) => benchmark.featurizer,
             Source::SmilesCsv(_) => Featurizer::Ogb,
+            Source::OgbCsv(files) if files.add_reverse_edges => Featurizer::UndirectedGraphs,
             Source::GridHistogram(_)
             | Source::Code2(_)
             | Source::Jsonl(_)
@@ -149,10 +158,10 @@ impl DataConfig {
         }
     }
 
-    /// Generates or reads the dataset and splits it.
+    /// Generates or reads the dataset and splits it, unless a user's dataset is too small.
     ///
     /// # Errors
-    /// Returns an error if files are missing or invalid, or the split is impossible.
+    /// Returns an error if files are missing or invalid, or the split does not apply to them.
     pub fn read(
         &self,
         dirs: &DataDirs,
@@ -167,6 +176,6 @@ impl DataConfig {
             Source::OgbCsv(files) => return Ok(files.read(&dirs.graph_cache(), progress)?.into()),
             Source::Tu(files) => return Ok(files.read()?.into()),
         };
-        Ok(LoadedDataset { dataset, report: None })
+        Ok(LoadedDataset { dataset, report: None, split_error: None })
     }
 }

@@ -178,5 +178,5 @@ pub(super) fn is_data(path: &Path) -> bool {
     let name = path.to_string_lossy().to_lowercase();
     path.is_dir()
         || DATA_EXTENSIONS.iter().any(|extension| name.ends_with(extension))
-        || path.is_file() && !name.ends_with(".toml")
+        || path.is_file() && path.extension().is_none_or(|extension| extension != "toml")
 }

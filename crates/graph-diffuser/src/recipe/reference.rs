@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
+use toml::Table;
 
 use super::Recipe;
 
@@ -33,11 +34,74 @@ impl Recipe {
         settings.into_generator().into_root_schema_for::<Self>().to_value()
     }
 
+    /// Serializes the recipe as TOML with the meaning of every key, including keys that are not set.
+    pub fn to_annotated_toml(&self) -> String {
+        let mut text = String::new();
+        annotate(&mut text, "", &self.to_table(), &Self::json_schema());
+        text
+    }
+
     /// Returns the recipe reference as Markdown.
     pub fn reference() -> String {
         let mut text = INTRODUCTION.to_owned();
         table(&mut text, "", &Self::json_schema(), &mut BTreeSet::new());
         text
+    }
+}
+
+/// Appends the keys of a table with their meaning and, after them, the tables below it.
+fn annotate(text: &mut String, path: &str, table: &Table, schema: &Value) {
+    let tag = table.get("kind").and_then(toml::Value::as_str);
+    let variants = variants(schema);
+    let schema = variants
+        .iter()
+        .find(|(variant, _)| Some(variant.as_str()) == tag)
+        .map_or(schema, |(_, variant)| *variant);
+    let none = Map::new();
+    let mut nested = Vec::new();
+    if let Some(tag) = tag {
+        let _ = writeln!(text, "kind = \"{tag}\"");
+    }
+    for (key, property) in schema["properties"].as_object().unwrap_or(&none) {
+        let expected = required_schema(property);
+        match table.get(key) {
+            _ if key == "kind" && tag.is_some() => {}
+            Some(toml::Value::Table(inner)) => nested.push((key, property, inner, expected)),
+            Some(value) => {
+                let _ = writeln!(text, "{}{key} = {value}", comment(property));
+            }
+            None => {
+                let _ = writeln!(text, "{}# {key} = {}", comment(property), placeholder(expected));
+            }
+        }
+    }
+    for (key, property, inner, expected) in nested {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        let _ = write!(text, "\n{}[{path}]\n", comment(property));
+        annotate(text, &path, inner, expected);
+    }
+}
+
+/// Returns the meaning of a key as a comment of lines of up to 100 characters.
+fn comment(property: &Value) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in sentence(property).split_whitespace() {
+        match lines.last_mut().filter(|line| line.len() + word.len() < 100) {
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None => lines.push(format!("# {word}")),
+        }
+    }
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+/// Returns an example of the value of a key that is not set.
+fn placeholder(schema: &Value) -> String {
+    match variants(schema).first() {
+        Some((tag, _)) => format!("{{ kind = \"{tag}\" }}"),
+        None => kind(schema).replace('`', ""),
     }
 }
 
@@ -223,6 +287,20 @@ mod tests {
             if let toml::Value::Table(inner) = value {
                 assert_documented(reference, &full, inner, recipe);
             }
+        }
+    }
+
+    #[test]
+    fn annotated_recipes_are_valid_and_name_keys_that_are_not_set() {
+        for (name, _) in crate::recipe::BUILT_IN {
+            let recipe = Recipe::find(name, &[]).expect("valid recipe");
+            let text = recipe.to_annotated_toml();
+            let read = Recipe::parse(&text, name, &[]).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(read, recipe);
+        }
+        let text = Recipe::find("molecules", &[]).expect("valid recipe").to_annotated_toml();
+        for key in ["# patience = ", "# split = ", "# target_columns = ", "\nepochs = "] {
+            assert!(text.contains(key), "{key} is missing in\n{text}");
         }
     }
 

@@ -32,7 +32,32 @@ pub enum SweepError {
         /// Reason.
         reason: &'static str,
     },
-    /// A setting that a grid cannot contain.
+    /// A dimension of a search space cannot be parsed.
+    #[error("invalid search space `{dimension}`: {reason}")]
+    Dimension {
+        /// Text of the dimension.
+        dimension: String,
+        /// Reason.
+        reason: &'static str,
+    },
+    /// The search space has fewer distinct configurations than requested.
+    #[error("found only {found} distinct configurations in the search space, not {trials}")]
+    SpaceExhausted {
+        /// Requested number of trials.
+        trials: usize,
+        /// Number of distinct configurations found.
+        found: usize,
+    },
+    /// A random search without a search space, over a recipe that has no default.
+    #[error("recipe `{recipe}` has no default search space")]
+    NoDefaultSpace {
+        /// Name of the recipe.
+        recipe: String,
+    },
+    /// A plan with both a grid and a random search.
+    #[error("a sweep is either a grid search or a random search")]
+    GridAndRandom,
+    /// A setting that cannot be searched.
     #[error("cannot search over `{path}`: {reason}")]
     NotSearchable {
         /// Path of the setting.
@@ -119,12 +144,25 @@ impl Diagnostic for SweepError {
             Self::Recipe(error) => error.hint(),
             Self::Configuration { source, .. } => source.hint(),
             Self::Axis { .. } => Some("write it as `--grid optim.lr=3e-4,8e-4`".into()),
+            Self::Dimension { .. } => Some(
+                "write it as `--space optim.lr=1e-4..3e-3@log` or `--space model.layers=2,4,6`"
+                    .into(),
+            ),
+            Self::SpaceExhausted { .. } => {
+                Some("use a smaller `--random`, or a larger `--space`".into())
+            }
+            Self::NoDefaultSpace { .. } => {
+                Some("add one, such as `--space optim.lr=1e-4..3e-3@log`".into())
+            }
+            Self::GridAndRandom => Some("remove one of `grid` and `random`".into()),
             Self::NotSearchable { .. } => None,
             Self::DuplicateRecipe { .. } => {
                 Some("pass each recipe once, and give each file a unique `name`".into())
             }
             Self::DuplicateConfiguration { .. } => Some("list each value once".into()),
-            Self::TooMany { .. } => Some("use a smaller `--grid` or fewer `--seeds`".into()),
+            Self::TooMany { .. } => {
+                Some("use a smaller `--grid` or `--random`, or fewer `--seeds`".into())
+            }
             Self::Exists { .. } => Some("choose another directory with `--output`".into()),
             Self::PlanMismatch { directory, .. } => Some(format!(
                 "resume it with `graph-diffuser sweep --resume {}`, or choose another directory with \

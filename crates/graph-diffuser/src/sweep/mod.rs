@@ -1,4 +1,4 @@
-//! Sweep directories: the runs of a grid search over settings and seeds.
+//! Sweep directories: the runs of a grid or random search over settings, repeated over seeds.
 //!
 //! ```text
 //! sweeps/grid-quick/
@@ -16,6 +16,7 @@
 
 mod error;
 mod grid;
+mod random;
 mod plan;
 mod selection;
 
@@ -30,6 +31,7 @@ use crate::run::{Environment, FinishedRun, Run, RunError};
 pub use error::SweepError;
 pub use grid::{Axis, SeedRange};
 pub use plan::{Configuration, Plan, PlannedRecipe, file_names};
+pub use random::{Dimension, RandomSearch};
 pub use selection::{Selection, ValidationScores, select};
 
 const PLAN: &str = "sweep.toml";
@@ -114,7 +116,10 @@ impl Sweep {
         }
         let text = toml::to_string(&plan).expect("a plan can be serialized as TOML");
         let sweep = Self { directory: directory.to_owned(), plan, configurations };
-        let comment = "# Every recipe × every combination of `grid` × every seed.\n";
+        let comment = match sweep.plan.random {
+            None => "# Every recipe × every combination of `grid` × every seed.\n",
+            Some(_) => "# Every recipe × every configuration of `random.trials` × every seed.\n",
+        };
         sweep.write(Path::new(PLAN), format!("{comment}{text}").as_bytes())?;
         Ok(sweep)
     }

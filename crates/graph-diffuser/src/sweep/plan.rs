@@ -1,8 +1,10 @@
 //! Plan of a sweep: recipes × combinations of settings × seeds.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
+use std::slice;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +12,7 @@ use crate::recipe::Recipe;
 use crate::run::shell_quote;
 
 use super::grid::combinations;
-use super::{Axis, SeedRange, SweepError};
+use super::{Axis, Dimension, RandomSearch, SeedRange, SweepError};
 
 /// Larger sweeps are assumed to be typing mistakes.
 const MAX_RUNS: u64 = 100_000;
@@ -28,6 +30,9 @@ pub struct Plan {
     /// Axes of the grid, whose combinations are searched.
     #[serde(default)]
     pub grid: Vec<Axis>,
+    /// Random search in place of a grid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub random: Option<RandomSearch>,
     /// Recipes to train.
     pub recipes: Vec<PlannedRecipe>,
 }
@@ -42,7 +47,7 @@ pub struct PlannedRecipe {
     pub recipe: Recipe,
 }
 
-/// Recipe with one combination of the grid's values.
+/// Recipe with one combination of the searched values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Configuration {
     /// Index of its recipe in the plan.
@@ -72,21 +77,57 @@ impl Plan {
             Ok(PlannedRecipe { given: given.clone(), recipe: Recipe { seed: 0, ..recipe } })
         });
         let recipes = recipes.collect::<Result<_, SweepError>>()?;
-        Ok(Self { seeds: SeedRange(seeds), set: set.to_vec(), grid, recipes })
+        Ok(Self { seeds: SeedRange(seeds), set: set.to_vec(), grid, random: None, recipes })
     }
 
-    /// Returns every combination of recipe and grid values, resolved and checked.
+    /// Searches `num_trials` random configurations of `space` in place of a grid; without
+    /// dimensions, those of [`RandomSearch::default_space`].
+    ///
+    /// # Errors
+    /// Returns an error if a dimension is invalid, if there is neither a space nor a default one,
+    /// or if the space has fewer distinct configurations.
+    pub fn with_random_search(
+        self,
+        num_trials: usize,
+        space: &[String],
+        search_seed: u32,
+    ) -> Result<Self, SweepError> {
+        let space = if space.is_empty() {
+            if let Some(other) =
+                self.recipes.iter().find(|planned| !planned.recipe.data.is_user_data())
+            {
+                return Err(SweepError::NoDefaultSpace { recipe: other.recipe.name.clone() });
+            }
+            RandomSearch::default_space()
+        } else {
+            space.iter().map(|text| text.parse()).collect::<Result<Vec<Dimension>, _>>()?
+        };
+        check_paths(space.iter().map(|dimension| dimension.path.as_str()), "--space")?;
+        let random = Some(RandomSearch::new(num_trials, space, search_seed)?);
+        Ok(Self { random, ..self })
+    }
+
+    /// Returns the searched combinations of settings, as overrides, which all recipes share.
+    fn combinations(&self) -> Cow<'_, [Vec<String>]> {
+        match &self.random {
+            Some(search) => Cow::Borrowed(&search.trials),
+            None => Cow::Owned(combinations(&self.grid)),
+        }
+    }
+
+    /// Returns every combination of recipe and searched values, resolved and checked.
     ///
     /// # Errors
     /// Returns an error if a configuration is invalid or two are equal.
     pub fn configurations(&self) -> Result<Vec<Configuration>, SweepError> {
         self.check()?;
-        let combinations = combinations(&self.grid);
+        let combinations = self.combinations();
+        let digits = combinations.len().to_string().len();
         let mut configurations: Vec<Configuration> = Vec::new();
         for (index, PlannedRecipe { recipe, .. }) in self.recipes.iter().enumerate() {
             let first = configurations.len();
             let text = recipe.to_toml();
-            for settings in &combinations {
+            for (trial, settings) in (1..).zip(combinations.iter()) {
                 let origin = format!("recipe `{}`", recipe.name);
                 let resolved = Recipe::parse(&text, &origin, settings).map_err(|source| {
                     SweepError::Configuration {
@@ -106,15 +147,13 @@ impl Plan {
                         right,
                     });
                 }
-                let name = std::iter::once(recipe.name.clone())
-                    .chain(settings.iter().cloned())
-                    .collect::<Vec<_>>();
-                configurations.push(Configuration {
-                    recipe: index,
-                    settings: settings.clone(),
-                    name: name.join("--"),
-                    resolved,
-                });
+                let name = if self.random.is_some() {
+                    format!("{}--trial{trial:0digits$}", recipe.name)
+                } else {
+                    [slice::from_ref(&recipe.name), settings].concat().join("--")
+                };
+                let settings = settings.clone();
+                configurations.push(Configuration { recipe: index, settings, name, resolved });
             }
         }
         let names =
@@ -132,23 +171,15 @@ impl Plan {
                 return Err(SweepError::DuplicateRecipe { name: recipe.name.clone() });
             }
         }
-        for (index, axis) in self.grid.iter().enumerate() {
-            let wrong = |reason| Err(SweepError::NotSearchable { path: axis.path.clone(), reason });
-            match axis.path.as_str() {
-                "seed" => return wrong("seeds are set with `--seeds A..B`"),
-                "name" => return wrong("the name has no effect on training"),
-                path if self.grid[..index].iter().any(|other| other.path == path) => {
-                    return wrong("duplicate axis; list all values in one `--grid`");
-                }
-                _ => {}
-            }
+        if self.random.is_some() && !self.grid.is_empty() {
+            return Err(SweepError::GridAndRandom);
         }
-        let configurations =
-            self.grid.iter().try_fold(self.recipes.len() as u64, |product, axis| {
-                product
-                    .checked_mul(axis.values.len() as u64)
-                    .filter(|product| *product <= MAX_CONFIGURATIONS)
-            });
+        check_paths(self.grid.iter().map(|axis| axis.path.as_str()), "--grid")?;
+        let counts = self.grid.iter().map(|axis| axis.values.len());
+        let mut counts = counts.chain(self.random.as_ref().map(|search| search.trials.len()));
+        let configurations = counts.try_fold(self.recipes.len() as u64, |product, count| {
+            product.checked_mul(count as u64).filter(|product| *product <= MAX_CONFIGURATIONS)
+        });
         let seeds = self.seeds.0.end.saturating_sub(self.seeds.0.start);
         let runs = configurations
             .and_then(|count| count.checked_mul(seeds))
@@ -166,6 +197,11 @@ impl Plan {
         words.extend(self.recipes.iter().map(|recipe| quote(&recipe.given)));
         words.extend(self.set.iter().map(|setting| format!("--set {}", quote(setting))));
         words.extend(self.grid.iter().map(|axis| format!("--grid {}", quote(&axis.to_string()))));
+        if let Some(RandomSearch { search_seed, space, trials }) = &self.random {
+            words.push(format!("--random {}", trials.len()));
+            words.extend(space.iter().map(|axis| format!("--space {}", quote(&axis.to_string()))));
+            words.push(format!("--search-seed {search_seed}"));
+        }
         words.push(format!("--seeds {}", self.seeds));
         words.join(" ")
     }
@@ -182,6 +218,23 @@ impl Plan {
             |plan: &Self| join(plan.recipes.iter().map(|recipe| recipe.recipe.name.clone()), ", ");
         compare("recipes", names(self), names(other));
         compare("grid", join(self.grid.iter(), "; "), join(other.grid.iter(), "; "));
+        let (ours, theirs) = (self.random.as_ref(), other.random.as_ref());
+        let describe = |search: &RandomSearch| {
+            let RandomSearch { search_seed, space, trials } = search;
+            let space = join(space.iter(), "; ");
+            format!("{} trials of {space}, search seed {search_seed}", trials.len())
+        };
+        let [described, other_described] =
+            [ours, theirs].map(|search| join(search.map(describe).into_iter(), ""));
+        let is_same_search = described == other_described;
+        compare("random search", described, other_described);
+        let trials =
+            |search: Option<&RandomSearch>| search.map_or(vec![], |search| search.trials.clone());
+        let mut trials = trials(ours).into_iter().zip(trials(theirs));
+        if is_same_search && let Some((ours, theirs)) = trials.find(|(ours, theirs)| ours != theirs)
+        {
+            compare("trial", ours.join(", "), theirs.join(", "));
+        }
         compare("seeds", self.seeds.to_string(), other.seeds.to_string());
         if names(self) == names(other) {
             for (ours, theirs) in self.recipes.iter().zip(&other.recipes) {
@@ -195,6 +248,30 @@ impl Plan {
         }
         differences
     }
+}
+
+/// Checks that every searched setting may be searched and occurs once.
+fn check_paths<'a>(
+    paths: impl Iterator<Item = &'a str>,
+    option: &'static str,
+) -> Result<(), SweepError> {
+    let mut known: Vec<&str> = Vec::new();
+    for path in paths {
+        let reason = match path {
+            "seed" => "seeds are set with `--seeds A..B`",
+            "name" => "the name has no effect on training",
+            path if known.contains(&path) && option == "--grid" => {
+                "duplicate axis; list all values in one `--grid`"
+            }
+            path if known.contains(&path) => "duplicate dimension",
+            _ => {
+                known.push(path);
+                continue;
+            }
+        };
+        return Err(SweepError::NotSearchable { path: path.to_owned(), reason });
+    }
+    Ok(())
 }
 
 /// Joins the first few settings for a message.
@@ -303,6 +380,92 @@ mod tests {
         assert!(error(&one, &["seed=1,2"], 0..1).contains("--seeds"));
         assert!(error(&one, &["optim.lr=1e-3,-1"], 0..1).contains("optim.lr=-1"));
         assert!(error(&one, &[], 0..u64::MAX).contains("more than"));
+    }
+
+    /// Returns a plan of a random search.
+    fn random(recipes: &[&str], trials: usize, space: &[&str]) -> Result<Plan, SweepError> {
+        let space: Vec<String> = space.iter().map(|text| (*text).to_owned()).collect();
+        plan(recipes, &[], 0..1)?.with_random_search(trials, &space, 7)
+    }
+
+    #[test]
+    fn random_search_trains_all_recipes_with_the_same_trials() {
+        let space = ["optim.lr=1e-4..3e-3@log", "model.dropout=0.0..0.3"];
+        let plan = random(&["grid-quick", "grid-diffuser"], 10, &space).expect("valid plan");
+        let configurations = plan.configurations().expect("valid configurations");
+        let names: Vec<&str> = configurations.iter().map(|found| found.name.as_str()).collect();
+        assert_eq!(names[..2], ["grid-quick--trial01", "grid-quick--trial02"]);
+        assert_eq!(names[19], "grid-diffuser--trial10");
+        let (quick, other) = configurations.split_at(10);
+        for (left, right) in quick.iter().zip(other) {
+            assert_eq!(left.settings, right.settings);
+            let lr = left.resolved.optim.lr;
+            assert!((1e-4..=3e-3).contains(&lr) && lr == right.resolved.optim.lr, "{lr}");
+            assert!((0.0..=0.3).contains(&left.resolved.model.dropout));
+        }
+    }
+
+    #[test]
+    fn default_search_space_is_valid_for_recipes_of_user_data_only() {
+        let plan = random(&["molecules", "graphs"], 50, &[]).expect("valid plan");
+        let configurations = plan.configurations().expect("valid configurations");
+        assert_eq!(configurations.len(), 100);
+        let mut layers: Vec<usize> =
+            configurations.iter().map(|found| found.resolved.model.layers).collect();
+        layers.sort_unstable();
+        layers.dedup();
+        assert_eq!(layers, [2, 3, 4, 5, 6]);
+        let error = random(&["molecules", "grid-quick"], 5, &[]).expect_err("no default space");
+        assert!(error.to_string().contains("`grid-quick` has no default"), "{error}");
+    }
+
+    #[test]
+    fn invalid_random_searches_are_rejected_before_any_run_starts() {
+        let error = |trials, space: &[&str]| {
+            let result = random(&["grid-quick"], trials, space)
+                .and_then(|plan| plan.configurations().map(drop));
+            result.expect_err("invalid plan").to_string()
+        };
+        assert!(error(1, &["seed=0..9"]).contains("--seeds"));
+        assert!(error(1, &["optim.lr=1e-4..1e-3", "optim.lr=1,2"]).contains("duplicate dimension"));
+        assert!(error(1, &["optim.lr=1e-3..1e-4"]).contains("upper bound"));
+        assert!(error(1, &["optim.rl=1e-4..1e-3"]).contains("optim.rl="));
+        assert!(error(3, &["model.layers=1,2"]).contains("only 2 distinct configurations"));
+        assert!(error(1, &["model.hidden_dim=65..65.5"]).contains("model.hidden_dim="));
+        let mixed = Plan {
+            grid: vec!["optim.lr=1e-3".parse().expect("valid axis")],
+            ..random(&["grid-quick"], 1, &["optim.lr=1e-4..1e-3"]).expect("valid plan")
+        };
+        assert!(matches!(mixed.configurations(), Err(SweepError::GridAndRandom)));
+    }
+
+    #[test]
+    fn plan_of_a_random_search_records_every_drawn_value() {
+        let space = ["optim.lr=1e-4..3e-3@log", "model.layers=1..4", "model.hidden_dim=32,64"];
+        let plan = random(&["grid-quick"], 3, &space).expect("valid plan");
+        let text = toml::to_string(&plan).expect("a plan can be serialized");
+        for setting in plan.random.iter().flat_map(|search| search.trials.iter().flatten()) {
+            assert!(text.contains(&format!("\"{setting}\"")), "{text}");
+        }
+        let reread: Plan = toml::from_str(&text).expect("a serialized plan");
+        assert_eq!(reread, plan);
+        assert_eq!(
+            plan.command(),
+            "graph-diffuser sweep grid-quick --random 3 --space optim.lr=1e-4..3e-3@log \
+             --space model.layers=1..4 --space model.hidden_dim=32,64 --search-seed 7 --seeds 0..1"
+        );
+        let other = random(&["grid-quick"], 4, &space).expect("valid plan");
+        let differences = plan.differences(&other).join("; ");
+        assert!(differences.starts_with("random search: 4 trials of optim.lr="), "{differences}");
+    }
+
+    #[test]
+    fn folds_of_a_k_fold_split_are_an_axis() {
+        let split = r#"data.split={kind="k_fold",k=3,fold=0}"#;
+        let grid = ["data.split.fold=0,1,2".to_owned()];
+        let plan = Plan::new(&["molecules".to_owned()], &[split.to_owned()], &grid, 0..1);
+        let configurations = plan.expect("valid plan").configurations().expect("three folds");
+        assert_eq!(configurations.len(), 3);
     }
 
     #[test]

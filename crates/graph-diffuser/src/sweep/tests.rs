@@ -105,6 +105,31 @@ fn existing_directory_is_opened_for_the_same_plan_only() {
 }
 
 #[test]
+fn resumed_random_search_uses_the_recorded_trials() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("random");
+    let plan = || {
+        let space = ["optim.lr=1e-4..3e-3@log".to_owned()];
+        plan(&["grid-diffuser"], &[], 0..2).with_random_search(3, &space, 0).expect("valid search")
+    };
+    let sweep = Sweep::begin(&path, plan()).expect("created");
+    let names: Vec<String> = sweep.runs().into_iter().map(|run| run.name).collect();
+    assert_eq!(names[0], "grid-diffuser--trial1-s0");
+    assert_eq!(names[5], "grid-diffuser--trial3-s1");
+    let file = path.join(PLAN);
+    let text = fs::read_to_string(&file).expect("a plan");
+    assert!(text.starts_with("# Every recipe × every configuration of `random.trials`"), "{text}");
+    Sweep::begin(&path, plan()).expect("the same plan");
+    // The recorded value is used, even if it is not the drawn one.
+    let drawn = sweep.configurations()[0].settings[0].clone();
+    fs::write(&file, text.replace(&drawn, "optim.lr=0.5")).expect("written");
+    let edited = Sweep::open(&path).expect("valid plan");
+    assert_eq!(edited.configurations()[0].resolved.optim.lr, 0.5);
+    let other = Sweep::begin(&path, plan()).expect_err("another plan").to_string();
+    assert!(other.contains("another plan"), "{other}");
+}
+
+#[test]
 fn corrupt_plan_is_reported_and_not_modified() {
     let (_directory, sweep) = begin(&[], 0..1);
     let path = sweep.directory().join(PLAN);

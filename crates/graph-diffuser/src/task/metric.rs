@@ -27,10 +27,10 @@ pub enum Metric {
     R2,
     /// Spearman rank correlation, averaged over targets.
     Spearman,
-    /// Average precision, averaged over labels.
-    AveragePrecision,
     /// Area under the ROC curve, averaged over labels.
     RocAuc,
+    /// Average precision, averaged over labels.
+    AveragePrecision,
     /// F1 score of the predicted sub-tokens as a set, averaged over graphs.
     F1,
     /// Precision of the predicted sub-tokens as a set, averaged over graphs.

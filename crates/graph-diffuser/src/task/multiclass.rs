@@ -49,8 +49,10 @@ pub(super) fn class_weight_sum(targets: &TargetTensor, class_weights: Option<&[f
 }
 
 fn classes_of(targets: &TargetTensor) -> &Tensor<1, Int> {
-    let TargetTensor::Classes(classes) = targets else { wrong_targets("classes") };
-    classes
+    match targets {
+        TargetTensor::Classes(classes) | TargetTensor::SomeClasses { classes, .. } => classes,
+        _ => wrong_targets("classes"),
+    }
 }
 
 /// Returns a predicted class as stored in [`Predictions`]; `None` is NaN.

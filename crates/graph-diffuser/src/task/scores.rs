@@ -146,6 +146,18 @@ impl TargetScores {
         (0..kinds.len()).map(scores).collect()
     }
 
+    /// Returns the metric that summarizes the target: MAE, ROC-AUC, accuracy, or that of its task.
+    pub fn primary_metric(&self) -> Option<Metric> {
+        let primary = match self.kind.as_str() {
+            "regression" => Metric::Mae,
+            "binary" => Metric::RocAuc,
+            "link_prediction" => Metric::Mrr,
+            "sub_tokens" => Metric::F1,
+            _ => Metric::Accuracy,
+        };
+        self.metrics.contains_key(&primary).then_some(primary)
+    }
+
     fn new(
         name: String,
         kind: &str,
@@ -181,7 +193,9 @@ fn prevalence(kind: &str, targets: &[f64]) -> Option<f64> {
         "binary" => fraction(targets.iter().filter(|&&label| label == 1.0).count()),
         "multiclass" | "node_multiclass" => {
             let mut counts = BTreeMap::<u64, usize>::new();
-            targets.iter().for_each(|class| *counts.entry(*class as u64).or_default() += 1);
+            for class in targets {
+                *counts.entry(*class as u64).or_default() += 1;
+            }
             fraction(*counts.values().max()?)
         }
         _ => None,

@@ -8,8 +8,8 @@ use graph_diffuser::model::{GraphDiffuser, ModelConfig};
 use graph_diffuser::nn::ParamInit;
 use graph_diffuser::task::{Task, TaskConfig};
 use graph_diffuser_data::{
-    FeatureSchema, Features, Graph, Names, RandomStream, Schema, SeedTree, Standardization,
-    TargetKind, TargetSchema, Targets,
+    ColumnSchema, FeatureSchema, Features, Graph, MISSING_CLASS, Names, RandomStream, Schema,
+    SeedTree, Standardization, TargetKind, TargetSchema, Targets,
 };
 
 /// Model configuration and the schema of its data.
@@ -18,6 +18,9 @@ pub(crate) struct Case {
     pub config: ModelConfig,
     pub targets: TargetSchema,
     pub edge_features: bool,
+    /// If `true`, nodes and edges have categorical and float features, and some node classes are
+    /// missing.
+    pub mixed: bool,
 }
 
 /// Returns cases that together cover every part of the model.
@@ -35,6 +38,7 @@ pub(crate) fn cases() -> Vec<Case> {
         config: toml::from_str(&parts.join("\n")).unwrap_or_else(|error| panic!("{name}: {error}")),
         targets,
         edge_features,
+        mixed: false,
     };
     let classes = || TargetSchema::NodeMulticlass(3);
     let mut cases = vec![
@@ -123,7 +127,36 @@ pub(crate) fn cases() -> Vec<Case> {
             classes(),
             true,
         ),
+        case(
+            "mean aggregation",
+            &[
+                base,
+                "mpnn = { kind = \"gine\", aggregation = \"mean\", parallel = true }",
+                &edges(""),
+                &attention(gate),
+                &graph("cls", "{ kind = \"plain\", hidden_layers = 0 }"),
+            ],
+            TargetSchema::regression(1),
+            true,
+        ),
+        case(
+            "square-root aggregation",
+            &[
+                "hidden_dim = 8\nlayers = 0",
+                "mpnn = { kind = \"gine\", aggregation = \"sqrt_degree\", pre_layers = 2 }",
+                node,
+            ],
+            classes(),
+            false,
+        ),
     ];
+    let mixed = case(
+        "mixed",
+        &[base, "mpnn = { kind = \"gine\", parallel = true }", &edges(""), &attention(gate), node],
+        classes(),
+        true,
+    );
+    cases.push(Case { mixed: true, ..mixed });
     cases.extend(other_tasks());
     cases
 }
@@ -159,7 +192,7 @@ fn other_tasks() -> impl Iterator<Item = Case> {
     .map(move |(name, head, targets)| {
         let config = toml::from_str(&format!("{model}{head}"))
             .unwrap_or_else(|error| panic!("{name}: {error}"));
-        Case { name, config, targets, edge_features: true }
+        Case { name, config, targets, edge_features: true, mixed: false }
     })
 }
 
@@ -169,14 +202,20 @@ impl Case {
         self.config
             .check_targets(&self.targets)
             .unwrap_or_else(|error| panic!("{}: {error}", self.name));
-        let edges = if self.edge_features {
-            FeatureSchema::Categorical(vec![3])
+        use ColumnSchema::{Categorical, Float};
+        let (node_features, edge_features) = if self.mixed {
+            (
+                FeatureSchema::Mixed(vec![Float, Categorical(4), Float, Categorical(2)]),
+                FeatureSchema::Mixed(vec![Categorical(3), Float]),
+            )
+        } else if self.edge_features {
+            (FeatureSchema::Categorical(vec![4, 2]), FeatureSchema::Categorical(vec![3]))
         } else {
-            FeatureSchema::None
+            (FeatureSchema::Categorical(vec![4, 2]), FeatureSchema::None)
         };
         let schema = Schema {
-            node_features: FeatureSchema::Categorical(vec![4, 2]),
-            edge_features: edges,
+            node_features,
+            edge_features,
             targets: self.targets.clone(),
             names: Names::default(),
         };
@@ -240,7 +279,21 @@ impl Case {
                 )
             }
         };
-        let node_features = Features::Categorical { columns: 2, values: categories };
+        let mut targets = targets;
+        let mut node_features = Features::Categorical { columns: 2, values: categories };
+        let mut edge_features = edge_features;
+        if self.mixed {
+            let mut with_floats = |features: &Features, columns: usize, rows: usize| {
+                let (categorical_columns, categories) = features.categories();
+                let floats = (0..rows * columns).map(|_| stream.normal() as f32).collect();
+                Features::from_tables(categorical_columns, categories.to_vec(), columns, floats)
+            };
+            node_features = with_floats(&node_features, 2, nodes);
+            edge_features = with_floats(&edge_features, 1, edges.len());
+            if let Targets::NodeClasses(classes) = &mut targets {
+                classes.iter_mut().skip(1).step_by(3).for_each(|class| *class = MISSING_CLASS);
+            }
+        }
         Graph { num_nodes: nodes, edges: edges.to_vec(), node_features, edge_features, targets }
     }
 

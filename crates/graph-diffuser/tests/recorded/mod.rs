@@ -98,6 +98,7 @@ impl Recorded {
                     all[rows.start * columns..rows.end * columns].iter().map(|&value| value as f32);
                 Features::Float { columns, values: values.collect() }
             }
+            FeatureSchema::Mixed(_) => unreachable!("recorded features are of one kind"),
         }
     }
 

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use graph_diffuser::recipe::{DataError, LoadedDataset, Recipe, RecipeError};
+use graph_diffuser_data::chem::MoleculeError;
 use graph_diffuser_data::formats::Format;
-use graph_diffuser_data::summary::warnings;
+use graph_diffuser_data::summary::{Warning, warnings};
 use graph_diffuser_data::{Diagnostic as _, LocatedError};
 use serde_json::json;
 
@@ -20,8 +21,8 @@ use crate::printer::{Printer, counted};
 #[command(after_help = "Examples:\n  \
     graph-diffuser data check mine.csv\n  \
     graph-diffuser data check mine.csv --smiles-column structure --target logS\n\n\
-    The format is detected from the content: a CSV file with a SMILES column, a JSON Lines file \
-    of graphs, or a directory of OGB CSV files or of a TU dataset. Exits with code 1 if there are \
+    The format is detected from the content: a CSV file with a SMILES column, a JSON or JSON \
+    Lines file of graphs, or a directory of OGB CSV files or of a TU dataset. Exits with code 1 if there are \
     errors.")]
 pub(super) struct CheckArgs {
     /// File or directory, or `-` for standard input
@@ -41,19 +42,30 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> Result<ExitCode> 
         },
         Err(errors) => Err(errors),
     };
-    let (format, LoadedDataset { dataset, report }) = match read {
+    let (format, LoadedDataset { dataset, report, .. }) = match read {
         Ok(read) => read,
         Err(errors) => {
             for error in &errors {
                 printer.data(&to_json(error), || to_text(error));
             }
             if !printer.is_json() {
-                printer.note(&counted(errors.len(), "error", "errors"));
+                let skip = if errors.iter().all(LocatedError::is::<MoleculeError>) {
+                    "; `--on-invalid skip` skips rows with an invalid SMILES"
+                } else {
+                    ""
+                };
+                printer.note(&(counted(errors.len(), "error", "errors") + skip));
             }
             return Ok(ExitCode::FAILURE);
         }
     };
-    let found = warnings(&dataset);
+    let mut found = warnings(&dataset);
+    if report.as_ref().is_some_and(|report| report.molecules) {
+        // Few molecules have every kind of atom and bond, and duplicates are in the report.
+        found.retain(|warning| {
+            !matches!(warning, Warning::ConstantFeature { .. } | Warning::InTwoSplits { .. })
+        });
+    }
     for warning in &found {
         printer.note(&format!("warning: {warning}"));
     }

@@ -1,6 +1,7 @@
-//! `data`: lists, fetches, inspects and validates datasets.
+//! `data`: lists, fetches, inspects and validates datasets, and writes an example.
 
 mod check;
+mod example;
 mod fetch;
 mod list;
 mod show;
@@ -15,6 +16,7 @@ use crate::printer::Printer;
 /// List, fetch, inspect or validate datasets
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
+    graph-diffuser data example -o boiling-points.csv\n  \
     graph-diffuser data list\n  \
     graph-diffuser data fetch peptides-func\n  \
     graph-diffuser data check mine.csv\n\n\
@@ -29,6 +31,7 @@ enum DataCommand {
     /// List the published datasets that can be fetched
     #[command(after_help = "Example:\n  graph-diffuser data list")]
     List,
+    Example(example::ExampleArgs),
     Fetch(fetch::FetchArgs),
     Show(show::ShowArgs),
     Check(check::CheckArgs),
@@ -37,6 +40,7 @@ enum DataCommand {
 pub(crate) fn data(args: DataArgs, printer: &mut Printer) -> Result<ExitCode> {
     match args.command {
         DataCommand::List => Ok(list::list(printer)),
+        DataCommand::Example(args) => example::example(&args, printer),
         DataCommand::Fetch(args) => fetch::fetch(args, printer),
         DataCommand::Show(args) => show::show(args, printer),
         DataCommand::Check(args) => check::check(args, printer),

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use graph_diffuser::recipe::{BUILT_IN, DataDirs, LoadedDataset, Recipe};
-use graph_diffuser_data::summary::{Summary, warnings_from_summary};
-use graph_diffuser_data::{Features, Graph, Schema, TargetKind, Targets};
+use graph_diffuser_data::summary::{Summary, Warning, warnings_from_summary};
+use graph_diffuser_data::{Features, Graph, MISSING_CLASS, Schema, TargetKind, Targets};
 use graph_diffuser_viz::figure::{MAX_NODES, draw_graph};
 use serde_json::{Value, json};
 
@@ -42,10 +42,13 @@ pub(super) struct ShowArgs {
 pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> Result<ExitCode> {
     let destination =
         args.output.path.is_some().then(|| args.output.destination(printer)).transpose()?;
-    let LoadedDataset { dataset, report } = read(&args)?;
+    let LoadedDataset { dataset, report, .. } = read(&args)?;
     let Some(index) = args.graph else {
         let summary = Summary::compute(&dataset);
-        let warnings = warnings_from_summary(&dataset, &summary);
+        let mut warnings = warnings_from_summary(&dataset, &summary);
+        if report.as_ref().is_some_and(|report| report.molecules) {
+            warnings.retain(|warning| !matches!(warning, Warning::ConstantFeature { .. }));
+        }
         let value = json!({ "report": report, "summary": summary, "warnings": warnings });
         printer.data(&value, || match &report {
             Some(report) => format!("{report}\n\n{summary}"),
@@ -123,6 +126,13 @@ fn row(features: &Features, names: &[Vec<String>], row: usize) -> Vec<Value> {
         Features::Float { columns, values } => {
             values[row * columns..(row + 1) * columns].iter().map(|&value| json!(value)).collect()
         }
+        Features::Mixed { categorical_columns, categories, float_columns, floats } => {
+            let cells = &categories[row * categorical_columns..(row + 1) * categorical_columns];
+            let cells = cells.iter().enumerate();
+            let named = cells.map(|(column, &value)| category(names, column, value).into());
+            let floats = &floats[row * float_columns..(row + 1) * float_columns];
+            named.chain(floats.iter().map(|&value| json!(value))).collect()
+        }
     }
 }
 
@@ -138,7 +148,13 @@ fn targets(graph: &Graph, schema: &Schema) -> Value {
     let names = &schema.names;
     let class = |&class: &u32| names.class(0, class as usize);
     match &graph.targets {
-        Targets::NodeClasses(classes) => classes.iter().map(class).collect(),
+        Targets::NodeClasses(classes) => {
+            let class = |index: &u32| match *index {
+                MISSING_CLASS => Value::Null,
+                _ => class(index).into(),
+            };
+            classes.iter().map(class).collect()
+        }
         Targets::GraphValues(values) => {
             let kinds = schema.targets.graph_targets();
             let each = values.iter().zip(kinds).enumerate().map(|(target, (&value, kind))| {

@@ -57,9 +57,9 @@ function summaryLine(view, node, tag) {
       if (node < view.nodes) {
         line.append(query);
         const [predicted, target] = [outcome.predicted[node], outcome.targets[node]];
-        compare(className(outcome, predicted), className(outcome, target), predicted === target);
+        compare(className(outcome, predicted), target === null ? null : className(outcome, target), predicted === target);
       }
-      if (tag !== "B") line.append(make("span", { className: "muted", text: `${correct} of ${view.nodes} nodes correct` }));
+      if (tag !== "B") line.append(make("span", { className: "muted", text: `${correct} of ${outcome.targets.filter((target) => target !== null).length} nodes correct` }));
       return line;
     }
     case "graph": {

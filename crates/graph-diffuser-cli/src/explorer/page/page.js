@@ -282,7 +282,7 @@ function renderGraph(queries) {
   graphFigure.setCategories((node) => (showPredictions && node < current.nodes ? className(outcome, outcome.predicted[node]) : current.label(node)));
   graphFigure.clearMarks();
   current.groundTruth(queries[0]).forEach((other) => graphFigure.halo(other, "ground-truth"));
-  if (showPredictions && current.hasTargets) outcome.predicted.forEach((predicted, node) => { if (predicted !== outcome.targets[node]) graphFigure.cross(node); });
+  if (showPredictions && current.hasTargets) outcome.predicted.forEach((predicted, node) => { if (outcome.targets[node] !== null && predicted !== outcome.targets[node]) graphFigure.cross(node); });
   const changed = changedPredictions();
   changed.forEach((node) => graphFigure.halo(node, "changed"));
   queries.forEach((node, i) => {

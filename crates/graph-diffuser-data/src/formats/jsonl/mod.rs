@@ -1,20 +1,37 @@
-//! Graphs in JSON Lines format: one JSON object per line, plain or gzip.
+//! Graphs in JSON, plain or gzip: one object per line, a list of objects, or a single object.
 //!
 //! ```text
 //! {"edges": [[0, 1], [1, 2]], "node_features": ["C", "C", "O"], "target": 1.5}
-//! {"edges": [[0, 1]], "node_features": ["C", "N"], "target": -0.5}
+//! {"edge_index": [[0, 1], [1, 0]], "x": [[0.5], [1.0]], "y": 1.5}
+//! {"nodes": [{"id": "a"}, {"id": "b"}], "edges": [{"source": "a", "target": "b"}], "y": 1.5}
 //! ```
 //!
-//! Strings are categories, numbers are real-valued features, and the first line with features
-//! determines the columns of the file. `docs/guide/graphs.md` specifies the format. [`read`] loads
-//! all graphs for training; [`GraphStream`] yields one graph at a time for prediction.
+//! A graph has the keys of this crate, those of PyTorch Geometric, or the node-link format of
+//! NetworkX. A column of strings is categorical and a column of numbers real-valued; the first
+//! graph with features determines the columns of the file. `docs/guide/graphs.md` specifies the
+//! formats. [`read`] loads all graphs for training; [`GraphStream`] yields one graph at a time for
+//! prediction.
+//!
+//! A graph whose nodes are split, by masks or `node_split`, becomes one graph per split with the
+//! same nodes and edges; the classes of nodes outside of the split are missing.
 
 mod error;
-mod features;
-mod lines;
+
+mod categories;
 mod record;
-mod stream;
+mod splits;
+mod texts;
+
+mod object;
+
+mod keys;
+mod node_link;
+
+mod features;
 mod targets;
+
+mod stream;
+
 #[cfg(test)]
 mod tests;
 
@@ -29,22 +46,27 @@ pub use targets::JsonlTask;
 
 use crate::dataset::{Dataset, Graphs};
 use crate::error::LocatedError;
-use crate::graph::{Features, Graph};
-use crate::schema::{FeatureSchema, Names, Schema};
+use crate::graph::{Features, Graph, MISSING_CLASS, Targets};
+use crate::schema::{Names, Schema};
 use crate::split::{Split, Splits};
-use error::RecordError;
-use features::{FeatureKind, FeatureReader};
-use lines::Lines;
-use record::{JsonRecord, Parsed, nearest};
+use error::{Position, RecordError};
+use features::{DeclaredKinds, FeatureReader};
+use object::GraphObject;
+use record::{JsonRecord, Parsed, unknown_key, wrong_type};
+use splits::SplitAssignment;
 use stream::parse_graph;
 use targets::{RawTarget, TargetReader};
+use texts::JsonTexts;
+
+/// Splits in the order of the graphs that a graph with a node split becomes.
+const SPLITS: [Split; 3] = [Split::Train, Split::Valid, Split::Test];
 
 /// Options of [`read`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonlOptions {
     /// Task; overrides the task of the file, which is inferred from the targets if not declared.
     pub task: Option<JsonlTask>,
-    /// Number of errors after which reading stops, at most one per line.
+    /// Number of errors after which reading stops, at most one per graph.
     pub max_errors: usize,
 }
 
@@ -54,17 +76,19 @@ impl Default for JsonlOptions {
     }
 }
 
-/// Contents of a JSON Lines file.
+/// Contents of a JSON or JSON Lines file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JsonlFile {
-    /// Graphs in file order.
+    /// Graphs in file order; with a node split, one per split.
     pub graphs: Vec<Graph>,
     /// `id` of each graph, if given.
     pub ids: Vec<Option<String>>,
     /// Schema of the graphs.
     pub schema: Schema,
-    /// Split declared by the lines, if any.
+    /// Split declared in the file, if any.
     pub splits: Option<Splits>,
+    /// `true` if the nodes of the graphs are split, not the graphs.
+    pub has_node_split: bool,
 }
 
 impl JsonlFile {
@@ -78,12 +102,12 @@ impl JsonlFile {
     }
 }
 
-/// Optional first line, `{"schema": {…}}`.
+/// Optional first object, `{"schema": {…}}`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Header {
-    node_features: Option<FeatureKind>,
-    edge_features: Option<FeatureKind>,
+    node_features: Option<DeclaredKinds>,
+    edge_features: Option<DeclaredKinds>,
     task: Option<JsonlTask>,
     target_names: Vec<String>,
     directed: Option<bool>,
@@ -94,11 +118,10 @@ impl Header {
 
     fn parse(value: &Value) -> Result<Self, RecordError> {
         let Value::Object(map) = value else {
-            return Err(RecordError::at("schema", record::wrong_type("an object", value)));
+            return Err(RecordError::at("schema", wrong_type("an object", value)));
         };
         if let Some(key) = map.keys().find(|key| !Self::KEYS.contains(&key.as_str())) {
-            let error =
-                JsonlError::UnknownKey { key: key.clone(), nearest: nearest(key, Self::KEYS) };
+            let error = unknown_key(key.clone(), Self::KEYS);
             return Err(RecordError::at(format!("schema.{key}"), error));
         }
         Self::deserialize(value).map_err(|error| {
@@ -111,7 +134,7 @@ impl Header {
 /// Reads all graphs of a file and infers their schema.
 ///
 /// # Errors
-/// Returns the errors found, one per line, up to [`JsonlOptions::max_errors`].
+/// Returns the errors found, one per graph, up to [`JsonlOptions::max_errors`].
 ///
 /// # Examples
 /// ```
@@ -127,30 +150,31 @@ impl Header {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn read(path: &Path, options: &JsonlOptions) -> Result<JsonlFile, Vec<LocatedError>> {
-    read_lines(Lines::open(path).map_err(|error| vec![error])?, options)
+    read_texts(JsonTexts::open(path).map_err(|error| vec![error])?, options)
 }
 
 /// Reads all graphs from a reader; `name` is the file name used in errors.
 ///
 /// # Errors
-/// Returns the errors found, one per line, up to [`JsonlOptions::max_errors`].
+/// Returns the errors found, one per graph, up to [`JsonlOptions::max_errors`].
 pub fn read_from(
     name: &Path,
     reader: impl std::io::Read + Send + 'static,
     options: &JsonlOptions,
 ) -> Result<JsonlFile, Vec<LocatedError>> {
-    read_lines(Lines::new(name, reader).map_err(|error| vec![error])?, options)
+    read_texts(JsonTexts::new(name, reader).map_err(|error| vec![error])?, options)
 }
 
-fn read_lines(lines: Lines, options: &JsonlOptions) -> Result<JsonlFile, Vec<LocatedError>> {
-    let path = lines.path.clone();
+fn read_texts(texts: JsonTexts, options: &JsonlOptions) -> Result<JsonlFile, Vec<LocatedError>> {
+    let path = texts.path.clone();
     let mut reader = JsonlReader::new(options.task);
     let mut errors = Vec::new();
-    for (line, text) in lines {
-        let read =
-            text.map_err(RecordError::from).and_then(|text| reader.line(&text, line, options.task));
+    for (position, text) in texts {
+        let read = text
+            .map_err(RecordError::from)
+            .and_then(|text| reader.add(&text, position, options.task));
         if let Err(record_error) = read {
-            errors.push(record_error.locate(&path, line));
+            errors.push(record_error.locate(&path, position));
             if errors.len() >= options.max_errors.max(1) {
                 return Err(errors);
             }
@@ -164,8 +188,13 @@ fn read_lines(lines: Lines, options: &JsonlOptions) -> Result<JsonlFile, Vec<Loc
     }
     reader.finish().map_err(|errors| {
         let shown = errors.into_iter().take(options.max_errors.max(1));
-        shown.map(|(line, record_error)| record_error.locate(&path, line)).collect()
+        shown.map(|(position, record_error)| record_error.locate(&path, position)).collect()
     })
+}
+
+/// Converts a record in any of the formats.
+fn graph_object(record: JsonRecord) -> Result<GraphObject, RecordError> {
+    if record.is_node_link() { node_link::convert(record) } else { keys::convert(record) }
 }
 
 /// State of [`read`].
@@ -173,14 +202,13 @@ struct JsonlReader {
     graphs: Vec<Graph>,
     ids: Vec<Option<String>>,
     raw_targets: Vec<RawTarget>,
-    splits: Vec<Option<Split>>,
-    /// Line of each graph.
-    lines: Vec<u64>,
+    splits: Vec<SplitAssignment>,
+    positions: Vec<Position>,
     nodes: FeatureReader,
     edges: FeatureReader,
     targets: TargetReader,
     target_names: Vec<String>,
-    directed: bool,
+    directed: Option<bool>,
 }
 
 impl JsonlReader {
@@ -190,40 +218,52 @@ impl JsonlReader {
             ids: Vec::new(),
             raw_targets: Vec::new(),
             splits: Vec::new(),
-            lines: Vec::new(),
+            positions: Vec::new(),
             nodes: FeatureReader::new("node_features"),
             edges: FeatureReader::new("edge_features"),
             targets: TargetReader::new(task),
             target_names: Vec::new(),
-            directed: false,
+            directed: None,
         }
     }
 
-    fn line(&mut self, text: &str, line: u64, task: Option<JsonlTask>) -> Result<(), RecordError> {
-        let record = match JsonRecord::parse(text)? {
+    /// Adds the graph of a text, or reads the header.
+    fn add(
+        &mut self,
+        text: &str,
+        position: Position,
+        task: Option<JsonlTask>,
+    ) -> Result<(), RecordError> {
+        let record = match JsonRecord::parse(text, position)? {
             Parsed::Graph(record) => record,
             Parsed::Header(value) => return self.header(&value, task),
         };
         let id = record.id()?;
-        let split = record.split()?;
+        let object = graph_object(record)?;
+        let split = object.splits.parse(object.num_nodes)?;
         if let Some(first) = self.splits.first()
-            && first.is_some() != split.is_some()
+            && std::mem::discriminant(first) != std::mem::discriminant(&split)
         {
-            return Err(JsonlError::InconsistentKey { key: "split", line: self.lines[0] }.into());
+            let key = if split == SplitAssignment::None { first.key() } else { split.key() };
+            let other = self.positions[0].to_string();
+            return Err(JsonlError::InconsistentKey { key, other }.into());
         }
-        let graph = parse_graph(&record, line, self.directed, &mut self.nodes, &mut self.edges)?;
-        let directed = record.directed(self.directed)?;
-        let raw_target = self.targets.read(&record, graph.num_nodes, directed)?;
+        let graph =
+            parse_graph(&object, position, self.directed, &mut self.nodes, &mut self.edges)?;
+        let has_node_split = matches!(split, SplitAssignment::Nodes(_));
+        let is_directed = object.is_directed(self.directed);
+        let raw_target =
+            self.targets.read(object.targets, graph.num_nodes, is_directed, has_node_split)?;
         self.graphs.push(graph);
         self.ids.push(id);
         self.raw_targets.push(raw_target);
         self.splits.push(split);
-        self.lines.push(line);
+        self.positions.push(position);
         Ok(())
     }
 
     fn header(&mut self, value: &Value, task: Option<JsonlTask>) -> Result<(), RecordError> {
-        if !self.lines.is_empty() {
+        if !self.positions.is_empty() {
             let found = "a header after the first graph".into();
             return Err(RecordError::at(
                 "schema",
@@ -231,68 +271,105 @@ impl JsonlReader {
             ));
         }
         let header = Header::parse(value)?;
-        if let Some(kind) = header.node_features {
-            self.nodes.declare(kind);
+        if let Some(kinds) = header.node_features {
+            self.nodes.declare(kinds);
         }
-        if let Some(kind) = header.edge_features {
-            self.edges.declare(kind);
+        if let Some(kinds) = header.edge_features {
+            self.edges.declare(kinds);
         }
         self.targets.task = task.or(header.task);
         self.target_names = header.target_names;
-        self.directed = header.directed.unwrap_or(false);
+        self.directed = header.directed;
         Ok(())
     }
 
-    fn finish(mut self) -> Result<JsonlFile, Vec<(u64, RecordError)>> {
-        let (targets, classes, values) = self.targets.finish(self.raw_targets, &self.lines)?;
+    fn finish(mut self) -> Result<JsonlFile, Vec<(Position, RecordError)>> {
+        let first = self.positions[0];
+        let (targets, classes, values) = self.targets.finish(self.raw_targets, &self.positions)?;
         let expected = targets.graph_targets().len();
         if !self.target_names.is_empty() && self.target_names.len() != expected {
             let error =
                 JsonlError::RowCount { what: "targets", found: self.target_names.len(), expected };
-            return Err(vec![(1, RecordError::at("schema.target_names", error))]);
+            let header = Position { line: 1, column: 0, index: first.index.map(|_| 0) };
+            return Err(vec![(header, RecordError::at("schema.target_names", error))]);
         }
+        let (nodes, edges) = (self.nodes.finish(), self.edges.finish());
         for (graph, target) in self.graphs.iter_mut().zip(values) {
             graph.targets = target;
+            let take = |features: &mut Features| std::mem::replace(features, Features::None);
+            graph.node_features = nodes.encode(take(&mut graph.node_features));
+            graph.edge_features = edges.encode(take(&mut graph.edge_features));
         }
-        let (node_features, node_categories, node_indices) = self.nodes.finish();
-        let (edge_features, edge_categories, edge_indices) = self.edges.finish();
-        for graph in &mut self.graphs {
-            remap_categories(&mut graph.node_features, &node_features, &node_indices);
-            remap_categories(&mut graph.edge_features, &edge_features, &edge_indices);
+        let has_node_split = matches!(self.splits[0], SplitAssignment::Nodes(_));
+        if has_node_split {
+            (self.graphs, self.ids, self.splits) =
+                split_nodes(self.graphs, &self.ids, &self.splits, &self.positions)?;
         }
         let mut splits = Splits::default();
         for (graph, split) in self.splits.iter().enumerate() {
-            if let Some(split) = split {
+            if let SplitAssignment::Graph(split) = split {
                 splits.part_mut(*split).push(graph);
             }
         }
-        let has_split = self.splits.first().is_some_and(Option::is_some);
-        let classes = if classes.is_empty() { Vec::new() } else { vec![classes] };
-        let names = Names { targets: self.target_names, classes, node_categories, edge_categories };
+        if has_node_split
+            && let Some(&split) = SPLITS.iter().find(|&&split| splits.part_mut(split).is_empty())
+        {
+            return Err(vec![(first, JsonlError::EmptyNodeSplit { split }.into())]);
+        }
+        let has_split = !matches!(self.splits[0], SplitAssignment::None);
+        let schema = Schema {
+            node_features: nodes.schema(),
+            edge_features: edges.schema(),
+            targets,
+            names: Names {
+                targets: self.target_names,
+                classes: if classes.is_empty() { Vec::new() } else { vec![classes] },
+                node_categories: nodes.categories,
+                edge_categories: edges.categories,
+                node_columns: nodes.column_names,
+                edge_columns: edges.column_names,
+            },
+        };
         Ok(JsonlFile {
             graphs: self.graphs,
             ids: self.ids,
-            schema: Schema { node_features, edge_features, targets, names },
+            schema,
             splits: has_split.then_some(splits),
+            has_node_split,
         })
     }
 }
 
-/// Replaces category indices by those of the sorted names, and gives empty features the type of the
-/// schema.
-fn remap_categories(features: &mut Features, schema: &FeatureSchema, new_indices: &[Vec<u32>]) {
-    match (&mut *features, schema) {
-        (Features::Categorical { values, .. }, _) => {
-            for (value, column) in values.iter_mut().zip(new_indices.iter().cycle()) {
-                *value = column[*value as usize];
+/// Graphs with their identifiers and splits.
+type SplitGraphs = (Vec<Graph>, Vec<Option<String>>, Vec<SplitAssignment>);
+
+/// Copies every graph once per split, with the classes of the nodes of the split.
+fn split_nodes(
+    graphs: Vec<Graph>,
+    ids: &[Option<String>],
+    assignments: &[SplitAssignment],
+    positions: &[Position],
+) -> Result<SplitGraphs, Vec<(Position, RecordError)>> {
+    let mut parts: SplitGraphs = (Vec::new(), Vec::new(), Vec::new());
+    for (index, graph) in graphs.into_iter().enumerate() {
+        let (Targets::NodeClasses(classes), SplitAssignment::Nodes(nodes)) =
+            (&graph.targets, &assignments[index])
+        else {
+            let error = JsonlError::NodeSplitWithoutNodeTargets;
+            return Err(vec![(positions[index], error.into())]);
+        };
+        for split in SPLITS {
+            let class_in_split = |(&class, node): (&u32, &Option<Split>)| {
+                if *node == Some(split) { class } else { MISSING_CLASS }
+            };
+            let classes: Vec<u32> = classes.iter().zip(nodes).map(class_in_split).collect();
+            if classes.iter().all(|&class| class == MISSING_CLASS) {
+                continue;
             }
+            parts.0.push(Graph { targets: Targets::NodeClasses(classes), ..graph.clone() });
+            parts.1.push(ids[index].clone());
+            parts.2.push(SplitAssignment::Graph(split));
         }
-        (Features::None, FeatureSchema::Categorical(sizes)) => {
-            *features = Features::Categorical { columns: sizes.len(), values: Vec::new() };
-        }
-        (Features::None, FeatureSchema::Float(columns)) => {
-            *features = Features::Float { columns: *columns, values: Vec::new() };
-        }
-        _ => {}
     }
+    Ok(parts)
 }

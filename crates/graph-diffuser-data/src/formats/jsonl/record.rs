@@ -1,4 +1,4 @@
-//! Parses one JSON Lines record into its keys, number of nodes and edges.
+//! Parses the text of one graph into its keys and values.
 
 use std::fmt;
 
@@ -6,17 +6,10 @@ use serde::Deserializer;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::error::{JsonlError, RecordError};
-use crate::split::Split;
+use super::error::{JsonlError, Position, RecordError};
 
-/// Maximum number of nodes in a graph.
-const MAX_NODES: usize = 1 << 24;
-
-/// Expected type of a line, for error messages.
-pub(super) const OBJECT: &str = "a JSON object";
-
-/// Supported keys of a line.
-pub(super) const KEYS: &[&str] = &[
+/// Keys of a graph; the second group is that of PyTorch Geometric.
+const KEYS: &[&str] = &[
     "nodes",
     "edges",
     "directed",
@@ -26,16 +19,46 @@ pub(super) const KEYS: &[&str] = &[
     "node_targets",
     "links",
     "split",
+    "node_split",
     "id",
+    "num_nodes",
+    "edge_index",
+    "x",
+    "edge_attr",
+    "edge_weight",
+    "y",
+    "train_mask",
+    "val_mask",
+    "valid_mask",
+    "test_mask",
 ];
 
-/// A line parsed as an object with supported, unique keys.
+/// Keys of a node-link graph; the second group may be added to the output of NetworkX.
+const NODE_LINK_KEYS: &[&str] = &[
+    "directed",
+    "multigraph",
+    "graph",
+    "nodes",
+    "links",
+    "edges",
+    "id",
+    "target",
+    "y",
+    "split",
+    "node_split",
+    "train_mask",
+    "val_mask",
+    "valid_mask",
+    "test_mask",
+];
+
+/// A graph as an object with supported, unique keys.
 #[derive(Debug, Default)]
 pub(super) struct JsonRecord {
-    pub(super) values: Vec<(&'static str, Value)>,
+    values: Vec<(&'static str, Value)>,
 }
 
-/// Content of a line: a graph or the header.
+/// Content of a text: a graph or the header.
 #[derive(Debug)]
 pub(super) enum Parsed {
     Graph(JsonRecord),
@@ -43,21 +66,12 @@ pub(super) enum Parsed {
 }
 
 impl JsonRecord {
-    pub(super) fn parse(text: &str) -> Result<Parsed, RecordError> {
-        let not_json = |error: serde_json::Error| {
-            let names = ["NaN", "nan", "Infinity", "inf"];
-            let not_a_number =
-                names.iter().any(|name| text.contains(name)) && !text.contains("\"NaN\"");
-            JsonlError::NotJson { message: error.to_string(), not_a_number }
-        };
+    pub(super) fn parse(text: &str, position: Position) -> Result<Parsed, RecordError> {
         let mut reader = serde_json::Deserializer::from_str(text);
-        let pairs = match reader.deserialize_any(KeyValuePairs).map_err(not_json)? {
-            Ok(pairs) => pairs,
-            Err(found) => {
-                return Err(JsonlError::WrongType { expected: OBJECT, found }.into());
-            }
-        };
+        let not_json = |error| not_json(&error, text, position);
+        let pairs = reader.deserialize_any(KeyValuePairs).map_err(not_json)?;
         reader.end().map_err(not_json)?;
+        let pairs = pairs.map_err(|found| JsonlError::NotAnObject { found })?;
         if let [(key, _)] = pairs.as_slice()
             && key == "schema"
         {
@@ -65,11 +79,12 @@ impl JsonRecord {
                 pairs.into_iter().next().map_or(Value::Null, |(_, value)| value),
             ));
         }
+        let is_node_link = pairs.iter().any(|(key, value)| key == "nodes" && is_node_list(value));
+        let known_keys = if is_node_link { NODE_LINK_KEYS } else { KEYS };
         let mut record = Self::default();
         for (key, value) in pairs {
-            let Some(known) = KEYS.iter().find(|known| **known == key) else {
-                let nearest = nearest(&key, KEYS);
-                return Err(RecordError::at(key.clone(), JsonlError::UnknownKey { key, nearest }));
+            let Some(known) = known_keys.iter().find(|known| **known == key) else {
+                return Err(RecordError::at(key.clone(), unknown_key(key, known_keys)));
             };
             if record.values.iter().any(|(other, _)| other == known) {
                 return Err(RecordError::at(key, JsonlError::DuplicateKey));
@@ -79,124 +94,67 @@ impl JsonRecord {
         Ok(Parsed::Graph(record))
     }
 
+    /// Returns `true` for the node-link format of NetworkX, whose nodes are objects.
+    pub(super) fn is_node_link(&self) -> bool {
+        self.get("nodes").is_some_and(is_node_list)
+    }
+
     pub(super) fn get(&self, key: &str) -> Option<&Value> {
         self.values.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
     }
 
+    /// Removes and returns a value; null counts as absent.
+    pub(super) fn take(&mut self, key: &str) -> Option<Value> {
+        let index = self.values.iter().position(|(known, _)| *known == key)?;
+        Some(self.values.swap_remove(index).1).filter(|value| !value.is_null())
+    }
+
+    /// Removes and returns the value of one of two keys with the same meaning.
+    pub(super) fn take_either(
+        &mut self,
+        first: &'static str,
+        second: &'static str,
+    ) -> Result<Option<(&'static str, Value)>, RecordError> {
+        match (self.take(first), self.take(second)) {
+            (Some(_), Some(_)) => {
+                let [first_key, second_key] = [first, second].map(str::to_owned);
+                let error = JsonlError::ConflictingKeys { first: first_key, second: second_key };
+                Err(RecordError::at(first, error))
+            }
+            (Some(value), None) => Ok(Some((first, value))),
+            (None, value) => Ok(value.map(|value| (second, value))),
+        }
+    }
+
+    /// Returns the identifier of the graph; in the node-link format, also the graph attribute `id`
+    /// or `name`.
     pub(super) fn id(&self) -> Result<Option<String>, RecordError> {
-        match self.get("id") {
+        let attribute = |name: &str| {
+            self.get("graph").filter(|_| self.is_node_link()).and_then(|graph| graph.get(name))
+        };
+        match self.get("id").or_else(|| attribute("id")).or_else(|| attribute("name")) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(name)) => Ok(Some(name.clone())),
             Some(Value::Number(number)) => Ok(Some(number.to_string())),
             Some(other) => Err(RecordError::at("id", wrong_type("a string", other))),
         }
     }
-
-    pub(super) fn split(&self) -> Result<Option<Split>, RecordError> {
-        match self.get("split") {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(name)) if name == "train" => Ok(Some(Split::Train)),
-            Some(Value::String(name)) if name == "valid" => Ok(Some(Split::Valid)),
-            Some(Value::String(name)) if name == "test" => Ok(Some(Split::Test)),
-            Some(other) => {
-                Err(RecordError::at("split", wrong_type("\"train\", \"valid\" or \"test\"", other)))
-            }
-        }
-    }
-
-    pub(super) fn directed(&self, default: bool) -> Result<bool, RecordError> {
-        match self.get("directed") {
-            None => Ok(default),
-            Some(Value::Bool(directed)) => Ok(*directed),
-            Some(other) => Err(RecordError::at("directed", wrong_type("true or false", other))),
-        }
-    }
-
-    /// Returns the number of nodes, from `nodes` or from the rows of `node_features`.
-    pub(super) fn nodes(&self) -> Result<usize, RecordError> {
-        let rows = match self.get("node_features") {
-            None => None,
-            Some(Value::Array(rows)) => Some(rows.len()),
-            Some(other) => {
-                return Err(RecordError::at("node_features", wrong_type("a list of rows", other)));
-            }
-        };
-        let claimed = match self.get("nodes") {
-            None => None,
-            Some(value) => match value.as_u64() {
-                Some(count) => Some(count),
-                None => {
-                    return Err(RecordError::at("nodes", wrong_type("the number of nodes", value)));
-                }
-            },
-        };
-        let nodes = match (claimed, rows) {
-            (None, None) => {
-                let why = "give the number of nodes or their features";
-                return Err(JsonlError::MissingKey { key: "nodes", why }.into());
-            }
-            (Some(count), None) => count,
-            (None, Some(rows)) => rows as u64,
-            (Some(count), Some(rows)) if count == rows as u64 => count,
-            (Some(count), Some(found)) => {
-                let expected = usize::try_from(count).unwrap_or(usize::MAX);
-                return Err(RecordError::at(
-                    "node_features",
-                    JsonlError::RowCount { what: "nodes", found, expected },
-                ));
-            }
-        };
-        if nodes == 0 {
-            return Err(JsonlError::NoNodes.into());
-        }
-        if nodes > MAX_NODES as u64 {
-            return Err(RecordError::at(
-                "nodes",
-                JsonlError::TooManyNodes { claimed: nodes, limit: MAX_NODES },
-            ));
-        }
-        Ok(nodes as usize)
-    }
 }
 
-/// Parses a list of node index pairs.
-pub(super) fn pairs(value: &Value, key: &str, nodes: usize) -> Result<Vec<[u32; 2]>, RecordError> {
-    let Value::Array(rows) = value else {
-        return Err(RecordError::at(key, wrong_type("a list of pairs [source, target]", value)));
-    };
-    let mut pairs = Vec::with_capacity(rows.len());
-    for (index, row) in rows.iter().enumerate() {
-        let locate = |error| RecordError::at(format!("{key}[{index}]"), error);
-        let [Some(source), Some(target)] = (match row.as_array().map(Vec::as_slice) {
-            Some([source, target]) => [source.as_i64(), target.as_i64()],
-            _ => [None, None],
-        }) else {
-            return Err(locate(wrong_type("a pair of node indices", row)));
-        };
-        let node = |node: i64| {
-            let index = u32::try_from(node).ok().filter(|&index| (index as usize) < nodes);
-            index.ok_or_else(|| locate(JsonlError::NodeOutOfRange { node, nodes }))
-        };
-        pairs.push([node(source)?, node(target)?]);
-    }
-    Ok(pairs)
+fn is_node_list(value: &Value) -> bool {
+    value.as_array().is_some_and(|nodes| nodes.first().is_none_or(Value::is_object))
 }
 
-/// Returns the number of directed edges for a pair: 2 if undirected, 1 if directed or a self-loop.
-pub(super) fn edge_copies(pair: [u32; 2], directed: bool) -> usize {
-    if directed || pair[0] == pair[1] { 1 } else { 2 }
-}
-
-/// Expands pairs to directed edges; an undirected pair is followed by its reverse.
-pub(super) fn with_reverse_edges(pairs: &[[u32; 2]], directed: bool) -> Vec<[u32; 2]> {
-    let mut edges = Vec::with_capacity(pairs.len() * if directed { 1 } else { 2 });
-    for &[source, target] in pairs {
-        edges.push([source, target]);
-        if edge_copies([source, target], directed) == 2 {
-            edges.push([target, source]);
-        }
-    }
-    edges
+fn not_json(error: &serde_json::Error, text: &str, position: Position) -> RecordError {
+    let names = ["NaN", "nan", "Infinity", "inf"];
+    let not_a_number = names.iter().any(|name| text.contains(name)) && !text.contains("\"NaN\"");
+    let message = error.to_string();
+    let end = format!(" at line {} column {}", error.line(), error.column());
+    let message = message.strip_suffix(&end).unwrap_or(&message);
+    let offset = if error.line() <= 1 { position.column } else { 0 };
+    let message = format!("{message} at column {}", error.column() + offset);
+    let lines = error.line().saturating_sub(1) as u64;
+    RecordError { key: None, lines, error: JsonlError::NotJson { message, not_a_number } }
 }
 
 pub(super) fn wrong_type(expected: &'static str, found: &Value) -> JsonlError {
@@ -218,18 +176,28 @@ fn describe_array(len: usize) -> String {
     format!("an array of {len}")
 }
 
+pub(super) fn unknown_key(key: String, known: &'static [&'static str]) -> JsonlError {
+    let nearest = nearest(&key, known);
+    JsonlError::UnknownKey { key, nearest, known }
+}
+
 /// Returns the supported name most similar to `name`, if any is similar.
-pub(super) fn nearest(name: &str, known: &'static [&'static str]) -> Option<&'static str> {
+fn nearest(name: &str, known: &'static [&'static str]) -> Option<&'static str> {
     // The edit distance takes time proportional to both lengths, and a malicious key can be long.
     if name.len() > 64 {
         return None;
     }
-    known
-        .iter()
-        .map(|known| (strsim::damerau_levenshtein(name, known), *known))
-        .min()
-        .filter(|(distance, known)| *distance <= known.len() / 3 + 1)
-        .map(|(_, known)| known)
+    let same_letters = known.iter().find(|known| known.eq_ignore_ascii_case(name));
+    same_letters.copied().or_else(|| {
+        known
+            .iter()
+            // Every short key is similar to a name of one or two letters.
+            .filter(|known| known.len() > 2)
+            .map(|known| (strsim::damerau_levenshtein(name, known), *known))
+            .min()
+            .filter(|(distance, known)| *distance <= known.len() / 3 + 1)
+            .map(|(_, known)| known)
+    })
 }
 
 /// Visitor that reads an object as key-value pairs, so that duplicate keys can be detected, and

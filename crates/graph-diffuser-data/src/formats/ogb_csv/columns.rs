@@ -10,7 +10,7 @@ use crate::graph::Features;
 use crate::io::cache::record::duplicate_rows;
 use crate::io::numeric_csv::{NumericCsvError, NumericCsvReader, parse_f32, parse_u32};
 use crate::io::text_file::TextReader;
-use crate::schema::FeatureSchema;
+use crate::schema::{ColumnSchema, FeatureSchema};
 
 /// Values per block: large enough to make the channel overhead negligible, small enough for several
 /// blocks to fit into the CPU cache.
@@ -202,6 +202,11 @@ pub(crate) enum FeatureStream {
         reader: ColumnReader<f32>,
         columns: usize,
     },
+    /// Categories, which are stored as floats until they are taken, and floats.
+    Mixed {
+        reader: ColumnReader<f32>,
+        columns: Vec<ColumnSchema>,
+    },
 }
 
 impl FeatureStream {
@@ -253,6 +258,26 @@ impl FeatureStream {
         Ok(columns.map_or(Self::None, |columns| Self::Floats { reader, columns }))
     }
 
+    /// Reads columns of both kinds.
+    pub(crate) fn mixed<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        rows: NumericCsvReader<TextReader>,
+        counts: &'static str,
+        columns: &[ColumnSchema],
+    ) -> Self {
+        let kinds = columns.to_vec();
+        let cell = move |column: usize, bytes: &[u8]| match kinds[column] {
+            ColumnSchema::Float => parse_f32(bytes),
+            ColumnSchema::Categorical(size) => match parse_u32(bytes)? {
+                // A category of at most `MAX_CATEGORIES` is exact as a float.
+                value if (value as usize) < size.min(MAX_CATEGORIES) => Ok(value as f32),
+                value => Err(NumericCsvError::CategoryOutOfRange { value, size }),
+            },
+        };
+        let reader = ColumnReader::start(scope, rows, counts, Some(columns.len()), cell);
+        Self::Mixed { reader, columns: columns.to_vec() }
+    }
+
     /// Reads the next rows, each repeated once if `duplicate` is set.
     pub(crate) fn take(&mut self, rows: usize, duplicate: bool) -> Result<Features, LocatedError> {
         match self {
@@ -282,6 +307,26 @@ impl FeatureStream {
                     values: duplicate_rows(values, *columns, duplicate),
                 })
             }
+            Self::Mixed { reader, columns } => {
+                let mut values = vec![];
+                reader.take(rows, &mut values)?;
+                let (mut categories, mut floats) = (vec![], vec![]);
+                for (value, column) in values.into_iter().zip(columns.iter().cycle()) {
+                    match column {
+                        ColumnSchema::Categorical(_) => categories.push(value as u32),
+                        ColumnSchema::Float => floats.push(value),
+                    }
+                }
+                let num_floats =
+                    columns.iter().filter(|column| **column == ColumnSchema::Float).count();
+                let num_categorical = columns.len() - num_floats;
+                Ok(Features::from_tables(
+                    num_categorical,
+                    duplicate_rows(categories, num_categorical, duplicate),
+                    num_floats,
+                    duplicate_rows(floats, num_floats, duplicate),
+                ))
+            }
         }
     }
 
@@ -289,7 +334,7 @@ impl FeatureStream {
         match self {
             Self::None => Ok(()),
             Self::Categories { reader, .. } => reader.finish(),
-            Self::Floats { reader, .. } => reader.finish(),
+            Self::Floats { reader, .. } | Self::Mixed { reader, .. } => reader.finish(),
         }
     }
 
@@ -299,6 +344,7 @@ impl FeatureStream {
             Self::None => FeatureSchema::None,
             Self::Categories { sizes, .. } => FeatureSchema::Categorical(sizes.clone()),
             Self::Floats { columns, .. } => FeatureSchema::Float(*columns),
+            Self::Mixed { columns, .. } => FeatureSchema::Mixed(columns.clone()),
         }
     }
 }

@@ -16,9 +16,19 @@ use crate::schema::{FeatureSchema, TargetKind, TargetSchema};
 
 /// Reader of the targets.
 pub(super) enum TargetStream {
-    Graph { schema: TargetSchema, values: ColumnReader<f32> },
-    Nodes { classes: FeatureStream },
-    Links { counts: ColumnReader<u32>, pairs: ColumnReader<u32> },
+    Graph {
+        schema: TargetSchema,
+        values: ColumnReader<f32>,
+    },
+    Nodes {
+        classes: FeatureStream,
+    },
+    Links {
+        counts: ColumnReader<u32>,
+        pairs: ColumnReader<u32>,
+    },
+    /// No files; every graph gets placeholder targets.
+    Placeholder(TargetSchema),
 }
 
 impl TargetStream {
@@ -119,6 +129,7 @@ impl TargetStream {
                 let rows = counts.count()? as usize;
                 Ok(Targets::Links(with_reverse_edges(&pairs.pairs(rows, graph, nodes)?)))
             }
+            Self::Placeholder(schema) => Ok(schema.placeholder(nodes)),
         }
     }
 
@@ -136,6 +147,7 @@ impl TargetStream {
                 counts.finish()?;
                 pairs.finish().map(|()| TargetSchema::LinkPrediction)
             }
+            Self::Placeholder(schema) => Ok(schema.clone()),
         }
     }
 }

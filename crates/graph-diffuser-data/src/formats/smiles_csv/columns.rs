@@ -85,11 +85,14 @@ impl fmt::Display for ColumnNote {
             Self::DecimalCommas { column } => {
                 write!(formatter, "`{column}` is read with decimal commas")
             }
-            Self::IntegerRegression { column, values } => write!(
-                formatter,
-                "`{column}` has only {values} distinct integers and is treated as regression; for \
-                 classes, pass `--task {column}=multiclass`"
-            ),
+            Self::IntegerRegression { column, values } => {
+                let quote = if column.contains(' ') { "\"" } else { "" };
+                write!(
+                    formatter,
+                    "`{column}` has only {values} distinct integers and is treated as regression; \
+                     for classes, pass `--task {quote}{column}=multiclass{quote}`"
+                )
+            }
         }
     }
 }

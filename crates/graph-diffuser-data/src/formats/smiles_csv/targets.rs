@@ -168,16 +168,18 @@ impl Column {
     fn is_identifier(&self) -> bool {
         let words = words(&self.name);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        const NAMES: [&str; 11] = [
+            "name", "names", "compound", "molecule", "mol", "title", "row", "nr", "no", "index",
+            "unnamed",
+        ];
         let by_name = match words[..] {
-            [] => true,
-            [
-                "name" | "names" | "compound" | "molecule" | "mol" | "title" | "row" | "nr" | "no"
-                | "index" | "idx" | "unnamed",
-                ..,
-            ] if words.len() == 1 => true,
-            ["unnamed", _] => true,
+            [] | ["unnamed", _] => true,
+            [only] => {
+                NAMES.contains(&only)
+                    || is_identifier_word(only, true)
+                    || is_identifier_word(only, false)
+            }
             [first, .., last] => is_identifier_word(first, true) || is_identifier_word(last, false),
-            [only] => is_identifier_word(only, true) || is_identifier_word(only, false),
         };
         by_name || self.is_row_index() || self.has_id_suffix()
     }

@@ -1,20 +1,24 @@
 //! Reads the rows of one file and converts them to features.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{NodeFeatureSource, TuError, TuFiles};
 use crate::error::LocatedError;
+use crate::formats::known_categories::KnownCategories;
 use crate::graph::Features;
 use crate::io::numeric_csv::{NumericCsvError, NumericCsvReader, parse_f32};
-use crate::schema::FeatureSchema;
+use crate::schema::{ColumnSchema, FeatureSchema};
 
-/// Features of all nodes or all edges.
-pub(super) enum FeatureColumns {
-    None,
-    Categories { values: Vec<u32>, categories: Vec<Vec<i64>> },
-    Floats(Table<f32>),
+/// Features of all nodes or all edges: labels are categories, attributes are floats.
+pub(super) struct FeatureColumns {
+    label_path: PathBuf,
+    /// Sorted values of the labels of each column.
+    categories: Vec<Vec<i64>>,
+    /// Index of every label among the values of its column, row by row.
+    labels: Vec<u32>,
+    attributes: Table<f32>,
 }
 
 impl FeatureColumns {
@@ -25,26 +29,70 @@ impl FeatureColumns {
         expected: usize,
         source: NodeFeatureSource,
     ) -> Result<Self, LocatedError> {
-        let (labels, attributes) =
-            (files.file(&format!("{of}_labels")), files.file(&format!("{of}_attributes")));
+        let (has_labels, has_attributes) =
+            (label_path(files, of).is_file(), attribute_path(files, of).is_file());
+        let selected = match source {
+            NodeFeatureSource::Labels => (has_labels, has_attributes && !has_labels),
+            NodeFeatureSource::Attributes => (has_labels && !has_attributes, has_attributes),
+            NodeFeatureSource::Both => (has_labels, has_attributes),
+        };
+        Self::read_files(files, of, what, expected, selected)
+    }
+
+    /// Reads the files that have the columns of a schema.
+    pub(super) fn read_as(
+        files: &TuFiles,
+        of: &str,
+        what: &'static str,
+        expected: usize,
+        schema: &FeatureSchema,
+    ) -> Result<Self, LocatedError> {
+        let (num_labels, num_attributes) = (schema.category_sizes().len(), schema.num_floats());
+        let selected = (num_labels > 0, num_attributes > 0);
+        let columns = Self::read_files(files, of, what, expected, selected)?;
+        let counts = [
+            (label_path(files, of), columns.categories.len(), num_labels),
+            (attribute_path(files, of), columns.attributes.columns, num_attributes),
+        ];
+        for (path, found, expected) in counts {
+            if found != expected {
+                let error = NumericCsvError::Columns { expected, found };
+                return Err(LocatedError::new(&path, error).at_line(1));
+            }
+        }
+        Ok(columns)
+    }
+
+    fn read_files(
+        files: &TuFiles,
+        of: &str,
+        what: &'static str,
+        expected: usize,
+        (use_labels, use_attributes): (bool, bool),
+    ) -> Result<Self, LocatedError> {
+        let (labels, attributes) = (label_path(files, of), attribute_path(files, of));
         let check_count = |path: &Path, length: usize, columns: usize| {
             let found = length / columns;
             let error = TuError::RowCount { found, expected, what };
             if found == expected { Ok(()) } else { Err(LocatedError::new(path, error)) }
         };
-        let use_attributes =
-            attributes.is_file() && (source == NodeFeatureSource::Attributes || !labels.is_file());
-        if use_attributes {
-            let table = rows(&attributes, None, parse_f32)?;
-            check_count(&attributes, table.values.len(), table.columns)?;
-            return Ok(Self::Floats(table));
-        }
-        let Some(table) = read_rows_if_exists(&labels, None, parse_i64)? else {
-            return Ok(Self::None);
+        let mut features = Self {
+            label_path: labels.clone(),
+            categories: Vec::new(),
+            labels: Vec::new(),
+            attributes: Table { columns: 0, values: Vec::new() },
         };
-        check_count(&labels, table.values.len(), table.columns)?;
-        let (categories, values) = categorize(&table.values, table.columns);
-        Ok(Self::Categories { values, categories })
+        if use_labels {
+            let table = rows(&labels, None, parse_i64)?;
+            check_count(&labels, table.values.len(), table.columns)?;
+            (features.categories, features.labels) = categorize(&table.values, table.columns);
+        }
+        if use_attributes {
+            features.attributes = rows(&attributes, None, parse_f32)?;
+            let Table { columns, values } = &features.attributes;
+            check_count(&attributes, values.len(), *columns)?;
+        }
+        Ok(features)
     }
 
     pub(super) fn rows(&self, rows: &[usize]) -> Features {
@@ -54,37 +102,47 @@ impl FeatureColumns {
                 .copied()
                 .collect()
         }
-        match self {
-            Self::None => Features::None,
-            Self::Categories { values, categories } => Features::Categorical {
-                columns: categories.len(),
-                values: gather(values, categories.len(), rows),
-            },
-            Self::Floats(Table { columns, values }) => {
-                Features::Float { columns: *columns, values: gather(values, *columns, rows) }
-            }
-        }
+        let (num_labels, num_attributes) = (self.categories.len(), self.attributes.columns);
+        Features::from_tables(
+            num_labels,
+            gather(&self.labels, num_labels, rows),
+            num_attributes,
+            gather(&self.attributes.values, num_attributes, rows),
+        )
+    }
+
+    /// Returns the given rows with the categories of a model.
+    pub(super) fn rows_as(
+        &self,
+        known: &KnownCategories,
+        rows: &[usize],
+    ) -> Result<Features, LocatedError> {
+        let value_of = |column: usize, label: u32| self.categories[column][label as usize];
+        known.encode(self.rows(rows), value_of).map_err(|(row, column, error)| {
+            LocatedError::new(&self.label_path, error)
+                .at_line(rows[row] as u64 + 1)
+                .in_column((column + 1).to_string())
+        })
     }
 
     pub(super) fn schema(&self) -> FeatureSchema {
-        match self {
-            Self::None => FeatureSchema::None,
-            Self::Categories { categories, .. } => {
-                FeatureSchema::Categorical(categories.iter().map(Vec::len).collect())
-            }
-            Self::Floats(table) => FeatureSchema::Float(table.columns),
-        }
+        let labels = self.categories.iter().map(|names| ColumnSchema::Categorical(names.len()));
+        let attributes = std::iter::repeat_n(ColumnSchema::Float, self.attributes.columns);
+        FeatureSchema::from_columns(labels.chain(attributes).collect())
     }
 
     pub(super) fn names(&self) -> Vec<Vec<String>> {
-        match self {
-            Self::Categories { categories, .. } => categories
-                .iter()
-                .map(|table| table.iter().map(ToString::to_string).collect())
-                .collect(),
-            _ => vec![],
-        }
+        let names = |table: &Vec<i64>| table.iter().map(ToString::to_string).collect();
+        self.categories.iter().map(names).collect()
     }
+}
+
+fn label_path(files: &TuFiles, of: &str) -> PathBuf {
+    files.file(&format!("{of}_labels"))
+}
+
+fn attribute_path(files: &TuFiles, of: &str) -> PathBuf {
+    files.file(&format!("{of}_attributes"))
 }
 
 /// Returns the sorted distinct values of each column, and the index of every value among them.

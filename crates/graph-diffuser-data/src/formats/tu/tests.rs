@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::graph::Features;
-use crate::schema::FeatureSchema;
+use crate::schema::{ColumnSchema, FeatureSchema};
 
 /// A path of three nodes and a pair; the nodes of the pair have indices 2 and 5.
 const SMALL: [(&str, &str); 7] = [
@@ -47,6 +47,55 @@ fn indicator_assigns_nodes_to_graphs() {
     assert_eq!(dataset.schema.node_features, FeatureSchema::Categorical(vec![3]));
     assert_eq!(dataset.schema.names.classes(0), ["-1", "1"]);
     assert_eq!(dataset.schema.names.node_categories, [["3", "5", "7"]]);
+}
+
+#[test]
+fn both_gives_labels_and_attributes() {
+    let dataset = read(small_with("", None).path(), NodeFeatureSource::Both).unwrap();
+    let columns = vec![ColumnSchema::Categorical(3), ColumnSchema::Float, ColumnSchema::Float];
+    assert_eq!(dataset.schema.node_features, FeatureSchema::Mixed(columns));
+    assert_eq!(
+        dataset.graphs.get(1).node_features,
+        Features::from_tables(1, vec![2, 2], 2, vec![0.5, 1.0, -3.0, 100.0])
+    );
+    let labels = read(small_with("node_attributes", None).path(), NodeFeatureSource::Both).unwrap();
+    assert_eq!(labels.schema.node_features, FeatureSchema::Categorical(vec![3]));
+}
+
+#[test]
+fn unlabeled_graphs_equal_training_graphs_for_every_source() {
+    for source in
+        [NodeFeatureSource::Labels, NodeFeatureSource::Attributes, NodeFeatureSource::Both]
+    {
+        let trained = read(small_with("", None).path(), source).unwrap();
+        let unlabeled =
+            read_unlabeled(small_with("graph_labels", None).path(), &trained.schema).unwrap();
+        assert_eq!(unlabeled.len(), 2);
+        for (graph, expected) in unlabeled.into_iter().zip(trained.graphs.iter()) {
+            let targets = Targets::GraphValues(vec![0.0]);
+            assert_eq!(graph.unwrap(), Graph { targets, ..expected.into_owned() });
+        }
+    }
+}
+
+#[test]
+fn labels_are_mapped_by_value_and_unknown_ones_concern_one_graph() {
+    let schema = read(small_with("", None).path(), NodeFeatureSource::Labels).unwrap().schema;
+    // Label 3 does not occur and 7 keeps its index; 4 is unknown.
+    let directory = small_with("node_labels", Some("5\n7\n4\n5\n7\n"));
+    let graphs = read_unlabeled(directory.path(), &schema).unwrap();
+    let error = graphs[0].as_ref().unwrap_err();
+    assert!(
+        error.to_string().ends_with("_node_labels.txt`, line 3, column `1`: unknown category `4`")
+    );
+    assert_eq!(error.hint().unwrap(), "known categories: `3`, `5`, `7`");
+    let expected = Features::Categorical { columns: 1, values: vec![2, 2] };
+    assert_eq!(graphs[1].as_ref().unwrap().node_features, expected);
+    let directory = small_with("node_labels", Some("5,1\n7,1\n4,1\n5,1\n7,1\n"));
+    let error = read_unlabeled(directory.path(), &schema).unwrap_err().to_string();
+    assert!(error.ends_with("line 1: expected 1 columns, found 2"), "{error}");
+    let error = read_unlabeled(small_with("node_labels", None).path(), &schema).unwrap_err();
+    assert!(error.to_string().ends_with("_node_labels.txt`: file not found"), "{error}");
 }
 
 #[test]

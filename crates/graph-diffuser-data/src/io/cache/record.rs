@@ -105,17 +105,15 @@ fn is_paired(graph: &Graph) -> bool {
     }
     graph.edges.len().is_multiple_of(2)
         && graph.edges.chunks_exact(2).all(|pair| pair[0] == [pair[1][1], pair[1][0]])
-        && match &graph.edge_features {
-            Features::None => true,
-            Features::Categorical { columns, values } => {
-                values.len() == columns * graph.edges.len() && repeated(values, *columns)
-            }
-            Features::Float { columns, values } => {
-                values.len() == columns * graph.edges.len()
-                    // Equal values may differ in the sign of zero, which would be lost.
-                    && values.iter().all(|value| value.to_bits() != (-0.0_f32).to_bits())
-                    && repeated(values, *columns)
-            }
+        && {
+            let (columns, categories) = graph.edge_features.categories();
+            let (float_columns, floats) = graph.edge_features.floats();
+            categories.len() == columns * graph.edges.len()
+                && floats.len() == float_columns * graph.edges.len()
+                // Equal values may differ in the sign of zero, which would be lost.
+                && floats.iter().all(|value| value.to_bits() != (-0.0_f32).to_bits())
+                && repeated(categories, columns)
+                && repeated(floats, float_columns)
         }
 }
 
@@ -131,30 +129,35 @@ fn put_list(tag: u8, values: &[u32], into: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
+/// Appends the numbers of categorical and float columns, followed by the columns.
 fn put_features(features: &Features, rows: usize, step: usize, into: &mut Vec<u8>) -> Option<()> {
-    let (tag, columns, length) = match features {
-        Features::None => {
-            into.push(0);
-            return Some(());
-        }
-        Features::Categorical { columns, values } => (1, *columns, values.len()),
-        Features::Float { columns, values } => (2, *columns, values.len()),
-    };
-    if length != rows.checked_mul(columns)? || length > MAX_VALUES {
+    let (categorical_columns, categories) = features.categories();
+    let (float_columns, floats) = features.floats();
+    let is_table = |columns: usize, length: usize| rows.checked_mul(columns) == Some(length);
+    if !is_table(categorical_columns, categories.len())
+        || !is_table(float_columns, floats.len())
+        || categories.len().max(floats.len()) > MAX_VALUES
+    {
         return None;
     }
+    let tag = match features {
+        Features::None => 0,
+        Features::Categorical { .. } => 1,
+        Features::Float { .. } => 2,
+        Features::Mixed { .. } => 3,
+    };
     into.push(tag);
-    put_count(columns, into)?;
-    for column in 0..columns {
-        let positions = (column..length).step_by(columns * step);
-        match features {
-            Features::None => {}
-            Features::Categorical { values, .. } => {
-                put_u32s(positions.map(|position| values[position]), true, into);
-            }
-            Features::Float { values, .. } => {
-                put_f32s(positions.map(|position| values[position]), into);
-            }
+    if tag & 1 != 0 {
+        put_count(categorical_columns, into)?;
+        for column in 0..categorical_columns {
+            let column = categories.iter().copied().skip(column);
+            put_u32s(column.step_by(categorical_columns * step), true, into);
+        }
+    }
+    if tag & 2 != 0 {
+        put_count(float_columns, into)?;
+        for column in 0..float_columns {
+            put_f32s(floats.iter().copied().skip(column).step_by(float_columns * step), into);
         }
     }
     Some(())
@@ -301,32 +304,40 @@ impl<'a> Bytes<'a> {
 
     fn features(&mut self, rows: usize, paired: bool) -> Option<Features> {
         let tag = self.byte()?;
-        if tag == 0 {
-            return Some(Features::None);
-        }
-        let columns = self.count()?;
-        // Each column has a tag byte, so there cannot be more columns than bytes.
-        if columns == 0 || columns > self.0.len() || rows.checked_mul(columns)? > MAX_VALUES {
+        if tag > 3 {
             return None;
         }
-        match tag {
-            1 => {
-                let mut values = vec![0; rows * columns];
-                (0..columns)
-                    .try_for_each(|column| self.read_u32_column(&mut values, columns, column))?;
-                Some(Features::Categorical {
-                    columns,
-                    values: duplicate_rows(values, columns, paired),
-                })
+        let (mut categorical_columns, mut categories) = (0, vec![]);
+        if tag & 1 != 0 {
+            categorical_columns = self.columns(rows)?;
+            categories = vec![0; rows * categorical_columns];
+            for column in 0..categorical_columns {
+                self.read_u32_column(&mut categories, categorical_columns, column)?;
             }
-            2 => {
-                let mut values = vec![0.0; rows * columns];
-                (0..columns)
-                    .try_for_each(|column| self.read_f32_column(&mut values, columns, column))?;
-                Some(Features::Float { columns, values: duplicate_rows(values, columns, paired) })
-            }
-            _ => None,
         }
+        let (mut float_columns, mut floats) = (0, vec![]);
+        if tag & 2 != 0 {
+            float_columns = self.columns(rows)?;
+            floats = vec![0.0; rows * float_columns];
+            for column in 0..float_columns {
+                self.read_f32_column(&mut floats, float_columns, column)?;
+            }
+        }
+        Some(Features::from_tables(
+            categorical_columns,
+            duplicate_rows(categories, categorical_columns, paired),
+            float_columns,
+            duplicate_rows(floats, float_columns, paired),
+        ))
+    }
+
+    /// Reads the number of columns of a table with the given number of rows.
+    fn columns(&mut self, rows: usize) -> Option<usize> {
+        let columns = self.count()?;
+        // Each column has a tag byte, so there cannot be more columns than bytes.
+        let fits =
+            columns > 0 && columns <= self.0.len() && rows.checked_mul(columns)? <= MAX_VALUES;
+        fits.then_some(columns)
     }
 }
 
@@ -349,6 +360,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::graph::MISSING_CLASS;
 
     fn features(rows: usize) -> impl Strategy<Value = Features> {
         let categories = prop_oneof![0..4_u32, 0..300_u32, 0..100_000_u32, Just(7)];
@@ -357,18 +369,16 @@ pub(crate) mod tests {
             -1e6..1e6_f32,
             Just(-0.0_f32)
         ];
-        prop_oneof![
-            Just(Features::None),
-            (1..4_usize)
-                .prop_flat_map(move |columns| (
-                    Just(columns),
-                    vec(categories.clone(), rows * columns)
-                ))
-                .prop_map(|(columns, values)| Features::Categorical { columns, values }),
-            (1..4_usize)
-                .prop_flat_map(move |columns| (Just(columns), vec(floats.clone(), rows * columns)))
-                .prop_map(|(columns, values)| Features::Float { columns, values }),
-        ]
+        let columns = prop_oneof![Just(0_usize), 1..4_usize];
+        (columns.clone(), columns).prop_flat_map(move |(categorical_columns, float_columns)| {
+            let tables = (
+                vec(categories.clone(), rows * categorical_columns),
+                vec(floats.clone(), rows * float_columns),
+            );
+            tables.prop_map(move |(categories, floats)| {
+                Features::from_tables(categorical_columns, categories, float_columns, floats)
+            })
+        })
     }
 
     /// Generates valid graphs, with and without paired edges.
@@ -377,7 +387,8 @@ pub(crate) mod tests {
             let end = 0..nodes as u32;
             let edge = (end.clone(), end).prop_map(|(u, v)| [u, v]);
             let targets = prop_oneof![
-                vec(0..5_u32, nodes).prop_map(Targets::NodeClasses),
+                vec(prop_oneof![0..5_u32, Just(MISSING_CLASS)], nodes)
+                    .prop_map(Targets::NodeClasses),
                 vec(prop_oneof![Just(0.0), Just(1.0), -5.0..5.0_f32], 0..4)
                     .prop_map(Targets::GraphValues),
                 vec(any::<u32>(), 0..5).prop_map(Targets::SubTokens),
@@ -390,17 +401,14 @@ pub(crate) mod tests {
                     } else {
                         edges
                     };
-                    let edge_features = match stored {
-                        Features::Categorical { columns, values } => Features::Categorical {
-                            columns,
-                            values: duplicate_rows(values, columns, paired),
-                        },
-                        Features::Float { columns, values } => Features::Float {
-                            columns,
-                            values: duplicate_rows(values, columns, paired),
-                        },
-                        Features::None => Features::None,
-                    };
+                    let ((columns, categories), (float_columns, floats)) =
+                        (stored.categories(), stored.floats());
+                    let edge_features = Features::from_tables(
+                        columns,
+                        duplicate_rows(categories.to_vec(), columns, paired),
+                        float_columns,
+                        duplicate_rows(floats.to_vec(), float_columns, paired),
+                    );
                     Graph { num_nodes: nodes, edges, node_features, edge_features, targets }
                 },
             )

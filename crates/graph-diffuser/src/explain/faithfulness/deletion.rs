@@ -186,6 +186,21 @@ fn copy_features(features: &mut Features, node: usize, from: &Features, other: u
                 &from[other * columns..(other + 1) * columns],
             )
         }
+        (
+            Features::Mixed { categorical_columns, categories, float_columns, floats },
+            Features::Mixed { categories: from_categories, floats: from_floats, .. },
+        ) => {
+            let (columns, float_columns) = (*categorical_columns, *float_columns);
+            let categories_differ = set(
+                &mut categories[node * columns..(node + 1) * columns],
+                &from_categories[other * columns..(other + 1) * columns],
+            );
+            let floats_differ = set(
+                &mut floats[node * float_columns..(node + 1) * float_columns],
+                &from_floats[other * float_columns..(other + 1) * float_columns],
+            );
+            categories_differ || floats_differ
+        }
         _ => false,
     }
 }

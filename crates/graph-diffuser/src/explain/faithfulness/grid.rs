@@ -65,8 +65,8 @@ pub fn ground_truth_cells(trace: &AttentionTrace, node: usize) -> Option<Vec<usi
         };
         (0..trace.graph.nodes).filter(is_counted).collect()
     };
-    let labels_match =
-        (0..trace.graph.nodes).all(|node| cells(node).len().min(highest) == targets[node] as usize);
+    let labels_match = (0..trace.graph.nodes)
+        .all(|node| targets[node] == Some(cells(node).len().min(highest) as u32));
     labels_match.then(|| cells(node))
 }
 
@@ -168,7 +168,7 @@ mod tests {
         let PredictionAndTarget::NodeClasses { targets, .. } = &mut other.outcome else {
             panic!("small_grid has node classes")
         };
-        targets[5] = 0;
+        targets[5] = Some(0);
         assert_eq!(ground_truth_cells(&other, 0), None);
     }
 

@@ -113,7 +113,7 @@ pub(super) const OGBG_MOLPCBA: Benchmark = Benchmark {
 
 pub(super) const OGBG_PPA: Benchmark = Benchmark {
     name: "ogbg-ppa",
-    featurizer: Featurizer::Graphs,
+    featurizer: Featurizer::UndirectedGraphs,
     schema: ogbg_ppa::schema,
     read: |files, progress| Ok(ogbg_ppa::read(&files.directory, &files.cache, progress)?),
 };

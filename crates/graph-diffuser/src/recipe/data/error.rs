@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use graph_diffuser_data::chem::MoleculeError;
 use graph_diffuser_data::{Diagnostic, LocatedError, SplitError};
 
 /// Error of reading or splitting a dataset.
@@ -34,6 +35,9 @@ pub enum DataError {
         /// Directory of the dataset.
         directory: PathBuf,
     },
+    /// A split of graphs whose nodes are split.
+    #[error("`data.split` is set, but the file splits the nodes of its graphs")]
+    NodeSplit,
     /// A scaffold split of graphs that are not molecules.
     #[error("a scaffold split requires SMILES, and this dataset has none")]
     NoScaffolds,
@@ -66,6 +70,11 @@ impl Diagnostic for DataError {
             ),
             Self::NoFile { key } => format!("use `--set data.{key}=FILE`"),
             Self::Problems(problems) => {
+                if problems.iter().all(LocatedError::is::<MoleculeError>) {
+                    let count = problems.len();
+                    let rows = if count == 1 { "this row" } else { "these rows" };
+                    return Some(format!("fix {rows}, or skip {rows} with `--on-invalid skip`"));
+                }
                 let hint = problems.first().and_then(LocatedError::hint);
                 let all = (problems.len() > 1).then(|| {
                     "run `graph-diffuser data check FILE` to list all problems".to_owned()
@@ -73,6 +82,9 @@ impl Diagnostic for DataError {
                 return hint.or(all);
             }
             Self::Split(error) => return error.hint(),
+            Self::NodeSplit => {
+                "remove `data.split`, or the masks and `node_split` from the file".to_owned()
+            }
             Self::NoSplit { .. } | Self::NoScaffolds => {
                 "use a random split with `--set data.split.kind=random`".to_owned()
             }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use graph_diffuser_data::formats::ogb_csv::{self, OgbCsvOptions};
 use graph_diffuser_data::formats::smiles_csv::{self, OnInvalid, SmilesCsvOptions, TargetTasks};
 use graph_diffuser_data::formats::{ReadReport, jsonl, tu};
-use graph_diffuser_data::{Dataset, Graphs, ProgressFn};
+use graph_diffuser_data::{Dataset, Graphs, ProgressFn, SplitError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ pub struct SmilesCsvConfig {
     pub split: Option<SplitConfig>,
 }
 
-/// Configuration of a JSON Lines file of graphs.
+/// Configuration of a JSON or JSON Lines file of graphs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct JsonlConfig {
@@ -46,7 +46,8 @@ pub struct JsonlConfig {
     /// Task type; default: inferred from the targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<jsonl::JsonlTask>,
-    /// Split; default: the `split` key of the graphs if present, otherwise random.
+    /// Split; default: that of the file if it has one, otherwise random. It cannot be set if the
+    /// file splits the nodes of its graphs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitConfig>,
 }
@@ -70,7 +71,7 @@ pub struct OgbCsvConfig {
 pub struct TuConfig {
     /// Directory that contains `NAME_A.txt` and the other files of the dataset.
     pub path: PathBuf,
-    /// Node features to use if the dataset has both labels and attributes; default `labels`.
+    /// Features to use if the dataset has both labels and attributes; default `labels`.
     pub features: tu::NodeFeatureSource,
     /// Split; default: random.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,6 +84,8 @@ pub(super) struct UserDataset {
     pub(super) read: ReadReport,
     pub(super) molecules: bool,
     pub(super) split: String,
+    /// Reason why the dataset is not split, which only training requires.
+    pub(super) error: Option<SplitError>,
 }
 
 impl SmilesCsvConfig {
@@ -108,14 +111,15 @@ impl SmilesCsvConfig {
 impl JsonlConfig {
     pub(super) fn read(&self) -> Result<UserDataset, DataError> {
         require(&self.path, "path")?;
-        let options = jsonl::JsonlOptions {
-            task: self.task,
-            max_errors: MAX_ERRORS,
-            ..jsonl::JsonlOptions::default()
-        };
-        let dataset =
-            jsonl::read(&self.path, &options).map_err(DataError::Problems)?.into_dataset();
-        let defined_by = (!dataset.splits.train.is_empty()).then(|| "key `split`".to_owned());
+        let options = jsonl::JsonlOptions { task: self.task, max_errors: MAX_ERRORS };
+        let file = jsonl::read(&self.path, &options).map_err(DataError::Problems)?;
+        if file.has_node_split && self.split.is_some() {
+            return Err(DataError::NodeSplit);
+        }
+        let has_node_split = file.has_node_split;
+        let dataset = file.into_dataset();
+        let defined_by = (!dataset.splits.train.is_empty())
+            .then(|| if has_node_split { "masks of the nodes" } else { "key `split`" }.to_owned());
         let read = ReadReport { split: defined_by, ..ReadReport::default() };
         split(self.split.as_ref(), dataset, read, None)
     }
@@ -152,15 +156,20 @@ fn split(
     read: ReadReport,
     scaffolds: Option<&[String]>,
 ) -> Result<UserDataset, DataError> {
+    let mut error = None;
     let description = match (config, &read.split) {
         (None, Some(defined_by)) => defined_by.clone(),
         (config, _) => {
             let config = config.cloned().unwrap_or_default();
-            dataset.splits = config.apply(&dataset, scaffolds)?;
+            match config.apply(&dataset, scaffolds) {
+                Ok(splits) => dataset.splits = splits,
+                Err(DataError::Split(failed)) => error = Some(failed),
+                Err(other) => return Err(other),
+            }
             config.to_string()
         }
     };
-    Ok(UserDataset { dataset, read, molecules: scaffolds.is_some(), split: description })
+    Ok(UserDataset { dataset, read, molecules: scaffolds.is_some(), split: description, error })
 }
 
 fn require(path: &Path, key: &'static str) -> Result<(), DataError> {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Topology;
 use crate::nn::{BatchNorm, ForwardContext, GraphState, ParamInit};
+use crate::ops::Aggregation;
 
 use gated_gcn::GatedGcn;
 use gine::Gine;
@@ -19,6 +20,9 @@ use gine::Gine;
 pub struct MpnnConfig {
     /// Type of message passing.
     pub kind: MpnnKind,
+    /// Aggregation of the messages of GINE.
+    #[serde(default, skip_serializing_if = "Aggregation::is_default")]
+    pub aggregation: Aggregation,
     /// Number of message passing layers before the virtual edges are computed.
     #[serde(default)]
     pub pre_layers: usize,
@@ -59,12 +63,12 @@ enum Mpnn {
 impl LocalMpnn {
     /// Initializes the layer.
     pub fn new(
-        MpnnConfig { kind, dropout, .. }: MpnnConfig,
+        MpnnConfig { kind, aggregation, dropout, .. }: MpnnConfig,
         hidden_dim: usize,
         init: &mut ParamInit,
     ) -> Self {
         let mpnn = match kind {
-            MpnnKind::Gine => Mpnn::Gine(Gine::new(hidden_dim, init)),
+            MpnnKind::Gine => Mpnn::Gine(Gine::new(hidden_dim, aggregation, init)),
             MpnnKind::GatedGcn => Mpnn::GatedGcn(GatedGcn::new(hidden_dim, dropout, init)),
         };
         Self { mpnn, norm: BatchNorm::new(hidden_dim, init), dropout }

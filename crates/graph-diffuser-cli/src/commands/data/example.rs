@@ -1,0 +1,38 @@
+//! `data example`: writes a small dataset that is part of the program.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Args;
+use graph_diffuser_data::WriteError;
+use serde_json::json;
+
+use crate::args::OutputArgs;
+use crate::error::Result;
+use crate::printer::Printer;
+
+/// Boiling points of 234 common organic compounds at atmospheric pressure, in °C.
+const BOILING_POINTS: &str = include_str!("boiling-points.csv");
+
+/// Write an example dataset: boiling points of 234 organic compounds in °C
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  \
+    graph-diffuser data example -o boiling-points.csv\n  \
+    graph-diffuser train boiling-points.csv")]
+#[command(mut_arg("output", |arg| arg.help("Output file [default: standard output]")))]
+pub(super) struct ExampleArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(super) fn example(args: &ExampleArgs, printer: &mut Printer) -> Result<ExitCode> {
+    let Some(path) = &args.output.path else {
+        printer.raw(BOILING_POINTS.trim_end());
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mut file = args.output.create(path)?;
+    file.write_all(BOILING_POINTS.as_bytes()).map_err(WriteError::at(path))?;
+    file.persist()?;
+    printer.data(&json!({ "path": path }), || format!("wrote {}", path.display()));
+    Ok(ExitCode::SUCCESS)
+}
