@@ -138,7 +138,7 @@ impl TrainProgress {
         let prefix = format!("epoch {epoch}/{}", self.epochs);
         if let Some(bar) = &self.bar {
             let columns = terminal_columns();
-            bar.set_length(all as u64);
+            // Before anything that draws the bar.
             bar.set_style(style(Counter::Items, columns));
             let bar_and_counts = format!("{prefix} [] {done}/{all}  ").len() + bar_columns(columns);
             let message = [
@@ -147,9 +147,10 @@ impl TrainProgress {
                 format!("loss {loss:.4}{left}"),
                 format!("loss {loss:.4}"),
             ];
-            bar.set_prefix(prefix);
-            bar.set_position(done as u64);
             bar.set_message(fitting(&message, columns.saturating_sub(bar_and_counts)));
+            bar.set_prefix(prefix);
+            bar.set_length(all as u64);
+            bar.set_position(done as u64);
         } else {
             self.line(&format!(
                 "{prefix}  batch {done}/{all}  {speed:.0} graphs/s  loss {loss:.4}{valid}{left}"
@@ -233,7 +234,8 @@ pub(crate) struct TaskProgress {
     counter: Counter,
     bar: Option<ProgressBar>,
     terminal: bool,
-    start: Instant,
+    /// Time and state of the first update.
+    first: Option<(Instant, u64)>,
     last_line: Instant,
 }
 
@@ -243,7 +245,7 @@ impl TaskProgress {
         let now = Instant::now();
         let terminal = std::io::stderr().is_terminal();
         let counter = Counter::Bytes;
-        Self { label: label.into(), counter, bar: None, terminal, start: now, last_line: now }
+        Self { label: label.into(), counter, bar: None, terminal, first: None, last_line: now }
     }
 
     /// Progress in items.
@@ -253,19 +255,16 @@ impl TaskProgress {
 
     /// Shows `done` of `total` bytes or items; `total` is 0 if unknown.
     pub(crate) fn show(&mut self, done: u64, total: u64, message: &str) {
+        // A resumed task has skipped what is done at first.
+        let (first_time, first_done) = *self.first.get_or_insert((Instant::now(), done));
         let due = if self.terminal { Duration::from_secs(1) } else { LINE_INTERVAL };
         if self.bar.is_none() && self.last_line.elapsed() < due {
             return;
         }
         let left = match total.saturating_sub(done) {
-            0 => String::new(),
-            left if done > 0 => {
-                format!(
-                    "  {} left",
-                    format_duration(
-                        self.start.elapsed().mul_f64((left as f64 / done as f64).min(1e9))
-                    )
-                )
+            left if left > 0 && done > first_done => {
+                let ratio = (left as f64 / (done - first_done) as f64).min(1e9);
+                format!("  {} left", format_duration(first_time.elapsed().mul_f64(ratio)))
             }
             _ => String::new(),
         };
@@ -278,24 +277,23 @@ impl TaskProgress {
             self.last_line = Instant::now();
             return;
         }
-        let bar = self.bar.get_or_insert_with(|| {
-            let bar =
-                ProgressBar::with_draw_target(Some(total.max(1)), ProgressDrawTarget::stderr());
-            bar.set_prefix(self.label.clone());
-            bar
-        });
         let columns = terminal_columns();
         let counter = if total == 0 { Counter::Unknown } else { self.counter };
-        bar.set_style(style(counter, columns));
-        bar.set_length(total.max(done));
-        bar.set_position(done);
         // The end of a message that does not fit is cut off.
         let message = if columns < 80 {
             format!("{}  {message}", left.trim_start())
         } else {
             format!("{message}{left}")
         };
+        let bar = self.bar.get_or_insert_with(|| {
+            ProgressBar::with_draw_target(Some(total.max(1)), ProgressDrawTarget::stderr())
+        });
+        // Before anything that draws the bar.
+        bar.set_style(style(counter, columns));
+        bar.set_prefix(self.label.clone());
         bar.set_message(message.trim_start().to_owned());
+        bar.set_length(total.max(done));
+        bar.set_position(done);
     }
 
     /// Prints a line to stderr, above the bar if one is shown.
