@@ -7,9 +7,7 @@ use clap::{Args, ValueEnum};
 use graph_diffuser::pretrained::Pretrained;
 use graph_diffuser::recipe::DataDirs;
 use graph_diffuser::run::{Environment, Run, RunError};
-use graph_diffuser_data::{AtomicFile, Split, WriteError};
-
-use crate::error::UsageError;
+use graph_diffuser_data::Split;
 
 /// A trained model: a run directory or a pretrained model.
 #[derive(Debug, Args)]
@@ -157,24 +155,6 @@ impl TrainingArgs {
     }
 }
 
-/// The `--output` and `--force` options of commands that write one file.
-#[derive(Debug, Args)]
-pub(crate) struct OutputArgs {
-    /// Output file
-    #[arg(id = "output", short, long = "output", value_name = "FILE")]
-    pub(crate) path: Option<PathBuf>,
-    /// Overwrite an existing output file
-    #[arg(long, requires = "output")]
-    pub(crate) force: bool,
-}
-
-impl OutputArgs {
-    /// Creates the output file, which must not exist without `--force`.
-    pub(crate) fn create(&self, path: &Path) -> Result<AtomicFile, WriteError> {
-        AtomicFile::create(path, self.force)
-    }
-}
-
 /// The `--threads` option.
 #[derive(Debug, Args)]
 pub(crate) struct ThreadArgs {
@@ -205,18 +185,4 @@ pub(crate) fn environment(threads: usize) -> Environment {
     // The program's name instead of its path, which depends on the installation.
     let command = std::iter::once("graph-diffuser".to_owned()).chain(std::env::args().skip(1));
     Environment::new(threads, option_env!("GRAPH_DIFFUSER_COMMIT"), command.collect())
-}
-
-/// Rejects standard input and pipes, which cannot be opened again after format detection.
-///
-/// # Errors
-/// Returns an error if `path` is `-`, a pipe or a device.
-pub(crate) fn check_input(path: &Path) -> Result<(), UsageError> {
-    let is_pipe = std::fs::metadata(path).is_ok_and(|data| !data.is_file() && !data.is_dir());
-    if !is_pipe && path.as_os_str() != "-" {
-        return Ok(());
-    }
-    let message =
-        format!("cannot read `{}`: standard input and pipes are not supported", path.display());
-    Err(UsageError { message, hint: "save the input to a file and pass its path".into() })
 }

@@ -48,17 +48,18 @@ pub(crate) enum Command {
 /// Parses the command line; prints help or a usage error and exits if it names no command to run.
 pub(crate) fn parse() -> Arguments {
     Arguments::try_parse().unwrap_or_else(|mut error| {
-        if error.kind() == ErrorKind::UnknownArgument {
-            suggest_setting(&mut error);
+        match error.kind() {
+            ErrorKind::UnknownArgument => suggest_setting(&mut error),
+            ErrorKind::InvalidSubcommand => suggest_command(&mut error),
+            _ => {}
         }
         error.exit()
     })
 }
 
 /// Options of other training programs, and the recipe settings that replace them.
-const SETTINGS: [(&str, &str); 8] = [
+const SETTINGS: [(&str, &str); 7] = [
     ("--batch-size", "train.batch_size=N"),
-    ("--data", "data.path=FILE"),
     ("--dropout", "model.dropout=P"),
     ("--epochs", "train.epochs=N"),
     ("--hidden-dim", "model.hidden_dim=N"),
@@ -68,13 +69,78 @@ const SETTINGS: [(&str, &str); 8] = [
 ];
 
 /// Replaces clap's tip to pass an unknown option as a value, which no command accepts, by the
-/// recipe setting of that name if there is one.
+/// recipe setting of that name if the command has `--set`.
 fn suggest_setting(error: &mut clap::Error) {
     error.remove(ContextKind::Suggested);
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return };
     let option = option.split('=').next().unwrap_or_default();
-    if let Some((_, setting)) = SETTINGS.iter().find(|(name, _)| *name == option) {
-        let tip = StyledStr::from(format!("use '--set {setting}' to change a recipe setting"));
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    let mut commands = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
+    let has_settings = commands.next().is_some_and(|name| name == "train" || name == "sweep");
+    let setting = SETTINGS.iter().find(|(name, _)| *name == option && has_settings);
+    if let Some((_, setting)) = setting {
+        error.remove(ContextKind::SuggestedArg);
+        set_tip(error, format!("use '--set {setting}' to change a recipe setting"));
+    } else if option == "--data" && has_settings {
+        error.remove(ContextKind::SuggestedArg);
+        set_tip(error, "pass the data file without an option".to_owned());
+    }
+}
+
+/// Commands of other programs, and the commands that replace them.
+const COMMANDS: [(&str, &str); 18] = [
+    ("check", "data check"),
+    ("download", "data fetch"),
+    ("embeddings", "embed"),
+    ("encode", "embed"),
+    ("evaluate", "eval"),
+    ("export", "embed"),
+    ("fetch", "data fetch"),
+    ("fit", "train"),
+    ("hpo", "sweep"),
+    ("infer", "predict"),
+    ("inference", "predict"),
+    ("list", "recipe list"),
+    ("plot", "explain"),
+    ("recipes", "recipe list"),
+    ("score", "eval"),
+    ("test", "eval"),
+    ("tune", "sweep"),
+    ("visualize", "explain"),
+];
+
+/// Suggests the command that replaces one of another program, instead of a similar name.
+fn suggest_command(error: &mut clap::Error) {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+        return;
+    };
+    if let Some((_, command)) = COMMANDS.iter().find(|(other, _)| other == name) {
+        let tip = format!("use 'graph-diffuser {command}'");
+        error.remove(ContextKind::SuggestedSubcommand);
+        set_tip(error, tip);
+    }
+}
+
+fn set_tip(error: &mut clap::Error, tip: String) {
+    let tip = ContextValue::StyledStrs(vec![StyledStr::from(tip)]);
+    error.insert(ContextKind::Suggested, tip);
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn suggested_commands_exist_and_foreign_ones_do_not() {
+        for (foreign, command) in COMMANDS {
+            let mut names = command.split(' ');
+            let mut found = Some(&Arguments::command()).cloned();
+            found = names
+                .try_fold(found, |parent, name| Some(parent?.find_subcommand(name).cloned()))
+                .flatten();
+            assert!(found.is_some(), "`{command}` is not a command");
+            assert!(Arguments::command().find_subcommand(foreign).is_none(), "`{foreign}` exists");
+        }
     }
 }

@@ -11,6 +11,10 @@ mod progress;
 
 mod interrupt;
 
+mod input;
+
+mod output;
+
 mod args;
 
 mod explorer;
@@ -44,10 +48,11 @@ fn main() -> ExitCode {
         Command::Report(args) => commands::report(args, &mut printer),
         Command::Bench(args) => Ok(commands::bench(args, &mut printer)),
     };
-    match result {
+    let code = match result {
         Ok(code) => code,
         Err(error) => printer.error(&error),
-    }
+    };
+    printer.finish(code)
 }
 
 /// Stops the allocator from returning freed memory to the operating system.

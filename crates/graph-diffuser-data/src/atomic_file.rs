@@ -47,6 +47,26 @@ pub enum WriteError {
         /// Path of the file.
         path: PathBuf,
     },
+    /// The path is a directory or a device.
+    #[error("cannot write `{path}`: not a regular file")]
+    NotAFile {
+        /// Path of the directory or device.
+        path: PathBuf,
+    },
+    /// Another process is writing the file.
+    #[error("`{path}` is being written by another process")]
+    Busy {
+        /// Path of the unfinished file.
+        path: PathBuf,
+    },
+    /// The file is the unfinished output of another command.
+    #[error("`{path}` is the unfinished output of another command (different {differs})")]
+    Unfinished {
+        /// Path of the unfinished file.
+        path: PathBuf,
+        /// Properties in which the commands differ.
+        differs: String,
+    },
     /// The file or directory cannot be written.
     #[error("cannot write `{path}`")]
     Io {
@@ -68,7 +88,11 @@ impl WriteError {
 impl From<WriteError> for io::Error {
     fn from(error: WriteError) -> Self {
         match error {
-            WriteError::Exists { .. } => io::ErrorKind::AlreadyExists.into(),
+            WriteError::Exists { .. } | WriteError::Unfinished { .. } => {
+                io::ErrorKind::AlreadyExists.into()
+            }
+            WriteError::NotAFile { .. } => io::ErrorKind::InvalidInput.into(),
+            WriteError::Busy { .. } => io::ErrorKind::ResourceBusy.into(),
             WriteError::Io { source, .. } => source,
         }
     }
@@ -80,12 +104,31 @@ impl Diagnostic for WriteError {
             Self::Exists { .. } => {
                 "choose another `--output`, or overwrite it with `--force`".into()
             }
+            Self::NotAFile { .. } => "choose another `--output`".into(),
+            Self::Busy { .. } => {
+                "wait until the other process ends, or choose another `--output`".into()
+            }
+            Self::Unfinished { .. } => {
+                "repeat that command to finish it, or discard its output with `--force`".into()
+            }
             Self::Io { .. } => "check free disk space and permissions".into(),
         })
     }
 
     fn is_usage_error(&self) -> bool {
-        matches!(self, Self::Exists { .. })
+        !matches!(self, Self::Io { .. })
+    }
+}
+
+/// Checks that `path` does not exist, or is a regular file that may be overwritten.
+///
+/// # Errors
+/// Returns an error if `path` exists and `overwrite` is not set, or if it is a directory or device.
+pub(crate) fn check_path(path: &Path, overwrite: bool) -> Result<(), WriteError> {
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => Err(WriteError::NotAFile { path: path.to_owned() }),
+        Ok(_) if !overwrite => Err(WriteError::Exists { path: path.to_owned() }),
+        _ => Ok(()),
     }
 }
 
@@ -96,9 +139,7 @@ impl AtomicFile {
     /// Returns an error if `path` exists and `overwrite` is not set, or if the file cannot be
     /// created.
     pub fn create(path: &Path, overwrite: bool) -> Result<Self, WriteError> {
-        if path.exists() && !overwrite {
-            return Err(WriteError::Exists { path: path.to_owned() });
-        }
+        check_path(path, overwrite)?;
         let (temporary, file) = create_temporary(path).map_err(WriteError::at(path))?;
         Ok(Self { path: path.to_owned(), temporary, file, overwrite })
     }
@@ -135,9 +176,7 @@ impl AtomicFile {
     /// # Errors
     /// Returns an error if the path exists by now and must not be overwritten, or on an I/O error.
     pub fn persist(self) -> Result<(), WriteError> {
-        if self.path.exists() && !self.overwrite {
-            return Err(WriteError::Exists { path: self.path.clone() });
-        }
+        check_path(&self.path, self.overwrite)?;
         let synced = self.file.sync_all();
         synced
             .and_then(|()| rename_durably(&self.temporary, &self.path))
@@ -261,6 +300,8 @@ mod tests {
         assert!(matches!(AtomicFile::create(&path, false), Err(WriteError::Exists { .. })));
         AtomicFile::create(&path, true).expect("created").persist().expect("persisted");
         assert_eq!((fs::read(&path).expect("there"), names().len()), (vec![], 2));
+        let is_directory = AtomicFile::create(directory.path(), true);
+        assert!(matches!(is_directory, Err(WriteError::NotAFile { .. })));
     }
 
     #[test]

@@ -34,6 +34,8 @@
 mod error;
 
 mod atomic_file;
+mod partial_file;
+
 mod graph;
 mod random;
 mod schema;
@@ -61,6 +63,7 @@ pub use error::{Diagnostic, LocatedError};
 pub use graph::{Features, Graph, GraphError, MISSING_CLASS, Targets};
 pub use io::cache::CachedGraphs;
 pub use io::progress::ProgressFn;
+pub use partial_file::PartialFile;
 pub use random::{RandomStream, SeedTree};
 pub use report::{DatasetReport, Duplicates, SkippedRows};
 pub use schema::{

@@ -1,17 +1,24 @@
 //! Inference with a trained run: predictions equal those of evaluation and keep the input order.
 
+use std::fs::{self, File};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use graph_diffuser::Device;
 use graph_diffuser::nn::ForwardContext;
-use graph_diffuser::predict::{EmbeddingLevel, Predictor};
+use graph_diffuser::predict::{
+    EmbeddingFormat, EmbeddingLevel, OnInvalidRow, PredictError, PredictEvent, PredictJob,
+    Predictor, RowCounts, RowOutput, describe_job, embed_rows, predict_rows,
+};
+use graph_diffuser::pretrained::Pretrained;
 use graph_diffuser::recipe::Recipe;
 use graph_diffuser::run::{Environment, Run, RunError};
 use graph_diffuser::task::Metric;
 use graph_diffuser::task::{Prediction, TargetPrediction};
 use graph_diffuser::train::EvalBatcher;
 use graph_diffuser_data::benchmarks::synthetic_molecules::{NodeCount, SyntheticMolecules};
+use graph_diffuser_data::formats::inference_input::InferenceInput;
 use graph_diffuser_data::{Dataset, Diagnostic as _, Graph, Split, TargetSchema, Targets};
 
 const GRAPH: &str =
@@ -218,4 +225,153 @@ fn run_stores_its_schema_and_a_missing_one_is_reported_with_a_hint() {
     let error = Predictor::open(&run, &Device::flex()).expect_err("the schema is missing");
     assert!(matches!(error, RunError::NoSchema { .. }), "{error}");
     assert!(error.hint().expect("a hint").contains("--resume"));
+}
+
+/// Rows of the jobs below: three chunks.
+const ROWS: usize = 5000;
+
+/// Inference job that writes to a file and can be stopped.
+struct FileJob<'a> {
+    predictor: &'a Predictor,
+    directory: &'a Path,
+    /// `None` for predictions.
+    embeddings: Option<(EmbeddingFormat, EmbeddingLevel)>,
+    name: &'static str,
+}
+
+impl FileJob<'_> {
+    /// Runs the job, calls `after_chunk` with the number of chunks done, and stops if it returns
+    /// `true`; returns the number of resumed rows beside the result.
+    fn run(&self, after_chunk: impl Fn(usize) -> bool) -> (u64, Result<RowCounts, PredictError>) {
+        let input = self.directory.join("new.csv");
+        let job = describe_job(self.predictor, &input, &self.name.into()).expect("accessible");
+        let output = RowOutput::resumable(&self.directory.join(self.name), false, &job)
+            .expect("not taken")
+            .with_checkpoint_interval(Duration::ZERO);
+        let resumed = output.resumed_rows();
+        let stop = AtomicBool::new(false);
+        let (featurizer, schema) = (self.predictor.featurizer(), self.predictor.schema());
+        let input = InferenceInput::open(&input, featurizer, schema, None).expect("readable");
+        let job = PredictJob { input, on_invalid: OnInvalidRow::Skip, threads: 1, stop: &stop };
+        let mut chunks = 0;
+        let on_event = |event: PredictEvent<'_>| {
+            if let PredictEvent::Progress { .. } = event {
+                chunks += 1;
+                stop.store(after_chunk(chunks), Ordering::Relaxed);
+            }
+        };
+        let result = match self.embeddings {
+            None => predict_rows(self.predictor, job, output, on_event),
+            Some((format, level)) => {
+                let embedded = embed_rows(self.predictor, job, output, format, level, on_event);
+                embedded.map(|(counts, _)| counts)
+            }
+        };
+        (resumed, result)
+    }
+
+    fn partial(&self) -> std::path::PathBuf {
+        self.directory.join(format!("{}.partial", self.name))
+    }
+
+    /// Finishes the job, asserts that it resumes after `rows`, and returns the output.
+    #[track_caller]
+    fn finish(&self, rows: u64, counts: RowCounts) -> Vec<u8> {
+        let (resumed, result) = self.run(|_| false);
+        assert_eq!((resumed, result.expect("complete")), (rows, counts), "{}", self.name);
+        let path = self.directory.join(self.name);
+        let content = fs::read(&path).expect("the output was written");
+        fs::remove_file(&path).expect("the output was written");
+        assert!(!self.partial().exists());
+        content
+    }
+}
+
+#[test]
+fn interrupted_output_is_continued_and_equals_an_uninterrupted_one() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let run = Pretrained::Zinc.open(&directory.path().join("cache")).expect("a shipped model");
+    let predictor = Predictor::open(&run, &Device::flex()).expect("a shipped model");
+    let row = |row: usize| match row % 1000 {
+        7 => format!("{row},not a molecule\n"),
+        length => format!("{row},{}\n", "C".repeat(1 + length % 9)),
+    };
+    let table: String = (0..ROWS).map(row).collect();
+    fs::write(directory.path().join("new.csv"), format!("id,smiles\n{table}")).expect("written");
+    use EmbeddingFormat::{Csv, Npy};
+    use EmbeddingLevel::{Graphs, Nodes};
+    let outputs = [
+        ("predictions.csv", None),
+        ("predictions.csv.gz", None),
+        ("graphs.npy", Some((Npy, Graphs))),
+        ("nodes.npy", Some((Npy, Nodes))),
+        ("graphs.csv", Some((Csv, Graphs))),
+        ("nodes.csv.gz", Some((Csv, Nodes))),
+    ];
+    let counts = RowCounts { rows: ROWS as u64, predicted: ROWS as u64 - 5, invalid: 5 };
+    for (name, embeddings) in outputs {
+        let job = FileJob { predictor: &predictor, directory: directory.path(), embeddings, name };
+        let expected = job.finish(0, counts);
+        // Small compressed files consist of one gzip member, which must be complete.
+        let saved = |chunks: u64| if name == "predictions.csv.gz" { 0 } else { 2048 * chunks };
+        for chunks in [1, 2] {
+            let (_, stopped) = job.run(|done| done == chunks);
+            let Err(PredictError::Stopped { saved_rows }) = stopped else {
+                panic!("{name} was not stopped")
+            };
+            assert_eq!(saved_rows, saved(chunks as u64), "{name}");
+            assert!(job.finish(saved_rows, counts) == expected, "{name} after {chunks} chunks");
+        }
+        if name == "predictions.csv.gz" {
+            continue;
+        }
+        // The partial file of a killed process ends anywhere after a checkpoint; a shorter one,
+        // after the loss of data, continues from an earlier checkpoint.
+        let _ = job.run(|done| done == 2);
+        let length = fs::metadata(job.partial()).expect("a partial file").len();
+        job.finish(4096, counts);
+        for (length, chunks) in [(length + 13, 2), (length, 2), (length - 1, 1), (150, 0)] {
+            let _ = job.run(|done| done == 2);
+            let partial = File::options().write(true).open(job.partial()).expect("a partial file");
+            partial.set_len(length).expect("writable");
+            assert!(job.finish(2048 * chunks, counts) == expected, "{name} of {length} bytes");
+        }
+    }
+}
+
+#[test]
+fn killed_process_is_continued_from_any_state_of_its_files() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let run = Pretrained::Zinc.open(&directory.path().join("cache")).expect("a shipped model");
+    let predictor = Predictor::open(&run, &Device::flex()).expect("a shipped model");
+    let table: String = (0..ROWS).map(|row| format!("{}\n", "C".repeat(1 + row % 9))).collect();
+    fs::write(directory.path().join("new.csv"), format!("smiles\n{table}")).expect("written");
+    let name = "out.csv";
+    let job =
+        FileJob { predictor: &predictor, directory: directory.path(), embeddings: None, name };
+    let journal = directory.path().join("out.csv.partial.jsonl");
+    // Copies of both files after each chunk, as a killed process leaves them.
+    let states = std::cell::RefCell::new(Vec::new());
+    let (_, result) = job.run(|_| {
+        let files = [job.partial(), journal.clone()].map(|path| fs::read(path).expect("there"));
+        states.borrow_mut().push(files);
+        false
+    });
+    let counts = result.expect("complete");
+    let expected = fs::read(directory.path().join(name)).expect("written");
+    fs::remove_file(directory.path().join(name)).expect("written");
+    let states = states.into_inner();
+    assert_eq!(states.len(), 3);
+    // Journals only grow, so that each is the start of the last one.
+    let journals = states[2][1].clone();
+    for (chunks, [partial, lines]) in states.iter().enumerate() {
+        // The last line of the journal is complete, or was cut off by the kill.
+        for (lines, chunks) in [(lines.len(), chunks as u64 + 1), (lines.len() - 5, chunks as u64)]
+        {
+            fs::write(job.partial(), partial).expect("written");
+            fs::write(&journal, &journals[..lines]).expect("written");
+            let rows = (2048 * chunks).min(ROWS as u64);
+            assert!(job.finish(rows, counts) == expected, "killed after {rows} rows");
+        }
+    }
 }

@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use graph_diffuser::predict::{EmbeddingFormat, EmbeddingLevel, embed_rows};
 
 use crate::error::{Result, UsageError};
+use crate::output::{Destination, extension};
 use crate::printer::Printer;
 
 use super::predict::{InvalidRows, RowArgs};
@@ -14,33 +15,56 @@ use super::predict::{InvalidRows, RowArgs};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     graph-diffuser embed runs/molecules-s0 --input new.csv -o embeddings.npy\n  \
-    graph-diffuser embed runs/graphs-s0 --input new.jsonl -o nodes.csv --nodes\n\n\
+    graph-diffuser embed runs/graphs-s0 --input new.jsonl -o nodes.csv --nodes\n  \
+    cat new.csv | graph-diffuser embed runs/molecules-s0 --input - -o - --format npy > v.npy\n\n\
     The embedding of a graph is the input of the prediction head; for node-level tasks it is the \
     mean over nodes. An .npy file holds a float32 array with one row per graph or node in input \
-    order; a .csv file starts each row with the line number and the name. With `--on-invalid \
-    keep` the embedding of an invalid row is NaN.")]
+    order; a .csv or .csv.gz file starts each row with the line number and the name. With \
+    `--on-invalid keep` the embedding of an invalid row is NaN. Running an interrupted command \
+    again continues it.")]
 pub(crate) struct EmbedArgs {
     #[command(flatten)]
     rows: RowArgs,
     /// Write one row per node instead of one per graph
     #[arg(long)]
     nodes: bool,
+    /// Format of the output [default: from its extension, `csv` on standard output]
+    #[arg(long, value_enum)]
+    format: Option<FormatName>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum FormatName {
+    Csv,
+    Npy,
+}
+
+impl EmbedArgs {
+    /// Returns the format of the output, from `--format` or the extension.
+    fn format(&self, destination: Destination) -> Result<EmbeddingFormat, UsageError> {
+        let path = self.rows.output.path();
+        let is_file = destination == Destination::File;
+        let named = match (self.format, extension(path)) {
+            (Some(FormatName::Csv), _) | (None, (Some("csv"), _)) => Some(EmbeddingFormat::Csv),
+            (Some(FormatName::Npy), (_, false)) | (None, (Some("npy"), false)) => {
+                Some(EmbeddingFormat::Npy)
+            }
+            _ => (!is_file).then_some(EmbeddingFormat::Csv),
+        };
+        named.ok_or_else(|| UsageError {
+            message: format!("unknown embedding format of `{}`", path.display()),
+            hint: "use a name that ends in .npy, .csv or .csv.gz, or `--format`".into(),
+        })
+    }
 }
 
 pub(crate) fn embed(args: EmbedArgs, printer: &mut Printer) -> Result<ExitCode> {
-    let EmbedArgs { rows, nodes } = args;
-    let format = match rows.output().extension().and_then(|extension| extension.to_str()) {
-        Some("npy") => EmbeddingFormat::Npy,
-        Some("csv") => EmbeddingFormat::Csv,
-        _ => {
-            let message = format!(
-                "`{}` must end in .npy or .csv to hold embeddings",
-                rows.output().display()
-            );
-            let hint = "use `--output embeddings.npy` or `--output embeddings.csv`".to_owned();
-            return Err(UsageError { message, hint }.into());
-        }
-    };
+    let destination = args.rows.output.destination(printer)?;
+    let format = args.format(destination)?;
+    if format == EmbeddingFormat::Npy {
+        args.rows.output.check_binary(destination)?;
+    }
+    let EmbedArgs { rows, nodes, .. } = args;
     if nodes && rows.on_invalid == InvalidRows::Keep {
         let message = "`--on-invalid keep` cannot be used with `--nodes`: an invalid row has no \
                        nodes"
@@ -48,10 +72,9 @@ pub(crate) fn embed(args: EmbedArgs, printer: &mut Printer) -> Result<ExitCode> 
         return Err(UsageError { message, hint: "use `--on-invalid skip`".to_owned() }.into());
     }
     let level = if nodes { EmbeddingLevel::Nodes } else { EmbeddingLevel::Graphs };
-    let file = rows.create_output()?;
-    rows.run_job(printer, |predictor, job, on_event| {
-        let (counts, written) = embed_rows(predictor, job, &file, format, level, on_event)?;
-        file.persist()?;
+    let content = format!("{level:?} embeddings as {format:?}");
+    rows.run_job(&content, destination, printer, |predictor, job, output, on_event| {
+        let (counts, written) = embed_rows(predictor, job, output, format, level, on_event)?;
         let dimension = predictor.embedding_dim();
         Ok((counts, format!(", {written} embeddings of dimension {dimension}")))
     })

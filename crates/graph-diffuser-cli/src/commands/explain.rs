@@ -1,23 +1,22 @@
 //! `explain`: draws or exports the attention of a trained model, or measures its faithfulness.
 
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use graph_diffuser::Device;
 use graph_diffuser::explain::faithfulness::FaithfulnessConfig;
 use graph_diffuser::explain::summary::headline;
 use graph_diffuser::explain::{AttentionTrace, Explainer};
-use graph_diffuser::predict::PredictError;
 use graph_diffuser::run::Run;
-use graph_diffuser_data::{AtomicFile, Graph};
+use graph_diffuser_data::Graph;
 use graph_diffuser_viz::figure::{FigureView, draw_attention};
 use graph_diffuser_viz::npz::to_npz;
 use serde::Serialize;
 
 use crate::args::{RunArgs, SplitArgs, ThreadArgs};
-use crate::error::Result;
+use crate::error::{Result, UsageError};
+use crate::output::{Destination, OutputArgs};
 use crate::printer::Printer;
 use crate::progress::{TaskProgress, read_run_dataset};
 
@@ -29,9 +28,16 @@ use crate::progress::{TaskProgress, read_run_dataset};
     graph-diffuser explain runs/grid-quick-s0 --graph 3 -o trace.npz\n  \
     graph-diffuser explain runs/grid-quick-s0 --faithfulness --num-graphs 200\n  \
     graph-diffuser explain --pretrained grid --node 32 -o attention.svg\n  \
-    graph-diffuser explain --pretrained zinc --smiles 'CC(=O)Nc1ccc(O)cc1' -o molecule.svg\n\n\
+    graph-diffuser explain --pretrained zinc --smiles 'CC(=O)Nc1ccc(O)cc1' -o molecule.svg\n  \
+    graph-diffuser explain --pretrained grid --format json -o - | jq .outcome\n\n\
     Graphs, nodes, layers and heads are indexed from 0. `docs/attention-trace.md` describes the \
     JSON and NPZ formats.")]
+#[command(mut_arg("output", |arg| {
+    arg.required_unless_present("faithfulness").help(
+        "Output file: a figure (.svg, .png) or the attention weights (.json, .npz); `-` for \
+         standard output",
+    )
+}))]
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
     run: RunArgs,
@@ -53,15 +59,11 @@ pub(crate) struct ExplainArgs {
     /// Attention head [default: mean over heads]
     #[arg(long, value_name = "INDEX")]
     head: Option<usize>,
-    /// Output file: a figure (.svg, .png) or the attention weights (.json, .npz)
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        value_parser = parse_output,
-        required_unless_present = "faithfulness"
-    )]
-    output: Option<Output>,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Format of the output [default: from its extension, `svg` on standard output]
+    #[arg(long, value_enum, requires = "output")]
+    format: Option<OutputFormat>,
     /// Run a faithfulness test of the attention weights
     #[arg(long, conflicts_with_all = ["graph", "node"])]
     faithfulness: bool,
@@ -81,13 +83,7 @@ pub(crate) struct ExplainArgs {
     threads: ThreadArgs,
 }
 
-#[derive(Debug, Clone)]
-struct Output {
-    path: PathBuf,
-    format: OutputFormat,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OutputFormat {
     Svg,
     Png,
@@ -95,16 +91,36 @@ enum OutputFormat {
     Npz,
 }
 
-fn parse_output(text: &str) -> Result<Output, String> {
-    let path = PathBuf::from(text);
-    let format = match path.extension().and_then(|extension| extension.to_str()) {
-        Some("svg") => OutputFormat::Svg,
-        Some("png") => OutputFormat::Png,
-        Some("json") => OutputFormat::Json,
-        Some("npz") => OutputFormat::Npz,
-        _ => return Err("expected a file name ending in .svg, .png, .json or .npz".into()),
-    };
-    Ok(Output { path, format })
+impl ExplainArgs {
+    /// Returns the format and destination of the output, if one was requested.
+    fn output(&self, printer: &Printer) -> Result<Option<(OutputFormat, Destination)>> {
+        let Some(path) = &self.output.path else { return Ok(None) };
+        let destination = self.output.destination(printer)?;
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let format = match (self.format, extension) {
+            (Some(format), _) => format,
+            (None, Some("svg")) => OutputFormat::Svg,
+            (None, Some("png")) => OutputFormat::Png,
+            (None, Some("json")) => OutputFormat::Json,
+            (None, Some("npz")) => OutputFormat::Npz,
+            _ if destination != Destination::File => OutputFormat::Svg,
+            _ => {
+                let message = format!("unknown output format of `{}`", path.display());
+                let hint = "use a name that ends in .svg, .png, .json or .npz, or `--format`";
+                return Err(UsageError { message, hint: hint.into() }.into());
+            }
+        };
+        if matches!(format, OutputFormat::Png | OutputFormat::Npz) {
+            self.output.check_binary(destination)?;
+        }
+        if self.faithfulness && destination == Destination::Stdout {
+            let message =
+                "`--faithfulness` and `--output -` both write to standard output".to_owned();
+            let hint = "write the figure to a file".to_owned();
+            return Err(UsageError { message, hint }.into());
+        }
+        Ok(Some((format, destination)))
+    }
 }
 
 /// Output of `explain --json`.
@@ -121,6 +137,7 @@ struct Explanation<'a> {
 }
 
 pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> Result<ExitCode> {
+    let output = args.output(printer)?;
     args.threads.apply();
     let split = args.split.split();
     let run = args.run.open()?;
@@ -149,7 +166,7 @@ pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> Result<ExitCo
         progress.finish();
         printer.data(&report, || report.to_string());
     }
-    if let Some(output) = &args.output {
+    if let Some(output) = output {
         write(&args, &run, output, &explainer, (index, &graph), printer)?;
     }
     Ok(ExitCode::SUCCESS)
@@ -158,27 +175,25 @@ pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> Result<ExitCo
 fn write(
     args: &ExplainArgs,
     run: &Run,
-    output: &Output,
+    (format, destination): (OutputFormat, Destination),
     explainer: &Explainer<'_>,
     (index, graph): (Option<usize>, &Graph),
     printer: &mut Printer,
 ) -> Result<()> {
-    let is_figure = matches!(output.format, OutputFormat::Svg | OutputFormat::Png);
+    let is_figure = matches!(format, OutputFormat::Svg | OutputFormat::Png);
     let node = args.node.or_else(|| is_figure.then(|| explainer.most_focused_node(graph)));
     let rows = node.map_or_else(|| explainer.default_rows(graph), |node| vec![node]);
     let trace: AttentionTrace = explainer.trace(graph, index, &rows);
     let layer = args.layer.unwrap_or(trace.layers.len() - 1);
     let query = node.unwrap_or(trace.rows[0]);
     let view = FigureView { node: query, layer, head: args.head };
-    let content = match output.format {
+    let content = match format {
         OutputFormat::Svg => draw_attention(&trace, view).to_svg().into_bytes(),
         OutputFormat::Png => draw_attention(&trace, view).to_png(),
         OutputFormat::Json => trace.to_json().into_bytes(),
         OutputFormat::Npz => to_npz(&trace),
     };
-    let file = AtomicFile::create(&output.path, true)?;
-    file.file().write_all(&content).map_err(PredictError::Output)?;
-    file.persist()?;
+    args.output.write(&content, destination, printer)?;
     let outcome = headline(&trace, query);
     let explanation = Explanation {
         run: run.directory(),
@@ -188,15 +203,21 @@ fn write(
         layer,
         head: args.head,
         outcome: outcome.clone(),
-        file: &output.path,
+        file: args.output.path(),
     };
-    printer.data(&explanation, || {
+    let text = || {
         let rows = match trace.rows.len() {
             _ if is_figure => String::new(),
             1 => " (1 attention row)".to_owned(),
             count => format!(" ({count} attention rows)"),
         };
-        format!("{}: {outcome}\nwrote {}{rows}", trace.graph.name(), output.path.display())
-    });
+        let file = args.output.path().display();
+        format!("{}: {outcome}\nwrote {file}{rows}", trace.graph.name())
+    };
+    if destination == Destination::Stdout {
+        printer.note(&text());
+    } else {
+        printer.data(&explanation, text);
+    }
     Ok(())
 }

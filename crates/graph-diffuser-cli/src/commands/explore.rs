@@ -1,6 +1,5 @@
 //! `explore`: serves or exports an interactive view of the attention of a trained model.
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -10,16 +9,16 @@ use std::time::Duration;
 use clap::Args;
 use graph_diffuser::Device;
 use graph_diffuser::explain::Explainer;
-use graph_diffuser::predict::PredictError;
 use graph_diffuser::recipe::{DataError, RecipeError};
 use graph_diffuser::run::{Run, RunError};
 use graph_diffuser_data::Split;
 use serde::Serialize;
 
-use crate::args::{OutputArgs, RunArgs, SplitArgs, ThreadArgs};
+use crate::args::{RunArgs, SplitArgs, ThreadArgs};
 use crate::error::{Failure, Result, UsageError};
 use crate::explorer::{Explorer, export, server};
 use crate::interrupt::stop_flag;
+use crate::output::{Destination, OutputArgs};
 use crate::printer::{Printer, counted};
 use crate::progress::read_run_dataset;
 
@@ -32,7 +31,7 @@ use crate::progress::read_run_dataset;
     The server listens on localhost only and runs until Ctrl-C. With `--output` the page is \
     written to a self-contained HTML file instead, which cannot compute new predictions.")]
 #[command(mut_arg("output", |arg| {
-    arg.help("Write a self-contained HTML file instead of starting a server")
+    arg.help("Write a self-contained HTML file, or `-` for stdout, instead of starting a server")
 }))]
 pub(crate) struct ExploreArgs {
     #[command(flatten)]
@@ -76,6 +75,7 @@ struct ExportedPage<'a> {
 }
 
 pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCode> {
+    let destination = args.destination(printer)?;
     args.threads.apply();
     let split = args.split.split();
     let run = args.run.open()?;
@@ -96,10 +96,11 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCo
         .directory()
         .file_name()
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    match &args.output.path {
-        Some(file) => {
+    match destination {
+        Some(destination) => {
             let limit = args.num_graphs.map_or(export::DEFAULT_GRAPHS, |graphs| graphs as usize);
-            write(&args, &run, file, Explorer::new(&explainer, name, split, limit), printer)
+            let explorer = Explorer::new(&explainer, name, split, limit);
+            write(&args, &run, destination, explorer, printer)
         }
         None => serve(&args, &run, Explorer::new(&explainer, name, split, usize::MAX), printer),
     }
@@ -109,39 +110,45 @@ fn accepts_smiles(run: &Run) -> bool {
     run.recipe().data.featurizer().accepts_smiles()
 }
 
+impl ExploreArgs {
+    /// Returns the destination of the page, if it is to be written.
+    fn destination(&self, printer: &Printer) -> Result<Option<Destination>> {
+        let Some(file) = &self.output.path else { return Ok(None) };
+        let destination = self.output.destination(printer)?;
+        let is_html = file.extension().is_some_and(|ending| ending == "html" || ending == "htm");
+        if destination == Destination::File && !is_html {
+            let message = format!("`{}` must end in .html", file.display());
+            let hint = format!("use `--output {}`", file.with_extension("html").display());
+            return Err(UsageError { message, hint }.into());
+        }
+        Ok(Some(destination))
+    }
+}
+
 fn write(
     args: &ExploreArgs,
     run: &Run,
-    file: &Path,
+    destination: Destination,
     mut explorer: Explorer<'_>,
     printer: &mut Printer,
 ) -> Result<ExitCode> {
-    if file.extension().is_none_or(|ending| ending != "html" && ending != "htm") {
-        let message = format!("`{}` must end in .html", file.display());
-        let hint = format!("use `--output {}`", file.with_extension("html").display());
-        return Err(UsageError { message, hint }.into());
-    }
-    if file.exists() && !args.output.force {
-        let message = format!("`{}` already exists", file.display());
-        let hint = "choose another file, or overwrite it with `--force`".to_owned();
-        return Err(UsageError { message, hint }.into());
-    }
     let stop = stop_flag();
-    let output = args.output.create(file)?;
     let Some(page) = export::export(&mut explorer, args.num_graphs.is_none(), &stop)? else {
         printer.note("interrupted: no file written");
         return Ok(ExitCode::from(130));
     };
-    output.file().write_all(page.html.as_bytes()).map_err(PredictError::Output)?;
-    output.persist()?;
-    let (graphs, bytes) = (page.graphs, page.html.len());
-    printer.data(
-        &ExportedPage { run: run.directory(), split: args.split.split(), graphs, file, bytes },
-        || {
-            let graphs = counted(graphs, "graph", "graphs");
-            format!("wrote {}: {graphs}, {:.1} MB", file.display(), bytes as f64 / 1e6)
-        },
-    );
+    args.output.write(page.html.as_bytes(), destination, printer)?;
+    let (graphs, bytes, file) = (page.graphs, page.html.len(), args.output.path());
+    let text = || {
+        let graphs = counted(graphs, "graph", "graphs");
+        format!("wrote {}: {graphs}, {:.1} MB", file.display(), bytes as f64 / 1e6)
+    };
+    if destination == Destination::Stdout {
+        printer.note(&text());
+    } else {
+        let (run, split) = (run.directory(), args.split.split());
+        printer.data(&ExportedPage { run, split, graphs, file, bytes }, text);
+    }
     Ok(ExitCode::SUCCESS)
 }
 

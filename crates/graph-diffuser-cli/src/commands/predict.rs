@@ -1,23 +1,26 @@
 //! `predict`: predicts targets for the rows of a file.
 
-use std::io::{BufWriter, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use graph_diffuser::Device;
 use graph_diffuser::predict::{
-    OnInvalidRow, PredictError, PredictEvent, PredictJob, Predictor, RowCounts, predict_rows,
+    OnInvalidRow, PredictError, PredictEvent, PredictJob, Predictor, RowCounts, RowOutput,
+    describe_job, predict_rows,
 };
 use graph_diffuser_data::formats::inference_input::InferenceInput;
-use graph_diffuser_data::{AtomicFile, WriteError};
 use serde::Serialize;
+use serde_json::json;
 
-use crate::args::{OutputArgs, RunArgs, ThreadArgs, check_input};
-use crate::error::{Result, UsageError};
+use crate::args::{RunArgs, ThreadArgs};
+use crate::error::{Failure, Result};
+use crate::input::{is_stdin, is_stream};
 use crate::interrupt::stop_flag;
-use crate::printer::Printer;
+use crate::output::{Destination, OutputArgs};
+use crate::printer::{Printer, counted};
 use crate::progress::TaskProgress;
 
 /// Number of invalid rows reported one by one; the others are counted.
@@ -27,11 +30,14 @@ const MAX_WARNINGS: u64 = 20;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     graph-diffuser predict runs/molecules-s0 --input new.csv -o predictions.csv\n  \
-    graph-diffuser predict runs/graphs-s0 --input new.jsonl -o - --on-invalid skip\n\n\
+    graph-diffuser predict runs/graphs-s0 --input new.jsonl -o - --on-invalid skip\n  \
+    zcat new.csv.gz | graph-diffuser predict runs/molecules-s0 --input - -o - | head\n\n\
     CSV output keeps all input columns and appends NAME_pred for regression targets, NAME_prob \
     for binary targets, or `class`, `class_prob` and one prob_NAME per class for a multi-class \
     target. JSON Lines output adds the key `prediction`. Rows of a directory have the column \
-    `graph`. The output file is written atomically.")]
+    `graph`. An output file that ends in .gz is compressed. The file is written as FILE.partial \
+    and renamed when it is complete; if the command is interrupted, running it again continues \
+    after the last saved row.")]
 pub(crate) struct PredictArgs {
     #[command(flatten)]
     rows: RowArgs,
@@ -39,18 +45,16 @@ pub(crate) struct PredictArgs {
 
 /// Arguments shared by `predict` and `embed`.
 #[derive(Debug, Args)]
-#[command(mut_arg("output", |arg| {
-    arg.required(true).help("Output file; `predict` accepts `-` for standard output")
-}))]
+#[command(mut_arg("output", |arg| arg.required(true)))]
 pub(super) struct RowArgs {
     #[command(flatten)]
     run: RunArgs,
     /// CSV file with a SMILES column, JSON file of graphs, or TU or OGB directory; files may be
-    /// gzipped
+    /// gzipped; `-` for standard input
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
     #[command(flatten)]
-    output: OutputArgs,
+    pub(super) output: OutputArgs,
     /// Handling of invalid rows: abort, drop them, or keep them without a result
     #[arg(long, value_enum, value_name = "ACTION", default_value_t = InvalidRows::Fail)]
     pub(super) on_invalid: InvalidRows,
@@ -82,95 +86,99 @@ struct PredictSummary {
 }
 
 pub(crate) fn predict(args: PredictArgs, printer: &mut Printer) -> Result<ExitCode> {
-    let to_stdout = args.rows.output().as_os_str() == "-";
-    if to_stdout && printer.is_json() {
-        let message = "`--json` and `--output -` both write to standard output".to_owned();
-        return Err(
-            UsageError { message, hint: "write the predictions to a file".to_owned() }.into()
-        );
-    }
-    args.rows.check_output()?;
-    let file = if to_stdout { None } else { Some(args.rows.create_output()?) };
-    let stdout = printer.stream();
-    args.rows.run_job(printer, |predictor, job, on_event| {
-        let output: Box<dyn Write> = match &file {
-            Some(file) => Box::new(file.file()),
-            None => Box::new(stdout),
-        };
-        let mut output = BufWriter::with_capacity(1 << 16, output);
-        let counts = predict_rows(predictor, job, &mut output, on_event)?;
-        output.flush().map_err(PredictError::Output)?;
-        drop(output);
-        if let Some(file) = file {
-            file.persist()?;
-        }
-        Ok((counts, String::new()))
+    let destination = args.rows.output.destination(printer)?;
+    args.rows.run_job("predictions", destination, printer, |predictor, job, output, on_event| {
+        Ok((predict_rows(predictor, job, output, on_event)?, String::new()))
     })
 }
 
 impl RowArgs {
-    /// Returns the output path.
-    pub(super) fn output(&self) -> &Path {
-        self.output.path.as_deref().expect("clap requires an output")
+    /// Opens the input; the SMILES column is `smiles_column` if given.
+    fn open_input(
+        &self,
+        predictor: &Predictor,
+        smiles_column: Option<&str>,
+    ) -> Result<InferenceInput, PredictError> {
+        let (path, featurizer, schema) = (&self.input, predictor.featurizer(), predictor.schema());
+        let input = if is_stdin(path) {
+            InferenceInput::from_reader(path, io::stdin(), featurizer, schema, smiles_column)
+        } else {
+            InferenceInput::open(path, featurizer, schema, smiles_column)
+        };
+        Ok(input?)
     }
 
-    /// Creates the output file.
-    pub(super) fn create_output(&self) -> Result<AtomicFile, WriteError> {
-        self.output.create(self.output())
+    /// Opens the output, which continues an interrupted job if input and output are files.
+    fn open_output(
+        &self,
+        content: &str,
+        destination: Destination,
+        predictor: &Predictor,
+        smiles_column: Option<&str>,
+        printer: &Printer,
+    ) -> Result<RowOutput<'static>> {
+        let (path, force) = (self.output.path(), self.output.force);
+        Ok(match destination {
+            Destination::Stdout => RowOutput::stream(printer.stream()),
+            Destination::Device => RowOutput::stream(self.output.open_device()?),
+            Destination::File if is_stream(&self.input) => RowOutput::create(path, force)?,
+            Destination::File => {
+                let on_invalid = format!("{:?}", self.on_invalid);
+                let options = json!({
+                    "content": content,
+                    "on_invalid": on_invalid,
+                    "smiles_column": smiles_column,
+                });
+                let job = describe_job(predictor, &self.input, &options).map_err(
+                    Failure::caused(format!("cannot access `{}`", self.input.display())),
+                )?;
+                RowOutput::resumable(path, force, &job)?
+            }
+        })
     }
 
-    /// Rejects a `.gz` output, which would not be compressed.
-    fn check_output(&self) -> Result<(), UsageError> {
-        if self.output().extension().is_some_and(|extension| extension == "gz") {
-            let message = format!(
-                "cannot write `{}`: compressed output is not supported",
-                self.output().display()
-            );
-            let hint = "remove `.gz`, or use `--output -` and pipe the output to gzip".to_owned();
-            return Err(UsageError { message, hint });
-        }
-        Ok(())
-    }
-
-    /// Opens the run and the input, runs `work` with progress output, and prints a summary.
+    /// Opens the run, the input and the output, runs `work` with progress output, and prints a
+    /// summary.
+    ///
+    /// `content` describes what is written, which distinguishes jobs with the same input.
     pub(super) fn run_job(
         self,
+        content: &str,
+        destination: Destination,
         printer: &mut Printer,
         work: impl FnOnce(
             &Predictor,
             PredictJob<'_>,
+            RowOutput<'_>,
             &mut dyn FnMut(PredictEvent<'_>),
         ) -> Result<(RowCounts, String), PredictError>,
     ) -> Result<ExitCode> {
-        check_input(&self.input)?;
         let threads = self.threads.apply();
         let stop = stop_flag();
         let run = self.run.open()?;
         let predictor = Predictor::open(&run, &Device::flex())?;
         let smiles_column = self.smiles_column.as_deref().or(predictor.smiles_column());
-        let input = InferenceInput::open(
-            &self.input,
-            predictor.featurizer(),
-            predictor.schema(),
-            smiles_column,
-        );
+        let input = self.open_input(&predictor, smiles_column)?;
+        let output = self.open_output(content, destination, &predictor, smiles_column, printer)?;
         let on_invalid = match self.on_invalid {
             InvalidRows::Fail => OnInvalidRow::Fail,
             InvalidRows::Skip => OnInvalidRow::Skip,
             InvalidRows::Keep => OnInvalidRow::Keep,
         };
-        let job = PredictJob {
-            input: input.map_err(PredictError::Input)?,
-            on_invalid,
-            threads,
-            stop: &stop,
-        };
+        let job = PredictJob { input, on_invalid, threads, stop: &stop };
         let start = Instant::now();
-        let speed =
-            |counts: &RowCounts| counts.predicted as f64 / start.elapsed().as_secs_f64().max(1e-9);
+        let mut resumed_rows = 0;
         let mut progress = TaskProgress::bytes("predicting");
         let mut warnings = 0;
-        let result = work(&predictor, job, &mut |event| match event {
+        let speed = |counts: &RowCounts, resumed_rows: u64| {
+            let rows = counts.predicted.saturating_sub(resumed_rows);
+            rows as f64 / start.elapsed().as_secs_f64().max(1e-9)
+        };
+        let result = work(&predictor, job, output, &mut |event| match event {
+            PredictEvent::Resumed { rows } => {
+                resumed_rows = rows;
+                progress.line(&format!("resuming after {}", counted_rows(rows)));
+            }
             PredictEvent::Invalid(error) => {
                 warnings += 1;
                 if warnings <= MAX_WARNINGS {
@@ -178,15 +186,21 @@ impl RowArgs {
                 }
             }
             PredictEvent::Progress { counts, read_bytes, bytes } => {
-                let message = format!("{} rows  {:.0} graphs/s", counts.rows, speed(&counts));
+                let speed = speed(&counts, resumed_rows);
+                let message = format!("{} rows  {speed:.0} graphs/s", counts.rows);
                 progress.show(read_bytes, bytes, &message);
             }
         });
         progress.finish();
         let (counts, details) = match result {
             Ok(done) => done,
-            Err(PredictError::Stopped) => {
-                printer.note(&PredictError::Stopped.to_string());
+            Err(PredictError::Stopped { saved_rows: 0 }) => {
+                printer.note("interrupted, no output file was written");
+                return Ok(ExitCode::from(130));
+            }
+            Err(PredictError::Stopped { saved_rows }) => {
+                let rows = counted_rows(saved_rows);
+                printer.note(&format!("interrupted after {rows}; run the command again to resume"));
                 return Ok(ExitCode::from(130));
             }
             // The reader of a pipe, such as `head`, needs no more rows.
@@ -198,9 +212,9 @@ impl RowArgs {
         if warnings > MAX_WARNINGS {
             printer.note(&format!("warning: {} more invalid rows", warnings - MAX_WARNINGS));
         }
-        let graphs_per_second = speed(&counts);
+        let graphs_per_second = speed(&counts, resumed_rows);
         let seconds = start.elapsed().as_secs_f64();
-        let output = self.output().display().to_string();
+        let output = self.output.path().display().to_string();
         let text = || {
             let RowCounts { rows, predicted, invalid } = counts;
             let invalid = match (invalid, on_invalid) {
@@ -213,14 +227,18 @@ impl RowArgs {
                  {graphs_per_second:.0} graphs/s"
             )
         };
-        if output == "-" {
+        if destination == Destination::Stdout {
             printer.note(&text());
         } else {
-            let (input, output) = (self.input.clone(), self.output().to_owned());
+            let (input, output) = (self.input.clone(), self.output.path().to_owned());
             let run = run.directory().to_owned();
             let summary = PredictSummary { run, input, output, counts, seconds, graphs_per_second };
             printer.data(&summary, text);
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn counted_rows(rows: u64) -> String {
+    counted(rows as usize, "row", "rows")
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::args::SetArgs;
 use crate::error::Result;
+use crate::input::find_recipe;
 use crate::printer::Printer;
 
 /// List, show or validate recipes
@@ -42,7 +43,7 @@ enum RecipeCommand {
 
 #[derive(Debug, Args)]
 struct RecipeName {
-    /// Name of a built-in recipe or path of a TOML file
+    /// Name of a built-in recipe, path of a TOML file, or `-` for standard input
     recipe: String,
     #[command(flatten)]
     settings: SetArgs,
@@ -50,7 +51,7 @@ struct RecipeName {
 
 impl RecipeName {
     fn find(&self) -> Result<Recipe, RecipeError> {
-        Recipe::find(&self.recipe, &self.settings.set)
+        find_recipe(&self.recipe, &self.settings.set)
     }
 }
 

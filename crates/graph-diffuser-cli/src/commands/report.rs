@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use graph_diffuser::run::{FinishedRun, Run, RunError};
 use graph_diffuser::sweep::{Sweep, SweepError};
+use graph_diffuser_data::WriteError;
 use graph_diffuser_viz::report::Report;
 
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, UsageError};
 use crate::printer::Printer;
 
 /// Aggregate runs or a sweep over seeds and compare with the paper
@@ -29,6 +30,9 @@ pub(crate) struct ReportArgs {
     /// Also write the report in all formats, with learning curves, to this directory
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
+    /// Overwrite existing files of an earlier report
+    #[arg(long, requires = "output")]
+    force: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -44,6 +48,9 @@ pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> Result<ExitCode
     let is_run = |directory: &PathBuf| directory.join("recipe.toml").exists();
     if let Some(directory) = args.output.clone().filter(is_run) {
         return Err(RunError::Exists { directory, is_run: true }.into());
+    }
+    if let Some(directory) = &args.output {
+        check_output(directory, args.force)?;
     }
     let report = match &args.directories[..] {
         [sweep] if Sweep::exists(sweep) => sweep_report(sweep, printer)?,
@@ -69,6 +76,24 @@ pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> Result<ExitCode
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Checks that a report can be written to `directory`.
+fn check_output(directory: &Path, force: bool) -> Result<()> {
+    if directory.as_os_str() == "-" {
+        let message = "`--output` is a directory; the table is printed to standard output anyway";
+        let hint = "omit `--output`, and choose the format with `--format`";
+        return Err(UsageError { message: message.into(), hint: hint.into() }.into());
+    }
+    if directory.exists() && !directory.is_dir() {
+        let message = format!("`{}` is not a directory", directory.display());
+        return Err(UsageError { message, hint: "choose another `--output`".into() }.into());
+    }
+    let existing = directory.join("report.md");
+    if existing.exists() && !force {
+        return Err(WriteError::Exists { path: existing }.into());
+    }
+    Ok(())
 }
 
 fn sweep_report(directory: &Path, printer: &Printer) -> Result<Report> {

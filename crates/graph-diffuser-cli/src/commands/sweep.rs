@@ -14,6 +14,7 @@ use graph_diffuser_viz::report::Report;
 
 use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs};
 use crate::error::Result;
+use crate::input::check_training_input;
 use crate::interrupt::stop_flag;
 use crate::printer::{Printer, counted};
 use crate::progress::read_dataset;
@@ -86,6 +87,9 @@ pub(crate) struct SweepArgs {
 impl SweepArgs {
     /// Returns the plan of a new sweep.
     fn plan(&self) -> Result<Plan> {
+        for recipe in &self.recipes {
+            check_training_input(Path::new(recipe))?;
+        }
         let set = [self.table.overrides(), self.training.overrides(), self.settings.set.clone()];
         let seeds = self.seeds.clone().unwrap_or(0..1);
         let plan = Plan::new(&self.recipes, &set.concat(), &self.grid, seeds)?;

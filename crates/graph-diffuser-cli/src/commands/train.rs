@@ -22,6 +22,7 @@ use graph_diffuser_viz::report::Report;
 
 use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs, environment};
 use crate::error::Result;
+use crate::input::check_training_input;
 use crate::interrupt::{stop_flag, stop_with_input};
 use crate::printer::{Printer, counted, thousands};
 use crate::progress::{TrainProgress, read_dataset, read_run_dataset};
@@ -92,6 +93,7 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
     let Some(name) = &args.recipe else {
         return args.resume(&stop, printer);
     };
+    check_training_input(Path::new(name))?;
     let planned = args.planned_runs(name)?;
     // All directories are checked before the first run starts.
     for PlannedRun { directory, .. } in &planned {

@@ -42,8 +42,40 @@ fn unknown_training_options_are_answered_with_the_recipe_setting() {
     let output = dir.run(&["train", "grid-quick", "--dropout", "0.1"]);
     assert_eq!(output.code, Some(2));
     assert_text("mistake_train_dropout_option", &transcript(&output));
-    let output = dir.run(&["train", "grid-quick", "--weight-decay=1e-3"]);
+    let output = dir.run(&["sweep", "grid-quick", "--seeds", "0..2", "--weight-decay=1e-3"]);
     assert!(output.stderr.contains("'--set optim.weight_decay=RATE'"), "{}", output.stderr);
-    let output = dir.run(&["train", "grid-quick", "--gpu"]);
-    assert!(!output.stderr.contains("tip:"), "{}", output.stderr);
+    let output = dir.run(&["train", "--data", "mine.csv"]);
+    assert!(output.stderr.contains("without an option"), "{}", output.stderr);
+    for command in [["train", "grid-quick", "--gpu"], ["eval", "runs/none", "--epochs=3"]] {
+        let output = dir.run(&command);
+        assert!(!output.stderr.contains("tip:"), "{}", output.stderr);
+    }
+}
+
+#[test]
+fn commands_of_other_programs_are_answered_with_the_command_that_replaces_them() {
+    let dir = TestDir::new();
+    let commands = [
+        ("fit", "train"),
+        ("test", "eval"),
+        ("evaluate", "eval"),
+        ("infer", "predict"),
+        ("inference", "predict"),
+        ("visualize", "explain"),
+        ("plot", "explain"),
+        ("list", "recipe list"),
+        ("recipes", "recipe list"),
+        ("export", "embed"),
+        ("embeddings", "embed"),
+        ("hpo", "sweep"),
+        ("tune", "sweep"),
+    ];
+    for (other, command) in commands {
+        let output = dir.run(&[other, "mine.csv"]);
+        assert_eq!(output.code, Some(2));
+        let tip = format!("  tip: use 'graph-diffuser {command}'\n");
+        assert!(output.stderr.contains(&tip), "{}", output.stderr);
+        assert_eq!(output.stderr.matches("tip:").count(), 1, "{}", output.stderr);
+    }
+    assert_text("mistake_foreign_command", &transcript(&dir.run(&["fit"])));
 }

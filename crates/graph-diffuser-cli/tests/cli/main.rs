@@ -11,6 +11,7 @@ mod predict;
 mod program;
 mod recipe;
 mod resume;
+mod scripting;
 mod sweep;
 mod test_dir;
 mod train;

@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -194,7 +192,7 @@ fn usage_errors_of_predict_embed_and_data() {
     dir.write("graphs.jsonl", "{\"nodes\": 1}\n");
     dir.write("columns.csv", "structure,x\nCCO,1\n");
     dir.write("headless.csv", "CCO,1\nCCN,2\n");
-    let cases: [(&str, &[&str]); 11] = [
+    let cases: [(&str, &[&str]); 10] = [
         (
             "predict_graphs_of_molecules",
             &["predict", "run", "--input", "graphs.jsonl", "--output", "out"],
@@ -219,10 +217,6 @@ fn usage_errors_of_predict_embed_and_data() {
         (
             "predict_json_twice",
             &["predict", "run", "--input", "mine.csv", "--output", "-", "--json"],
-        ),
-        (
-            "predict_compressed",
-            &["predict", "run", "--input", "mine.csv", "--output", "out.csv.gz"],
         ),
         ("embed_format", &["embed", "run", "--input", "mine.csv", "--output", "out.txt"]),
         ("data_show_no_graph", &["data", "show", "mine.csv", "--graph", "30"]),
@@ -254,28 +248,6 @@ fn usage_errors_of_predict_embed_and_data() {
     assert_text("mistake_predict_old_run", &transcript(&output));
     dir.run_ok(&["train", "--resume", "run"]);
     dir.run_ok(&["predict", "run", "--input", "mine.csv", "--output", "old.csv"]);
-}
-
-#[test]
-fn killed_prediction_leaves_no_output() {
-    let dir = TestDir::new();
-    dir.train_molecules();
-    let table: Vec<&str> = (0..200_000).map(|row| SMILES[row % SMILES.len()]).collect();
-    dir.write("new.csv", &format!("smiles\n{}\n", table.join("\n")));
-    let mut command = dir.command(&["predict", "run", "--input", "new.csv", "--output", "out.csv"]);
-    let mut child =
-        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
-    let started = |name: &String| {
-        name.starts_with(".out.csv.") && fs::metadata(dir.path(name)).is_ok_and(|m| m.len() > 0)
-    };
-    let start = Instant::now();
-    while !dir.file_names().iter().any(started) {
-        assert!(start.elapsed() < Duration::from_mins(1), "no output was started");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    child.kill().expect("the program is running");
-    assert_eq!(child.wait().expect("the program exits").code(), None, "exited before the kill");
-    assert!(!dir.path("out.csv").exists());
 }
 
 #[test]
@@ -329,43 +301,6 @@ fn pretrained_zinc_model_predicts_molecules() {
     let value = |row: usize| rows[row][2].parse::<f64>().expect("a number");
     assert!(value(1).abs() < 10.0 && value(2).abs() < 10.0 && value(1) != value(2), "{out}");
     assert_eq!(rows[3], ["none", "notasmiles", ""]);
-}
-
-#[test]
-fn predict_ends_silently_when_the_reader_closes_the_pipe() {
-    let dir = TestDir::new();
-    dir.train_molecules();
-    let rows: Vec<&str> = (0..20_000).map(|row| SMILES[row % SMILES.len()]).collect();
-    dir.write("new.csv", &format!("smiles\n{}\n", rows.join("\n")));
-    let mut command = dir.command(&["predict", "run", "--input", "new.csv", "--output", "-"]);
-    let mut child =
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
-    drop(child.stdout.take());
-    let output = child.wait_with_output().expect("the program exits");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((output.status.code(), &*stderr), (Some(0), ""));
-}
-
-#[test]
-fn standard_input_is_rejected_with_a_reason() {
-    let dir = TestDir::new();
-    dir.train_molecules();
-    let output = dir.run(&["predict", "run", "--input", "-", "--output", "out.csv"]);
-    assert_text("mistake_predict_stdin", &transcript(&output));
-    let arguments = ["predict", "run", "--input", "/dev/stdin", "--output", "out.csv"];
-    let mut command = dir.command(&arguments);
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    std::io::Write::write_all(&mut child.stdin.take().expect("stdin is piped"), b"smiles\nCCO\n")
-        .expect("a pipe holds a few bytes");
-    let output = child.wait_with_output().expect("the program exits");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("standard input and pipes are not supported"), "{stderr}");
-    assert!(!dir.path("out.csv").exists());
 }
 
 #[test]

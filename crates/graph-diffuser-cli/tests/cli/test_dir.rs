@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -137,6 +138,32 @@ impl TestDir {
 
     pub(crate) fn run(&self, arguments: &[&str]) -> ProgramOutput {
         ProgramOutput::of(&mut self.command(arguments))
+    }
+
+    /// Runs the program with `input` on its standard input.
+    pub(crate) fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> ProgramOutput {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let mut stdin = child.stdin.take().expect("stdin is piped");
+        let input = input.to_owned();
+        // Fails if the program exits before it has read everything.
+        let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let output = child.wait_with_output().expect("the program exits");
+        writer.join().expect("the input is written");
+        ProgramOutput::new(output)
+    }
+
+    /// Runs the program and closes its standard output before it writes to it.
+    pub(crate) fn run_with_closed_output(&self, arguments: &[&str]) -> ProgramOutput {
+        let mut command = self.command(arguments);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        drop(child.stdout.take());
+        ProgramOutput::new(child.wait_with_output().expect("the program exits"))
     }
 
     /// Runs the program and asserts that it succeeds.

@@ -12,7 +12,11 @@ pub(crate) struct ProgramOutput {
 impl ProgramOutput {
     /// Runs the program to completion.
     pub(crate) fn of(command: &mut Command) -> Self {
-        let Output { status, stdout, stderr } = command.output().expect("the program starts");
+        Self::new(command.output().expect("the program starts"))
+    }
+
+    pub(crate) fn new(output: Output) -> Self {
+        let Output { status, stdout, stderr } = output;
         let text = |bytes| String::from_utf8(bytes).expect("the program writes UTF-8");
         Self { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
     }

@@ -85,19 +85,28 @@ impl Format {
         if !path.exists() {
             return Err(LocatedError::new(path, FormatError::NotFound));
         }
-        let (start, extension) = (read_start(path)?, Extension::of(path));
-        let table = TableFormat::detect(&start, extension);
+        let start = read_start(path)?;
+        if start.starts_with(b"PAR1") && is_gzip(path) {
+            return Err(LocatedError::new(path, FormatError::CompressedParquet));
+        }
+        Self::detect_text(path, &start)
+    }
+
+    /// Detects the format of a file from the start of its decompressed content.
+    pub(crate) fn detect_text(path: &Path, start: &[u8]) -> Result<Self, LocatedError> {
+        let extension = Extension::of(path);
+        let table = TableFormat::detect(start, extension);
         if start.starts_with(b"PAR1") {
-            return if is_gzip(path) {
-                Err(LocatedError::new(path, FormatError::CompressedParquet))
-            } else {
-                Ok(Self::Parquet)
-            };
+            return Ok(Self::Parquet);
+        }
+        // UTF-16 text that has not been converted.
+        if start.starts_with(&[0xff, 0xfe]) || start.starts_with(&[0xfe, 0xff]) {
+            return Ok(Self::SmilesCsv);
         }
         if start.starts_with(b"PK") || start.contains(&0) {
             return Err(LocatedError::new(path, FormatError::UnsupportedBinary));
         }
-        let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&start).trim_ascii_start();
+        let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
         // A list of objects; a SMILES string may start with a bracket as well.
         let is_list = text
             .strip_prefix(b"[")

@@ -4,10 +4,12 @@
 //! Rows are read in chunks together with their text, so a file may be larger than memory. The text
 //! of a row is CSV also if the file is not: a SMILES, SDF or Parquet file is converted. A TU
 //! directory is read at once. Integer categories of a directory are mapped by name, or are used as
-//! indices if the categories of the model have no names.
+//! indices if the categories of the model have no names. Standard input and pipes are read in one
+//! pass.
 
 use std::error::Error;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,12 +21,13 @@ use crate::error::{Diagnostic, LocatedError};
 use crate::formats::graph_directory::{self, DirectoryGraphs};
 use crate::formats::jsonl::{GraphStream, JsonlError, StreamedGraph};
 use crate::formats::smiles_csv::smiles_column;
-use crate::formats::table::TableColumn;
+use crate::formats::table::{TableColumn, TableFormat};
 use crate::formats::{Featurizer, Format, Table};
 use crate::graph::Graph;
 use crate::io::csv_records::{CsvRecordError, TableRecord};
 use crate::io::parquet_records::ParquetFileError;
-use crate::io::text_file::Counted;
+use crate::io::text_file::{Counted, detect_gzip, peek_text};
+use crate::io::utf16::detect_utf16;
 use crate::schema::{Schema, TargetSchema};
 
 /// Rows per chunk, enough to keep many threads busy.
@@ -42,15 +45,18 @@ pub enum InputError {
         /// Format of the input.
         found: &'static str,
     },
+    /// The format cannot be read from a pipe.
+    #[error("cannot read {found} from standard input or a pipe")]
+    NeedsFile {
+        /// Format of the input.
+        found: &'static str,
+    },
     /// The model needs graphs.
     #[error("the model expects graphs, found {found}")]
     NotGraphs {
         /// Format of the input.
         found: &'static str,
     },
-    /// The input is a pipe or a device, which cannot be read twice.
-    #[error("input is not a regular file")]
-    NotAFile,
 }
 
 impl Diagnostic for InputError {
@@ -60,11 +66,11 @@ impl Diagnostic for InputError {
                 "pass a CSV or Parquet file with a `smiles` column, a SMILES file or an SDF file"
                     .into()
             }
+            Self::NeedsFile { .. } => "save the input to a file and pass its path".into(),
             Self::NotGraphs { .. } => {
                 "pass a JSON file or a TU or OGB directory of graphs; see docs/guide/graphs.md"
                     .into()
             }
-            Self::NotAFile => "pipes are not supported; save the input to a file first".into(),
         })
     }
 }
@@ -109,7 +115,7 @@ pub struct CsvHeader {
 pub struct InferenceInput {
     /// Header, if the output is a CSV file.
     pub header: Option<CsvHeader>,
-    /// Size on disk.
+    /// Size on disk; 0 if unknown.
     pub bytes: u64,
     /// Number of bytes read so far.
     pub read: Arc<AtomicU64>,
@@ -147,19 +153,56 @@ impl InferenceInput {
         schema: &Schema,
         smiles: Option<&str>,
     ) -> Result<Self, LocatedError> {
-        // Detecting the format consumes the start of a pipe, which cannot be read again.
-        if path.exists() && !path.is_file() && !path.is_dir() {
-            return Err(LocatedError::new(path, InputError::NotAFile));
+        let metadata = fs::metadata(path);
+        let is_pipe = metadata.as_ref().is_ok_and(|data| !data.is_file() && !data.is_dir());
+        let open = || File::open(path);
+        if is_pipe {
+            let file = open().map_err(|error| read_error(path, error))?;
+            return Self::from_reader(path, file, featurizer, schema, smiles);
         }
         let format = Format::detect(path)?;
+        let input = Self::with_format(path, format, open, featurizer, schema, smiles)?;
+        let bytes = match input.source {
+            Source::Directory(_) => graph_directory::size_of_files(path),
+            _ => metadata.map_or(0, |metadata| metadata.len()),
+        };
+        Ok(Self { bytes, ..input })
+    }
+
+    /// Reads an input from a reader, such as standard input; `name` is the file name used in
+    /// errors.
+    ///
+    /// # Errors
+    /// Returns an error under the conditions of [`InferenceInput::open`].
+    pub fn from_reader(
+        name: &Path,
+        reader: impl Read + Send + 'static,
+        featurizer: Featurizer,
+        schema: &Schema,
+        smiles: Option<&str>,
+    ) -> Result<Self, LocatedError> {
+        let (start, reader) = peek_text(reader).map_err(|error| read_error(name, error))?;
+        let format = Format::detect_text(name, &start)?;
+        Self::with_format(name, format, || Ok(reader), featurizer, schema, smiles)
+    }
+
+    fn with_format<R: Read + Send + 'static>(
+        path: &Path,
+        format: Format,
+        open: impl FnOnce() -> io::Result<R>,
+        featurizer: Featurizer,
+        schema: &Schema,
+        smiles: Option<&str>,
+    ) -> Result<Self, LocatedError> {
         let found = format.name();
         let read = Arc::<AtomicU64>::default();
+        let open = || open().map(|reader| Counted::new(reader, &read));
         let is_graphs = matches!(featurizer, Featurizer::Graphs | Featurizer::UndirectedGraphs);
         let (header, source) = match (format, format.table()) {
             (Format::Jsonl, _) if is_graphs => {
-                let file = Counted::open(path, &read)
-                    .map_err(|error| LocatedError::new(path, JsonlError::Read(error)))?;
-                (None, Source::Graphs(GraphStream::new(path, file, schema)?))
+                let reader =
+                    open().map_err(|error| LocatedError::new(path, JsonlError::Read(error)))?;
+                (None, Source::Graphs(GraphStream::new(path, reader, schema)?))
             }
             (Format::Tu, _) if is_graphs => {
                 let graphs = graph_directory::open_tu(path, schema, &read)?;
@@ -173,8 +216,23 @@ impl InferenceInput {
             _ if is_graphs => {
                 return Err(LocatedError::new(path, InputError::NotGraphs { found }));
             }
-            (_, Some(format)) => {
-                let table = Table::open_format(path, format, &read)?;
+            (_, Some(table_format)) => {
+                let table = match table_format {
+                    TableFormat::Csv | TableFormat::Smi => {
+                        let text = open()
+                            .and_then(detect_gzip)
+                            .and_then(|(reader, _)| detect_utf16(reader))
+                            .map_err(|error| read_error(path, error))?;
+                        Table::from_text(path, table_format, text)?
+                    }
+                    // Read twice, or from the end.
+                    TableFormat::Sdf | TableFormat::Parquet if path.is_file() => {
+                        Table::open_format(path, table_format, &read)?
+                    }
+                    TableFormat::Sdf | TableFormat::Parquet => {
+                        return Err(LocatedError::new(path, InputError::NeedsFile { found }));
+                    }
+                };
                 let smiles = smiles_column(&table, smiles)?;
                 let TableRecord { raw, fields, .. } = table.header();
                 let header = CsvHeader {
@@ -188,11 +246,17 @@ impl InferenceInput {
             }
             (_, None) => return Err(LocatedError::new(path, InputError::NotMolecules { found })),
         };
-        let bytes = match source {
-            Source::Directory(_) => graph_directory::size_of_files(path),
-            _ => fs::metadata(path).map_or(0, |metadata| metadata.len()),
-        };
-        Ok(Self { header, bytes, read, source })
+        Ok(Self { header, bytes: 0, read, source })
+    }
+
+    /// Skips rows without converting them into graphs of molecules.
+    pub fn skip_rows(&mut self, rows: u64) {
+        let rows = usize::try_from(rows).unwrap_or(usize::MAX);
+        match &mut self.source {
+            Source::Graphs(stream) => stream.take(rows).for_each(drop),
+            Source::Directory(graphs) => graphs.take(rows).for_each(drop),
+            Source::Molecules { table, .. } => table.take(rows).for_each(drop),
+        }
     }
 
     /// Returns the number of bytes read so far and the total.
@@ -242,6 +306,10 @@ impl Iterator for InputChunks {
         };
         (!rows.is_empty()).then_some(rows)
     }
+}
+
+fn read_error(path: &Path, error: io::Error) -> LocatedError {
+    LocatedError::new(path, CsvRecordError::Read(error))
 }
 
 fn take_chunk<T>(source: &mut impl Iterator<Item = T>, bytes_of: impl Fn(&T) -> usize) -> Vec<T> {
@@ -394,6 +462,29 @@ mod tests {
             assert_eq!(graph.num_nodes, 1 + index % 7);
             assert!(ogb_schema(TargetSchema::regression(2)).mismatch(graph).is_none());
         }
+    }
+
+    #[test]
+    fn reader_yields_the_rows_of_a_file_and_skipped_rows_are_left_out() {
+        let schema = ogb_schema(TargetSchema::regression(1));
+        let rows: Vec<String> = (0..3000).map(|row| format!("{row},C\n")).collect();
+        let text = format!("id,smiles\n{}", rows.concat());
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(text.as_bytes()).unwrap();
+        for content in [text.into_bytes(), encoder.finish().unwrap()] {
+            let reader = io::Cursor::new(content);
+            let mut input =
+                InferenceInput::from_reader(Path::new("-"), reader, Featurizer::Ogb, &schema, None)
+                    .unwrap();
+            input.skip_rows(2990);
+            let lines: Vec<u64> = input.chunks(1).flatten().map(|row| row.text.line).collect();
+            assert_eq!(lines, (2992..=3001).collect::<Vec<u64>>());
+        }
+        let reader = io::Cursor::new(b"\xef\xbb\xbf\n{\"nodes\": 1}\n");
+        let error =
+            InferenceInput::from_reader(Path::new("-"), reader, Featurizer::Ogb, &schema, None)
+                .unwrap_err();
+        assert!(error.to_string().starts_with("`-`: the model expects"), "{error}");
     }
 
     #[test]

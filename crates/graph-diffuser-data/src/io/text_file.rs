@@ -22,7 +22,14 @@ pub(crate) struct Counted<R> {
 impl Counted<File> {
     /// Opens a file; adds the number of bytes read to `read`.
     pub(crate) fn open(path: &Path, read: &Arc<AtomicU64>) -> io::Result<Self> {
-        Ok(Self { inner: File::open(path)?, read: Arc::clone(read) })
+        Ok(Self::new(File::open(path)?, read))
+    }
+}
+
+impl<R> Counted<R> {
+    /// Wraps a reader; adds the number of bytes read to `read`.
+    pub(crate) fn new(inner: R, read: &Arc<AtomicU64>) -> Self {
+        Self { inner, read: Arc::clone(read) }
     }
 }
 
@@ -53,8 +60,32 @@ const PEEKED_BYTES: u64 = 1 << 12;
 pub(crate) fn detect_gzip(
     mut reader: impl Read + Send + 'static,
 ) -> io::Result<(TextReader, bool)> {
-    let mut start = Vec::new();
-    reader.by_ref().take(PEEKED_BYTES).read_to_end(&mut start)?;
-    let is_gzip = start.starts_with(&[0x1f, 0x8b]);
+    let start = read_start(&mut reader)?;
+    let is_gzip = is_gzip(&start);
     Ok((text_reader(Cursor::new(start).chain(reader), is_gzip), is_gzip))
+}
+
+/// Reads ahead, and returns the start of the decompressed text and a reader of everything.
+///
+/// Unlike a file, a pipe cannot be opened again after its format has been detected.
+pub(crate) fn peek_text<R: Read>(mut reader: R) -> io::Result<(Vec<u8>, impl Read + use<R>)> {
+    let start = read_start(&mut reader)?;
+    let mut text = Vec::new();
+    if is_gzip(&start) {
+        // Fails at the end of `start`, after everything up to it has been decompressed.
+        let _ = MultiGzDecoder::new(&start[..]).take(PEEKED_BYTES).read_to_end(&mut text);
+    } else {
+        text.clone_from(&start);
+    }
+    Ok((text, Cursor::new(start).chain(reader)))
+}
+
+fn read_start(reader: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    reader.take(PEEKED_BYTES).read_to_end(&mut start)?;
+    Ok(start)
+}
+
+fn is_gzip(start: &[u8]) -> bool {
+    start.starts_with(&[0x1f, 0x8b])
 }

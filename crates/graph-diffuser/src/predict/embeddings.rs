@@ -1,10 +1,6 @@
 //! Graph or node embeddings as an npy or CSV file.
-//!
-//! The header of an npy file contains the number of rows; it is reserved first and written at the
-//! end.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 
 use graph_diffuser_data::formats::inference_input::RowText;
 
@@ -33,99 +29,76 @@ pub enum EmbeddingFormat {
 /// Bytes of the npy header: a multiple of 64 that is sufficient for any number of rows.
 const NPY_HEADER: usize = 128;
 
-/// Streaming writer of embeddings.
-pub(super) struct EmbeddingWriter<'a> {
-    file: BufWriter<&'a File>,
-    format: EmbeddingFormat,
-    level: EmbeddingLevel,
-    dim: usize,
-    rows: u64,
+/// Encoder of embeddings.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EmbeddingWriter {
+    pub(super) format: EmbeddingFormat,
+    pub(super) level: EmbeddingLevel,
+    pub(super) dim: usize,
 }
 
-impl<'a> EmbeddingWriter<'a> {
-    pub(super) fn new(
-        file: &'a File,
-        format: EmbeddingFormat,
-        level: EmbeddingLevel,
-        dim: usize,
-    ) -> io::Result<Self> {
-        let mut writer =
-            Self { file: BufWriter::with_capacity(1 << 16, file), format, level, dim, rows: 0 };
-        match format {
-            EmbeddingFormat::Npy => writer.file.write_all(&[b' '; NPY_HEADER])?,
+impl EmbeddingWriter {
+    /// Returns the header of a file with this number of embeddings, whose length does not depend on
+    /// it.
+    pub(super) fn header(&self, rows: u64) -> Vec<u8> {
+        match self.format {
+            EmbeddingFormat::Npy => npy::header("<f4", &[rows as usize, self.dim], NPY_HEADER),
             EmbeddingFormat::Csv => {
-                let node = if level == EmbeddingLevel::Nodes { ",node" } else { "" };
-                let columns: Vec<String> = (0..dim).map(|column| format!(",v{column}")).collect();
-                writeln!(writer.file, "line,name{node}{}", columns.concat())?;
+                let node = if self.level == EmbeddingLevel::Nodes { ",node" } else { "" };
+                let columns: Vec<String> =
+                    (0..self.dim).map(|column| format!(",v{column}")).collect();
+                format!("line,name{node}{}\n", columns.concat()).into_bytes()
             }
         }
-        Ok(writer)
     }
 
-    /// Writes the embeddings of one graph; `None` writes a row of NaN (empty cells in CSV).
-    pub(super) fn add(&mut self, text: &RowText, embeddings: Option<&[f32]>) -> io::Result<()> {
+    /// Writes the embeddings of one graph and returns their number; `None` writes a row of NaN
+    /// (empty cells in CSV).
+    pub(super) fn write(
+        &self,
+        out: &mut impl Write,
+        text: &RowText,
+        embeddings: Option<&[f32]>,
+    ) -> io::Result<u64> {
         let missing = vec![f32::NAN; self.dim];
+        let mut rows = 0;
         for (node, vector) in embeddings.unwrap_or(&missing).chunks(self.dim.max(1)).enumerate() {
-            self.rows += 1;
+            rows += 1;
             match self.format {
                 EmbeddingFormat::Npy => {
                     for value in vector {
-                        self.file.write_all(&value.to_le_bytes())?;
+                        out.write_all(&value.to_le_bytes())?;
                     }
                 }
                 EmbeddingFormat::Csv => {
-                    write!(
-                        self.file,
-                        "{},{}",
-                        text.line,
-                        csv_quote(text.name.as_deref().unwrap_or_default(), b',')
-                    )?;
+                    let name = csv_quote(text.name.as_deref().unwrap_or_default(), b',');
+                    write!(out, "{},{name}", text.line)?;
                     if self.level == EmbeddingLevel::Nodes {
-                        write!(self.file, ",{node}")?;
+                        write!(out, ",{node}")?;
                     }
                     for value in vector {
-                        if value.is_nan() {
-                            write!(self.file, ",")
-                        } else {
-                            write!(self.file, ",{value}")
-                        }?;
+                        if value.is_nan() { write!(out, ",") } else { write!(out, ",{value}") }?;
                     }
-                    writeln!(self.file)?;
+                    writeln!(out)?;
                 }
             }
         }
-        Ok(())
-    }
-
-    /// Flushes the file and returns the number of rows.
-    pub(super) fn finish(mut self) -> io::Result<u64> {
-        if self.format == EmbeddingFormat::Npy {
-            self.file.seek(SeekFrom::Start(0))?;
-            self.file.write_all(&npy::header(
-                "<f4",
-                &[self.rows as usize, self.dim],
-                NPY_HEADER,
-            ))?;
-        }
-        self.file.flush()?;
-        Ok(self.rows)
+        Ok(rows)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     fn written(format: EmbeddingFormat, level: EmbeddingLevel) -> Vec<u8> {
-        let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        let mut writer = EmbeddingWriter::new(file.as_file(), format, level, 2).expect("created");
+        let writer = EmbeddingWriter { format, level, dim: 2 };
         let row = |line, name: &str| RowText { line, bytes: vec![], name: Some(name.to_owned()) };
-        writer.add(&row(2, "CC"), Some(&[1.0, -0.5])).expect("written");
-        writer.add(&row(3, "x,y"), None).expect("written");
-        assert_eq!(writer.finish().expect("flushed"), 2);
-        fs::read(file.path()).expect("readable")
+        let mut out = writer.header(2);
+        let mut rows = writer.write(&mut out, &row(2, "CC"), Some(&[1.0, -0.5])).expect("written");
+        rows += writer.write(&mut out, &row(3, "x,y"), None).expect("written");
+        assert_eq!(rows, 2);
+        out
     }
 
     #[test]

@@ -3,22 +3,28 @@
 //! A reader thread parses the next chunk while the model processes the current one, so that only a
 //! few thousand rows are in memory.
 
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
+use std::time::Duration;
 
 use graph_diffuser_data::formats::inference_input::{CsvHeader, InferenceInput, InputRow, RowText};
-use graph_diffuser_data::{AtomicFile, Diagnostic, Graph, LocatedError, Schema, WriteError};
-use serde::Serialize;
+use graph_diffuser_data::{Diagnostic, Graph, LocatedError, Schema, WriteError};
 use serde_json::{Map, Value, json};
 
 use crate::task::csv_columns;
 
 use super::columns::csv_quote;
-use super::embeddings::EmbeddingWriter;
-use super::{EmbeddingFormat, EmbeddingLevel, Prediction, Predictor};
+use super::counts::RowCounts;
+use super::embeddings::{EmbeddingFormat, EmbeddingLevel, EmbeddingWriter};
+use super::output::RowOutput;
+use super::{Prediction, Predictor};
+
+/// Time after which a job that waits for its input notices that it is canceled.
+const STOP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Handling of rows that cannot be converted into a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,20 +50,14 @@ pub struct PredictJob<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// Numbers of rows processed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct RowCounts {
-    /// All rows.
-    pub rows: u64,
-    /// Rows with a prediction or embedding.
-    pub predicted: u64,
-    /// Invalid rows.
-    pub invalid: u64,
-}
-
 /// Progress event of an inference job.
 #[derive(Debug)]
 pub enum PredictEvent<'a> {
+    /// The job continues the output of an interrupted process.
+    Resumed {
+        /// Rows processed before.
+        rows: u64,
+    },
     /// A row is invalid.
     Invalid(&'a LocatedError),
     /// A chunk of rows is done.
@@ -66,7 +66,7 @@ pub enum PredictEvent<'a> {
         counts: RowCounts,
         /// Bytes read so far, including rows that are not processed yet.
         read_bytes: u64,
-        /// Size of the input in bytes.
+        /// Size of the input in bytes; 0 if unknown.
         bytes: u64,
     },
 }
@@ -94,8 +94,11 @@ pub enum PredictError {
     #[error("cannot write the output")]
     Output(#[source] io::Error),
     /// The job was canceled.
-    #[error("interrupted, no output was written")]
-    Stopped,
+    #[error("interrupted")]
+    Stopped {
+        /// Number of rows after which the same job continues; 0 if nothing was saved.
+        saved_rows: u64,
+    },
 }
 
 impl Diagnostic for PredictError {
@@ -114,7 +117,7 @@ impl Diagnostic for PredictError {
             Self::ColumnTaken { .. } => Some("rename or remove the column".into()),
             Self::Write(error) => error.hint(),
             Self::Output(_) => Some("check free disk space and permissions".into()),
-            Self::Stopped => None,
+            Self::Stopped { .. } => None,
         }
     }
 
@@ -122,7 +125,7 @@ impl Diagnostic for PredictError {
         match self {
             Self::ColumnTaken { .. } => true,
             Self::Write(error) => error.is_usage_error(),
-            Self::Input(_) | Self::Invalid(_) | Self::Output(_) | Self::Stopped => false,
+            Self::Input(_) | Self::Invalid(_) | Self::Output(_) | Self::Stopped { .. } => false,
         }
     }
 }
@@ -136,7 +139,7 @@ impl Diagnostic for PredictError {
 pub fn predict_rows(
     predictor: &Predictor,
     job: PredictJob<'_>,
-    out: &mut dyn Write,
+    mut out: RowOutput<'_>,
     on_event: impl FnMut(PredictEvent<'_>),
 ) -> Result<RowCounts, PredictError> {
     let schema = predictor.schema();
@@ -146,91 +149,167 @@ pub fn predict_rows(
         if let Some(column) = columns.iter().find(|column| header.names.contains(column)) {
             return Err(PredictError::ColumnTaken { column: column.clone() });
         }
-        write_cells(out, header, &header.bytes, &columns).map_err(PredictError::Output)?;
+        if out.resumed_rows() == 0 {
+            write_cells(&mut out, header, &header.bytes, &columns).map_err(PredictError::Output)?;
+        }
     }
-    let write = |text: &RowText, prediction: Option<Prediction>| match &header {
-        Some(header) => write_csv_row(out, header, text, prediction.as_ref(), schema),
-        None => write_jsonl_row(out, text, prediction.as_ref(), schema),
-    };
-    run(job, |graphs| predictor.predict(graphs), write, on_event)
+    let write =
+        |out: &mut RowOutput<'_>, text: &RowText, prediction: Option<Prediction>| match &header {
+            Some(header) => write_csv_row(out, header, text, prediction.as_ref(), schema),
+            None => write_jsonl_row(out, text, prediction.as_ref(), schema),
+        };
+    let infer = |graphs| predictor.predict(graphs);
+    let (counts, out) = run(job, out, infer, write, on_event)?;
+    finish(out)?;
+    Ok(counts)
 }
 
 /// Writes the embeddings of each input row and returns the number of embeddings beside the row
 /// counts; the embedding of an invalid row that is kept is NaN.
+///
+/// The header of an npy array contains the number of rows. If the output is a stream, the array is
+/// therefore written to a temporary file first.
 ///
 /// # Errors
 /// Returns the errors of [`predict_rows`].
 pub fn embed_rows(
     predictor: &Predictor,
     job: PredictJob<'_>,
-    out: &AtomicFile,
+    mut out: RowOutput<'_>,
     format: EmbeddingFormat,
     level: EmbeddingLevel,
     on_event: impl FnMut(PredictEvent<'_>),
 ) -> Result<(RowCounts, u64), PredictError> {
-    let mut writer = EmbeddingWriter::new(out.file(), format, level, predictor.embedding_dim())
-        .map_err(PredictError::Output)?;
-    let write =
-        |text: &RowText, embeddings: Option<Vec<f32>>| writer.add(text, embeddings.as_deref());
-    let counts = run(job, |graphs| predictor.embeddings(graphs, level), write, on_event)?;
-    Ok((counts, writer.finish().map_err(PredictError::Output)?))
+    let writer = EmbeddingWriter { format, level, dim: predictor.embedding_dim() };
+    let infer = |graphs| predictor.embeddings(graphs, level);
+    let write = |out: &mut RowOutput<'_>, text: &RowText, embeddings: Option<Vec<f32>>| {
+        let rows = writer.write(out, text, embeddings.as_deref())?;
+        out.progress.embeddings += rows;
+        Ok(())
+    };
+    if format == EmbeddingFormat::Npy && !out.is_seekable() {
+        let mut array = tempfile::tempfile().map_err(PredictError::Output)?;
+        let (counts, written) = run(job, RowOutput::stream(&array), infer, write, on_event)?;
+        let rows = written.progress.embeddings;
+        finish(written)?;
+        let copied = out.write_all(&writer.header(rows)).and_then(|()| {
+            array.seek(SeekFrom::Start(0))?;
+            io::copy(&mut array, &mut out)
+        });
+        copied.map_err(PredictError::Output)?;
+        finish(out)?;
+        return Ok((counts, rows));
+    }
+    if out.resumed_rows() == 0 {
+        // The header of an npy array is written again at the end, with the number of rows.
+        out.write_all(&writer.header(0)).map_err(PredictError::Output)?;
+    }
+    let (counts, mut out) = run(job, out, infer, write, on_event)?;
+    let rows = out.progress.embeddings;
+    if format == EmbeddingFormat::Npy {
+        out.overwrite_start(&writer.header(rows)).map_err(PredictError::Output)?;
+    }
+    finish(out)?;
+    Ok((counts, rows))
 }
 
 /// Applies `infer` to all rows and writes the results in the order of the rows.
-fn run<T>(
+///
+/// The output is kept for a later process if the job is canceled or a row cannot be written.
+fn run<'o, T>(
     job: PredictJob<'_>,
+    mut out: RowOutput<'o>,
     infer: impl Fn(Vec<Graph>) -> Vec<T>,
-    mut write: impl FnMut(&RowText, Option<T>) -> io::Result<()>,
+    mut write: impl FnMut(&mut RowOutput<'o>, &RowText, Option<T>) -> io::Result<()>,
     mut on_event: impl FnMut(PredictEvent<'_>),
-) -> Result<RowCounts, PredictError> {
-    let PredictJob { input, on_invalid, threads, stop } = job;
+) -> Result<(RowCounts, RowOutput<'o>), PredictError> {
+    let PredictJob { mut input, on_invalid, threads, stop } = job;
     let (read, bytes) = (Arc::clone(&input.read), input.bytes);
-    let mut counts = RowCounts::default();
-    thread::scope(|scope| {
-        let (send, receive) = mpsc::sync_channel::<Vec<InputRow>>(1);
-        scope.spawn(move || {
-            // Sending fails when the receiver has stopped, which ends the reader.
-            let _ = input.chunks(threads).try_for_each(|chunk| send.send(chunk));
-        });
-        for chunk in receive {
-            if stop.load(Ordering::Relaxed) {
-                return Err(PredictError::Stopped);
+    let resumed_rows = out.resumed_rows();
+    if resumed_rows > 0 {
+        on_event(PredictEvent::Resumed { rows: resumed_rows });
+    }
+    let (send, receive) = mpsc::sync_channel::<Vec<InputRow>>(1);
+    let reader = thread::spawn(move || {
+        input.skip_rows(resumed_rows);
+        // Sending fails when the receiver has stopped, which ends the reader.
+        let _ = input.chunks(threads).try_for_each(|chunk| send.send(chunk));
+    });
+    loop {
+        let chunk = receive.recv_timeout(STOP_INTERVAL);
+        if stop.load(Ordering::Relaxed) {
+            // The reader is not joined: it may wait for the next bytes of a pipe.
+            let saved_rows = out.stop().map_err(PredictError::Output)?;
+            return Err(PredictError::Stopped { saved_rows });
+        }
+        let chunk = match chunk {
+            Ok(chunk) => chunk,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        match run_chunk(chunk, &mut out, on_invalid, &infer, &mut write, &mut on_event) {
+            Ok(()) => {}
+            Err(error @ PredictError::Output(_)) => return Err(error),
+            Err(error) => {
+                out.discard();
+                return Err(error);
             }
-            counts.rows += chunk.len() as u64;
-            let mut rows: Vec<(RowText, bool)> = Vec::with_capacity(chunk.len());
-            let mut graphs = Vec::with_capacity(chunk.len());
-            for InputRow { text, graph, is_fatal } in chunk {
-                match graph {
-                    Ok(Some(graph)) => {
-                        graphs.push(graph);
-                        rows.push((text, true));
-                    }
-                    // A row without content is neither predicted nor invalid.
-                    Ok(None) => rows.push((text, false)),
-                    Err(error) if is_fatal => return Err(PredictError::Input(error)),
-                    Err(error) if on_invalid == OnInvalidRow::Fail => {
-                        return Err(PredictError::Invalid(error));
-                    }
-                    Err(error) => {
-                        counts.invalid += 1;
-                        on_event(PredictEvent::Invalid(&error));
-                        if on_invalid == OnInvalidRow::Keep {
-                            rows.push((text, false));
-                        }
-                    }
+        }
+        let (read_bytes, bytes) = InferenceInput::progress(&read, bytes);
+        on_event(PredictEvent::Progress { counts: out.progress.counts, read_bytes, bytes });
+    }
+    if let Err(panic) = reader.join() {
+        panic::resume_unwind(panic);
+    }
+    Ok((out.progress.counts, out))
+}
+
+fn finish(mut out: RowOutput<'_>) -> Result<(), PredictError> {
+    out.complete().map_err(PredictError::Output)?;
+    Ok(out.persist()?)
+}
+
+fn run_chunk<'o, T>(
+    chunk: Vec<InputRow>,
+    out: &mut RowOutput<'o>,
+    on_invalid: OnInvalidRow,
+    infer: impl Fn(Vec<Graph>) -> Vec<T>,
+    mut write: impl FnMut(&mut RowOutput<'o>, &RowText, Option<T>) -> io::Result<()>,
+    mut on_event: impl FnMut(PredictEvent<'_>),
+) -> Result<(), PredictError> {
+    let mut counts = out.progress.counts;
+    counts.rows += chunk.len() as u64;
+    let mut rows: Vec<(RowText, bool)> = Vec::with_capacity(chunk.len());
+    let mut graphs = Vec::with_capacity(chunk.len());
+    for InputRow { text, graph, is_fatal } in chunk {
+        match graph {
+            Ok(Some(graph)) => {
+                graphs.push(graph);
+                rows.push((text, true));
+            }
+            // A row without content is neither predicted nor invalid.
+            Ok(None) => rows.push((text, false)),
+            Err(error) if is_fatal => return Err(PredictError::Input(error)),
+            Err(error) if on_invalid == OnInvalidRow::Fail => {
+                return Err(PredictError::Invalid(error));
+            }
+            Err(error) => {
+                counts.invalid += 1;
+                on_event(PredictEvent::Invalid(&error));
+                if on_invalid == OnInvalidRow::Keep {
+                    rows.push((text, false));
                 }
             }
-            counts.predicted += graphs.len() as u64;
-            let mut results = infer(graphs).into_iter();
-            for (text, valid) in rows {
-                let result = if valid { results.next() } else { None };
-                write(&text, result).map_err(PredictError::Output)?;
-            }
-            let (read_bytes, bytes) = InferenceInput::progress(&read, bytes);
-            on_event(PredictEvent::Progress { counts, read_bytes, bytes });
         }
-        Ok(counts)
-    })
+    }
+    counts.predicted += graphs.len() as u64;
+    let mut results = infer(graphs).into_iter();
+    for (text, valid) in rows {
+        let result = if valid { results.next() } else { None };
+        write(out, &text, result).map_err(PredictError::Output)?;
+    }
+    out.progress.counts = counts;
+    out.end_chunk().map_err(PredictError::Output)
 }
 
 fn write_cells(

@@ -4,25 +4,30 @@
 //! that [`Run::evaluate`] scores and do not depend on the other graphs of a batch.
 
 mod columns;
+mod counts;
 mod embeddings;
+mod output;
+
 mod file;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use graph_diffuser_data::formats::Featurizer;
 use graph_diffuser_data::{Dataset, Graph, Graphs, Schema, Splits};
+use sha2::{Digest, Sha256};
 
 use crate::batch::GraphBatch;
 use crate::model::GraphDiffuser;
 use crate::nn::ForwardContext;
+use crate::parameters::named_tensors;
 use crate::run::{Run, RunError, RunSchema};
 use crate::task::{Pooling, Prediction, Task};
 use crate::train::{BatchSize, EvalBatcher};
 
+pub use counts::RowCounts;
 pub use embeddings::{EmbeddingFormat, EmbeddingLevel};
-pub use file::{
-    OnInvalidRow, PredictError, PredictEvent, PredictJob, RowCounts, embed_rows, predict_rows,
-};
+pub use file::{OnInvalidRow, PredictError, PredictEvent, PredictJob, embed_rows, predict_rows};
+pub use output::{RowOutput, describe_job};
 
 /// Node pairs per batch: enough to keep all threads busy; a stack of 17 channels takes 9 MB.
 const BATCH: BatchSize = BatchSize::pairs(1 << 17);
@@ -92,6 +97,17 @@ impl Predictor {
     /// Returns the dimension of the embeddings.
     pub fn embedding_dim(&self) -> usize {
         self.embedding_dim
+    }
+
+    /// Returns a hash of the weights and the schema.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = Sha256::new();
+        for (param, values) in named_tensors(&self.model) {
+            hash.update(param.name);
+            values.into_data().iter::<f32>().for_each(|value| hash.update(value.to_le_bytes()));
+        }
+        hash.update(serde_json::to_vec(&self.schema).expect("a schema can be serialized"));
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Predicts the targets of `graphs`, in their order; the targets they contain are ignored.

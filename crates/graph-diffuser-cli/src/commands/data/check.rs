@@ -11,10 +11,10 @@ use graph_diffuser_data::summary::{Warning, warnings};
 use graph_diffuser_data::{Diagnostic as _, LocatedError};
 use serde_json::json;
 
-use crate::args::{TableArgs, check_input};
+use crate::args::TableArgs;
 use crate::error::Result;
+use crate::input::DataInput;
 use crate::printer::{Printer, counted};
-use crate::progress::inspect_dataset;
 
 /// Validate a file or directory and report all errors
 #[derive(Debug, Args)]
@@ -25,7 +25,7 @@ use crate::progress::inspect_dataset;
     Lines file of graphs, or a directory of OGB CSV files or of a TU dataset. Exits with code 1 if there are \
     errors.")]
 pub(super) struct CheckArgs {
-    /// File or directory
+    /// File or directory, or `-` for standard input
     path: PathBuf,
     #[command(flatten)]
     table: TableArgs,
@@ -33,10 +33,10 @@ pub(super) struct CheckArgs {
 
 pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> Result<ExitCode> {
     let CheckArgs { path, table } = args;
-    check_input(&path)?;
-    let format = Format::detect(&path).map_err(|error| vec![error]);
+    let input = DataInput::open(&path)?;
+    let format = Format::detect(input.path()).map_err(|error| vec![input.rename(error)]);
     let read = match format {
-        Ok(format) => match inspect_dataset(&Recipe::for_data(&path, &table.overrides())?) {
+        Ok(format) => match input.read(&Recipe::for_data(input.path(), &table.overrides())?) {
             Err(RecipeError::Data(DataError::Problems(errors))) => Err(errors),
             read => Ok((format, read?)),
         },

@@ -1,23 +1,21 @@
 //! `data show`: prints statistics of a dataset, or one of its graphs.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
 use graph_diffuser::recipe::{BUILT_IN, DataDirs, LoadedDataset, Recipe};
 use graph_diffuser_data::summary::{Summary, Warning, warnings_from_summary};
-use graph_diffuser_data::{
-    Features, Graph, MISSING_CLASS, Schema, TargetKind, Targets, WriteError,
-};
+use graph_diffuser_data::{Features, Graph, MISSING_CLASS, Schema, TargetKind, Targets};
 use graph_diffuser_viz::figure::{MAX_NODES, draw_graph};
 use serde_json::{Value, json};
 
-use crate::args::{OutputArgs, SetArgs, TableArgs, check_input};
+use crate::args::{SetArgs, TableArgs};
 use crate::error::{Result, UsageError};
+use crate::input::DataInput;
+use crate::output::{Destination, OutputArgs};
 use crate::printer::{Printer, counted};
-use crate::progress::inspect_dataset;
 
 /// Show statistics of a dataset, or one of its graphs
 #[derive(Debug, Args)]
@@ -25,9 +23,10 @@ use crate::progress::inspect_dataset;
     graph-diffuser data show grid-quick\n  \
     graph-diffuser data show mine.csv --graph 3\n  \
     graph-diffuser data show mine.jsonl --graph 3 -o graph.svg")]
-#[command(mut_arg("output", |arg| arg.requires("graph").help("Draw the graph to this SVG file")))]
+#[command(mut_arg("output", |arg| arg.requires("graph").help("Draw the graph to this SVG file; `-` for standard output")))]
 pub(super) struct ShowArgs {
-    /// Recipe (name or TOML file), data file or directory, or name of a fetched dataset
+    /// Recipe (name or TOML file), data file or directory, name of a fetched dataset, or `-` for data
+    /// on standard input
     dataset: String,
     #[command(flatten)]
     table: TableArgs,
@@ -41,6 +40,8 @@ pub(super) struct ShowArgs {
 }
 
 pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> Result<ExitCode> {
+    let destination =
+        args.output.path.is_some().then(|| args.output.destination(printer)).transpose()?;
     let LoadedDataset { dataset, report, .. } = read(&args)?;
     let Some(index) = args.graph else {
         let summary = Summary::compute(&dataset);
@@ -66,7 +67,7 @@ pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> Result<ExitCode> {
         return Err(UsageError { message, hint }.into());
     }
     let graph = dataset.graphs.get(index);
-    if let Some(path) = &args.output.path {
+    if let Some(destination) = destination {
         if graph.num_nodes > MAX_NODES {
             let message = format!(
                 "cannot draw graph {index}: it has {} nodes, the maximum is {}",
@@ -76,10 +77,11 @@ pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> Result<ExitCode> {
         }
         let labels: Vec<String> =
             (0..graph.num_nodes).map(|node| label(&graph, &dataset.schema, node)).collect();
-        let mut file = args.output.create(path)?;
-        file.write_all(draw_graph(&graph, &labels).to_svg().as_bytes())
-            .map_err(WriteError::at(path))?;
-        file.persist()?;
+        let svg = draw_graph(&graph, &labels).to_svg();
+        args.output.write(svg.as_bytes(), destination, printer)?;
+        if destination == Destination::Stdout {
+            return Ok(ExitCode::SUCCESS);
+        }
     }
     printer
         .data(&to_json(index, &graph, &dataset.schema), || to_text(index, &graph, &dataset.schema));
@@ -97,9 +99,14 @@ fn read(args: &ShowArgs) -> Result<LoadedDataset> {
     } else {
         name
     };
-    check_input(Path::new(name))?;
     let overrides = [args.table.overrides(), args.settings.set.clone()].concat();
-    Ok(inspect_dataset(&Recipe::find(name, &overrides)?)?)
+    let input = DataInput::open(Path::new(name))?;
+    let recipe = if input.is_copy() {
+        Recipe::for_data(input.path(), &overrides)?
+    } else {
+        Recipe::find(name, &overrides)?
+    };
+    Ok(input.read(&recipe)?)
 }
 
 /// Returns the name of a category, or its index if it has none.

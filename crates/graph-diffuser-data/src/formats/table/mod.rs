@@ -19,6 +19,7 @@ use crate::io::line_reader::LineReader;
 use crate::io::parquet_records::ParquetRecords;
 use crate::io::sdf_records::SdfRecords;
 use crate::io::smi_records::SmiRecords;
+use crate::io::text_file::TextReader;
 
 /// An open table: its columns and an iterator over its records.
 pub(crate) struct Table {
@@ -75,6 +76,22 @@ impl Table {
             }
             TableFormat::Sdf => Records::Sdf(SdfRecords::open(path, read)?),
             TableFormat::Parquet => Records::Parquet(Box::new(ParquetRecords::open(path, read)?)),
+        };
+        Ok(Self { path: path.to_owned(), records })
+    }
+
+    /// Reads a CSV or SMILES table from text; `path` is only used in errors.
+    ///
+    /// # Errors
+    /// Returns an error if the text is empty or its header is malformed.
+    pub(crate) fn from_text(
+        path: &Path,
+        format: TableFormat,
+        text: TextReader,
+    ) -> Result<Self, LocatedError> {
+        let records = match format {
+            TableFormat::Smi => Records::Smi(SmiRecords::new(LineReader::new(path, text))?),
+            _ => Records::Csv(CsvRecords::new(path, text, None)?),
         };
         Ok(Self { path: path.to_owned(), records })
     }
