@@ -18,18 +18,13 @@ use super::{EdgeEmbeddings, gather, scatter_sum};
 const EPS: f64 = 1e-6;
 
 /// Aggregation of the messages to a node.
-///
-/// A sum grows with the degree of the node, by another factor in every layer, so that the states of
-/// graphs much denser than the others grow exponentially with depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregation {
-    /// Sum, as in GINE.
+    /// Sum, which grows with the degree of the node.
     #[default]
     Sum,
-    /// Sum divided by the square root of the degree.
-    SqrtDegree,
-    /// Mean, which is independent of the degree.
+    /// Mean, which does not.
     Mean,
 }
 
@@ -42,20 +37,18 @@ impl Aggregation {
 
     /// Returns the factor of the sum of messages of each node, `[r, 1]`; `None` for a plain sum.
     fn factors(self, topology: &Topology, like: &Tensor<2>) -> Option<Tensor<2>> {
-        let factor: fn(f64) -> f64 = match self {
-            Self::Sum => return None,
-            Self::SqrtDegree => |degree| degree.sqrt().recip(),
-            Self::Mean => f64::recip,
-        };
+        if self == Self::Sum {
+            return None;
+        }
         let factors: Vec<f64> =
-            topology.in_degrees().map(|degree| factor(degree.max(1) as f64)).collect();
+            topology.in_degrees().map(|degree| 1.0 / degree.max(1) as f64).collect();
         let factors = TensorData::new(factors, [topology.layout.nodes(), 1]);
         Some(Tensor::from_data(factors, (&like.device(), like.dtype())))
     }
 }
 
 /// Computes the GINE aggregation `x_i + f_i Σ ReLU(x_j + e_ji)` over the edges j → i, where the
-/// factor `f_i` is 1 for a sum.
+/// factor `f_i` is 1 for a sum and one divided by the number of edges for a mean.
 ///
 /// # Shapes
 /// - `x`: `[r, d]`, `e`: `[m, d]`
@@ -351,11 +344,7 @@ mod tests {
             let x = TensorData::from([[10.0], [1.0], [2.0], [3.0], [-5.0], [7.0]]);
             let x = Tensor::<2>::from_data(x, (&device, dtype));
             // Messages 1, 2, 3 and ReLU(-5) = 0.
-            for (aggregation, expected) in [
-                (Aggregation::Sum, 16.0),
-                (Aggregation::SqrtDegree, 13.0),
-                (Aggregation::Mean, 11.5),
-            ] {
+            for (aggregation, expected) in [(Aggregation::Sum, 16.0), (Aggregation::Mean, 11.5)] {
                 let out = gine_aggregate(x.clone(), None, aggregation, &batch.topology);
                 let out: Vec<f64> = out.into_data().iter::<f64>().collect();
                 assert_eq!(out, [expected, 1.0, 2.0, 3.0, -5.0, 7.0], "{aggregation:?}");

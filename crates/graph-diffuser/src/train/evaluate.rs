@@ -93,13 +93,70 @@ pub fn recalibrate(model: GraphDiffuser, passes: &[Vec<Statistic>]) -> GraphDiff
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+    use std::path::Path;
+
     use burn::tensor::{DType, Device};
     use graph_diffuser_data::SeedTree;
 
     use crate::nn::ParamInit;
     use crate::recipe::DataDirs;
+    use crate::train::recalibration_batches;
 
     use super::*;
+
+    /// Writes 64 sparse and 2 dense Erdős–Rényi graphs of 6 to 20 nodes, labeled by density.
+    fn write_erdos_renyi_graphs(path: &Path) {
+        let mut stream = SeedTree::new(0).stream("graphs");
+        let mut lines = String::new();
+        for index in 0..66 {
+            let (nodes, probability) = match index {
+                0..2 => (20, 0.9),
+                _ => (6 + stream.below(15), 0.05 + 0.2 * stream.uniform()),
+            };
+            let pairs =
+                (0..nodes).flat_map(|left| (left + 1..nodes).map(move |right| [left, right]));
+            let edges: Vec<[usize; 2]> = pairs.filter(|_| stream.uniform() < probability).collect();
+            let density = (2 * edges.len()) as f64 / (nodes * (nodes - 1)) as f64;
+            let split = ["train", "valid", "test"][(index % 33_usize).saturating_sub(30)];
+            let _ = writeln!(
+                lines,
+                r#"{{"nodes": {nodes}, "edges": {edges:?}, "target": {density}, "split": "{split}"}}"#
+            );
+        }
+        std::fs::write(path, lines).expect("written");
+    }
+
+    #[test]
+    fn states_of_rare_dense_graphs_have_the_scale_of_the_others() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("graphs.jsonl");
+        write_erdos_renyi_graphs(&path);
+        // Root mean square of the node states of a dense graph relative to the sparse graphs, in
+        // an untrained model.
+        let ratio = |overrides: &[String]| {
+            let recipe = Recipe::for_data(&path, overrides).expect("valid recipe");
+            let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
+            let device = Device::flex();
+            let batcher = recipe.model.batcher(&device, DType::F32);
+            let evaluator = Evaluator::new(&recipe, &dataset, batcher.clone());
+            let batches =
+                recalibration_batches(&dataset, recipe.train.batch(), SeedTree::new(0), 50);
+            let model = recipe.init_model(&dataset.schema, &device);
+            let model = evaluator.recalibrated(&model, &batches);
+            let scale = |graphs: &[usize]| {
+                let batch = batcher.collate(&dataset, graphs);
+                let states = model.node_embeddings(&batch, &ForwardContext::evaluate());
+                states.square().mean().into_scalar::<f64>().sqrt()
+            };
+            let sparse: Vec<usize> = (2..30).collect();
+            scale(&[0]) / scale(&sparse)
+        };
+        let default = ratio(&[]);
+        assert!(default < 2.0, "{default}");
+        let sum = ratio(&["model.mpnn.aggregation=sum".to_owned()]);
+        assert!(sum > 4.0, "{sum}");
+    }
 
     #[test]
     fn chunked_evaluation_does_not_change_scores() {

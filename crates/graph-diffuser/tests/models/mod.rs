@@ -131,23 +131,13 @@ pub(crate) fn cases() -> Vec<Case> {
             "mean aggregation",
             &[
                 base,
-                "mpnn = { kind = \"gine\", aggregation = \"mean\", parallel = true }",
+                "mpnn = { kind = \"gine\", aggregation = \"mean\", pre_layers = 1, parallel = true }",
                 &edges(""),
                 &attention(gate),
                 &graph("cls", "{ kind = \"plain\", hidden_layers = 0 }"),
             ],
             TargetSchema::regression(1),
             true,
-        ),
-        case(
-            "square-root aggregation",
-            &[
-                "hidden_dim = 8\nlayers = 0",
-                "mpnn = { kind = \"gine\", aggregation = \"sqrt_degree\", pre_layers = 2 }",
-                node,
-            ],
-            classes(),
-            false,
         ),
     ];
     let mixed = case(

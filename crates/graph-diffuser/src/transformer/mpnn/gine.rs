@@ -1,4 +1,4 @@
-//! GINE: `MLP(x_i + Σ_j ReLU(x_j + e_ij))`, or with a normalized sum.
+//! GINE: `MLP(x_i + Σ_j ReLU(x_j + e_ij))`, or with a mean in place of the sum.
 
 use burn::module::Module;
 

@@ -20,7 +20,8 @@ use gine::Gine;
 pub struct MpnnConfig {
     /// Type of message passing.
     pub kind: MpnnKind,
-    /// Aggregation of the messages of GINE.
+    /// Aggregation of the messages of GINE; default `sum`. A sum grows with the degree in every
+    /// layer, so `mean` is better for graphs of very different density.
     #[serde(default, skip_serializing_if = "Aggregation::is_default")]
     pub aggregation: Aggregation,
     /// Number of message passing layers before the virtual edges are computed.
