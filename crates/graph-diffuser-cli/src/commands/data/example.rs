@@ -1,14 +1,12 @@
 //! `data example`: writes a small dataset that is part of the program.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
-use graph_diffuser_data::WriteError;
 use serde_json::json;
 
-use crate::args::OutputArgs;
 use crate::error::Result;
+use crate::output::{Destination, OutputArgs};
 use crate::printer::Printer;
 
 /// Boiling points of 234 common organic compounds at atmospheric pressure, in °C.
@@ -30,9 +28,11 @@ pub(super) fn example(args: &ExampleArgs, printer: &mut Printer) -> Result<ExitC
         printer.raw(BOILING_POINTS.trim_end());
         return Ok(ExitCode::SUCCESS);
     };
-    let mut file = args.output.create(path)?;
-    file.write_all(BOILING_POINTS.as_bytes()).map_err(WriteError::at(path))?;
-    file.persist()?;
+    let destination = args.output.destination(printer)?;
+    args.output.write(BOILING_POINTS.as_bytes(), destination, printer)?;
+    if destination == Destination::Stdout {
+        return Ok(ExitCode::SUCCESS);
+    }
     printer.data(&json!({ "path": path }), || format!("wrote {}", path.display()));
     Ok(ExitCode::SUCCESS)
 }
