@@ -7,8 +7,8 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`summary`] | statistics of a dataset, and warnings about suspicious data |
-//! | [`chem`] | molecules from SMILES, their features and scaffolds |
-//! | [`formats`] | user files: SMILES in CSV, JSON graphs, OGB CSV, TU datasets |
+//! | [`chem`] | molecules from SMILES and molfiles, their features and scaffolds |
+//! | [`formats`] | user files: tables of molecules, JSON graphs, OGB CSV, TU datasets |
 //! | [`benchmarks`] | published and generated datasets, one module each |
 //! | `download` | catalog and download of published datasets |
 //!
@@ -25,10 +25,11 @@
 //!
 //! # Features
 //!
-//! Both are enabled by default.
+//! All are enabled by default.
 //!
 //! - `chem`: SMILES. Without it, readers of SMILES return [`chem::MoleculeError::Disabled`].
 //! - `download`: the module `download`.
+//! - `parquet`: Parquet files of molecules. Without it, they are rejected with an error.
 
 mod error;
 

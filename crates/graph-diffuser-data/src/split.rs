@@ -108,7 +108,9 @@ impl Diagnostic for SplitError {
             Self::Folds { .. } => {
                 Some("use 3 folds or more, at most one per graph; folds are numbered from 0".into())
             }
-            Self::Empty(_) => Some("add graphs, or increase the fraction of this split".into()),
+            Self::Empty(_) => Some(
+                "provide at least 10 graphs, or set the split of each graph in the file".into(),
+            ),
             Self::MissingLabel => Some("assign every row to a split".into()),
             Self::NotJson(_) | Self::WrongType { .. } | Self::UnknownKey(_) => {
                 Some(r#"expected {"train": [0, 1], "valid": [2], "test": [3]}"#.into())

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use graph_diffuser_data::benchmarks::{pcqm_contact, pcqm4mv2, peptides, zinc};
 use graph_diffuser_data::chem::Molecule;
+use graph_diffuser_data::formats::Featurizer;
+use graph_diffuser_data::formats::inference_input::InferenceInput;
 use graph_diffuser_data::formats::smiles_csv::{
     OnInvalid, SmilesCsvOptions, TargetTask, TargetTasks, read,
 };
@@ -99,6 +101,49 @@ fn check_csv(bytes: &[u8]) {
     }
 }
 
+/// Records of an SDF file with V2000 and V3000 molfiles.
+const SDF: &str = include_str!("fixtures/drugs.sdf");
+
+/// Reads a file in the format that `name` and its content suggest, for training and for inference.
+fn check_table(name: &str, bytes: &[u8]) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    let options = SmilesCsvOptions { on_invalid: OnInvalid::Skip, ..SmilesCsvOptions::default() };
+    match read(&path, &options) {
+        Err(errors) => assert!(!errors.is_empty()),
+        Ok(csv) => csv.graphs.iter().for_each(|graph| assert_eq!(graph.check(), Ok(()))),
+    }
+    let schema = zinc::schema();
+    if let Ok(input) = InferenceInput::open(&path, Featurizer::Ogb, &schema, None) {
+        let columns = input.header.as_ref().map_or(1, |header| header.names.len());
+        for row in input.chunks(1).flatten() {
+            if let Ok(Some(graph)) = row.graph {
+                assert_eq!(graph.check(), Ok(()));
+            }
+            // Rows of all formats are CSV with the columns of the header.
+            if !name.ends_with("csv") && !row.text.bytes.is_empty() {
+                let mut csv = csv::ReaderBuilder::new()
+                    .has_headers(false)
+                    .flexible(true)
+                    .from_reader(&row.text.bytes[..]);
+                let records: Vec<csv::StringRecord> = csv.records().map(Result::unwrap).collect();
+                assert!(records.iter().all(|record| record.len() == columns), "{records:?}");
+            }
+        }
+    }
+}
+
+/// Replaces bytes of a text.
+fn replace_bytes(text: &[u8], edits: &[(usize, u8)]) -> Vec<u8> {
+    let mut bytes = text.to_vec();
+    for &(position, byte) in edits {
+        let position = position % bytes.len();
+        bytes[position] = byte;
+    }
+    bytes
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -130,5 +175,56 @@ proptest! {
             bytes[position] = byte;
         }
         check_csv(&bytes);
+    }
+
+    #[test]
+    fn random_molfiles_never_panic(text in "\\PC{0,60}\n\\PC{0,60}\n\\PC{0,60}\n\\PC{0,60}\n") {
+        drop(Molecule::from_molfile(&text));
+    }
+
+    #[test]
+    fn mutated_sdf_files_never_panic(
+        edits in prop::collection::vec(
+            (any::<usize>(), prop::sample::select(b"0123456789 -.\n\rCNRQ*#VM$><()\xff\0".to_vec())),
+            0..12,
+        ),
+    ) {
+        check_table("file.sdf", &replace_bytes(SDF.as_bytes(), &edits));
+    }
+
+    #[test]
+    fn truncated_sdf_files_never_panic(length in 0..SDF.len()) {
+        check_table("file.sdf", &SDF.as_bytes()[..length]);
+    }
+
+    #[test]
+    fn mutated_smiles_files_never_panic(
+        edits in prop::collection::vec((any::<usize>(), prop::sample::select(b"\t |#\n\rC1x,\"\xff\0".to_vec())), 0..12),
+        header in any::<bool>(),
+    ) {
+        let text: &[u8] = if header {
+            b"smiles\tname\ty\nCCO\tethanol\t1.5\nCC |$R1;$|\ta, b\t2\n"
+        } else {
+            b"# comment\nCCO ethanol\nCC |$R1;$| a, b\nc1ccccc1\tbenzene\n"
+        };
+        check_table("file.smi", &replace_bytes(text, &edits));
+    }
+
+    #[test]
+    fn mutated_utf16_files_never_panic(
+        edits in prop::collection::vec((any::<usize>(), any::<u8>()), 0..6),
+        cut in 0..3_usize,
+    ) {
+        let text: Vec<u8> =
+            "\u{feff}smiles\ty\r\nCCO\t1.5\r\nC\t2\r\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        check_table("file.csv", &replace_bytes(&text[..text.len() - cut], &edits));
+    }
+
+    #[test]
+    fn mutated_parquet_files_never_panic(
+        edits in prop::collection::vec((any::<usize>(), any::<u8>()), 0..6),
+    ) {
+        let whole: &[u8] = include_bytes!("fixtures/pandas.parquet");
+        check_table("file.parquet", &replace_bytes(whole, &edits));
     }
 }

@@ -179,6 +179,7 @@ fn tu_datasets_have_published_sizes() {
     assert_eq!(rows.len(), 600);
     for (row, graph) in rows.into_iter().zip(both.graphs.iter()) {
         let row = row.graph.unwrap();
+        let row = row.as_ref().unwrap();
         assert_eq!((&row.edges, &row.node_features), (&graph.edges, &graph.node_features));
     }
     let folds = unpack("folds");

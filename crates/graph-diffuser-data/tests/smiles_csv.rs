@@ -231,9 +231,9 @@ fn hints_explain_unsupported_delimiters_and_missing_targets() {
         let errors = read_with(text, &SmilesCsvOptions::default()).unwrap_err();
         (errors[0].error.to_string(), errors[0].hint().unwrap())
     };
-    let (message, fix) = hint("smiles|y\nCC|2\n");
-    assert_eq!(message, "no `smiles` column; found `smiles|y`");
-    assert_eq!(fix, "columns must be separated by commas, semicolons or tabs");
+    let (message, fix) = hint("smiles:y\nCC:2\n");
+    assert_eq!(message, "no `smiles` column; found `smiles:y`");
+    assert_eq!(fix, "columns must be separated by commas, semicolons, tabs or pipes");
     assert!(hint("smiles\nCC\n").1.starts_with("add a column"));
     let (message, fix) = hint("smiles,name,note\nC,one,a b\nN,two,c d\nO,three,e\nCC,four,f\n");
     assert_eq!(message, "no target column: `name` is an identifier, `note` is text");

@@ -174,7 +174,9 @@ impl Recipe {
         }
         let format = Format::detect(path).map_err(DataError::from)?;
         let (recipe, kind) = match format {
-            Format::SmilesCsv => ("molecules", "smiles_csv"),
+            Format::SmilesCsv | Format::Smi | Format::Sdf | Format::Parquet => {
+                ("molecules", "smiles_csv")
+            }
             Format::Jsonl => ("graphs", "jsonl"),
             Format::OgbCsv => ("graphs", "ogb_csv"),
             Format::Tu => ("graphs", "tu"),

@@ -74,7 +74,7 @@ fn data_errors_name_the_actual_problem() {
     let mut array: Vec<&str> = vec!["{\"nodes\": 1, \"target\": 1}"; 20];
     array.push("{\"nods\": 1}");
     dir.write("array.json", &format!("[{}]\n", array.join(", ")));
-    dir.write("commas.csv", "smiles;pIC50\nCCO;3,119\nCCN;4,25\nCCC;0,194\nCCS;1,5\n");
+    dir.write("commas.csv", "smiles,pIC50\nCCO,\"3,119\"\nCCN,\"4,250\"\nCCC,\"7,194\"\n");
     dir.write("no_target.csv", "smiles\nCCO\nCCN\n");
     dir.write("pipes.csv", "smiles|y\nCCO|1.5\nCCN|2.5\n");
     for (name, file) in [

@@ -342,6 +342,7 @@ pub(crate) fn assert_text(name: &str, text: &str) {
         (r"\d+\.\d s  \d+ graphs/s(  .* left)?", "[time]"),
         (r"trained in \d+ s", "trained in [time]"),
         (r"(loss|accuracy|valid) \d\.\d{4}", "$1 [number]"),
+        (r"(accuracy|macro_f1) +\d\.\d{4} +\d\.\d{4} to \d\.\d{4}", "$1  [number]  [interval]"),
         (r" \(best\)", ""),
         (r"best epoch \d+", "best epoch [number]"),
         (r"\| [01]\.\d{4} ", "| [number] "),

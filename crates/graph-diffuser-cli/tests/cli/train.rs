@@ -107,9 +107,8 @@ fn training_prints_one_line_per_epoch() {
 fn training_writes_a_complete_run_directory() {
     let dir = TestDir::new();
     let output = dir.train("grid-quick", &["train.epochs=2"], &["--seed", "7"]);
-    assert_eq!(
-        output.stdout.lines().count(),
-        1,
+    assert!(
+        output.stdout.starts_with("runs/grid-quick-s7: test accuracy "),
         "stdout has more than the result: {}",
         output.stdout
     );
@@ -279,7 +278,11 @@ fn eval_reproduces_the_scores_of_training() {
         }
     }
     assert_eq!(evaluated(&[])["split"], "test");
-    assert_eq!(dir.run(&["eval", "run"]).stdout.lines().count(), 1);
+    let text = dir.run(&["eval", "run"]).stdout;
+    assert!(text.starts_with("accuracy ") && text.contains("95% interval"), "{text}");
+    let targets = &evaluated(&[])["targets"][0];
+    assert_eq!(targets["metrics"]["accuracy"]["value"], result["test"]["metric"]);
+    assert_eq!(targets, &result["targets"][0]);
 }
 
 #[test]

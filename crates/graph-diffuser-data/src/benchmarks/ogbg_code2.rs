@@ -19,7 +19,7 @@ use crate::formats::ogb_csv::{
 };
 use crate::graph::{Features, Graph, Targets};
 use crate::io::cache::{self, CacheKey};
-use crate::io::csv_records::{CsvRecord, CsvRecords, open_text};
+use crate::io::csv_records::{CsvRecords, TableRecord, open_text};
 use crate::io::numeric_csv::{NumericCsvError, NumericCsvReader, parse_u32};
 use crate::io::progress::{ProgressFn, ProgressMeter};
 use crate::schema::{FeatureSchema, Names, Schema, TargetSchema};
@@ -318,7 +318,7 @@ fn read_mapping(
     let Some(path) = csv_file(mapping, name) else { return Ok(vec![]) };
     let mut names = vec![];
     for record in CsvRecords::new(&path, open_text(&path, read)?, Some(b','))? {
-        let CsvRecord { line, fields, .. } = record?;
+        let TableRecord { line, fields, .. } = record?;
         let expected = names.len();
         let mut fields = fields.into_iter();
         if fields.next().and_then(|index| index.trim().parse().ok()) != Some(expected) {

@@ -10,11 +10,11 @@ use std::path::Path;
 use crate::chem::ogb_schema;
 use crate::dataset::{Dataset, Graphs};
 use crate::error::{Diagnostic, LocatedError};
-use crate::formats::Featurizer;
 use crate::formats::smiles_csv::{find_column, smiles_column};
+use crate::formats::{Featurizer, Table};
 use crate::graph::{Graph, Targets};
 use crate::io::cache;
-use crate::io::csv_records::{CsvRecord, CsvRecords};
+use crate::io::csv_records::TableRecord;
 use crate::io::numpy_random::NumpyRandom;
 use crate::io::par_chunks::par_chunks;
 use crate::io::progress::ProgressFn;
@@ -72,10 +72,10 @@ pub fn schema() -> Schema {
 pub fn graphs(
     path: &Path,
 ) -> Result<impl Iterator<Item = Result<Graph, LocatedError>> + use<>, LocatedError> {
-    let records = CsvRecords::open(path)?;
+    let records = Table::open_csv(path, None)?;
     let smiles = smiles_column(&records, Some("smiles"))?;
     let gap = find_column(&records, "homolumogap")?;
-    let graph = move |record: CsvRecord| {
+    let graph = move |record: TableRecord| {
         let graph = smiles.parse(&record, |cell| {
             Featurizer::Ogb.featurize_smiles(cell, &TargetSchema::regression(1))
         })?;

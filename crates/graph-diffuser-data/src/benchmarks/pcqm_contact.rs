@@ -8,10 +8,11 @@ use std::path::Path;
 use crate::chem::{Molecule, ogb_schema};
 use crate::dataset::{Dataset, Graphs};
 use crate::error::LocatedError;
+use crate::formats::Table;
 use crate::formats::smiles_csv::smiles_column;
 use crate::graph::{Graph, Targets};
 use crate::io::cache;
-use crate::io::csv_records::{CsvRecord, CsvRecords};
+use crate::io::csv_records::TableRecord;
 use crate::io::numpy_random::NumpyRandom;
 use crate::io::par_chunks::par_chunks;
 use crate::io::progress::ProgressFn;
@@ -36,9 +37,9 @@ pub fn schema() -> Schema {
 pub fn graphs(
     path: &Path,
 ) -> Result<impl Iterator<Item = Result<Graph, LocatedError>> + use<>, LocatedError> {
-    let records = CsvRecords::open_delimited(path, b'\t')?;
+    let records = Table::open_csv(path, Some(b'\t'))?;
     let column = smiles_column(&records, Some("cxsmiles"))?;
-    let graph = move |record: CsvRecord| {
+    let graph = move |record: TableRecord| {
         column.parse(&record, |cell| Molecule::from_cxsmiles_unsanitized(cell)?.contact_graph())
     };
     let graphs = par_chunks(records.step_by(STEP), move |record| record.and_then(&graph));

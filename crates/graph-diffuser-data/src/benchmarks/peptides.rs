@@ -9,10 +9,10 @@ use std::path::Path;
 use crate::chem::ogb_schema;
 use crate::dataset::{Dataset, Graphs};
 use crate::error::{Diagnostic, LocatedError};
-use crate::formats::Featurizer;
 use crate::formats::smiles_csv::{find_column, smiles_column};
+use crate::formats::{Featurizer, Table};
 use crate::graph::{Graph, Targets};
-use crate::io::csv_records::{CsvColumn, CsvRecord, CsvRecords};
+use crate::io::csv_records::TableRecord;
 use crate::io::par_chunks::par_chunks;
 use crate::io::torch_file::ArrayFile;
 use crate::schema::{Names, Schema, TargetSchema};
@@ -130,13 +130,13 @@ fn read_graphs(
     names: &[&str],
     parse: impl Fn(&str) -> Result<Vec<f64>, PeptidesError> + Sync,
 ) -> Result<(Vec<Graph>, Vec<Vec<f64>>), LocatedError> {
-    let records = CsvRecords::open(table)?;
+    let records = Table::open_csv(table, None)?;
     let smiles = smiles_column(&records, Some("smiles"))?;
     let columns = names
         .iter()
         .map(|name| find_column(&records, name))
-        .collect::<Result<Vec<CsvColumn>, LocatedError>>()?;
-    let row = |record: CsvRecord| {
+        .collect::<Result<Vec<_>, LocatedError>>()?;
+    let row = |record: TableRecord| {
         let graph = smiles.parse(&record, |cell| {
             Featurizer::Ogb.featurize_smiles(cell, &TargetSchema::regression(0))
         })?;

@@ -15,6 +15,16 @@ impl Molecule {
         Err(MoleculeError::Disabled)
     }
 
+    /// Returns [`MoleculeError::Disabled`].
+    pub fn from_molfile(_molfile: &str) -> Result<Self, MoleculeError> {
+        Err(MoleculeError::Disabled)
+    }
+
+    /// Returns the SMILES of the molecule.
+    pub fn to_smiles(&self) -> Result<String, MoleculeError> {
+        match self.never {}
+    }
+
     /// Returns the graph with OGB features.
     pub fn ogb_graph(&self) -> Graph {
         match self.never {}

@@ -1,4 +1,4 @@
-//! Errors of SMILES parsing and featurization.
+//! Errors of SMILES and molfile parsing and featurization.
 
 use crate::error::Diagnostic;
 
@@ -7,13 +7,16 @@ use crate::error::Diagnostic;
 /// Ring perception takes at least quadratic time, and so does attention between all pairs of atoms.
 pub(super) const MAX_SMILES_LEN: usize = 20_000;
 
+/// Maximum length of a molfile in bytes, enough for as many atoms as the longest SMILES string.
+pub(super) const MAX_MOLFILE_LEN: usize = 2_000_000;
+
 /// Maximum number of wildcard atoms `*` in a SMILES string.
 ///
 /// Kekulization tries every combination of wildcards with and without a double bond, so its cost is
 /// exponential in their number.
 pub(super) const MAX_WILDCARDS: usize = 12;
 
-/// Error in a SMILES string or in the features of its molecule.
+/// Error in a SMILES string or molfile, or in the features of its molecule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MoleculeError {
@@ -21,7 +24,7 @@ pub enum MoleculeError {
     #[error("SMILES is empty")]
     Empty,
     /// The molecule has no atoms.
-    #[error("SMILES has no atoms")]
+    #[error("molecule has no atoms")]
     NoAtoms,
     /// The string is too long.
     #[error("SMILES has {length} characters, the maximum is {MAX_SMILES_LEN}")]
@@ -61,6 +64,21 @@ pub enum MoleculeError {
         /// Message of the parser.
         reason: String,
     },
+    /// The molfile is malformed.
+    #[error("invalid molfile: {reason}")]
+    Molfile {
+        /// Message of the parser; line numbers are relative to the molfile.
+        reason: String,
+    },
+    /// The molfile is too long.
+    #[error("molfile has {length} bytes, the maximum is {MAX_MOLFILE_LEN}")]
+    MolfileTooLong {
+        /// Length in bytes.
+        length: usize,
+    },
+    /// The molfile describes a query instead of a molecule.
+    #[error("molfile has query atoms or bonds")]
+    QueryMolfile,
     /// An atom is not in the ZINC vocabulary.
     #[error("atom {atom} has type `{label}`, which is not one of the 28 ZINC atom types")]
     UnknownZincAtom {
@@ -83,8 +101,8 @@ pub enum MoleculeError {
         /// Number of atoms with this id.
         atoms: usize,
     },
-    /// The SMILES parser panicked.
-    #[error("internal error of the SMILES parser")]
+    /// The parser panicked.
+    #[error("internal error of the molecule parser")]
     ParserPanic,
     /// The crate was compiled without the cargo feature `chem`.
     #[error("this build does not support SMILES")]
@@ -95,6 +113,7 @@ impl Diagnostic for MoleculeError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Empty | Self::NoAtoms => Some("remove the row".into()),
+            Self::QueryMolfile => Some("replace query atoms and bonds by explicit ones".into()),
             Self::TooManyWildcards { .. } => Some("replace wildcards by explicit atoms".into()),
             Self::Sanitization { .. } => Some(
                 "check charges and explicit hydrogens; RDKit rejects this molecule, too".into(),

@@ -1,4 +1,4 @@
-//! Molecules: SMILES parsing, atom and bond features, scaffolds and contacts.
+//! Molecules: parsing of SMILES and molfiles, atom and bond features, scaffolds and contacts.
 //!
 //! Parsing follows `RDKit`; it wraps the crate `cosmolkit`, a port of it, on which no other module
 //! depends. The reference is `RDKit` 2026.9.1: a recorded fixture checks every atom and bond of the

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use cosmolkit::{SmilesError, SmilesParseError};
+use cosmolkit::{SdfError, SdfReadError, SmilesError, SmilesParseError};
 
 use super::MoleculeError;
 
@@ -29,6 +29,18 @@ impl MoleculeError {
                 }
                 other => Self::Sanitization { reason: root_cause(other) },
             },
+            other => Self::Sanitization { reason: root_cause(other) },
+        }
+    }
+
+    /// Converts an error of the molfile parser.
+    pub(super) fn from_sdf_error(error: &SdfError) -> Self {
+        match error {
+            // Queries are parsed only with the search module of the parser crate.
+            SdfError::QueryRecord | SdfError::Read(SdfReadError::MissingCapability(_)) => {
+                Self::QueryMolfile
+            }
+            SdfError::Read(read) => Self::Molfile { reason: root_cause(read) },
             other => Self::Sanitization { reason: root_cause(other) },
         }
     }

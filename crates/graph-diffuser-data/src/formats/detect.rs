@@ -1,16 +1,17 @@
 //! Detection of the format of a file or directory, and reading in any supported format.
 
-use std::io::BufRead as _;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
-use std::sync::Arc;
 
 use crate::dataset::{Dataset, Graphs};
 use crate::error::{Diagnostic, LocatedError};
 use crate::formats::jsonl;
 use crate::formats::ogb_csv::{self, OgbCsvOptions, csv_file};
 use crate::formats::smiles_csv::{self, SmilesCsvOptions};
+use crate::formats::table::{Extension, TableFormat, read_start};
 use crate::formats::tu::{self, NodeFeatureSource};
-use crate::io::csv_records::{CsvRecordError, open_text};
+use crate::io::csv_records::CsvRecordError;
 use crate::io::progress::ProgressFn;
 
 /// Maximum number of errors that are collected; further ones are counted.
@@ -21,6 +22,12 @@ const MAX_ERRORS: usize = 1000;
 pub enum Format {
     /// CSV file with a SMILES column.
     SmilesCsv,
+    /// SMILES file with one molecule per line.
+    Smi,
+    /// SDF file.
+    Sdf,
+    /// Parquet file with a SMILES column.
+    Parquet,
     /// JSON or JSON Lines file of graphs.
     Jsonl,
     /// Directory of OGB CSV files.
@@ -39,9 +46,12 @@ pub enum FormatError {
     /// The directory holds none of the expected files.
     #[error("directory is not a supported dataset")]
     UnknownDirectory,
-    /// The file is binary.
-    #[error("file is binary, expected text")]
-    NotText,
+    /// The file is binary and not a Parquet file.
+    #[error("unsupported binary file")]
+    UnsupportedBinary,
+    /// The file is a Parquet file inside a gzip file.
+    #[error("gzip-compressed Parquet files are not supported")]
+    CompressedParquet,
 }
 
 impl Diagnostic for FormatError {
@@ -53,9 +63,12 @@ impl Diagnostic for FormatError {
                  `NAME_graph_indicator.txt` (TU dataset)"
                     .into(),
             ),
-            Self::NotText => Some(
-                "export spreadsheets as CSV and unpack archives; gzip files can be read".into(),
+            Self::UnsupportedBinary => Some(
+                "supported are CSV, SMILES, SDF and JSON Lines files, plain or gzip-compressed, \
+                 and Parquet files; export spreadsheets as CSV and unpack archives"
+                    .into(),
             ),
+            Self::CompressedParquet => Some("decompress the file first".into()),
         }
     }
 }
@@ -72,31 +85,41 @@ impl Format {
         if !path.exists() {
             return Err(LocatedError::new(path, FormatError::NotFound));
         }
-        let mut text = open_text(path, &Arc::default())?;
-        let start = text
-            .fill_buf()
-            .map_err(|error| LocatedError::new(path, CsvRecordError::Read(error)))?;
-        Self::detect_text(path, start)
+        let start = read_start(path)?;
+        if start.starts_with(b"PAR1") && is_gzip(path) {
+            return Err(LocatedError::new(path, FormatError::CompressedParquet));
+        }
+        Self::detect_text(path, &start)
     }
 
     /// Detects the format of a file from the start of its decompressed content.
     pub(crate) fn detect_text(path: &Path, start: &[u8]) -> Result<Self, LocatedError> {
-        if start.starts_with(b"PK") || start.contains(&0) {
-            return Err(LocatedError::new(path, FormatError::NotText));
+        let extension = Extension::of(path);
+        let table = TableFormat::detect(start, extension);
+        if start.starts_with(b"PAR1") {
+            return Ok(Self::Parquet);
         }
-        let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
+        // UTF-16 text that has not been converted.
+        if start.starts_with(&[0xff, 0xfe]) || start.starts_with(&[0xfe, 0xff]) {
+            return Ok(Self::SmilesCsv);
+        }
+        if start.starts_with(b"PK") || start.contains(&0) {
+            return Err(LocatedError::new(path, FormatError::UnsupportedBinary));
+        }
+        let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
         // A list of objects; a SMILES string may start with a bracket as well.
-        let start = start.trim_ascii_start();
-        let is_list = start
+        let is_list = text
             .strip_prefix(b"[")
             .is_some_and(|rest| matches!(rest.trim_ascii_start().first(), Some(b'{' | b']')));
+        let is_json = text.first() == Some(&b'{') || is_list;
         // The extension decides if the content is inconclusive, such as an empty file.
-        let name = path.to_string_lossy();
-        let name = name.strip_suffix(".gz").unwrap_or(&name);
-        let is_jsonl_name =
-            [".json", ".jsonl", ".ndjson"].iter().any(|ending| name.ends_with(ending));
-        let is_jsonl = start.first() == Some(&b'{') || is_list || is_jsonl_name;
-        Ok(if is_jsonl { Self::Jsonl } else { Self::SmilesCsv })
+        Ok(match table {
+            TableFormat::Sdf => Self::Sdf,
+            _ if is_json || extension == Extension::Json => Self::Jsonl,
+            TableFormat::Csv => Self::SmilesCsv,
+            TableFormat::Smi => Self::Smi,
+            TableFormat::Parquet => Self::Parquet,
+        })
     }
 
     fn detect_directory(path: &Path) -> Result<Self, LocatedError> {
@@ -118,9 +141,28 @@ impl Format {
     pub fn name(self) -> &'static str {
         match self {
             Self::SmilesCsv => "a CSV file",
+            Self::Smi => "a SMILES file",
+            Self::Sdf => "an SDF file",
+            Self::Parquet => "a Parquet file",
             Self::Jsonl => "a JSON file of graphs",
             Self::OgbCsv => "a directory of OGB CSV files",
             Self::Tu => "a TU dataset directory",
+        }
+    }
+
+    /// Returns `true` if the format holds molecules; the others hold graphs.
+    pub fn has_molecules(self) -> bool {
+        self.table().is_some()
+    }
+
+    /// Returns the format of the table, if the format holds molecules.
+    pub(crate) fn table(self) -> Option<TableFormat> {
+        match self {
+            Self::SmilesCsv => Some(TableFormat::Csv),
+            Self::Smi => Some(TableFormat::Smi),
+            Self::Sdf => Some(TableFormat::Sdf),
+            Self::Parquet => Some(TableFormat::Parquet),
+            Self::Jsonl | Self::OgbCsv | Self::Tu => None,
         }
     }
 
@@ -136,7 +178,7 @@ impl Format {
         progress: &mut ProgressFn<'_>,
     ) -> Result<Dataset, Vec<LocatedError>> {
         match self {
-            Self::SmilesCsv => {
+            Self::SmilesCsv | Self::Smi | Self::Sdf | Self::Parquet => {
                 let read = smiles_csv::read(
                     path,
                     &SmilesCsvOptions { max_errors: MAX_ERRORS, ..options.clone() },
@@ -158,8 +200,17 @@ impl Format {
     }
 }
 
+/// Returns `true` if a file starts with the gzip magic number.
+fn is_gzip(path: &Path) -> bool {
+    let mut magic = [0; 2];
+    File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok()
+        && magic == [0x1f, 0x8b]
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
@@ -175,11 +226,21 @@ mod tests {
         assert_eq!(detect("graphs.txt", b"\xef\xbb\xbf\n {\"nodes\": 1}\n"), Ok(Format::Jsonl));
         assert_eq!(detect("list.jsonl", b"[1]"), Ok(Format::Jsonl));
         assert_eq!(detect("list.txt", b" [\n {\"x\": []}]"), Ok(Format::Jsonl));
-        assert_eq!(detect("salts.smi", b"[Na+].[Cl-] salt\n"), Ok(Format::SmilesCsv));
+        assert_eq!(detect("salts.smi", b"[Na+].[Cl-] salt\n"), Ok(Format::Smi));
+        assert_eq!(detect("sheet.xlsx", b"PK\x03\x04"), Err("unsupported binary file".into()));
+        let molfile = b"x\n\n\n  1  0  0  0  0  0  0  0  0  0999 V2000\n";
+        assert_eq!(detect("a.json", molfile), Ok(Format::Sdf));
+        assert_eq!(detect("names.smi", b"CCO ethanol\n"), Ok(Format::Smi));
+        assert_eq!(detect("a.dat", b"PAR1\0"), Ok(Format::Parquet));
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(b"PAR1\0").unwrap();
         assert_eq!(
-            detect("sheet.xlsx", b"PK\x03\x04"),
-            Err("file is binary, expected text".into())
+            detect("a.parquet.gz", &gzip.finish().unwrap()),
+            Err("gzip-compressed Parquet files are not supported".into())
         );
+        let utf16: Vec<u8> =
+            "\u{feff}smiles\ty\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert_eq!(detect("excel.txt", &utf16), Ok(Format::SmilesCsv));
         assert_eq!(detect("layout/raw/num-node-list.csv", b"1\n"), Ok(Format::SmilesCsv));
         detect("tu/X_A.txt", b"1, 2\n").unwrap();
         let detect_directory = |name: &str| {

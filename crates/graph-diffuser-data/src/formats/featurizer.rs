@@ -51,7 +51,19 @@ impl Featurizer {
         smiles: &str,
         targets: &TargetSchema,
     ) -> Result<Graph, MoleculeError> {
-        let graph = self.featurize(&Molecule::from_smiles(smiles.trim())?)?;
+        self.featurize_molecule(&Molecule::from_smiles(smiles.trim())?, targets)
+    }
+
+    /// Returns the graph of a molecule with placeholder targets.
+    ///
+    /// # Errors
+    /// Returns an error if the molecule has atoms or bonds that the features do not cover.
+    pub fn featurize_molecule(
+        self,
+        molecule: &Molecule,
+        targets: &TargetSchema,
+    ) -> Result<Graph, MoleculeError> {
+        let graph = self.featurize(molecule)?;
         Ok(Graph { targets: targets.placeholder(graph.num_nodes), ..graph })
     }
 

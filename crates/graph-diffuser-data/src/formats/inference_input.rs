@@ -1,7 +1,8 @@
-//! Inputs of a trained model: a CSV file with SMILES, a JSON file of graphs, or a directory of
-//! graphs in TU or OGB format.
+//! Inputs of a trained model: a table of molecules, a JSON file of graphs, or a directory of graphs
+//! in TU or OGB format.
 //!
-//! Rows are read in chunks together with their text, so a file may be larger than memory. A TU
+//! Rows are read in chunks together with their text, so a file may be larger than memory. The text
+//! of a row is CSV also if the file is not: a SMILES, SDF or Parquet file is converted. A TU
 //! directory is read at once. Integer categories of a directory are mapped by name, or are used as
 //! indices if the categories of the model have no names. Standard input and pipes are read in one
 //! pass.
@@ -20,10 +21,13 @@ use crate::error::{Diagnostic, LocatedError};
 use crate::formats::graph_directory::{self, DirectoryGraphs};
 use crate::formats::jsonl::{GraphStream, JsonlError, StreamedGraph};
 use crate::formats::smiles_csv::smiles_column;
-use crate::formats::{Featurizer, Format};
+use crate::formats::table::{TableColumn, TableFormat};
+use crate::formats::{Featurizer, Format, Table};
 use crate::graph::Graph;
-use crate::io::csv_records::{CsvColumn, CsvRecord, CsvRecordError, CsvRecords};
+use crate::io::csv_records::{CsvRecordError, TableRecord};
+use crate::io::parquet_records::ParquetFileError;
 use crate::io::text_file::{Counted, detect_gzip, peek_text};
+use crate::io::utf16::detect_utf16;
 use crate::schema::{Schema, TargetSchema};
 
 /// Rows per chunk, enough to keep many threads busy.
@@ -35,9 +39,15 @@ const CHUNK_BYTES: usize = 8 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// The model needs SMILES.
-    #[error("the model expects a CSV file with SMILES, found {found}")]
+    /// The model needs molecules.
+    #[error("the model expects a file of molecules, found {found}")]
     NotMolecules {
+        /// Format of the input.
+        found: &'static str,
+    },
+    /// The format cannot be read from a pipe.
+    #[error("cannot read {found} from standard input or a pipe")]
+    NeedsFile {
         /// Format of the input.
         found: &'static str,
     },
@@ -52,7 +62,11 @@ pub enum InputError {
 impl Diagnostic for InputError {
     fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::NotMolecules { .. } => "pass a CSV file with a `smiles` column".into(),
+            Self::NotMolecules { .. } => {
+                "pass a CSV or Parquet file with a `smiles` column, a SMILES file or an SDF file"
+                    .into()
+            }
+            Self::NeedsFile { .. } => "save the input to a file and pass its path".into(),
             Self::NotGraphs { .. } => {
                 "pass a JSON file or a TU or OGB directory of graphs; see docs/guide/graphs.md"
                     .into()
@@ -64,9 +78,10 @@ impl Diagnostic for InputError {
 /// Text of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowText {
-    /// Line number, or number of the graph in a directory, counted from one.
+    /// Line number, row number in a Parquet file, or number of the graph in a directory, counted
+    /// from one.
     pub line: u64,
-    /// Bytes without the line terminator; empty if the row cannot be parsed.
+    /// CSV or JSON text without the line terminator; empty if the row cannot be parsed.
     pub bytes: Vec<u8>,
     /// SMILES, `id` of the graph, or index of the graph in a directory.
     pub name: Option<String>,
@@ -77,13 +92,13 @@ pub struct RowText {
 pub struct InputRow {
     /// Text of the row.
     pub text: RowText,
-    /// Graph with placeholder targets, or the error of the row.
-    pub graph: Result<Graph, LocatedError>,
+    /// Graph with placeholder targets, `None` if all cells are empty, or the error of the row.
+    pub graph: Result<Option<Graph>, LocatedError>,
     /// `true` if the error prevents all following rows from being read.
     pub is_fatal: bool,
 }
 
-/// Header of a CSV file.
+/// Header of the rows as CSV.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CsvHeader {
     /// Bytes without the line terminator.
@@ -96,7 +111,7 @@ pub struct CsvHeader {
     pub line_end: &'static str,
 }
 
-/// An open input of SMILES or graphs.
+/// An open input of molecules or graphs.
 pub struct InferenceInput {
     /// Header, if the output is a CSV file.
     pub header: Option<CsvHeader>,
@@ -118,12 +133,7 @@ impl std::fmt::Debug for InferenceInput {
 }
 
 enum Source {
-    Molecules {
-        records: CsvRecords,
-        smiles: CsvColumn,
-        featurizer: Featurizer,
-        targets: TargetSchema,
-    },
+    Molecules { table: Table, smiles: TableColumn, featurizer: Featurizer, targets: TargetSchema },
     Graphs(GraphStream),
     Directory(std::iter::Enumerate<DirectoryGraphs>),
 }
@@ -131,7 +141,8 @@ enum Source {
 impl InferenceInput {
     /// Opens an input file or directory for a model with the given schema.
     ///
-    /// The SMILES column is `smiles` or `smi` unless `smiles` names another one.
+    /// The SMILES column is `smiles` or `smi` unless `smiles` names another one. The molecules of
+    /// an SDF file are its molfiles unless `smiles` names a data field.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, has a format that the model does not accept, or
@@ -186,39 +197,54 @@ impl InferenceInput {
         let found = format.name();
         let read = Arc::<AtomicU64>::default();
         let open = || open().map(|reader| Counted::new(reader, &read));
-        let (header, source) = match (featurizer, format) {
-            (Featurizer::Graphs | Featurizer::UndirectedGraphs, Format::Jsonl) => {
+        let is_graphs = matches!(featurizer, Featurizer::Graphs | Featurizer::UndirectedGraphs);
+        let (header, source) = match (format, format.table()) {
+            (Format::Jsonl, _) if is_graphs => {
                 let reader =
                     open().map_err(|error| LocatedError::new(path, JsonlError::Read(error)))?;
                 (None, Source::Graphs(GraphStream::new(path, reader, schema)?))
             }
-            (Featurizer::Graphs | Featurizer::UndirectedGraphs, Format::Tu) => {
+            (Format::Tu, _) if is_graphs => {
                 let graphs = graph_directory::open_tu(path, schema, &read)?;
                 (Some(directory_header()), Source::Directory(graphs.enumerate()))
             }
-            (Featurizer::Graphs | Featurizer::UndirectedGraphs, Format::OgbCsv) => {
+            (Format::OgbCsv, _) if is_graphs => {
                 let add_reverse_edges = featurizer == Featurizer::UndirectedGraphs;
                 let graphs = graph_directory::open_ogb(path, add_reverse_edges, schema, &read);
                 (Some(directory_header()), Source::Directory(graphs.enumerate()))
             }
-            (Featurizer::Graphs | Featurizer::UndirectedGraphs, _) => {
+            _ if is_graphs => {
                 return Err(LocatedError::new(path, InputError::NotGraphs { found }));
             }
-            (_, Format::SmilesCsv) => {
-                let (text, _) =
-                    open().and_then(detect_gzip).map_err(|error| read_error(path, error))?;
-                let records = CsvRecords::new(path, text, None)?;
-                let smiles = smiles_column(&records, smiles)?;
+            (_, Some(table_format)) => {
+                let table = match table_format {
+                    TableFormat::Csv | TableFormat::Smi => {
+                        let text = open()
+                            .and_then(detect_gzip)
+                            .and_then(|(reader, _)| detect_utf16(reader))
+                            .map_err(|error| read_error(path, error))?;
+                        Table::from_text(path, table_format, text)?
+                    }
+                    // Read twice, or from the end.
+                    TableFormat::Sdf | TableFormat::Parquet if path.is_file() => {
+                        Table::open_format(path, table_format, &read)?
+                    }
+                    TableFormat::Sdf | TableFormat::Parquet => {
+                        return Err(LocatedError::new(path, InputError::NeedsFile { found }));
+                    }
+                };
+                let smiles = smiles_column(&table, smiles)?;
+                let TableRecord { raw, fields, .. } = table.header();
                 let header = CsvHeader {
-                    bytes: records.header().raw.clone(),
-                    names: records.header().fields.clone(),
-                    delimiter: records.delimiter(),
-                    line_end: records.line_ending(),
+                    bytes: if raw.is_empty() { csv_line(fields) } else { raw.clone() },
+                    names: fields.clone(),
+                    delimiter: table.delimiter(),
+                    line_end: table.line_ending(),
                 };
                 let targets = schema.targets.clone();
-                (Some(header), Source::Molecules { records, smiles, featurizer, targets })
+                (Some(header), Source::Molecules { table, smiles, featurizer, targets })
             }
-            (_, _) => return Err(LocatedError::new(path, InputError::NotMolecules { found })),
+            (_, None) => return Err(LocatedError::new(path, InputError::NotMolecules { found })),
         };
         Ok(Self { header, bytes: 0, read, source })
     }
@@ -229,7 +255,7 @@ impl InferenceInput {
         match &mut self.source {
             Source::Graphs(stream) => stream.take(rows).for_each(drop),
             Source::Directory(graphs) => graphs.take(rows).for_each(drop),
-            Source::Molecules { records, .. } => records.take(rows).for_each(drop),
+            Source::Molecules { table, .. } => table.take(rows).for_each(drop),
         }
     }
 
@@ -268,10 +294,9 @@ impl Iterator for InputChunks {
                 });
                 chunk.into_iter().map(directory_row).collect()
             }
-            Source::Molecules { records, smiles, featurizer, targets } => {
-                let chunk = take_chunk(records, |record| {
-                    record.as_ref().map_or(0, |record| record.raw.len())
-                });
+            Source::Molecules { table, smiles, featurizer, targets } => {
+                let chunk =
+                    take_chunk(table, |record| record.as_ref().map_or(0, TableRecord::num_bytes));
                 let row = |record| molecule_row(smiles, *featurizer, targets, record);
                 match &self.pool {
                     Some(pool) => pool.install(|| chunk.into_par_iter().map(row).collect()),
@@ -300,7 +325,8 @@ fn take_chunk<T>(source: &mut impl Iterator<Item = T>, bytes_of: impl Fn(&T) -> 
 fn graph_row(streamed: StreamedGraph) -> InputRow {
     let StreamedGraph { line, raw, id, graph } = streamed;
     let is_fatal = graph.as_ref().is_err_and(is_fatal);
-    InputRow { text: RowText { line, bytes: raw.into_bytes(), name: id }, graph, is_fatal }
+    let text = RowText { line, bytes: raw.into_bytes(), name: id };
+    InputRow { text, graph: graph.map(Some), is_fatal }
 }
 
 /// Returns the header of the output for a directory, whose rows are indices of graphs.
@@ -317,16 +343,16 @@ fn directory_row((index, graph): (usize, Result<Graph, LocatedError>)) -> InputR
     let is_fatal = graph.as_ref().is_err_and(|error| !graph_directory::is_graph_error(error));
     let name = index.to_string();
     let text = RowText { line: index as u64 + 1, bytes: name.clone().into(), name: Some(name) };
-    InputRow { text, graph, is_fatal }
+    InputRow { text, graph: graph.map(Some), is_fatal }
 }
 
 fn molecule_row(
-    smiles: &CsvColumn,
+    smiles: &TableColumn,
     featurizer: Featurizer,
     targets: &TargetSchema,
-    record: Result<CsvRecord, LocatedError>,
+    record: Result<TableRecord, LocatedError>,
 ) -> InputRow {
-    let record = match record {
+    let mut record = match record {
         Ok(record) => record,
         Err(error) => {
             let text =
@@ -334,10 +360,42 @@ fn molecule_row(
             return InputRow { text, is_fatal: is_fatal(&error), graph: Err(error) };
         }
     };
-    let graph = smiles.parse(&record, |cell| featurizer.featurize_smiles(cell, targets));
-    let CsvRecord { line, raw, mut fields } = record;
+    // Rows without content keep the output aligned with the input.
+    let graph = if record.is_blank() {
+        Ok(None)
+    } else {
+        let mut written = None;
+        let graph = smiles.parse_molecule(&record, |molecule| {
+            if smiles.has_molfiles() && smiles.cell(&record).is_empty() {
+                written = molecule.to_smiles().ok();
+            }
+            featurizer.featurize_molecule(molecule, targets)
+        });
+        if let Some(written) = written {
+            record.fields[smiles.index()] = written;
+        }
+        graph.map(Some)
+    };
+    let TableRecord { line, raw, mut fields, .. } = record;
+    let bytes = if raw.is_empty() { csv_line(&fields) } else { raw };
     let name = Some(std::mem::take(&mut fields[smiles.index()]));
-    InputRow { text: RowText { line, bytes: raw, name }, graph, is_fatal: false }
+    InputRow { text: RowText { line, bytes, name }, graph, is_fatal: false }
+}
+
+/// Joins fields to a line of CSV, delimited by commas.
+fn csv_line(fields: &[String]) -> Vec<u8> {
+    let cells: Vec<String> = fields.iter().map(|field| csv_quote(field, b',')).collect();
+    cells.join(",").into_bytes()
+}
+
+/// Quotes a CSV cell if necessary.
+pub fn csv_quote(cell: &str, delimiter: u8) -> String {
+    let is_special = |byte: u8| byte == delimiter || matches!(byte, b'"' | b'\n' | b'\r');
+    if cell.bytes().any(is_special) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
 }
 
 /// Returns `true` if no row after the error can be read; skipping the row would then silently skip
@@ -359,7 +417,9 @@ fn is_fatal(located: &LocatedError) -> bool {
                 | JsonlError::Separator { .. }
         )
     };
-    error.downcast_ref().is_some_and(in_csv) || error.downcast_ref().is_some_and(in_jsonl)
+    error.downcast_ref().is_some_and(in_csv)
+        || error.downcast_ref().is_some_and(in_jsonl)
+        || error.is::<ParquetFileError>()
 }
 
 #[cfg(test)]
@@ -398,7 +458,7 @@ mod tests {
         for (index, row) in rows.iter().enumerate() {
             assert_eq!(row.text.line, index as u64 + 2);
             assert_eq!(row.text.bytes, format!("{index},\"{}\"", smiles(index)).into_bytes());
-            let graph = row.graph.as_ref().unwrap();
+            let graph = row.graph.as_ref().unwrap().as_ref().unwrap();
             assert_eq!(graph.num_nodes, 1 + index % 7);
             assert!(ogb_schema(TargetSchema::regression(2)).mismatch(graph).is_none());
         }
@@ -445,7 +505,7 @@ mod tests {
     #[test]
     fn zinc_featurizer_uses_zinc_schema() {
         let rows = molecules("smiles\nCCO\nC[SiH3]\n", Featurizer::Zinc);
-        let graph = rows[0].graph.as_ref().unwrap();
+        let graph = rows[0].graph.as_ref().unwrap().as_ref().unwrap();
         assert!(zinc_schema(TargetSchema::regression(2)).mismatch(graph).is_none());
         let message = rows[1].graph.as_ref().unwrap_err().to_string();
         assert!(message.contains("line 3, column `smiles`: atom 1 has type `Si"), "{message}");
@@ -466,7 +526,7 @@ mod tests {
         assert!(error.to_string().ends_with(&expected), "{error}");
         let lines = temp_file("{\"nodes\": 1}\n");
         let error = InferenceInput::open(lines.path(), Featurizer::Ogb, &schema, None).unwrap_err();
-        let expected = format!("expects a CSV file with SMILES, found {}", Format::Jsonl.name());
+        let expected = format!("expects a file of molecules, found {}", Format::Jsonl.name());
         assert!(error.to_string().ends_with(&expected), "{error}");
         let rows: Vec<InputRow> =
             InferenceInput::open(lines.path(), Featurizer::Graphs, &schema, None)
@@ -474,7 +534,7 @@ mod tests {
                 .chunks(1)
                 .flatten()
                 .collect();
-        assert_eq!(rows[0].graph.as_ref().unwrap().num_nodes, 1);
+        assert_eq!(rows[0].graph.as_ref().unwrap().as_ref().unwrap().num_nodes, 1);
     }
     fn write_directory(files: &[(&str, &str)]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
@@ -508,7 +568,7 @@ mod tests {
         assert_eq!(input.read.load(Ordering::Relaxed), input.bytes);
         let rows: Vec<InputRow> = input.chunks(1).flatten().collect();
         assert_eq!(rows[0].text.bytes, b"0");
-        assert_eq!(schema.mismatch(rows[0].graph.as_ref().unwrap()), None);
+        assert_eq!(schema.mismatch(rows[0].graph.as_ref().unwrap().as_ref().unwrap()), None);
         // An unknown category concerns one graph only.
         assert_eq!((rows[1].text.name.as_deref(), rows[1].is_fatal), (Some("1"), false));
         assert!(rows[1].graph.as_ref().unwrap_err().to_string().ends_with("unknown category `7`"));
@@ -530,8 +590,8 @@ mod tests {
             input.chunks(1).flatten().collect()
         };
         let [directed, undirected] = [Featurizer::Graphs, Featurizer::UndirectedGraphs].map(&rows);
-        assert_eq!(directed[0].graph.as_ref().unwrap().edges, [[0, 1]]);
-        let graph = undirected[0].graph.as_ref().unwrap();
+        assert_eq!(directed[0].graph.as_ref().unwrap().as_ref().unwrap().edges, [[0, 1]]);
+        let graph = undirected[0].graph.as_ref().unwrap().as_ref().unwrap();
         assert_eq!(graph.edges, [[0, 1], [1, 0]]);
         assert_eq!(graph.node_features, Features::from_tables(1, vec![1, 0], 1, vec![0.5, 1.5]));
         assert_eq!(schema.mismatch(graph), None);

@@ -2,7 +2,7 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`smiles_csv`] | CSV file with a SMILES column and target columns |
+//! | [`smiles_csv`] | CSV, SMILES, SDF or Parquet file with molecules and target columns |
 //! | [`jsonl`] | JSON or JSON Lines file of graphs, also of PyTorch Geometric and NetworkX |
 //! | [`ogb_csv`] | directory of CSV files in the layout of the Open Graph Benchmark |
 //! | [`tu`] | directory of a TU dataset |
@@ -13,6 +13,7 @@
 
 mod featurizer;
 mod known_categories;
+mod table;
 
 pub mod jsonl;
 pub mod ogb_csv;
@@ -27,3 +28,4 @@ pub mod inference_input;
 pub use detect::{Format, FormatError};
 pub use featurizer::Featurizer;
 pub use read_report::ReadReport;
+pub(crate) use table::Table;

@@ -1,4 +1,4 @@
-//! Streaming CSV reader: comma, semicolon or tab delimiters, quoted fields, gzip compression.
+//! Streaming CSV reader: comma, semicolon, tab or pipe delimiters, quoted fields.
 //!
 //! Unlike `csv-core`, it reports unclosed quotes and text after a closing quote with their line,
 //! resumes after a malformed record, and keeps the bytes of each record, which predictions are
@@ -11,67 +11,39 @@ use std::sync::atomic::AtomicU64;
 
 use crate::error::{Diagnostic, LocatedError};
 use crate::io::text_file::{Counted, TextReader, detect_gzip};
+use crate::io::utf16::detect_utf16;
 
 /// Maximum length of a record in bytes; bounds the memory taken by an unclosed quote.
-const MAX_RECORD_BYTES: u64 = 64 << 20;
+pub(crate) const MAX_RECORD_BYTES: u64 = 64 << 20;
 
-/// A CSV record and its line number.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CsvRecord {
+/// A record of a table and its line number.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct TableRecord {
     /// Line on which the record starts, starting at 1.
     pub(crate) line: u64,
-    /// Bytes of the record, without the line ending.
+    /// Bytes of the record, without the line ending; empty if the file is not a CSV file.
     pub(crate) raw: Vec<u8>,
     /// Fields, without quotes.
     pub(crate) fields: Vec<String>,
+    /// Molfile of an SDF record.
+    pub(crate) molfile: Option<String>,
 }
 
-/// A column of a CSV file: reads its cells and locates errors in them.
-#[derive(Debug, Clone)]
-pub(crate) struct CsvColumn {
-    path: PathBuf,
-    index: usize,
-    name: String,
-}
-
-impl CsvColumn {
-    /// Returns the column at `index` of an open file.
-    pub(crate) fn new(records: &CsvRecords, index: usize) -> Self {
-        let name = records.header.fields[index].trim().to_owned();
-        Self { path: records.path.clone(), index, name }
+impl TableRecord {
+    /// Returns `true` if the record has no content, such as a row of delimiters alone.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.molfile.is_none() && self.fields.iter().all(|field| field.trim().is_empty())
     }
 
-    /// Returns the position of the column in the file.
-    pub(crate) fn index(&self) -> usize {
-        self.index
-    }
-
-    /// Returns the name of the column.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Returns the cell of a record, without surrounding whitespace.
-    pub(crate) fn cell<'r>(&self, record: &'r CsvRecord) -> &'r str {
-        record.fields[self.index].trim()
-    }
-
-    /// Parses the cell of a record; an error names its line and this column.
-    ///
-    /// # Errors
-    /// Returns the error of `parse` with its location.
-    pub(crate) fn parse<T, E: Diagnostic>(
-        &self,
-        record: &CsvRecord,
-        parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<T, LocatedError> {
-        parse(self.cell(record)).map_err(|error| {
-            LocatedError::new(&self.path, error).at_line(record.line).in_column(self.name.clone())
-        })
+    /// Returns the size of the content in bytes.
+    pub(crate) fn num_bytes(&self) -> usize {
+        self.raw.len()
+            + self.fields.iter().map(String::len).sum::<usize>()
+            + self.molfile.as_ref().map_or(0, String::len)
     }
 }
 
-/// Syntax and I/O errors of a CSV file.
+/// Syntax and I/O errors of a table.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum CsvRecordError {
@@ -104,12 +76,20 @@ pub(crate) enum CsvRecordError {
         /// Number of fields of the header.
         expected: usize,
     },
+    /// The records have too many different fields.
+    #[error("more than {max} different data fields")]
+    TooManyFields {
+        /// Maximum number of fields.
+        max: usize,
+    },
 }
 
 impl Diagnostic for CsvRecordError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::NotUtf8 { .. } => Some("save the file as UTF-8".into()),
+            Self::NotUtf8 { .. } => Some(
+                "save the file as UTF-8; in Excel, choose `CSV UTF-8 (Comma delimited)`".into(),
+            ),
             Self::OpenQuote | Self::AfterQuote => {
                 Some("write a literal quote inside a quoted field as two quotes (`\"\"`)".into())
             }
@@ -119,16 +99,16 @@ impl Diagnostic for CsvRecordError {
     }
 }
 
-/// Opens a text file and decompresses it if it starts with the gzip magic number; adds the number
-/// of bytes read from disk to `read`.
+/// Opens a text file, decompresses it if it starts with the gzip magic number, and converts UTF-16
+/// with a byte-order mark to UTF-8; adds the number of bytes read from disk to `read`.
 ///
 /// # Errors
 /// Returns an error if the file does not exist or cannot be read.
 pub(crate) fn open_text(path: &Path, read: &Arc<AtomicU64>) -> Result<TextReader, LocatedError> {
-    let (reader, _) = Counted::open(path, read)
+    Counted::open(path, read)
         .and_then(detect_gzip)
-        .map_err(|error| LocatedError::new(path, CsvRecordError::Read(error)))?;
-    Ok(reader)
+        .and_then(|(reader, _)| detect_utf16(reader))
+        .map_err(|error| LocatedError::new(path, CsvRecordError::Read(error)))
 }
 
 /// Iterator over the records of a CSV file after its header.
@@ -137,7 +117,7 @@ pub(crate) struct CsvRecords {
     reader: TextReader,
     delimiter: u8,
     line: u64,
-    header: CsvRecord,
+    header: TableRecord,
     line_ending: &'static str,
     finished: bool,
 }
@@ -153,34 +133,19 @@ impl std::fmt::Debug for CsvRecords {
 }
 
 impl CsvRecords {
-    /// Opens a CSV file and reads its header.
+    /// Reads CSV from `reader`, and its header; `path` is only used in errors.
     ///
-    /// The delimiter is the most frequent of comma, semicolon and tab in the header.
+    /// The delimiter is the most frequent of comma, semicolon, tab and pipe in the header, unless
+    /// it is given.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or is empty, or if the header is malformed.
-    pub(crate) fn open(path: &Path) -> Result<Self, LocatedError> {
-        Self::new(path, open_text(path, &Arc::default())?, None)
-    }
-
-    /// Opens a CSV file with a known delimiter.
-    ///
-    /// # Errors
-    /// Returns an error under the conditions of [`CsvRecords::open`].
-    pub(crate) fn open_delimited(path: &Path, delimiter: u8) -> Result<Self, LocatedError> {
-        Self::new(path, open_text(path, &Arc::default())?, Some(delimiter))
-    }
-
-    /// Reads CSV from `reader`; `path` is only used in errors.
-    ///
-    /// # Errors
-    /// Returns an error under the conditions of [`CsvRecords::open`].
     pub(crate) fn new(
         path: &Path,
         reader: TextReader,
         delimiter: Option<u8>,
     ) -> Result<Self, LocatedError> {
-        let header = CsvRecord { line: 1, raw: Vec::new(), fields: Vec::new() };
+        let header = TableRecord { line: 1, ..TableRecord::default() };
         let mut records = Self {
             path: path.to_owned(),
             reader,
@@ -209,7 +174,7 @@ impl CsvRecords {
     }
 
     /// Returns the header record.
-    pub(crate) fn header(&self) -> &CsvRecord {
+    pub(crate) fn header(&self) -> &TableRecord {
         &self.header
     }
 
@@ -223,13 +188,8 @@ impl CsvRecords {
         self.line_ending
     }
 
-    /// Returns the path of the file.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Reads the next record; after a malformed record, reading continues with the next one.
-    fn read_record(&mut self) -> Result<Option<CsvRecord>, LocatedError> {
+    fn read_record(&mut self) -> Result<Option<TableRecord>, LocatedError> {
         let mut raw = Vec::new();
         loop {
             raw.clear();
@@ -238,9 +198,12 @@ impl CsvRecords {
             }
             let line = self.line;
             if len_without_line_ending(&raw) > 0 {
-                let record = self.finish_record(raw, line)?;
+                let mut record = self.finish_record(raw, line)?;
                 let (found, expected) = (record.fields.len(), self.header.fields.len());
-                if found != expected {
+                if found != expected && record.is_blank() {
+                    record.fields = vec![String::new(); expected];
+                    record.raw = vec![self.delimiter; expected - 1];
+                } else if found != expected {
                     return Err(self.error_at(line, CsvRecordError::Ragged { found, expected }));
                 }
                 return Ok(Some(record));
@@ -265,7 +228,7 @@ impl CsvRecords {
     }
 
     /// Splits a line into fields, and reads further lines while a quote is open.
-    fn finish_record(&mut self, mut raw: Vec<u8>, line: u64) -> Result<CsvRecord, LocatedError> {
+    fn finish_record(&mut self, mut raw: Vec<u8>, line: u64) -> Result<TableRecord, LocatedError> {
         let mut splitter = Splitter::default();
         let mut start = 0;
         loop {
@@ -286,7 +249,7 @@ impl CsvRecords {
             return Err(self.error_at(line, CsvRecordError::AfterQuote));
         }
         match splitter.finish() {
-            Ok(fields) => Ok(CsvRecord { line, raw, fields }),
+            Ok(fields) => Ok(TableRecord { line, raw, fields, molfile: None }),
             Err(byte) => Err(self.error_at(line, CsvRecordError::NotUtf8 { byte })),
         }
     }
@@ -297,7 +260,7 @@ impl CsvRecords {
 }
 
 impl Iterator for CsvRecords {
-    type Item = Result<CsvRecord, LocatedError>;
+    type Item = Result<TableRecord, LocatedError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.finished {
@@ -310,15 +273,16 @@ impl Iterator for CsvRecords {
 }
 
 /// Returns the length of a line without its line ending.
-fn len_without_line_ending(line: &[u8]) -> usize {
+pub(crate) fn len_without_line_ending(line: &[u8]) -> usize {
     let line =
         line.strip_suffix(b"\n").map_or(line, |line| line.strip_suffix(b"\r").unwrap_or(line));
     line.len()
 }
 
-/// Returns the most frequent of comma, semicolon and tab outside quotes; a comma if none occurs.
+/// Returns the most frequent of comma, semicolon, tab and pipe outside quotes; a comma if none
+/// occurs.
 fn delimiter_of(header: &[u8]) -> u8 {
-    let mut counts = [(0, b','), (0, b';'), (0, b'\t')];
+    let mut counts = [(0, b','), (0, b';'), (0, b'\t'), (0, b'|')];
     let mut quoted = false;
     for &byte in header {
         quoted ^= byte == b'"';
@@ -425,13 +389,14 @@ mod tests {
             [["1", "x;\"y\""], ["3", "4"]]
         );
         assert_eq!(fields("a\tb\n1,5\t2;5\n"), [["1,5", "2;5"]]);
+        assert_eq!(fields("a|b\n1,5|\"C |$R1$|\"\n"), [["1,5", "C |$R1$|"]]);
         assert_eq!(fields("a,b\n1,\"two\nlines\"\n,\n"), [["1", "two\nlines"], ["", ""]]);
         assert_eq!(records(b"\xef\xbb\xbfsmiles\nC\n").unwrap().header().fields, ["smiles"]);
     }
 
     #[test]
     fn line_numbers_count_quoted_lines_and_raw_bytes_are_kept() {
-        let rows: Vec<CsvRecord> =
+        let rows: Vec<TableRecord> =
             records(b"a,b\n1,\"x\r\ny\"\n2,z\r\n").unwrap().map(Result::unwrap).collect();
         assert_eq!(rows.iter().map(|row| row.line).collect::<Vec<_>>(), [2, 4]);
         assert_eq!(rows[0].raw, b"1,\"x\r\ny\"");
@@ -439,9 +404,18 @@ mod tests {
     }
 
     #[test]
+    fn blank_rows_of_any_length_get_the_fields_of_the_header() {
+        let rows: Vec<TableRecord> =
+            records(b"a,b,c\n,,\n,\n\"\", ,,,,\n1,,\n").unwrap().map(Result::unwrap).collect();
+        assert_eq!(rows.iter().filter(|row| row.is_blank()).count(), 3);
+        assert_eq!(rows[1].raw, b",,");
+        assert!(rows.iter().all(|row| row.fields.len() == 3));
+    }
+
+    #[test]
     fn reading_continues_after_a_malformed_record() {
         let text = b"a,b\n1\n\xff,2\n\"x\"y,2\n3,4\n\"5,6\n";
-        let rows: Vec<Result<CsvRecord, LocatedError>> = records(text).unwrap().collect();
+        let rows: Vec<Result<TableRecord, LocatedError>> = records(text).unwrap().collect();
         let errors: Vec<String> =
             rows.iter().filter_map(|row| row.as_ref().err().map(ToString::to_string)).collect();
         assert_eq!(
@@ -466,8 +440,11 @@ mod tests {
         (0..50_000).for_each(|row| writeln!(encoder, "{row},x").unwrap());
         let compressed = encoder.finish().unwrap();
         std::fs::write(&path, &compressed).unwrap();
-        assert_eq!(CsvRecords::open(&path).unwrap().count(), 50_000);
+        let open = |path: &Path| {
+            CsvRecords::new(path, open_text(path, &Arc::default()).unwrap(), None).unwrap()
+        };
+        assert_eq!(open(&path).count(), 50_000);
         std::fs::write(&path, &compressed[..compressed.len() / 2]).unwrap();
-        assert_eq!(CsvRecords::open(&path).unwrap().filter(Result::is_err).count(), 1);
+        assert_eq!(open(&path).filter(Result::is_err).count(), 1);
     }
 }

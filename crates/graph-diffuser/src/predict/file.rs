@@ -283,10 +283,12 @@ fn run_chunk<'o, T>(
     let mut graphs = Vec::with_capacity(chunk.len());
     for InputRow { text, graph, is_fatal } in chunk {
         match graph {
-            Ok(graph) => {
+            Ok(Some(graph)) => {
                 graphs.push(graph);
                 rows.push((text, true));
             }
+            // A row without content is neither predicted nor invalid.
+            Ok(None) => rows.push((text, false)),
             Err(error) if is_fatal => return Err(PredictError::Input(error)),
             Err(error) if on_invalid == OnInvalidRow::Fail => {
                 return Err(PredictError::Invalid(error));

@@ -30,9 +30,8 @@ pub(super) fn example(args: &ExampleArgs, printer: &mut Printer) -> Result<ExitC
     };
     let destination = args.output.destination(printer)?;
     args.output.write(BOILING_POINTS.as_bytes(), destination, printer)?;
-    if destination == Destination::Stdout {
-        return Ok(ExitCode::SUCCESS);
+    if destination != Destination::Stdout {
+        printer.data(&json!({ "path": path }), || format!("wrote {}", path.display()));
     }
-    printer.data(&json!({ "path": path }), || format!("wrote {}", path.display()));
     Ok(ExitCode::SUCCESS)
 }

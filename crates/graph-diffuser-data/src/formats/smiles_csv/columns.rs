@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{SmilesCsvError, SmilesCsvOptions};
 use crate::chem::{Molecule, MoleculeError};
 use crate::error::LocatedError;
-use crate::io::csv_records::{CsvColumn, CsvRecords};
+use crate::formats::table::{Table, TableColumn};
 
 /// Default names of the SMILES column, ignoring case.
 const SMILES_NAMES: [&str; 2] = ["smiles", "smi"];
@@ -100,33 +100,38 @@ impl fmt::Display for ColumnNote {
 /// Columns of a CSV file.
 #[derive(Debug)]
 pub(super) struct Columns {
-    pub(super) smiles: CsvColumn,
-    pub(super) split: Option<CsvColumn>,
+    pub(super) smiles: TableColumn,
+    pub(super) split: Option<TableColumn>,
     /// Target columns or candidates.
-    pub(super) targets: Vec<CsvColumn>,
+    pub(super) targets: Vec<TableColumn>,
     /// `true` if the targets were requested by name.
     pub(super) targets_requested: bool,
     /// Columns that were not requested.
     pub(super) unused: Vec<IgnoredColumn>,
 }
 
-/// Finds the SMILES column: the one named `name`, or else `smiles` or `smi`.
+/// Finds the column of the molecules: the one named `name`, or else the one that the file format
+/// defines, or else `smiles` or `smi`.
 pub(crate) fn smiles_column(
-    records: &CsvRecords,
+    records: &Table,
     name: Option<&str>,
-) -> Result<CsvColumn, LocatedError> {
+) -> Result<TableColumn, LocatedError> {
     if cfg!(not(feature = "chem")) {
         return Err(LocatedError::new(records.path(), MoleculeError::Disabled));
     }
-    if let Some(name) = name {
-        return find_column(records, name);
+    match (name, records.molecule_column()) {
+        // The name may be that of the training file, which may have had another format.
+        (Some(name), Some(column)) => return find_column(records, name).or(Ok(column)),
+        (Some(name), None) => return find_column(records, name),
+        (None, Some(column)) => return Ok(column),
+        (None, None) => {}
     }
     let names = &records.header().fields;
     let matches =
         |name: &String| SMILES_NAMES.iter().any(|known| known.eq_ignore_ascii_case(name.trim()));
     let found: Vec<usize> = (0..names.len()).filter(|&column| matches(&names[column])).collect();
     match found[..] {
-        [column] => Ok(CsvColumn::new(records, column)),
+        [column] => Ok(TableColumn::new(records, column)),
         [_, second, ..] => {
             Err(header_error(records, SmilesCsvError::DuplicateColumn)
                 .in_column(names[second].trim()))
@@ -141,24 +146,26 @@ pub(crate) fn smiles_column(
 
 /// Finds all columns, or returns every error in them.
 pub(super) fn find_columns(
-    records: &CsvRecords,
+    records: &Table,
     options: &SmilesCsvOptions,
 ) -> Result<Columns, Vec<LocatedError>> {
     let mut errors = Vec::new();
     let mut keep =
-        |found: Result<CsvColumn, LocatedError>| found.map_err(|error| errors.push(error)).ok();
+        |found: Result<TableColumn, LocatedError>| found.map_err(|error| errors.push(error)).ok();
     let smiles = keep(smiles_column(records, options.smiles_column.as_deref()));
-    let all: Vec<CsvColumn> =
-        (0..records.header().fields.len()).map(|column| CsvColumn::new(records, column)).collect();
+    let all: Vec<TableColumn> = (0..records.header().fields.len())
+        .map(|column| TableColumn::new(records, column))
+        .collect();
     let split = match &options.split_column {
         Some(name) => keep(find_column(records, name)),
         None => all.iter().find(|column| column.name().eq_ignore_ascii_case("split")).cloned(),
     };
-    let targets: Vec<CsvColumn> = if let Some(requested) = &options.target_columns {
+    let targets: Vec<TableColumn> = if let Some(requested) = &options.target_columns {
         requested.iter().filter_map(|name| keep(find_column(records, name))).collect()
     } else {
-        let is_other = |column: &CsvColumn| {
+        let is_other = |column: &TableColumn| {
             [&smiles, &split].into_iter().flatten().all(|used| used.index() != column.index())
+                && records.name_column() != Some(column.index())
         };
         all.iter().filter(|column| is_other(column)).cloned().collect()
     };
@@ -176,7 +183,7 @@ pub(super) fn find_columns(
                 .into_iter()
                 .flatten()
                 .chain(&targets)
-                .map(CsvColumn::index)
+                .map(TableColumn::index)
                 .collect();
             let unused = all.iter().filter(|column| !used.contains(&column.index()));
             let unused = unused.map(|column| IgnoredColumn {
@@ -196,16 +203,13 @@ pub(super) fn find_columns(
 }
 
 /// Finds a column by name: an exact match, or else a unique match ignoring case.
-pub(crate) fn find_column(
-    records: &CsvRecords,
-    requested: &str,
-) -> Result<CsvColumn, LocatedError> {
+pub(crate) fn find_column(records: &Table, requested: &str) -> Result<TableColumn, LocatedError> {
     let names: Vec<&str> = records.header().fields.iter().map(|name| name.trim()).collect();
     let exact: Vec<usize> = (0..names.len()).filter(|&column| names[column] == requested).collect();
     let ignoring_case: Vec<usize> =
         (0..names.len()).filter(|&column| names[column].eq_ignore_ascii_case(requested)).collect();
     let error = match (&exact[..], &ignoring_case[..]) {
-        ([column], _) | ([], [column]) => return Ok(CsvColumn::new(records, *column)),
+        ([column], _) | ([], [column]) => return Ok(TableColumn::new(records, *column)),
         ([], []) => SmilesCsvError::ColumnNotFound {
             names: names.into_iter().filter(|name| !name.is_empty()).map(Into::into).collect(),
         },
@@ -215,7 +219,7 @@ pub(crate) fn find_column(
 }
 
 /// Locates an error in the header.
-fn header_error(records: &CsvRecords, error: SmilesCsvError) -> LocatedError {
+fn header_error(records: &Table, error: SmilesCsvError) -> LocatedError {
     LocatedError::new(records.path(), error).at_line(records.header().line)
 }
 

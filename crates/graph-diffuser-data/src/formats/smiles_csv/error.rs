@@ -91,7 +91,7 @@ impl Diagnostic for SmilesCsvError {
     fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::NoSmilesColumn { names } if has_other_delimiter(names) => {
-                "columns must be separated by commas, semicolons or tabs"
+                "columns must be separated by commas, semicolons, tabs or pipes"
             }
             Self::NoSmilesColumn { .. } => "pass `--smiles-column COLUMN`",
             Self::NoHeader => "add a header such as `smiles,target`",
@@ -119,24 +119,24 @@ impl Diagnostic for SmilesCsvError {
 
 /// Lists columns that are not targets, with the reasons.
 fn ignored_columns(ignored: &[IgnoredColumn]) -> String {
-    let each: Vec<String> = ignored
-        .iter()
-        .take(8)
-        .map(|column| {
-            format!(
-                "`{}` is {}",
-                column.name,
-                match column.reason {
-                    IgnoredReason::Identifier => "an identifier".to_owned(),
-                    IgnoredReason::Date => "a date".to_owned(),
-                    ref other => other.to_string(),
-                }
-            )
-        })
-        .collect();
-    let more =
-        if ignored.len() > 8 { format!(" and {} more", ignored.len() - 8) } else { String::new() };
-    if each.is_empty() { String::new() } else { format!(": {}{more}", each.join(", ")) }
+    const MAX_COLUMNS: usize = 8;
+    let reason = |column: &IgnoredColumn| {
+        let reason = match &column.reason {
+            IgnoredReason::Identifier => "is an identifier".to_owned(),
+            IgnoredReason::Date => "is a date".to_owned(),
+            IgnoredReason::AmbiguousComma { cell } => {
+                format!("has ambiguous numbers such as `{cell}`")
+            }
+            other => format!("is {other}"),
+        };
+        format!("`{}` {reason}", column.name)
+    };
+    let reasons: Vec<String> = ignored.iter().take(MAX_COLUMNS).map(reason).collect();
+    match ignored.len() {
+        0 => String::new(),
+        1..=MAX_COLUMNS => format!(": {}", reasons.join(", ")),
+        count => format!(": {} and {} more", reasons.join(", "), count - MAX_COLUMNS),
+    }
 }
 
 fn decimal_point_hint(cell: &str) -> String {
@@ -146,8 +146,8 @@ fn decimal_point_hint(cell: &str) -> String {
 /// Returns `true` if a header of one column contains `smiles` next to an unsupported delimiter.
 fn has_other_delimiter(names: &[String]) -> bool {
     let [name] = names else { return false };
-    let mut parts = name.split(['|', ':', ' ']);
-    name.contains(['|', ':', ' '])
+    let mut parts = name.split([':', ' ']);
+    name.contains([':', ' '])
         && parts.any(|part| ["smiles", "smi"].iter().any(|known| known.eq_ignore_ascii_case(part)))
 }
 

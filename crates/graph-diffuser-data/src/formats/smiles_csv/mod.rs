@@ -1,4 +1,4 @@
-//! CSV files of molecules: a SMILES column, target columns and an optional split column.
+//! Tables of molecules: a SMILES column, target columns and an optional split column.
 //!
 //! ```text
 //! smiles,solubility,split
@@ -6,9 +6,11 @@
 //! c1ccccc1,-1.64,test
 //! ```
 //!
-//! The delimiter is a comma, semicolon or tab; fields may be quoted; the file may be
-//! gzip-compressed. The task is inferred from the target columns. Every error is reported with its
-//! line and column.
+//! The delimiter is a comma, semicolon, tab or pipe; fields may be quoted; the file may be
+//! gzip-compressed. SMILES files, SDF files and Parquet files are tables as well: the data fields
+//! of an SDF file are columns, and its molecules are read from the molfiles. The task is inferred
+//! from the target columns. Every error is reported with its line and column; the line of a Parquet
+//! file is the number of the row. Rows without any content are skipped.
 
 use std::path::Path;
 
@@ -27,9 +29,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::chem::{Molecule, MoleculeError};
 use crate::error::LocatedError;
-use crate::formats::Featurizer;
+use crate::formats::{Featurizer, Table};
 use crate::graph::{Graph, Targets};
-use crate::io::csv_records::CsvRecords;
+use crate::io::csv_records::TableRecord;
 use crate::io::par_chunks::par_chunks;
 use crate::schema::{Schema, TargetSchema};
 use crate::split::{Split, Splits};
@@ -132,7 +134,7 @@ impl ErrorCollector {
     }
 }
 
-/// Reads a CSV file of molecules into graphs.
+/// Reads a table of molecules into graphs.
 ///
 /// # Errors
 /// Returns all errors of the file, its header, rows and cells, up to
@@ -154,7 +156,7 @@ impl ErrorCollector {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<LocatedError>> {
-    let records = CsvRecords::open(path).map_err(|error| vec![error])?;
+    let records = Table::open(path).map_err(|error| vec![error])?;
     let columns = columns::find_columns(&records, options)?;
     let mut errors = ErrorCollector { located: Vec::new(), limit: options.max_errors, omitted: 0 };
     let mut csv = SmilesCsv {
@@ -172,9 +174,12 @@ pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<Lo
     let mut target_columns: Vec<Column> =
         columns.targets.iter().map(|column| Column::new(column.name().to_owned())).collect();
 
+    let records = records.filter(|record| !record.as_ref().is_ok_and(TableRecord::is_blank));
     let featurized = par_chunks(records, |record| {
         record.map(|record| {
-            let parsed = columns.smiles.parse(&record, |smiles| ParsedRow::new(smiles, options));
+            let parsed = columns
+                .smiles
+                .parse_molecule(&record, |molecule| ParsedRow::new(molecule, options));
             (record, parsed)
         })
     });
@@ -252,9 +257,8 @@ struct ParsedRow {
 }
 
 impl ParsedRow {
-    fn new(smiles: &str, options: &SmilesCsvOptions) -> Result<Self, MoleculeError> {
-        let molecule = Molecule::from_smiles(smiles)?;
-        let graph = options.featurizer.featurize(&molecule)?;
+    fn new(molecule: &Molecule, options: &SmilesCsvOptions) -> Result<Self, MoleculeError> {
+        let graph = options.featurizer.featurize(molecule)?;
         Ok(Self { graph, scaffold: options.scaffolds.then(|| molecule.scaffold()) })
     }
 }

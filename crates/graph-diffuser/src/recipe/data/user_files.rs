@@ -14,13 +14,14 @@ use super::{DataError, SplitConfig};
 /// Maximum number of errors of a file that are collected; further ones are counted.
 const MAX_ERRORS: usize = 1000;
 
-/// Configuration of a CSV file with a SMILES column and target columns.
+/// Configuration of a table of molecules: a CSV, SMILES, SDF or Parquet file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SmilesCsvConfig {
-    /// Path of the file, delimited by commas, semicolons or tabs, optionally gzip-compressed.
+    /// Path of the file: CSV, SMILES or SDF, optionally gzip-compressed, or Parquet.
     pub path: PathBuf,
-    /// Name of the SMILES column; default: `smiles` or `smi`, in any case.
+    /// Name of the SMILES column; default: `smiles` or `smi`, in any case, or the molfiles of an
+    /// SDF file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smiles_column: Option<String>,
     /// Names of the target columns; default: all other columns that can be targets.
