@@ -58,13 +58,10 @@ pub(crate) fn parse() -> Arguments {
 }
 
 /// Options of other training programs, and the recipe settings that replace them.
-const SETTINGS: [(&str, &str); 7] = [
-    ("--batch-size", "train.batch_size=N"),
+const SETTINGS: [(&str, &str); 4] = [
     ("--dropout", "model.dropout=P"),
-    ("--epochs", "train.epochs=N"),
     ("--hidden-dim", "model.hidden_dim=N"),
     ("--layers", "model.layers=N"),
-    ("--lr", "optim.lr=RATE"),
     ("--weight-decay", "optim.weight_decay=RATE"),
 ];
 

@@ -42,11 +42,11 @@ fn unknown_training_options_are_answered_with_the_recipe_setting() {
     let output = dir.run(&["train", "grid-quick", "--dropout", "0.1"]);
     assert_eq!(output.code, Some(2));
     assert_text("mistake_train_dropout_option", &transcript(&output));
-    let output = dir.run(&["sweep", "grid-quick", "--seeds", "0..2", "--weight-decay=1e-3"]);
-    assert!(output.stderr.contains("'--set optim.weight_decay=RATE'"), "{}", output.stderr);
+    let output = dir.run(&["sweep", "grid-quick", "--seeds", "0..2", "--hidden-dim=8"]);
+    assert!(output.stderr.contains("'--set model.hidden_dim=N'"), "{}", output.stderr);
     let output = dir.run(&["train", "--data", "mine.csv"]);
     assert!(output.stderr.contains("without an option"), "{}", output.stderr);
-    for command in [["train", "grid-quick", "--gpu"], ["eval", "runs/none", "--epochs=3"]] {
+    for command in [["train", "grid-quick", "--gpu"], ["eval", "runs/none", "--layers=3"]] {
         let output = dir.run(&command);
         assert!(!output.stderr.contains("tip:"), "{}", output.stderr);
     }

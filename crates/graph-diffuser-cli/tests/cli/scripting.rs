@@ -130,7 +130,8 @@ fn every_command_ends_silently_when_the_reader_closes_the_pipe() {
     let dir = TestDir::new();
     dir.train_molecules();
     write_molecules(&dir, "new.csv", 20_000);
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 10] = [
+        &["data", "example"],
         &["predict", "run", "--input", "new.csv", "-o", "-"],
         &["embed", "run", "--input", "new.csv", "-o", "-"],
         &["explain", "run", "--smiles", "CCO", "-o", "-"],
@@ -254,12 +255,13 @@ fn existing_output_is_an_error_unless_forced_and_devices_are_written_directly() 
     let dir = TestDir::new();
     dir.train_molecules();
     fs::create_dir(dir.path("folder")).expect("the directory is writable");
-    let commands: [(&[&str], &str); 5] = [
+    let commands: [(&[&str], &str); 6] = [
         (&["predict", "run", "--input", "mine.csv"], "out.csv"),
         (&["embed", "run", "--input", "mine.csv"], "out.npy"),
         (&["explain", "run", "--smiles", "CCO"], "out.svg"),
         (&["explore", "run"], "out.html"),
         (&["data", "show", "mine.csv", "--graph", "0"], "graph.svg"),
+        (&["data", "example"], "example.csv"),
     ];
     for (command, name) in commands {
         let run = |output: &str, more: &[&str]| dir.run(&[command, &["-o", output], more].concat());
