@@ -1,7 +1,7 @@
 //! Runs every shell command of the README and the guide, in order, in an empty directory per page.
 //!
 //! Training is shortened to one epoch of a small model. A block after `<!-- not run: REASON -->`
-//! is skipped, and so are lines that do not start with `graph-diffuser`.
+//! is skipped, and so are lines without `graph-diffuser`.
 
 #![cfg(unix)]
 
@@ -56,7 +56,7 @@ fn commands(page: &str) -> Vec<String> {
             _ => skip_next = false,
         }
     }
-    commands.retain(|command| command.starts_with("graph-diffuser "));
+    commands.retain(|command| command.contains("graph-diffuser "));
     commands
 }
 
@@ -72,7 +72,7 @@ fn run_page(path: &Path) -> usize {
     let page = fs::read_to_string(path).expect("a readable page");
     let commands = commands(&page);
     for command in &commands {
-        let output = Command::new("sh")
+        let output = Command::new("bash")
             .args(["-c", command])
             .current_dir(&work)
             .env("PATH", &search_path)
@@ -80,7 +80,7 @@ fn run_page(path: &Path) -> usize {
             .env("GRAPH_DIFFUSER_CACHE", directory.path().join("cache"))
             .env_remove("GRAPH_DIFFUSER_DATA")
             .output()
-            .expect("sh can be started");
+            .expect("bash can be started");
         assert!(
             output.status.success(),
             "{}: `{command}` ended with {}\n{}{}",

@@ -326,6 +326,8 @@ fn unsupported_files_name_what_is_supported() {
     }
     let (_directory, path) = temp_file("graphs.jsonl", b"{\"nodes\": 1}\n");
     let error = InferenceInput::open(&path, Featurizer::Ogb, &schema(), None).unwrap_err();
-    assert!(error.to_string().ends_with("expects a file of molecules, found a JSON Lines file"));
+    assert!(
+        error.to_string().ends_with("expects a file of molecules, found a JSON file of graphs")
+    );
     assert!(error.hint().unwrap().contains("SDF"));
 }

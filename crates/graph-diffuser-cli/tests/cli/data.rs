@@ -76,12 +76,12 @@ fn data_errors_name_the_actual_problem() {
     dir.write("array.json", &format!("[{}]\n", array.join(", ")));
     dir.write("commas.csv", "smiles,pIC50\nCCO,\"3,119\"\nCCN,\"4,250\"\nCCC,\"7,194\"\n");
     dir.write("no_target.csv", "smiles\nCCO\nCCN\n");
-    dir.write("pipes.csv", "smiles|y\nCCO|1.5\nCCN|2.5\n");
+    dir.write("colons.csv", "smiles:y\nCCO:1.5\nCCN:2.5\n");
     for (name, file) in [
         ("json_array", "array.json"),
         ("decimal_commas", "commas.csv"),
         ("no_target", "no_target.csv"),
-        ("pipe_delimiter", "pipes.csv"),
+        ("other_delimiter", "colons.csv"),
     ] {
         let output = dir.run(&["data", "check", file]);
         assert_eq!(output.code, Some(1), "{name}");

@@ -48,7 +48,7 @@ fn pretrained_model_predicts_a_smiles_without_a_dataset() {
         (&response["has_targets"], length(&response["layout"]["coordinates"])),
         (&json!(false), 13)
     );
-    assert!(response["trace"]["outcome"]["predicted"][0].is_f64());
+    assert!(response["trace"]["outcome"]["targets"][0]["predicted"].is_f64());
     assert_error(&explorer.trace("{\"graph\": 0}"), 422, "graph 0 is out of range");
 }
 
@@ -145,7 +145,7 @@ fn smiles_are_predicted_as_by_the_predict_command() {
     );
     assert_eq!(response["trace"]["graph"]["labels"][6], "O");
     assert!(
-        response["trace"]["outcome"]["predicted"][0].is_f64(),
+        response["trace"]["outcome"]["targets"][0]["predicted"].is_f64(),
         "{}",
         response["trace"]["outcome"]
     );
@@ -158,7 +158,7 @@ fn smiles_are_predicted_as_by_the_predict_command() {
         .nth(1)
         .and_then(|row| row.split(',').nth(1)?.parse().ok())
         .expect("an index");
-    let traced = response["trace"]["outcome"]["predicted"][0].as_f64().expect("an index");
+    let traced = response["trace"]["outcome"]["targets"][0]["predicted"].as_f64().expect("an index");
     assert!((predicted - traced).abs() < 1e-5, "{predicted} is not {traced}");
     assert_error(&explorer.trace("{\"smiles\": \"c1ccc\"}"), 422, "unclosed ring bond 1");
     assert_error(&explorer.trace("{\"smiles\": \"C[Xx]\"}"), 422, "unknown element `Xx`");

@@ -9,10 +9,9 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::{Metric, graph_targets};
 
-/// Key of the metrics in the header of a predictions file.
-const METRICS: &str = "metrics";
-/// Key of the kinds of graph-level targets, as JSON.
-const KINDS: &str = "kinds";
+/// Key of metrics and kinds of targets, as JSON, in the header of a predictions file. With a single
+/// key, equal predictions give equal files.
+const TASK: &str = "task";
 
 /// Predictions and targets of the graphs of one split.
 #[derive(Debug, Clone, PartialEq)]
@@ -195,16 +194,14 @@ impl Predictions {
 /// Serializes the predictions of several splits as a safetensors file.
 ///
 /// The tensors of a split are `graph` and `samples`, with one entry per graph, and `output` and
-/// `target`, with one row per sample as in [`Predictions`]. The header names the metrics.
+/// `target`, with one row per sample as in [`Predictions`]. The header names metrics and kinds of targets.
 pub fn to_safetensors(splits: &[(&str, &Predictions)]) -> Vec<u8> {
     let mut tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
     let mut header = HashMap::new();
     for (split, predictions) in splits {
-        let names: Vec<&str> = predictions.metrics.iter().map(|metric| metric.name()).collect();
         // Equal for all splits.
-        header.insert(METRICS.to_owned(), names.join(","));
-        let kinds = serde_json::to_string(&predictions.kinds).expect("plain data");
-        header.insert(KINDS.to_owned(), kinds);
+        let task = serde_json::to_string(&(&predictions.metrics, &predictions.kinds));
+        header.insert(TASK.to_owned(), task.expect("plain data"));
         for (name, values) in [("graph", &predictions.graphs), ("samples", &predictions.samples)] {
             let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
             tensors.push((format!("{split}.{name}"), Dtype::U32, vec![values.len()], bytes));
@@ -253,8 +250,7 @@ pub fn from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
     let file = SafeTensors::deserialize(bytes).ok()?;
     let (_, header) = SafeTensors::read_metadata(bytes).ok()?;
     let header = header.metadata().as_ref()?;
-    let metrics = header.get(METRICS)?.split(',').map(Metric::parse).collect::<Option<_>>()?;
-    let kinds = serde_json::from_str(header.get(KINDS)?).ok()?;
+    let (metrics, kinds) = serde_json::from_str(header.get(TASK)?).ok()?;
     let integers = |name: &str| {
         let view = file.tensor(&format!("{split}.{name}")).ok()?;
         (view.dtype() == Dtype::U32).then(|| decode(view.data(), u32::from_le_bytes))
