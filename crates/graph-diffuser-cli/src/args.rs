@@ -86,7 +86,8 @@ pub(crate) struct TableArgs {
     /// [default: inferred]
     #[arg(long, value_name = "[COLUMN=]TASK")]
     task: Vec<String>,
-    /// Split: random, scaffold, or the path of a JSON file [default: the one in the file, or random]
+    /// Split: random, scaffold, or the path of a JSON file [default: the one in the file, or
+    /// random]
     #[arg(long, value_name = "SPLIT")]
     split: Option<String>,
     /// Handling of rows with an invalid SMILES: fail or skip [default: fail]

@@ -317,7 +317,7 @@ pub(crate) fn read_dataset(recipe: &Recipe) -> Result<LoadedDataset, RecipeError
     loaded
 }
 
-/// Reads or generates the dataset of a recipe even if it is too small to be split, showing progress.
+/// Reads or generates the dataset of a recipe even if it is too small to be split; shows progress.
 pub(crate) fn inspect_dataset(recipe: &Recipe) -> Result<LoadedDataset, RecipeError> {
     let mut progress = TaskProgress::bytes("reading");
     let mut show = |done, total| progress.show(done, total, "");

@@ -27,7 +27,7 @@ const HASH_ROUNDS: usize = 8;
 pub struct DatasetReport {
     /// Number of graphs.
     pub graphs: usize,
-    /// Whether the graphs are molecules.
+    /// True if the graphs are molecules.
     pub molecules: bool,
     /// Summary of the targets.
     pub targets: TargetSummary,

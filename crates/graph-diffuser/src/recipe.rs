@@ -144,8 +144,8 @@ pub const BUILT_IN: [(&str, &str); 33] = embed_recipes![
 ];
 
 impl Recipe {
-    /// Loads a built-in recipe by name or a recipe file by path, or chooses the recipe of a data file
-    /// or directory, and applies `overrides` such as `optim.lr=1e-3`.
+    /// Loads a built-in recipe by name or a recipe file by path, or chooses the recipe of a data
+    /// file or directory, and applies `overrides` such as `optim.lr=1e-3`.
     ///
     /// # Errors
     /// Returns an error if no such recipe exists or it is invalid.
@@ -163,8 +163,8 @@ impl Recipe {
         Self::read(path, overrides)
     }
 
-    /// Returns the recipe that trains on a data file or directory: `molecules` for tables of SMILES,
-    /// `graphs` for other formats, named after the file.
+    /// Returns the recipe that trains on a data file or directory: `molecules` for tables of
+    /// SMILES, `graphs` for other formats, named after the file.
     ///
     /// # Errors
     /// Returns an error if the path does not exist or its format is not supported.

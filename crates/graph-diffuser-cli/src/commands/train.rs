@@ -60,7 +60,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(3..=100))]
     #[arg(conflicts_with_all = ["resume", "seeds", "split"])]
     folds: Option<u16>,
-    /// Run directory, or with `--seeds` or `--folds` its parent directory [default: runs/NAME-sSEED]
+    /// Run directory, or with `--seeds` or `--folds` its parent directory [default:
+    /// runs/NAME-sSEED]
     #[arg(short, long, value_name = "DIR", conflicts_with = "resume")]
     output: Option<PathBuf>,
     /// Resume this run from its last checkpoint

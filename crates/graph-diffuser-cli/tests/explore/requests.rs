@@ -158,7 +158,8 @@ fn smiles_are_predicted_as_by_the_predict_command() {
         .nth(1)
         .and_then(|row| row.split(',').nth(1)?.parse().ok())
         .expect("an index");
-    let traced = response["trace"]["outcome"]["targets"][0]["predicted"].as_f64().expect("an index");
+    let traced =
+        response["trace"]["outcome"]["targets"][0]["predicted"].as_f64().expect("an index");
     assert!((predicted - traced).abs() < 1e-5, "{predicted} is not {traced}");
     assert_error(&explorer.trace("{\"smiles\": \"c1ccc\"}"), 422, "unclosed ring bond 1");
     assert_error(&explorer.trace("{\"smiles\": \"C[Xx]\"}"), 422, "unknown element `Xx`");

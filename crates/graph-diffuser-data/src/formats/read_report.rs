@@ -1,9 +1,9 @@
-//! What a reader did with a file beyond the dataset it returns.
+//! Report of a reader: ignored columns, skipped rows and remarks.
 
 use crate::error::LocatedError;
 use crate::formats::smiles_csv::{IgnoredColumn, SmilesCsv};
 
-/// What a reader did with a file beyond the dataset it returns.
+/// Report of a reader beyond the dataset it returns.
 #[derive(Debug, Default)]
 pub struct ReadReport {
     /// Columns that are not targets.

@@ -64,7 +64,7 @@ pub enum DataConfig {
 pub struct LoadedDataset {
     /// The dataset.
     pub dataset: Dataset,
-    /// How the files of a user were understood; absent for benchmarks.
+    /// Description of the files of a user as they were understood; absent for benchmarks.
     pub report: Option<DatasetReport>,
     /// Reason why the dataset is not split, if so.
     pub(super) split_error: Option<SplitError>,

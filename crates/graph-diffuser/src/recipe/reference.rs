@@ -34,7 +34,7 @@ impl Recipe {
         settings.into_generator().into_root_schema_for::<Self>().to_value()
     }
 
-    /// Serializes the recipe as TOML with the meaning of every key, including keys that are not set.
+    /// Serializes the recipe as TOML with the meaning of every key, including unset keys.
     pub fn to_annotated_toml(&self) -> String {
         let mut text = String::new();
         annotate(&mut text, "", &self.to_table(), &Self::json_schema());

@@ -194,7 +194,8 @@ impl Predictions {
 /// Serializes the predictions of several splits as a safetensors file.
 ///
 /// The tensors of a split are `graph` and `samples`, with one entry per graph, and `output` and
-/// `target`, with one row per sample as in [`Predictions`]. The header names metrics and kinds of targets.
+/// `target`, with one row per sample as in [`Predictions`]. The header names metrics and kinds of
+/// targets.
 pub fn to_safetensors(splits: &[(&str, &Predictions)]) -> Vec<u8> {
     let mut tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
     let mut header = HashMap::new();

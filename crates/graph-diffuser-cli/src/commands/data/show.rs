@@ -25,8 +25,8 @@ use crate::printer::{Printer, counted};
     graph-diffuser data show mine.jsonl --graph 3 -o graph.svg")]
 #[command(mut_arg("output", |arg| arg.requires("graph").help("Draw the graph to this SVG file; `-` for standard output")))]
 pub(super) struct ShowArgs {
-    /// Recipe (name or TOML file), data file or directory, name of a fetched dataset, or `-` for data
-    /// on standard input
+    /// Recipe (name or TOML file), data file or directory, name of a fetched dataset, or `-` for
+    /// data on standard input
     dataset: String,
     #[command(flatten)]
     table: TableArgs,

@@ -336,8 +336,8 @@ fn graph_target(value: &Value, path: &JsonPath) -> Result<RawValue, RecordError>
     }
 }
 
-/// Infers the task: multi-class if the first target that is not null is a string, multi-label if all
-/// values are 0, 1 or null, regression otherwise.
+/// Infers the task: multi-class if the first target that is not null is a string, multi-label if
+/// all values are 0, 1 or null, regression otherwise.
 ///
 /// Small integers in `y` are classes, as in PyTorch Geometric.
 fn infer_task(raw_targets: &[RawTarget]) -> JsonlTask {

@@ -33,7 +33,7 @@ pub enum IgnoredReason {
     Date,
     /// Text with many different values.
     Text,
-    /// The same value in all rows.
+    /// Equal values in all rows.
     Constant,
     /// No values.
     Empty,
