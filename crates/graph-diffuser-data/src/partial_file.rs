@@ -1,8 +1,8 @@
 //! Output files that an interrupted process can continue.
 //!
 //! `OUT` is written as `OUT.partial` and renamed once it is complete. Beside it, the JSON Lines
-//! file `OUT.partial.jsonl` describes the job in its first line and holds one line per checkpoint: a
-//! length up to which the partial file is valid, and the state of the writer at that point. A
+//! file `OUT.partial.jsonl` describes the job in its first line and holds one line per checkpoint:
+//! a length up to which the partial file is valid, and the state of the writer at that point. A
 //! checkpoint is recorded after the bytes before it are on disk; when the file is opened again, the
 //! bytes after the last checkpoint are discarded.
 

@@ -100,7 +100,9 @@ fn graphs_are_predicted_from_standard_input() {
 fn datasets_and_recipes_are_read_from_standard_input_but_not_trained_on() {
     let dir = TestDir::new();
     let mut table = String::from("smiles,y\nCCO,1.5\nC1CC,2\n");
-    SMILES.iter().for_each(|smiles| table.push_str(&format!("{smiles},{}.5\n", smiles.len())));
+    for smiles in SMILES {
+        table.push_str(&format!("{smiles},{}.5\n", smiles.len()));
+    }
     let table = table.as_bytes();
     let check = dir.run_with_input(&["data", "check", "-"], table);
     assert_text("data_check_stdin", &transcript(&check));
@@ -223,7 +225,7 @@ fn killed_and_interrupted_predictions_continue() {
     assert!(!dir.path("out.csv").exists());
     // The partial file ends in the middle of a row.
     let partial = fs::read(dir.path("out.csv.partial")).expect("a partial file");
-    fs::write(dir.path("out.csv.partial"), &[&partial[..], b"17,C"].concat()).expect("writable");
+    fs::write(dir.path("out.csv.partial"), [&partial[..], b"17,C"].concat()).expect("writable");
     let before = checkpoints();
     let mut program = dir.start(&predict);
     wait_for(|| checkpoints() > before);

@@ -107,7 +107,7 @@ impl Predictor {
             values.into_data().iter::<f32>().for_each(|value| hash.update(value.to_le_bytes()));
         }
         hash.update(serde_json::to_vec(&self.schema).expect("a schema can be serialized"));
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
     }
 
     /// Predicts the targets of `graphs`, in their order; the targets they contain are ignored.

@@ -229,8 +229,7 @@ impl Encoder<'_> {
     /// Ends a chunk, and returns whether the output can be cut here.
     fn end_chunk(&mut self) -> io::Result<bool> {
         match self {
-            Self::Plain(_) => Ok(true),
-            Self::Gzip { member: Some(Member::Closed(_)), .. } => Ok(true),
+            Self::Plain(_) | Self::Gzip { member: Some(Member::Closed(_)), .. } => Ok(true),
             Self::Gzip { bytes, .. } if *bytes < MEMBER_BYTES => Ok(false),
             Self::Gzip { .. } => self.close_member().map(|()| true),
         }
@@ -279,9 +278,10 @@ impl Write for Encoder<'_> {
     /// Flushes the buffer; an open gzip member is not interrupted.
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Self::Plain(writer) => writer.flush(),
+            Self::Plain(writer) | Self::Gzip { member: Some(Member::Closed(writer)), .. } => {
+                writer.flush()
+            }
             Self::Gzip { member: Some(Member::Open(encoder)), .. } => encoder.get_mut().flush(),
-            Self::Gzip { member: Some(Member::Closed(writer)), .. } => writer.flush(),
             Self::Gzip { member: None, .. } => Ok(()),
         }
     }
@@ -356,7 +356,10 @@ mod tests {
     fn continued_gzip_file_equals_an_uninterrupted_one() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let chunk = |index: usize| -> String {
-            (0..60_000).map(|row| format!("{index},{}\n", row * 7 % 1000)).collect()
+            (0..60_000)
+                .map(|row| format!("{index},{}\n", row * 7 % 1000))
+                .collect::<Vec<_>>()
+                .concat()
         };
         let chunks: Vec<String> = (0..9).map(chunk).collect();
         let whole = directory.path().join("whole.csv.gz");

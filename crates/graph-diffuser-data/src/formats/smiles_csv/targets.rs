@@ -229,8 +229,8 @@ fn is_identifier_word(word: &str, is_first: bool) -> bool {
 /// Infers the targets and converts their cells.
 ///
 /// Columns `requested` by name are targets whatever they contain. Otherwise identifiers, dates,
-/// free text and constant columns are ignored. Numbers are regression targets, columns of 0 and 1 or of
-/// two words are binary, and other columns with few repeated words are multi-class.
+/// free text and constant columns are ignored. Numbers are regression targets, columns of 0
+/// and 1 or of two words are binary, and other columns with few repeated words are multi-class.
 pub(super) fn infer_targets(
     columns: Vec<Column>,
     requested: bool,
