@@ -47,13 +47,14 @@ pub(super) fn example(args: &ExampleArgs, printer: &mut Printer) -> Result<ExitC
 fn paths_and_rings() -> String {
     let graph = |index: usize| {
         let nodes = 4 + index / 2 % 10;
-        let is_ring = index % 2 == 1;
+        let is_ring = !index.is_multiple_of(2);
         let mut edges: Vec<[usize; 2]> = (1..nodes).map(|node| [node - 1, node]).collect();
         if is_ring {
             edges.push([nodes - 1, 0]);
         }
-        let features: Vec<&str> =
-            (0..nodes).map(|node| if (node + index / 4) % 3 == 0 { "a" } else { "b" }).collect();
+        let features: Vec<&str> = (0..nodes)
+            .map(|node| if (node + index / 4).is_multiple_of(3) { "a" } else { "b" })
+            .collect();
         let target = if is_ring { "ring" } else { "path" };
         json!({ "node_features": features, "edges": edges, "target": target }).to_string() + "\n"
     };
