@@ -344,7 +344,8 @@ fn killed_process_is_continued_from_any_state_of_its_files() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let run = Pretrained::Zinc.open(&directory.path().join("cache")).expect("a shipped model");
     let predictor = Predictor::open(&run, &Device::flex()).expect("a shipped model");
-    let table: String = (0..ROWS).map(|row| format!("{}\n", "C".repeat(1 + row % 9))).collect();
+    let rows = (0..ROWS).map(|row| format!("{}\n", "C".repeat(1 + row % 9)));
+    let table = rows.collect::<Vec<_>>().concat();
     fs::write(directory.path().join("new.csv"), format!("smiles\n{table}")).expect("written");
     let name = "out.csv";
     let job =
