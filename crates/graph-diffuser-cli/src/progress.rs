@@ -207,6 +207,10 @@ fn epoch_lines(
     let mark = if record.best { " (best)" } else { "" };
     let valid = record.valid.as_ref().map(|valid| (valid.loss, valid.metric));
     let [losses, score] = match valid {
+        Some((loss, _)) if metric == Metric::Loss => {
+            let loss = format!("  valid loss {loss:.4}{mark}");
+            [loss.clone(), loss]
+        }
         Some((loss, score)) => [
             format!("  valid loss {loss:.4} {name} {score:.4}{mark}"),
             format!("  valid {name} {score:.4}{mark}"),
