@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Stands in for the program: shortens training and stops the explorer after a few seconds.
+/// Wrapper script that shortens training and stops the explorer after a few seconds.
 const WRAPPER: &str = r#"#!/bin/sh
 case " $* " in
   *" --resume "*|*" --help "*) ;;
