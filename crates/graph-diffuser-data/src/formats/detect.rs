@@ -1,21 +1,13 @@
-//! Detection of the format of a file or directory, and reading in any supported format.
+//! Detection of the format of a file or directory.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use crate::dataset::{Dataset, Graphs};
 use crate::error::{Diagnostic, LocatedError};
-use crate::formats::jsonl;
-use crate::formats::ogb_csv::{self, OgbCsvOptions, csv_file};
-use crate::formats::smiles_csv::{self, SmilesCsvOptions};
+use crate::formats::ogb_csv::csv_file;
 use crate::formats::table::{Extension, TableFormat, read_start};
-use crate::formats::tu::{self, NodeFeatureSource};
 use crate::io::csv_records::CsvRecordError;
-use crate::io::progress::ProgressFn;
-
-/// Maximum number of errors that are collected; further ones are counted.
-const MAX_ERRORS: usize = 1000;
 
 /// Supported formats of user data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,39 +155,6 @@ impl Format {
             Self::Sdf => Some(TableFormat::Sdf),
             Self::Parquet => Some(TableFormat::Parquet),
             Self::Jsonl | Self::OgbCsv | Self::Tu => None,
-        }
-    }
-
-    /// Reads the graphs at `path`, with the splits given there or empty ones.
-    ///
-    /// # Errors
-    /// Returns all errors that the reader of the format finds.
-    pub fn read(
-        self,
-        path: &Path,
-        options: &SmilesCsvOptions,
-        cache: &Path,
-        progress: &mut ProgressFn<'_>,
-    ) -> Result<Dataset, Vec<LocatedError>> {
-        match self {
-            Self::SmilesCsv | Self::Smi | Self::Sdf | Self::Parquet => {
-                let read = smiles_csv::read(
-                    path,
-                    &SmilesCsvOptions { max_errors: MAX_ERRORS, ..options.clone() },
-                )?;
-                let splits = read.splits.unwrap_or_default();
-                Ok(Dataset { graphs: Graphs::InMemory(read.graphs), schema: read.schema, splits })
-            }
-            Self::Jsonl => {
-                let options = jsonl::JsonlOptions {
-                    max_errors: MAX_ERRORS,
-                    ..jsonl::JsonlOptions::default()
-                };
-                Ok(jsonl::read(path, &options)?.into_dataset())
-            }
-            Self::OgbCsv => ogb_csv::read(path, &OgbCsvOptions::default(), cache, progress)
-                .map_err(|error| vec![error]),
-            Self::Tu => tu::read(path, NodeFeatureSource::default()).map_err(|error| vec![error]),
         }
     }
 }
