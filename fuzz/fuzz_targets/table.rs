@@ -6,7 +6,7 @@
 use graph_diffuser_data::benchmarks::zinc;
 use graph_diffuser_data::formats::Featurizer;
 use graph_diffuser_data::formats::inference_input::InferenceInput;
-use graph_diffuser_data::formats::smiles_csv::{self, SmilesCsvOptions};
+use graph_diffuser_data::formats::smiles_csv::{self, SmilesColumn, SmilesCsvOptions};
 use libfuzzer_sys::fuzz_target;
 
 const NAMES: [&str; 4] = ["molecules.smi", "molecules.sdf", "molecules.parquet", "molecules"];
@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
             .iter()
             .for_each(|graph| graph.check().expect("graphs that were read are valid")),
     }
-    if let Ok(input) = InferenceInput::open(&path, Featurizer::Ogb, &zinc::schema(), None) {
+    if let Ok(input) = InferenceInput::open(&path, Featurizer::Ogb, &zinc::schema(), SmilesColumn::Auto) {
         for row in input.chunks(1).flatten() {
             if let Ok(Some(graph)) = row.graph {
                 graph.check().expect("graphs that were read are valid");

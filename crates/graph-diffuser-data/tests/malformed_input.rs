@@ -10,7 +10,7 @@ use graph_diffuser_data::chem::Molecule;
 use graph_diffuser_data::formats::Featurizer;
 use graph_diffuser_data::formats::inference_input::InferenceInput;
 use graph_diffuser_data::formats::smiles_csv::{
-    OnInvalid, SmilesCsvOptions, TargetTask, TargetTasks, read,
+    OnInvalid, SmilesColumn, SmilesCsvOptions, TargetTask, TargetTasks, read,
 };
 use graph_diffuser_data::{Dataset, Graphs, Splits};
 use proptest::prelude::*;
@@ -115,7 +115,7 @@ fn check_table(name: &str, bytes: &[u8]) {
         Ok(csv) => csv.graphs.iter().for_each(|graph| assert_eq!(graph.check(), Ok(()))),
     }
     let schema = zinc::schema();
-    if let Ok(input) = InferenceInput::open(&path, Featurizer::Ogb, &schema, None) {
+    if let Ok(input) = InferenceInput::open(&path, Featurizer::Ogb, &schema, SmilesColumn::Auto) {
         let columns = input.header.as_ref().map_or(1, |header| header.names.len());
         for row in input.chunks(1).flatten() {
             if let Ok(Some(graph)) = row.graph {

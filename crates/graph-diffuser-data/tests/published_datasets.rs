@@ -7,6 +7,7 @@ use flate2::read::GzDecoder;
 use graph_diffuser_data::benchmarks::ogbg_code2::{Code2Options, GPS_MAX_NODES};
 use graph_diffuser_data::benchmarks::{ogbg_mol, zinc};
 use graph_diffuser_data::formats::inference_input::InferenceInput;
+use graph_diffuser_data::formats::smiles_csv::SmilesColumn;
 use graph_diffuser_data::formats::tu::{self, NodeFeatureSource};
 use graph_diffuser_data::formats::{Featurizer, ogb_csv};
 use graph_diffuser_data::{Dataset, TargetSchema, Targets};
@@ -174,7 +175,9 @@ fn tu_datasets_have_published_sizes() {
     assert_eq!(both.schema.node_features.category_sizes(), [3]);
     assert_eq!(both.schema.node_features.num_floats(), 18);
     // The directory as input of a model that was trained on it.
-    let input = InferenceInput::open(&enzymes, Featurizer::Graphs, &both.schema, None).unwrap();
+    let input =
+        InferenceInput::open(&enzymes, Featurizer::Graphs, &both.schema, SmilesColumn::Auto)
+            .unwrap();
     let rows: Vec<_> = input.chunks(1).flatten().collect();
     assert_eq!(rows.len(), 600);
     for (row, graph) in rows.into_iter().zip(both.graphs.iter()) {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use graph_diffuser_data::chem::ogb_schema;
 use graph_diffuser_data::formats::inference_input::{InferenceInput, InputRow};
-use graph_diffuser_data::formats::smiles_csv::{SmilesCsv, SmilesCsvOptions, read};
+use graph_diffuser_data::formats::smiles_csv::{SmilesColumn, SmilesCsv, SmilesCsvOptions, read};
 use graph_diffuser_data::formats::{Featurizer, Format};
 use graph_diffuser_data::{Diagnostic as _, LocatedError, Schema, Targets};
 
@@ -44,7 +44,7 @@ fn schema() -> Schema {
 
 /// Returns the output of a model that predicts the number of atoms.
 fn predicted(path: &Path) -> String {
-    let input = InferenceInput::open(path, Featurizer::Ogb, &schema(), None).unwrap();
+    let input = InferenceInput::open(path, Featurizer::Ogb, &schema(), SmilesColumn::Auto).unwrap();
     let header = input.header.clone().unwrap();
     let mut lines = vec![format!("{}\tatoms", String::from_utf8(header.bytes).unwrap())];
     let rows: Vec<InputRow> = input.chunks(2).flatten().collect();
@@ -221,10 +221,28 @@ fn invalid_sdf_records_are_located_and_can_be_skipped() {
 }
 
 #[test]
+fn unknown_smiles_column_is_an_error_in_every_format() {
+    for (name, text) in [("mine.sdf", DRUGS), ("mine.smi", "CCO ethanol\nCC ethane\n")] {
+        let (_directory, path) = temp_file(name, text.as_bytes());
+        let named = SmilesColumn::Named("structure");
+        let error = InferenceInput::open(&path, Featurizer::Ogb, &schema(), named).unwrap_err();
+        assert!(error.to_string().contains("structure"), "{name}: {error}");
+        let options =
+            SmilesCsvOptions { smiles_column: Some("structure".into()), ..Default::default() };
+        assert!(read(&path, &options).is_err(), "{name}");
+        // The name of the column in the training file need not exist here.
+        let of_training = SmilesColumn::OfTraining("structure");
+        assert!(InferenceInput::open(&path, Featurizer::Ogb, &schema(), of_training).is_ok());
+    }
+}
+
+#[test]
 fn smiles_field_of_an_sdf_file_can_be_selected() {
     let text = DRUGS.replace("<comment>\nfound in coffee,\ntea and cocoa", "<structure>\nCCO");
     let (_directory, path) = temp_file("mine.sdf", text.as_bytes());
-    let input = InferenceInput::open(&path, Featurizer::Ogb, &schema(), Some("structure")).unwrap();
+    let input =
+        InferenceInput::open(&path, Featurizer::Ogb, &schema(), SmilesColumn::Named("structure"))
+            .unwrap();
     let rows: Vec<InputRow> = input.chunks(1).flatten().collect();
     assert_eq!(rows[1].graph.as_ref().unwrap().as_ref().unwrap().num_nodes, 3);
     assert!(rows[0].graph.is_err());
@@ -237,7 +255,8 @@ fn schema_of_the_model_is_used_for_every_format() {
         if cfg!(not(feature = "parquet")) && path.ends_with("pandas.parquet") {
             continue;
         }
-        let input = InferenceInput::open(&path, Featurizer::Ogb, &schema, None).unwrap();
+        let input =
+            InferenceInput::open(&path, Featurizer::Ogb, &schema, SmilesColumn::Auto).unwrap();
         let (read, bytes) = (std::sync::Arc::clone(&input.read), input.bytes);
         for row in input.chunks(2).flatten() {
             assert!(schema.mismatch(&row.graph.unwrap().unwrap()).is_none());
@@ -325,7 +344,8 @@ fn unsupported_files_name_what_is_supported() {
         assert!(error.hint().unwrap().contains(format));
     }
     let (_directory, path) = temp_file("graphs.jsonl", b"{\"nodes\": 1}\n");
-    let error = InferenceInput::open(&path, Featurizer::Ogb, &schema(), None).unwrap_err();
+    let error =
+        InferenceInput::open(&path, Featurizer::Ogb, &schema(), SmilesColumn::Auto).unwrap_err();
     assert!(
         error.to_string().ends_with("expects a file of molecules, found a JSON file of graphs")
     );

@@ -19,6 +19,7 @@ use graph_diffuser::task::{Prediction, TargetPrediction};
 use graph_diffuser::train::EvalBatcher;
 use graph_diffuser_data::benchmarks::synthetic_molecules::{NodeCount, SyntheticMolecules};
 use graph_diffuser_data::formats::inference_input::InferenceInput;
+use graph_diffuser_data::formats::smiles_csv::SmilesColumn;
 use graph_diffuser_data::{Dataset, Diagnostic as _, Graph, Split, TargetSchema, Targets};
 
 const GRAPH: &str =
@@ -251,7 +252,8 @@ impl FileJob<'_> {
         let resumed = output.resumed_rows();
         let stop = AtomicBool::new(false);
         let (featurizer, schema) = (self.predictor.featurizer(), self.predictor.schema());
-        let input = InferenceInput::open(&input, featurizer, schema, None).expect("readable");
+        let input =
+            InferenceInput::open(&input, featurizer, schema, SmilesColumn::Auto).expect("readable");
         let job = PredictJob { input, on_invalid: OnInvalidRow::Skip, threads: 1, stop: &stop };
         let mut chunks = 0;
         let on_event = |event: PredictEvent<'_>| {

@@ -12,6 +12,7 @@ use graph_diffuser::predict::{
     describe_job, predict_rows,
 };
 use graph_diffuser_data::formats::inference_input::InferenceInput;
+use graph_diffuser_data::formats::smiles_csv::SmilesColumn;
 use serde::Serialize;
 use serde_json::json;
 
@@ -93,13 +94,12 @@ pub(crate) fn predict(args: PredictArgs, printer: &mut Printer) -> Result<ExitCo
 }
 
 impl RowArgs {
-    /// Opens the input; the SMILES column is `smiles_column` if given.
-    fn open_input(
-        &self,
-        predictor: &Predictor,
-        smiles_column: Option<&str>,
-    ) -> Result<InferenceInput, PredictError> {
+    /// Opens the input.
+    fn open_input(&self, predictor: &Predictor) -> Result<InferenceInput, PredictError> {
         let (path, featurizer, schema) = (&self.input, predictor.featurizer(), predictor.schema());
+        let of_training = predictor.smiles_column().map(SmilesColumn::OfTraining);
+        let smiles_column = self.smiles_column.as_deref().map(SmilesColumn::Named);
+        let smiles_column = smiles_column.or(of_training).unwrap_or_default();
         let input = if is_stdin(path) {
             InferenceInput::from_reader(path, io::stdin(), featurizer, schema, smiles_column)
         } else {
@@ -114,7 +114,6 @@ impl RowArgs {
         content: &str,
         destination: Destination,
         predictor: &Predictor,
-        smiles_column: Option<&str>,
         printer: &Printer,
     ) -> Result<RowOutput<'static>> {
         let (path, force) = (self.output.path(), self.output.force);
@@ -124,6 +123,7 @@ impl RowArgs {
             Destination::File if is_stream(&self.input) => RowOutput::create(path, force)?,
             Destination::File => {
                 let on_invalid = format!("{:?}", self.on_invalid);
+                let smiles_column = self.smiles_column.as_deref().or(predictor.smiles_column());
                 let options = json!({
                     "content": content,
                     "on_invalid": on_invalid,
@@ -157,9 +157,8 @@ impl RowArgs {
         let stop = stop_flag();
         let run = self.run.open()?;
         let predictor = Predictor::open(&run, &Device::flex())?;
-        let smiles_column = self.smiles_column.as_deref().or(predictor.smiles_column());
-        let input = self.open_input(&predictor, smiles_column)?;
-        let output = self.open_output(content, destination, &predictor, smiles_column, printer)?;
+        let input = self.open_input(&predictor)?;
+        let output = self.open_output(content, destination, &predictor, printer)?;
         let on_invalid = match self.on_invalid {
             InvalidRows::Fail => OnInvalidRow::Fail,
             InvalidRows::Skip => OnInvalidRow::Skip,

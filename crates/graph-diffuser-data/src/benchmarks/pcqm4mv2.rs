@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::chem::ogb_schema;
 use crate::dataset::{Dataset, Graphs};
 use crate::error::{Diagnostic, LocatedError};
-use crate::formats::smiles_csv::{find_column, smiles_column};
+use crate::formats::smiles_csv::{SmilesColumn, find_column, smiles_column};
 use crate::formats::{Featurizer, Table};
 use crate::graph::{Graph, Targets};
 use crate::io::cache;
@@ -73,7 +73,7 @@ pub fn graphs(
     path: &Path,
 ) -> Result<impl Iterator<Item = Result<Graph, LocatedError>> + use<>, LocatedError> {
     let records = Table::open_csv(path, None)?;
-    let smiles = smiles_column(&records, Some("smiles"))?;
+    let smiles = smiles_column(&records, SmilesColumn::Named("smiles"))?;
     let gap = find_column(&records, "homolumogap")?;
     let graph = move |record: TableRecord| {
         let graph = smiles.parse(&record, |cell| {

@@ -9,7 +9,7 @@ use crate::chem::{Molecule, ogb_schema};
 use crate::dataset::{Dataset, Graphs};
 use crate::error::LocatedError;
 use crate::formats::Table;
-use crate::formats::smiles_csv::smiles_column;
+use crate::formats::smiles_csv::{SmilesColumn, smiles_column};
 use crate::graph::{Graph, Targets};
 use crate::io::cache;
 use crate::io::csv_records::TableRecord;
@@ -38,7 +38,7 @@ pub fn graphs(
     path: &Path,
 ) -> Result<impl Iterator<Item = Result<Graph, LocatedError>> + use<>, LocatedError> {
     let records = Table::open_csv(path, Some(b'\t'))?;
-    let column = smiles_column(&records, Some("cxsmiles"))?;
+    let column = smiles_column(&records, SmilesColumn::Named("cxsmiles"))?;
     let graph = move |record: TableRecord| {
         column.parse(&record, |cell| Molecule::from_cxsmiles_unsanitized(cell)?.contact_graph())
     };

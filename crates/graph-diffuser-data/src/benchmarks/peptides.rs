@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::chem::ogb_schema;
 use crate::dataset::{Dataset, Graphs};
 use crate::error::{Diagnostic, LocatedError};
-use crate::formats::smiles_csv::{find_column, smiles_column};
+use crate::formats::smiles_csv::{SmilesColumn, find_column, smiles_column};
 use crate::formats::{Featurizer, Table};
 use crate::graph::{Graph, Targets};
 use crate::io::csv_records::TableRecord;
@@ -131,7 +131,7 @@ fn read_graphs(
     parse: impl Fn(&str) -> Result<Vec<f64>, PeptidesError> + Sync,
 ) -> Result<(Vec<Graph>, Vec<Vec<f64>>), LocatedError> {
     let records = Table::open_csv(table, None)?;
-    let smiles = smiles_column(&records, Some("smiles"))?;
+    let smiles = smiles_column(&records, SmilesColumn::Named("smiles"))?;
     let columns = names
         .iter()
         .map(|name| find_column(&records, name))

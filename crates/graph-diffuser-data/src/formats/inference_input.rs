@@ -20,7 +20,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::error::{Diagnostic, LocatedError};
 use crate::formats::graph_directory::{self, DirectoryGraphs};
 use crate::formats::jsonl::{GraphStream, JsonlError, StreamedGraph};
-use crate::formats::smiles_csv::smiles_column;
+use crate::formats::smiles_csv::{SmilesColumn, smiles_column};
 use crate::formats::table::{TableColumn, TableFormat};
 use crate::formats::{Featurizer, Format, Table};
 use crate::graph::Graph;
@@ -141,8 +141,8 @@ enum Source {
 impl InferenceInput {
     /// Opens an input file or directory for a model with the given schema.
     ///
-    /// The SMILES column is `smiles` or `smi` unless `smiles` names another one. The molecules of
-    /// an SDF file are its molfiles unless `smiles` names a data field.
+    /// `smiles` is the column of the molecules in a table. By default, the molecules of an SDF file
+    /// are its molfiles.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, has a format that the model does not accept, or
@@ -151,7 +151,7 @@ impl InferenceInput {
         path: &Path,
         featurizer: Featurizer,
         schema: &Schema,
-        smiles: Option<&str>,
+        smiles: SmilesColumn<'_>,
     ) -> Result<Self, LocatedError> {
         let metadata = fs::metadata(path);
         let is_pipe = metadata.as_ref().is_ok_and(|data| !data.is_file() && !data.is_dir());
@@ -179,7 +179,7 @@ impl InferenceInput {
         reader: impl Read + Send + 'static,
         featurizer: Featurizer,
         schema: &Schema,
-        smiles: Option<&str>,
+        smiles: SmilesColumn<'_>,
     ) -> Result<Self, LocatedError> {
         let (start, reader) = peek_text(reader).map_err(|error| read_error(name, error))?;
         let format = Format::detect_text(name, &start)?;
@@ -192,7 +192,7 @@ impl InferenceInput {
         open: impl FnOnce() -> io::Result<R>,
         featurizer: Featurizer,
         schema: &Schema,
-        smiles: Option<&str>,
+        smiles: SmilesColumn<'_>,
     ) -> Result<Self, LocatedError> {
         let found = format.name();
         let read = Arc::<AtomicU64>::default();
@@ -441,7 +441,7 @@ mod tests {
     fn molecules(text: &str, featurizer: Featurizer) -> Vec<InputRow> {
         let schema = ogb_schema(TargetSchema::regression(2));
         let file = temp_file(text);
-        InferenceInput::open(file.path(), featurizer, &schema, None)
+        InferenceInput::open(file.path(), featurizer, &schema, SmilesColumn::Auto)
             .unwrap()
             .chunks(2)
             .flatten()
@@ -473,17 +473,27 @@ mod tests {
         encoder.write_all(text.as_bytes()).unwrap();
         for content in [text.into_bytes(), encoder.finish().unwrap()] {
             let reader = io::Cursor::new(content);
-            let mut input =
-                InferenceInput::from_reader(Path::new("-"), reader, Featurizer::Ogb, &schema, None)
-                    .unwrap();
+            let mut input = InferenceInput::from_reader(
+                Path::new("-"),
+                reader,
+                Featurizer::Ogb,
+                &schema,
+                SmilesColumn::Auto,
+            )
+            .unwrap();
             input.skip_rows(2990);
             let lines: Vec<u64> = input.chunks(1).flatten().map(|row| row.text.line).collect();
             assert_eq!(lines, (2992..=3001).collect::<Vec<u64>>());
         }
         let reader = io::Cursor::new(b"\xef\xbb\xbf\n{\"nodes\": 1}\n");
-        let error =
-            InferenceInput::from_reader(Path::new("-"), reader, Featurizer::Ogb, &schema, None)
-                .unwrap_err();
+        let error = InferenceInput::from_reader(
+            Path::new("-"),
+            reader,
+            Featurizer::Ogb,
+            &schema,
+            SmilesColumn::Auto,
+        )
+        .unwrap_err();
         assert!(error.to_string().starts_with("`-`: the model expects"), "{error}");
     }
 
@@ -521,15 +531,18 @@ mod tests {
         };
         let table = temp_file("smiles\nC\n");
         let error =
-            InferenceInput::open(table.path(), Featurizer::Graphs, &schema, None).unwrap_err();
+            InferenceInput::open(table.path(), Featurizer::Graphs, &schema, SmilesColumn::Auto)
+                .unwrap_err();
         let expected = format!("expects graphs, found {}", Format::SmilesCsv.name());
         assert!(error.to_string().ends_with(&expected), "{error}");
         let lines = temp_file("{\"nodes\": 1}\n");
-        let error = InferenceInput::open(lines.path(), Featurizer::Ogb, &schema, None).unwrap_err();
+        let error =
+            InferenceInput::open(lines.path(), Featurizer::Ogb, &schema, SmilesColumn::Auto)
+                .unwrap_err();
         let expected = format!("expects a file of molecules, found {}", Format::Jsonl.name());
         assert!(error.to_string().ends_with(&expected), "{error}");
         let rows: Vec<InputRow> =
-            InferenceInput::open(lines.path(), Featurizer::Graphs, &schema, None)
+            InferenceInput::open(lines.path(), Featurizer::Graphs, &schema, SmilesColumn::Auto)
                 .unwrap()
                 .chunks(1)
                 .flatten()
@@ -562,7 +575,8 @@ mod tests {
             Names { node_categories: vec![vec!["6".into(), "8".into()]], ..Names::default() };
         let schema = graph_schema(FeatureSchema::Categorical(vec![2]), names);
         let input =
-            InferenceInput::open(directory.path(), Featurizer::Graphs, &schema, None).unwrap();
+            InferenceInput::open(directory.path(), Featurizer::Graphs, &schema, SmilesColumn::Auto)
+                .unwrap();
         assert_eq!(input.header.as_ref().unwrap().bytes, b"graph");
         assert_eq!(input.bytes, 10 + 6 + 6);
         assert_eq!(input.read.load(Ordering::Relaxed), input.bytes);
@@ -586,7 +600,9 @@ mod tests {
         let features = FeatureSchema::Mixed(vec![Categorical(3), Float]);
         let schema = graph_schema(features, Names::default());
         let rows = |featurizer| -> Vec<InputRow> {
-            let input = InferenceInput::open(directory.path(), featurizer, &schema, None).unwrap();
+            let input =
+                InferenceInput::open(directory.path(), featurizer, &schema, SmilesColumn::Auto)
+                    .unwrap();
             input.chunks(1).flatten().collect()
         };
         let [directed, undirected] = [Featurizer::Graphs, Featurizer::UndirectedGraphs].map(&rows);
@@ -613,7 +629,7 @@ mod tests {
         let schema = graph_schema(FeatureSchema::None, Names::default());
         let file = temp_file("[{\"nodes\": 1},\n {\"nodes\": 0} {\"nodes\": 1}]");
         let rows: Vec<InputRow> =
-            InferenceInput::open(file.path(), Featurizer::Graphs, &schema, None)
+            InferenceInput::open(file.path(), Featurizer::Graphs, &schema, SmilesColumn::Auto)
                 .unwrap()
                 .chunks(1)
                 .flatten()

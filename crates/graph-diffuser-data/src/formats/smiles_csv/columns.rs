@@ -110,21 +110,36 @@ pub(super) struct Columns {
     pub(super) unused: Vec<IgnoredColumn>,
 }
 
-/// Finds the column of the molecules: the one named `name`, or else the one that the file format
-/// defines, or else `smiles` or `smi`.
+/// Column of the molecules in a table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SmilesColumn<'a> {
+    /// The column that the file format defines, or else `smiles` or `smi`.
+    #[default]
+    Auto,
+    /// The column with this name.
+    Named(&'a str),
+    /// The column with the name that the training file had. A file in a format that defines the
+    /// column, such as SDF, may lack it.
+    OfTraining(&'a str),
+}
+
+/// Finds the column of the molecules.
 pub(crate) fn smiles_column(
     records: &Table,
-    name: Option<&str>,
+    column: SmilesColumn<'_>,
 ) -> Result<TableColumn, LocatedError> {
     if cfg!(not(feature = "chem")) {
         return Err(LocatedError::new(records.path(), MoleculeError::Disabled));
     }
-    match (name, records.molecule_column()) {
-        // The name may be that of the training file, which may have had another format.
-        (Some(name), Some(column)) => return find_column(records, name).or(Ok(column)),
-        (Some(name), None) => return find_column(records, name),
-        (None, Some(column)) => return Ok(column),
-        (None, None) => {}
+    match (column, records.molecule_column()) {
+        (SmilesColumn::Named(name), _) | (SmilesColumn::OfTraining(name), None) => {
+            return find_column(records, name);
+        }
+        (SmilesColumn::OfTraining(name), Some(column)) => {
+            return find_column(records, name).or(Ok(column));
+        }
+        (SmilesColumn::Auto, Some(column)) => return Ok(column),
+        (SmilesColumn::Auto, None) => {}
     }
     let names = &records.header().fields;
     let matches =
@@ -152,7 +167,8 @@ pub(super) fn find_columns(
     let mut errors = Vec::new();
     let mut keep =
         |found: Result<TableColumn, LocatedError>| found.map_err(|error| errors.push(error)).ok();
-    let smiles = keep(smiles_column(records, options.smiles_column.as_deref()));
+    let smiles = options.smiles_column.as_deref().map_or(SmilesColumn::Auto, SmilesColumn::Named);
+    let smiles = keep(smiles_column(records, smiles));
     let all: Vec<TableColumn> = (0..records.header().fields.len())
         .map(|column| TableColumn::new(records, column))
         .collect();

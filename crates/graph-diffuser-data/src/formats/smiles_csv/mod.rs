@@ -19,7 +19,7 @@ mod columns;
 mod error;
 mod targets;
 
-pub use columns::{ColumnNote, IgnoredColumn, IgnoredReason};
+pub use columns::{ColumnNote, IgnoredColumn, IgnoredReason, SmilesColumn};
 pub(crate) use columns::{find_column, smiles_column};
 pub use error::SmilesCsvError;
 pub use targets::{TargetTask, TargetTasks};
