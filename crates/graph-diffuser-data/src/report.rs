@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::dataset::Dataset;
 use crate::formats::ReadReport;
 use crate::formats::smiles_csv::IgnoredColumn;
-use crate::graph::{Features, Graph, Targets};
+use crate::graph::{Features, Graph, MISSING_CLASS, Targets};
 use crate::split::Split;
 use crate::summary::{TargetColumn, TargetSummary, TargetValues, summarize_targets};
 
@@ -37,9 +37,11 @@ pub struct DatasetReport {
     pub skipped: SkippedRows,
     /// Description of the split, such as `random, seed 0`.
     pub split: String,
-    /// Number of training, validation and test graphs.
+    /// Number of training, validation and test graphs, or of labeled nodes if nodes are split.
     pub split_sizes: [usize; 3],
-    /// Duplicate graphs; absent for large datasets.
+    /// True if the nodes of the graphs are split, not the graphs.
+    pub splits_nodes: bool,
+    /// Duplicate graphs; absent for large datasets and if nodes are split.
     pub duplicates: Option<Duplicates>,
     /// Remarks about the interpretation of the data.
     pub notes: Vec<String>,
@@ -72,20 +74,38 @@ impl DatasetReport {
             count: read.skipped.len(),
             first: read.skipped.first().map(ToString::to_string),
         };
-        let sizes =
-            [Split::Train, Split::Valid, Split::Test].map(|split| dataset.split(split).len());
+        let splits_nodes = read.node_split.is_some();
+        let sizes = [Split::Train, Split::Valid, Split::Test].map(|split| {
+            let graphs = dataset.split(split);
+            if splits_nodes {
+                graphs.iter().map(|&graph| labeled_nodes(&dataset.graphs.get(graph))).sum()
+            } else {
+                graphs.len()
+            }
+        });
         Self {
-            graphs: dataset.graphs.len(),
+            graphs: read.node_split.unwrap_or(dataset.graphs.len()),
             molecules,
             targets: summarize_targets(dataset),
             ignored: read.ignored,
             skipped,
             split,
             split_sizes: sizes,
-            duplicates: (dataset.graphs.len() <= MAX_DUPLICATE_SEARCH)
+            splits_nodes,
+            duplicates: (!splits_nodes && dataset.graphs.len() <= MAX_DUPLICATE_SEARCH)
                 .then(|| Duplicates::find(dataset)),
             notes: read.notes,
         }
+    }
+}
+
+/// Returns the number of nodes with a class.
+fn labeled_nodes(graph: &Graph) -> usize {
+    match &graph.targets {
+        Targets::NodeClasses(classes) => {
+            classes.iter().filter(|&&class| class != MISSING_CLASS).count()
+        }
+        _ => 0,
     }
 }
 
@@ -193,7 +213,8 @@ impl fmt::Display for DatasetReport {
         let [train, valid, test] = self.split_sizes.map(thousands);
         write!(formatter, "\nSplit       {}", self.split)?;
         if self.split_sizes.iter().any(|&size| size > 0) {
-            write!(formatter, ": {train} train, {valid} valid, {test} test")?;
+            let nodes = if self.splits_nodes { " nodes" } else { "" };
+            write!(formatter, ": {train} train, {valid} valid, {test} test{nodes}")?;
         }
         if let Some(Duplicates { graphs: graphs @ 1.., contradicting, across_splits }) =
             self.duplicates

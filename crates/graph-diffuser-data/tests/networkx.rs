@@ -70,7 +70,7 @@ fn karate_club_has_mixed_features_and_one_class_per_node() {
     let found: Vec<f32> = floats.iter().skip(1).step_by(2).copied().collect();
     assert_eq!(found, degrees);
     // Every node is in one split, with the class of its club.
-    assert!(file.has_node_split);
+    assert_eq!(file.node_split, Some(1));
     let mut clubs = vec![Vec::new(); 34];
     for graph in &file.graphs {
         let Targets::NodeClasses(classes) = &graph.targets else { panic!("expected node classes") };

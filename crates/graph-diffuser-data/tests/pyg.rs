@@ -30,7 +30,7 @@ fn read(text: String) -> JsonlFile {
 fn masks_of_a_node_dataset_become_splits() {
     let fixture = fixture();
     let file = read(fixture["club"].to_string());
-    assert!(file.has_node_split);
+    assert_eq!(file.node_split, Some(1));
     assert_eq!(file.graphs.len(), 3);
     assert_eq!(file.graphs[0].edges, get::<Vec<[u32; 2]>>(&fixture["edges"]));
     // One-hot floats.

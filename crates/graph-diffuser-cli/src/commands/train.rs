@@ -11,13 +11,14 @@ use clap::Args;
 use graph_diffuser::Device;
 use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::parameters;
-use graph_diffuser::recipe::{DataConfig, DataDirs, LoadedDataset, Recipe, SelectBy};
+use graph_diffuser::recipe::{DataConfig, DataDirs, Recipe, SelectBy};
 use graph_diffuser::run::{Run, RunError, RunLock, RunResult, shell_quote};
 use graph_diffuser::statistics::MeanStd;
 use graph_diffuser::sweep::SeedRange;
 use graph_diffuser::task::Metric;
 use graph_diffuser::train::{TrainEvent, TrainOutcome, available_bytes, check_memory};
 use graph_diffuser_data::Dataset;
+use graph_diffuser_data::summary::Summary;
 use graph_diffuser_viz::report::Report;
 
 use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs, environment};
@@ -211,10 +212,10 @@ impl TrainArgs {
 /// Reads the dataset of a new run and prints how its files were understood.
 fn load_dataset(recipe: &Recipe, directory: &Path, printer: &Printer) -> Result<Dataset> {
     printer.note(&format!("{}: loading dataset", directory.display()));
-    let LoadedDataset { dataset, report, .. } = read_dataset(recipe)?;
-    if let Some(report) = report {
+    let loaded = read_dataset(recipe)?;
+    if let Some(report) = &loaded.report {
         printer.note(&report.to_string());
-        let task = recipe.task_for(&dataset.schema);
+        let task = recipe.task_for(&loaded.dataset.schema);
         let criterion = match recipe.train.select_by {
             SelectBy::Metric => task.metric().name(),
             SelectBy::Loss => "loss",
@@ -223,8 +224,11 @@ fn load_dataset(recipe: &Recipe, directory: &Path, printer: &Printer) -> Result<
             "Loss        {}; best epoch by validation {criterion}",
             task.loss_name()
         ));
+        for warning in loaded.warnings(&Summary::compute(&loaded.dataset)) {
+            printer.note(&format!("warning: {warning}"));
+        }
     }
-    Ok(dataset)
+    Ok(loaded.dataset)
 }
 
 /// Trains one run; returns `None` if it was interrupted.

@@ -14,6 +14,8 @@ pub struct ReadReport {
     pub notes: Vec<String>,
     /// Column or file that defines the split, if there is one.
     pub split: Option<String>,
+    /// Number of graphs in the file, if the dataset has a copy of them per split of their nodes.
+    pub node_split: Option<usize>,
 }
 
 impl ReadReport {
@@ -24,6 +26,7 @@ impl ReadReport {
             skipped: std::mem::take(&mut csv.skipped),
             notes: csv.notes.iter().map(ToString::to_string).collect(),
             split: csv.split_column.as_ref().map(|column| format!("column `{column}`")),
+            node_split: None,
         }
     }
 }

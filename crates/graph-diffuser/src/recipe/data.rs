@@ -8,6 +8,7 @@ mod user_files;
 
 use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
 use graph_diffuser_data::formats::Featurizer;
+use graph_diffuser_data::summary::{Summary, Warning, warnings_from_summary};
 use graph_diffuser_data::{Dataset, DatasetReport, ProgressFn, Schema, SplitError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -76,6 +77,28 @@ impl From<UserDataset> for LoadedDataset {
         let split = error.as_ref().map_or(split, |error| format!("not possible, {error}"));
         let report = DatasetReport::new(&dataset, read, molecules, split);
         Self { dataset, report: Some(report), split_error: error }
+    }
+}
+
+impl LoadedDataset {
+    /// Returns the warnings about the dataset; `summary` is its summary.
+    ///
+    /// Those that the report contains, and those that every small table of molecules would get,
+    /// are left out.
+    pub fn warnings(&self, summary: &Summary) -> Vec<Warning> {
+        let (molecules, splits_nodes) = self
+            .report
+            .as_ref()
+            .map_or((false, false), |report| (report.molecules, report.splits_nodes));
+        let mut found = warnings_from_summary(&self.dataset, summary);
+        found.retain(|warning| match warning {
+            // Few molecules have every kind of atom and bond.
+            Warning::ConstantFeature { .. } => !molecules,
+            // Duplicate molecules are in the report, and a node split copies graphs.
+            Warning::InTwoSplits { .. } => !molecules && !splits_nodes,
+            _ => true,
+        });
+        found
     }
 }
 

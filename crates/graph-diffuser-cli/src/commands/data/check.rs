@@ -7,7 +7,7 @@ use clap::Args;
 use graph_diffuser::recipe::{DataError, LoadedDataset, Recipe, RecipeError};
 use graph_diffuser_data::chem::MoleculeError;
 use graph_diffuser_data::formats::Format;
-use graph_diffuser_data::summary::{Warning, warnings};
+use graph_diffuser_data::summary::Summary;
 use graph_diffuser_data::{Diagnostic as _, LocatedError};
 use serde_json::json;
 
@@ -42,7 +42,7 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> Result<ExitCode> 
         },
         Err(errors) => Err(errors),
     };
-    let (format, LoadedDataset { dataset, report, .. }) = match read {
+    let (format, loaded) = match read {
         Ok(read) => read,
         Err(errors) => {
             for error in &errors {
@@ -59,13 +59,8 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> Result<ExitCode> 
             return Ok(ExitCode::FAILURE);
         }
     };
-    let mut found = warnings(&dataset);
-    if report.as_ref().is_some_and(|report| report.molecules) {
-        // Few molecules have every kind of atom and bond, and duplicates are in the report.
-        found.retain(|warning| {
-            !matches!(warning, Warning::ConstantFeature { .. } | Warning::InTwoSplits { .. })
-        });
-    }
+    let found = loaded.warnings(&Summary::compute(&loaded.dataset));
+    let LoadedDataset { dataset, report, .. } = loaded;
     for warning in &found {
         printer.note(&format!("warning: {warning}"));
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use graph_diffuser::recipe::{BUILT_IN, DataDirs, LoadedDataset, Recipe};
-use graph_diffuser_data::summary::{Summary, Warning, warnings_from_summary};
+use graph_diffuser_data::summary::Summary;
 use graph_diffuser_data::{Features, Graph, MISSING_CLASS, Schema, TargetKind, Targets};
 use graph_diffuser_viz::figure::{MAX_NODES, draw_graph};
 use serde_json::{Value, json};
@@ -42,15 +42,13 @@ pub(super) struct ShowArgs {
 pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> Result<ExitCode> {
     let destination =
         args.output.path.is_some().then(|| args.output.destination(printer)).transpose()?;
-    let LoadedDataset { dataset, report, .. } = read(&args)?;
+    let loaded = read(&args)?;
+    let (dataset, report) = (&loaded.dataset, &loaded.report);
     let Some(index) = args.graph else {
-        let summary = Summary::compute(&dataset);
-        let mut warnings = warnings_from_summary(&dataset, &summary);
-        if report.as_ref().is_some_and(|report| report.molecules) {
-            warnings.retain(|warning| !matches!(warning, Warning::ConstantFeature { .. }));
-        }
+        let summary = Summary::compute(dataset);
+        let warnings = loaded.warnings(&summary);
         let value = json!({ "report": report, "summary": summary, "warnings": warnings });
-        printer.data(&value, || match &report {
+        printer.data(&value, || match report {
             Some(report) => format!("{report}\n\n{summary}"),
             None => summary.to_string(),
         });

@@ -87,8 +87,8 @@ pub struct JsonlFile {
     pub schema: Schema,
     /// Split declared in the file, if any.
     pub splits: Option<Splits>,
-    /// `true` if the nodes of the graphs are split, not the graphs.
-    pub has_node_split: bool,
+    /// Number of graphs in the file, if their nodes are split, not the graphs.
+    pub node_split: Option<usize>,
 }
 
 impl JsonlFile {
@@ -99,6 +99,50 @@ impl JsonlFile {
             schema: self.schema,
             splits: self.splits.unwrap_or_default(),
         }
+    }
+
+    /// Returns whether the file is a single graph with classes of nodes and without a split.
+    pub fn needs_node_split(&self) -> bool {
+        self.splits.is_none()
+            && matches!(&self.graphs[..], [Graph { targets: Targets::NodeClasses(_), .. }])
+    }
+
+    /// Splits the nodes of a single graph; `split` receives the classes of the labeled nodes and
+    /// returns positions among them.
+    ///
+    /// # Errors
+    /// Returns the error of `split`.
+    ///
+    /// # Panics
+    /// Panics if the file [does not need a node split](Self::needs_node_split).
+    pub fn split_nodes<E>(
+        &mut self,
+        split: impl FnOnce(&[u32]) -> Result<Splits, E>,
+    ) -> Result<(), E> {
+        let Targets::NodeClasses(classes) = &self.graphs[0].targets else {
+            panic!("only a graph with classes of nodes can be split");
+        };
+        let labeled: Vec<usize> =
+            (0..classes.len()).filter(|&node| classes[node] != MISSING_CLASS).collect();
+        let mut positions =
+            split(&labeled.iter().map(|&node| classes[node]).collect::<Vec<u32>>())?;
+        let mut nodes = vec![None; classes.len()];
+        for part in SPLITS {
+            for &position in positions.part_mut(part).iter() {
+                nodes[labeled[position]] = Some(part);
+            }
+        }
+        let mut splits = Splits::default();
+        let mut graphs = Vec::new();
+        for (part, graph) in node_split_graphs(&self.graphs[0], &nodes) {
+            splits.part_mut(part).push(graphs.len());
+            graphs.push(graph);
+        }
+        self.ids = vec![self.ids[0].clone(); graphs.len()];
+        self.graphs = graphs;
+        self.splits = Some(splits);
+        self.node_split = Some(1);
+        Ok(())
     }
 }
 
@@ -301,6 +345,7 @@ impl JsonlReader {
             graph.edge_features = edges.encode(take(&mut graph.edge_features));
         }
         let has_node_split = matches!(self.splits[0], SplitAssignment::Nodes(_));
+        let num_graphs = self.graphs.len();
         if has_node_split {
             (self.graphs, self.ids, self.splits) =
                 split_nodes(self.graphs, &self.ids, &self.splits, &self.positions)?;
@@ -335,7 +380,7 @@ impl JsonlReader {
             ids: self.ids,
             schema,
             splits: has_split.then_some(splits),
-            has_node_split,
+            node_split: has_node_split.then_some(num_graphs),
         })
     }
 }
@@ -352,24 +397,33 @@ fn split_nodes(
 ) -> Result<SplitGraphs, Vec<(Position, RecordError)>> {
     let mut parts: SplitGraphs = (Vec::new(), Vec::new(), Vec::new());
     for (index, graph) in graphs.into_iter().enumerate() {
-        let (Targets::NodeClasses(classes), SplitAssignment::Nodes(nodes)) =
+        let (Targets::NodeClasses(_), SplitAssignment::Nodes(nodes)) =
             (&graph.targets, &assignments[index])
         else {
             let error = JsonlError::NodeSplitWithoutNodeTargets;
             return Err(vec![(positions[index], error.into())]);
         };
-        for split in SPLITS {
-            let class_in_split = |(&class, node): (&u32, &Option<Split>)| {
-                if *node == Some(split) { class } else { MISSING_CLASS }
-            };
-            let classes: Vec<u32> = classes.iter().zip(nodes).map(class_in_split).collect();
-            if classes.iter().all(|&class| class == MISSING_CLASS) {
-                continue;
-            }
-            parts.0.push(Graph { targets: Targets::NodeClasses(classes), ..graph.clone() });
+        for (split, graph) in node_split_graphs(&graph, nodes) {
+            parts.0.push(graph);
             parts.1.push(ids[index].clone());
             parts.2.push(SplitAssignment::Graph(split));
         }
     }
     Ok(parts)
+}
+
+/// Copies a graph once per split, with the classes of the nodes of the split. A split without
+/// classes has no graph.
+fn node_split_graphs(graph: &Graph, nodes: &[Option<Split>]) -> Vec<(Split, Graph)> {
+    let Targets::NodeClasses(classes) = &graph.targets else { return Vec::new() };
+    let copy = |split: Split| {
+        let class_in_split = |(&class, node): (&u32, &Option<Split>)| {
+            if *node == Some(split) { class } else { MISSING_CLASS }
+        };
+        let classes: Vec<u32> = classes.iter().zip(nodes).map(class_in_split).collect();
+        let is_labeled = classes.iter().any(|&class| class != MISSING_CLASS);
+        is_labeled
+            .then(|| (split, Graph { targets: Targets::NodeClasses(classes), ..graph.clone() }))
+    };
+    SPLITS.into_iter().filter_map(copy).collect()
 }

@@ -427,7 +427,7 @@ fn node_link_attributes_are_features_in_alphabetical_order() {
 #[test]
 fn node_split_gives_one_graph_per_split_with_its_classes() {
     let read = valid(CLUB);
-    assert!(read.has_node_split);
+    assert_eq!(read.node_split, Some(1));
     assert_eq!(read.splits, Some(Splits { train: vec![0], valid: vec![1], test: vec![2] }));
     let classes: Vec<&Targets> = read.graphs.iter().map(|graph| &graph.targets).collect();
     let missing = MISSING_CLASS;
@@ -607,7 +607,7 @@ fn stream_equals(text: &str) {
     let mut read = valid(text);
     let stream =
         GraphStream::new(Path::new("new"), Cursor::new(text.to_owned()), &read.schema).unwrap();
-    if read.has_node_split {
+    if read.node_split.is_some() {
         read.graphs.truncate(1);
     }
     let streamed: Vec<StreamedGraph> = stream.collect();
@@ -720,4 +720,24 @@ proptest! {
         prop_assert_eq!(&lines, &list);
         prop_assert_eq!(&lines, &spread);
     }
+}
+
+#[test]
+fn nodes_of_a_single_graph_are_split_by_position_among_labeled_nodes() {
+    let text = r#"{"num_nodes": 5, "edges": [[0, 1]], "node_targets": ["a", null, "b", "a", "b"]}"#;
+    let options = JsonlOptions::default();
+    let mut file = read_from(Path::new("one.json"), text.as_bytes(), &options).unwrap();
+    assert!(file.needs_node_split());
+    let split = |classes: &[u32]| {
+        assert_eq!(classes, [0, 1, 0, 1]);
+        Ok::<_, ()>(Splits { train: vec![0, 3], valid: vec![1], test: vec![2] })
+    };
+    file.split_nodes(split).unwrap();
+    let classes: Vec<&Targets> = file.graphs.iter().map(|graph| &graph.targets).collect();
+    let none = MISSING_CLASS;
+    let expected = [[0, none, none, none, 1], [none, none, 1, none, none], [none, none, none, 0, none]]
+        .map(|classes| Targets::NodeClasses(classes.to_vec()));
+    assert_eq!(classes, expected.iter().collect::<Vec<_>>());
+    assert_eq!(file.splits, Some(Splits { train: vec![0], valid: vec![1], test: vec![2] }));
+    assert_eq!((file.node_split, file.needs_node_split()), (Some(1), false));
 }

@@ -102,4 +102,15 @@ impl SplitConfig {
             Self::File { path } => Splits::from_json(path, count)?,
         })
     }
+
+    /// Splits the labeled nodes of a single graph, stratified by class; returns positions among
+    /// them.
+    pub(super) fn apply_to_nodes(&self, classes: &[u32]) -> Result<Splits, DataError> {
+        Ok(match self {
+            Self::Random { seed, fractions } => Splits::stratified(classes, *fractions, *seed)?,
+            Self::KFold { k, fold, seed } => Splits::k_fold(classes, *k, *fold, *seed)?,
+            Self::Scaffold { .. } => return Err(DataError::NoScaffolds),
+            Self::File { path } => Splits::from_json(path, classes.len())?,
+        })
+    }
 }

@@ -47,8 +47,8 @@ pub struct JsonlConfig {
     /// Task type; default: inferred from the targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<jsonl::JsonlTask>,
-    /// Split; default: that of the file if it has one, otherwise random. It cannot be set if the
-    /// file splits the nodes of its graphs.
+    /// Split; default: that of the file if it has one, otherwise random. It applies to the nodes
+    /// of a single graph with node targets, and cannot be set if the file itself splits nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitConfig>,
 }
@@ -113,16 +113,28 @@ impl JsonlConfig {
     pub(super) fn read(&self) -> Result<UserDataset, DataError> {
         require(&self.path, "path")?;
         let options = jsonl::JsonlOptions { task: self.task, max_errors: MAX_ERRORS };
-        let file = jsonl::read(&self.path, &options).map_err(DataError::Problems)?;
-        if file.has_node_split && self.split.is_some() {
+        let mut file = jsonl::read(&self.path, &options).map_err(DataError::Problems)?;
+        if file.node_split.is_some() && self.split.is_some() {
             return Err(DataError::NodeSplit);
         }
-        let has_node_split = file.has_node_split;
-        let dataset = file.into_dataset();
-        let defined_by = (!dataset.splits.train.is_empty())
-            .then(|| if has_node_split { "masks of the nodes" } else { "key `split`" }.to_owned());
-        let read = ReadReport { split: defined_by, ..ReadReport::default() };
-        split(self.split.as_ref(), dataset, read, None)
+        let mut defined_by = match (file.node_split, &file.splits) {
+            (Some(_), _) => Some("masks of the nodes".to_owned()),
+            (None, Some(_)) => Some("key `split`".to_owned()),
+            (None, None) => None,
+        };
+        if file.needs_node_split() {
+            let config = self.split.clone().unwrap_or_default();
+            match file.split_nodes(|classes| config.apply_to_nodes(classes)) {
+                Ok(()) => defined_by = Some(config.to_string()),
+                // Too few nodes, so splitting a single graph fails as well.
+                Err(DataError::Split(_)) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        let node_split = file.node_split;
+        let config = self.split.as_ref().filter(|_| node_split.is_none());
+        let read = ReadReport { split: defined_by, node_split, ..ReadReport::default() };
+        split(config, file.into_dataset(), read, None)
     }
 }
 
