@@ -16,6 +16,12 @@ pub(super) const MAX_MOLFILE_LEN: usize = 2_000_000;
 /// exponential in their number.
 pub(super) const MAX_WILDCARDS: usize = 12;
 
+/// Maximum number of atoms in a ring system, that is, connected by bonds in rings.
+///
+/// Ring perception takes memory quadratic in the size of a ring system: about 70 MB for a ring of
+/// 1,000 atoms, and 28 GB for the largest ring that a SMILES string of maximum length could have.
+pub(super) const MAX_RING_SYSTEM: usize = 1_000;
+
 /// Error in a SMILES string or molfile, or in the features of its molecule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -37,6 +43,12 @@ pub enum MoleculeError {
     TooManyWildcards {
         /// Number of wildcard atoms.
         count: usize,
+    },
+    /// A ring system is too large.
+    #[error("molecule has a ring system of {atoms} atoms, the maximum is {MAX_RING_SYSTEM}")]
+    RingSystemTooLarge {
+        /// Number of atoms in the largest ring system.
+        atoms: usize,
     },
     /// The string violates the SMILES grammar.
     #[error("SMILES syntax error at character {character}: {reason}")]

@@ -11,7 +11,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::error::{MAX_MOLFILE_LEN, MAX_SMILES_LEN, MAX_WILDCARDS};
+use super::error::{MAX_MOLFILE_LEN, MAX_RING_SYSTEM, MAX_SMILES_LEN, MAX_WILDCARDS};
 use super::{Molecule, MoleculeError};
 
 impl Molecule {
@@ -74,6 +74,18 @@ impl Molecule {
         }
         // Every atom and bond has a line, so their number bounds the depth of the recursion.
         let size = molfile.lines().count();
+        if size > MAX_RING_SYSTEM {
+            let params = cosmolkit::SdfReadParams {
+                sanitize: false,
+                remove_hs: false,
+                ..cosmolkit::SdfReadParams::default()
+            };
+            let parsed = catch_panic(size, || {
+                cosmolkit::Molecule::from_mol_with_params(molfile, &params)
+                    .map_err(|error| MoleculeError::from_sdf_error(&error))
+            })??;
+            Self { inner: parsed, sanitized: false }.check_ring_systems()?;
+        }
         let inner = catch_panic(size, || {
             let parsed = cosmolkit::Molecule::from_mol(molfile)
                 .map_err(|error| MoleculeError::from_sdf_error(&error))?;
@@ -120,6 +132,10 @@ impl Molecule {
         if params.sanitize && wildcards > MAX_WILDCARDS {
             return Err(MoleculeError::TooManyWildcards { count: wildcards });
         }
+        // An atom has at least one character.
+        if params.sanitize && core.len() > MAX_RING_SYSTEM {
+            Self::from_cxsmiles_unsanitized(smiles)?.check_ring_systems()?;
+        }
         let parsed = catch_panic(smiles.len(), || {
             cosmolkit::Molecule::from_smiles_with_params(smiles, params)
         })?;
@@ -128,6 +144,14 @@ impl Molecule {
             return Err(MoleculeError::NoAtoms);
         }
         Ok(Self { inner, sanitized: params.sanitize })
+    }
+
+    /// Returns an error if the perception of rings would take too much memory.
+    fn check_ring_systems(&self) -> Result<(), MoleculeError> {
+        match self.largest_ring_system() {
+            atoms if atoms > MAX_RING_SYSTEM => Err(MoleculeError::RingSystemTooLarge { atoms }),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the number of atoms, including explicit hydrogens if they were kept.
@@ -211,6 +235,26 @@ mod tests {
         assert_eq!(
             error_of(&"C".repeat(20_001)),
             "SMILES has 20001 characters, the maximum is 20000"
+        );
+    }
+
+    #[test]
+    fn large_ring_systems_are_rejected_before_ring_perception() {
+        // 64 copies of one ring are 19 kB, and would take gigabytes as one ring.
+        let rings = format!("C1{}C1", "C".repeat(298)).repeat(64);
+        assert_eq!(Molecule::from_smiles(&rings).unwrap().num_atoms(), 300 * 64);
+        let largest = format!("C1{}C1", "C".repeat(MAX_RING_SYSTEM - 2));
+        assert_eq!(Molecule::from_smiles(&largest).unwrap().num_atoms(), MAX_RING_SYSTEM);
+        let ring = format!("C1{}C1", "C".repeat(19_990));
+        assert_eq!(
+            error_of(&ring),
+            "molecule has a ring system of 19992 atoms, the maximum is 1000"
+        );
+        assert_eq!(
+            Molecule::from_molfile(&ring_molfile(999, "C").replace("  4  0\n", "  1  0\n"))
+                .unwrap()
+                .num_atoms(),
+            999
         );
     }
 

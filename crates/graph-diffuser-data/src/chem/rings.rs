@@ -72,6 +72,37 @@ impl Molecule {
         }
         rings
     }
+
+    /// Returns the number of atoms in the largest ring system: the atoms that bonds in rings
+    /// connect.
+    pub(super) fn largest_ring_system(&self) -> usize {
+        let rings = self.rings();
+        let mut neighbors: Vec<Vec<u32>> = vec![Vec::new(); self.num_atoms()];
+        for ([begin, end], _) in self.bond_ends().zip(&rings.bonds).filter(|(_, ring)| **ring) {
+            neighbors[begin as usize].push(end);
+            neighbors[end as usize].push(begin);
+        }
+        let mut visited = vec![false; neighbors.len()];
+        let mut largest = 0;
+        for root in 0..neighbors.len() {
+            if visited[root] || !rings.atoms[root] {
+                continue;
+            }
+            let mut stack = vec![root];
+            visited[root] = true;
+            let mut atoms = 0;
+            while let Some(atom) = stack.pop() {
+                atoms += 1;
+                for &other in &neighbors[atom] {
+                    if !std::mem::replace(&mut visited[other as usize], true) {
+                        stack.push(other as usize);
+                    }
+                }
+            }
+            largest = largest.max(atoms);
+        }
+        largest
+    }
 }
 
 #[cfg(test)]
@@ -86,6 +117,16 @@ mod tests {
         let bridges: Vec<usize> =
             (0..rings.bonds.len()).filter(|&bond| !rings.bonds[bond]).collect();
         assert_eq!(bridges.len(), 2);
+    }
+
+    #[test]
+    fn ring_systems_end_at_bridges() {
+        let largest = |smiles| Molecule::from_smiles(smiles).unwrap().largest_ring_system();
+        assert_eq!(largest("CCO"), 0);
+        assert_eq!(largest("C1CCC1C1CCCC1C"), 5);
+        // Fused and spiro rings belong to one system.
+        assert_eq!(largest("c1ccc2ccccc2c1"), 10);
+        assert_eq!(largest("C1CC12CCC2"), 6);
     }
 
     #[test]
