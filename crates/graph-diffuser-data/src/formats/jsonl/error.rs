@@ -109,6 +109,18 @@ pub enum JsonlError {
         /// Maximum number of nodes.
         limit: usize,
     },
+    /// A graph without features has too many nodes without an edge.
+    #[error(
+        "at least {isolated} of {nodes} nodes have no edge, feature or target, the limit is {limit}"
+    )]
+    TooManyIsolatedNodes {
+        /// Stated number of nodes.
+        nodes: usize,
+        /// Minimum number of nodes without an edge.
+        isolated: usize,
+        /// Maximum number of such nodes.
+        limit: usize,
+    },
     /// A node index is out of range.
     #[error("node index {node} is out of range for a graph with {nodes} nodes")]
     NodeOutOfRange {
@@ -263,6 +275,9 @@ impl Diagnostic for JsonlError {
             }
             Self::TooManyNodes { .. } => {
                 "split it into smaller graphs; cost grows quadratically with the nodes".into()
+            }
+            Self::TooManyIsolatedNodes { .. } => {
+                "check the number of nodes, or add node features".into()
             }
             Self::NodeOutOfRange { node, nodes } if *node == *nodes as i64 => {
                 "node indices start at 0; subtract 1 if yours start at 1".into()

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use super::error::{JsonPath, JsonlError, RecordError, check_rows};
 use super::object::{
-    FeatureTable, GraphObject, TargetKey, TargetValue, WeightSource, check_num_nodes, directed,
+    FeatureTable, GraphObject, TargetKey, TargetValue, WeightSource, check_isolated_nodes,
+    check_num_nodes, directed,
 };
 use super::record::{JsonRecord, wrong_type};
 use super::splits::SplitValues;
@@ -50,6 +51,12 @@ pub(super) fn convert(mut record: JsonRecord) -> Result<GraphObject, RecordError
             Some(with_weights(edge_features, weights, WeightSource::EdgeWeight))
         }
     };
+    let has_row_per_node = |key: &str| {
+        record.get(key).and_then(Value::as_array).is_some_and(|rows| rows.len() == num_nodes)
+    };
+    if node_features.is_none() && !["node_targets", "y"].into_iter().any(has_row_per_node) {
+        check_isolated_nodes(num_nodes, pairs.len())?;
+    }
     let keys = [
         ("target", TargetKey::Graph),
         ("node_targets", TargetKey::Nodes),

@@ -9,6 +9,10 @@ use super::splits::SplitValues;
 /// Maximum number of nodes of a graph.
 const MAX_NODES: usize = 1 << 24;
 
+/// Maximum number of nodes of a graph that have neither features nor targets nor edges, so that the
+/// memory of a graph is bounded by the length of its text.
+const MAX_ISOLATED_NODES: usize = 10_000;
+
 /// Nodes and edges of a graph, and the values of its features, targets and splits.
 #[derive(Debug)]
 pub(super) struct GraphObject {
@@ -150,6 +154,16 @@ pub(super) fn check_num_nodes(key: &'static str, nodes: u64) -> Result<usize, Re
         return Err(RecordError::at(key, error));
     }
     Ok(nodes as usize)
+}
+
+/// Checks the number of nodes of a graph without features and targets of nodes.
+pub(super) fn check_isolated_nodes(nodes: usize, pairs: usize) -> Result<(), RecordError> {
+    let isolated = nodes.saturating_sub(2 * pairs);
+    if isolated > MAX_ISOLATED_NODES {
+        let limit = MAX_ISOLATED_NODES;
+        return Err(JsonlError::TooManyIsolatedNodes { nodes, isolated, limit }.into());
+    }
+    Ok(())
 }
 
 /// Returns the number of directed edges for a pair: 2 if undirected, 1 if directed or a self-loop.

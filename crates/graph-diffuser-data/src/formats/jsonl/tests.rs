@@ -138,6 +138,11 @@ fn errors_name_line_and_key() {
             "line 1, column `nodes`: 1000000000 nodes exceed the limit of 16777216",
         ),
         (
+            r#"{"nodes": 16777216, "edges": [[0, 1]], "target": 1}"#,
+            "line 1: at least 16777214 of 16777216 nodes have no edge, feature or target, \
+             the limit is 10000",
+        ),
+        (
             "\n{\"nodes\": 2, \"edges\": [[0, 1], [1, 2]], \"target\": 1}",
             "line 2, column `edges[1]`: node index 2 is out of range for a graph with 2 nodes",
         ),
@@ -735,8 +740,9 @@ fn nodes_of_a_single_graph_are_split_by_position_among_labeled_nodes() {
     file.split_nodes(split).unwrap();
     let classes: Vec<&Targets> = file.graphs.iter().map(|graph| &graph.targets).collect();
     let none = MISSING_CLASS;
-    let expected = [[0, none, none, none, 1], [none, none, 1, none, none], [none, none, none, 0, none]]
-        .map(|classes| Targets::NodeClasses(classes.to_vec()));
+    let expected =
+        [[0, none, none, none, 1], [none, none, 1, none, none], [none, none, none, 0, none]]
+            .map(|classes| Targets::NodeClasses(classes.to_vec()));
     assert_eq!(classes, expected.iter().collect::<Vec<_>>());
     assert_eq!(file.splits, Some(Splits { train: vec![0], valid: vec![1], test: vec![2] }));
     assert_eq!((file.node_split, file.needs_node_split()), (Some(1), false));
