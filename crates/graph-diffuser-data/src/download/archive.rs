@@ -60,6 +60,12 @@ pub enum ArchiveError {
         /// Message of the decoder.
         message: String,
     },
+    /// The archive contains no files.
+    #[error("`{path}` contains no files")]
+    Empty {
+        /// Path of the archive.
+        path: PathBuf,
+    },
     /// The target directory already exists.
     #[error("`{path}` already exists")]
     TargetExists {
@@ -113,7 +119,7 @@ pub enum ArchiveError {
 impl Diagnostic for ArchiveError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Damaged { path, .. } | Self::UnknownFormat { path } => {
+            Self::Damaged { path, .. } | Self::UnknownFormat { path } | Self::Empty { path } => {
                 Some(format!("delete `{}` and download it again", path.display()))
             }
             Self::TargetExists { .. } => Some("move or remove the existing directory".into()),
@@ -148,16 +154,17 @@ pub(crate) fn unpack(
     read.map_err(|source| ArchiveError::Io { path: archive.into(), source })?;
     match start.as_slice() {
         [b'P', b'K', ..] => {
-            fill_new_directory(target, |directory| unzip(archive, directory, limits))
+            fill_new_directory(archive, target, |directory| unzip(archive, directory, limits))
         }
         [0x1f, 0x8b, ..] => {
-            fill_new_directory(target, |directory| untar(archive, directory, limits))
+            fill_new_directory(archive, target, |directory| untar(archive, directory, limits))
         }
         _ => Err(ArchiveError::UnknownFormat { path: archive.into() }),
     }
 }
 
 fn fill_new_directory(
+    archive: &Path,
     target: &Path,
     fill: impl FnOnce(&Path) -> Result<(), ArchiveError>,
 ) -> Result<(), ArchiveError> {
@@ -167,6 +174,9 @@ fn fill_new_directory(
     let failed = |source| ArchiveError::Io { path: target.into(), source };
     let directory = AtomicDirectory::create(target).map_err(failed)?;
     fill(directory.content())?;
+    if fs::read_dir(directory.content()).map_err(failed)?.next().is_none() {
+        return Err(ArchiveError::Empty { path: archive.into() });
+    }
     directory.persist().map_err(failed)
 }
 

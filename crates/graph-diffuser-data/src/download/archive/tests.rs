@@ -74,6 +74,13 @@ fn rejection(bytes: &[u8]) -> String {
 use tar::EntryType::{Directory, Link, Regular, Symlink};
 
 #[test]
+fn empty_archives_are_errors() {
+    for empty in [zip_of(&[]), tar_of(&[])] {
+        assert!(rejection(&empty).ends_with("contains no files"));
+    }
+}
+
+#[test]
 fn valid_archives_are_unpacked() {
     let expected =
         vec![("data/raw/a.csv".into(), b"1,2\n".to_vec()), ("data/b".into(), vec![7; 5000])];
