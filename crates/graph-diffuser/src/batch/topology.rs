@@ -17,10 +17,9 @@ pub struct Topology {
     pub sources: Tensor<1, Int>,
     /// Target node of each edge, `[m]`.
     pub targets: Tensor<1, Int>,
-    /// Pair (source, target) of each edge, `[m]`.
-    pub edge_pairs: Tensor<1, Int>,
-    /// Pair (i, i) of each node, `[r]`.
-    pub self_pairs: Tensor<1, Int>,
+    /// Pair (source, target) of each edge. Not a tensor, because the pairs of a large graph that is
+    /// evaluated in chunks can exceed the integers of a device.
+    pairs: Arc<[usize]>,
     /// Edges grouped by both endpoints, in the form that the kernels take.
     pub(crate) edge_index: Arc<EdgeIndex>,
 }
@@ -47,10 +46,25 @@ impl Topology {
             )),
             sources: index_tensor(sources, device),
             targets: index_tensor(targets, device),
-            edge_pairs: index_tensor(edge_pairs, device),
-            self_pairs: index_tensor(layout.self_pairs(), device),
+            pairs: edge_pairs.into(),
             layout: Arc::new(layout),
         }
+    }
+
+    /// Returns the pair (source, target) of each edge, `[m]`.
+    ///
+    /// # Panics
+    /// Panics if the batch has more pairs than the device's integers can index.
+    pub fn edge_pairs(&self) -> Tensor<1, Int> {
+        index_tensor(self.pairs.to_vec(), &self.sources.device())
+    }
+
+    /// Returns the pair (i, i) of each node, `[r]`.
+    ///
+    /// # Panics
+    /// Panics if the batch has more pairs than the device's integers can index.
+    pub fn self_pairs(&self) -> Tensor<1, Int> {
+        index_tensor(self.layout.self_pairs(), &self.sources.device())
     }
 
     /// Returns the number of incoming edges of each node, `[r]`.

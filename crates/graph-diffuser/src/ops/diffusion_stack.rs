@@ -39,12 +39,9 @@ pub fn diffusion_stack_reference(
     let entries = Tensor::<1>::zeros([layout.pairs()], options);
     let entries = match topology.edges() {
         0 => entries,
-        _ => entries.select_assign(
-            0,
-            topology.edge_pairs.clone(),
-            weights.clone(),
-            IndexingUpdateOp::Add,
-        ),
+        _ => {
+            entries.select_assign(0, topology.edge_pairs(), weights.clone(), IndexingUpdateOp::Add)
+        }
     }; // [p]
     let stacks = layout
         .equal_size_runs()

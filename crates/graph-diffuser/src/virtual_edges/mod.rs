@@ -229,9 +229,8 @@ impl VirtualEdges {
         ctx: &ForwardContext,
     ) -> StackOutput {
         let nodes = nodes.filter(|_| self.self_edges != SelfEdges::Off);
-        let diagonal = |stack: &Tensor<2>| {
-            nodes.map(|nodes| stack.clone().select(1, nodes.self_pairs.clone()))
-        };
+        let diagonal =
+            |stack: &Tensor<2>| nodes.map(|nodes| stack.clone().select(1, nodes.self_pairs()));
         let pairs = stack.dims()[1];
         let enough = pairs > 0 && (pairs >= MIN_FUSED_PAIRS || !ctx.uses_batch_statistics());
         let can_fuse = enough && !positions.is_empty() && ops::can_run(&stack);
@@ -394,7 +393,7 @@ mod tests {
                     );
                 }
             }
-            let self_pairs = to_vec(batch.topology.self_pairs.clone().float());
+            let self_pairs = to_vec(batch.topology.self_pairs().float());
             for (pair, &value) in stack[..layout.pairs()].iter().enumerate() {
                 assert_eq!(value == 1.0, self_pairs.contains(&(pair as f64)));
                 assert!(value == 0.0 || value == 1.0);
