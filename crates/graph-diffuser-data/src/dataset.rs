@@ -146,6 +146,20 @@ impl Dataset {
         }
     }
 
+    /// Counts the zeros and ones of each graph-level target in a split.
+    pub fn label_counts(&self, split: Split) -> Vec<[usize; 2]> {
+        let mut counts = vec![[0; 2]; self.schema.targets.graph_targets().len()];
+        for &graph in self.split(split) {
+            let Targets::GraphValues(values) = &self.graphs.get(graph).targets else { continue };
+            for (counts, &value) in counts.iter_mut().zip(values) {
+                if value == 0.0 || value == 1.0 {
+                    counts[value as usize] += 1;
+                }
+            }
+        }
+        counts
+    }
+
     /// Sets the standardization of all regression targets to the statistics of the training split.
     pub fn standardize_targets(&mut self) {
         let mut kinds = self.schema.targets.graph_targets().to_vec();

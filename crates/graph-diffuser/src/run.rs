@@ -45,6 +45,7 @@ use crate::train::{
 };
 
 pub use crate::shell::shell_quote;
+pub use crate::train::RunLock;
 pub use environment::Environment;
 pub use error::RunError;
 pub use result::{Evaluation, FinishedRun, RunResult};
@@ -68,12 +69,6 @@ pub struct Run {
     directory: PathBuf,
     recipe: Recipe,
     encoding_cache: Option<PathBuf>,
-}
-
-/// Exclusive lock of a run directory, released on drop.
-#[derive(Debug)]
-pub struct RunLock {
-    _file: File,
 }
 
 impl Run {
@@ -233,17 +228,19 @@ impl Run {
     /// Returns an error if training fails; the last checkpoint is kept.
     pub fn train(
         &self,
-        _lock: &RunLock,
+        lock: &RunLock,
         dataset: &Dataset,
         model: GraphDiffuser,
         stop: &AtomicBool,
         mut on_event: impl FnMut(TrainEvent<'_>),
     ) -> Result<TrainOutcome, RunError> {
+        lock.check()?;
         let schema =
             RunSchema { input: self.recipe.data.featurizer(), schema: dataset.schema.clone() };
         self.write("schema.json", &to_json(&schema))?;
         let checkpoints = self.checkpoints();
-        let mut trainer = Trainer::new(&self.recipe, dataset, model, &checkpoints, &mut on_event)?;
+        let mut trainer = Trainer::new(&self.recipe, dataset, model, &checkpoints, &mut on_event)?
+            .with_lock(lock);
         if let Some(directory) = &self.encoding_cache {
             trainer = trainer.with_encoding_cache(directory);
         }
@@ -270,6 +267,7 @@ impl Run {
                 epochs: history.len(),
                 seconds: history.iter().map(|record| record.seconds).sum(),
             };
+            lock.check()?;
             self.write_result(&result, predictions)?;
         }
         Ok(outcome)
@@ -327,7 +325,11 @@ impl Run {
         schema: &Schema,
         device: &Device,
     ) -> Result<GraphDiffuser, RunError> {
-        let found = Checkpoints::new(&self.checkpoints(), "best").open()?;
+        let best = Checkpoints::new(&self.checkpoints(), "best");
+        let found = match self.result()? {
+            Some(result) => best.open_epoch(result.best.epoch)?,
+            None => best.open_newest()?,
+        };
         let found =
             found.ok_or_else(|| RunError::NoWeights { directory: self.directory.clone() })?;
         let model = self
@@ -346,15 +348,9 @@ impl Run {
     /// # Errors
     /// Returns an error if another process holds the lock.
     pub fn lock(&self) -> Result<RunLock, RunError> {
-        let path = self.directory.join("lock");
-        let lock = File::create(&path).map_err(WriteError::at(&path))?;
-        match lock.try_lock() {
-            Err(fs::TryLockError::WouldBlock) => {
-                Err(RunError::Busy { directory: self.directory.clone() })
-            }
-            // Training continues on file systems that do not support locks.
-            Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(RunLock { _file: lock }),
-        }
+        let lock = RunLock::acquire(&self.directory);
+        let lock = lock.map_err(WriteError::at(&self.directory.join("lock")))?;
+        lock.ok_or_else(|| RunError::Busy { directory: self.directory.clone() })
     }
 
     fn write_history(&self, history: &[EpochRecord]) -> Result<(), RunError> {

@@ -89,17 +89,16 @@ impl Diagnostic for RunError {
                 "continue training with `graph-diffuser train --resume {}`",
                 shell_quote(directory)
             )),
-            Self::NoSchema { directory } => Some(format!(
-                "run `graph-diffuser train --resume {}` to write it; a finished run is not trained again",
-                shell_quote(directory)
-            )),
+            Self::NoSchema { .. } => {
+                Some("restore the directory from a backup, or train the run again".into())
+            }
             Self::SchemaMismatch { .. } => {
                 Some("restore the data that the run was trained on, or train a new run".into())
             }
             Self::Write(error) => error.hint(),
             Self::Recipe(error) | Self::Dataset(error) => error.hint(),
             Self::Train(error) => error.hint(),
-            Self::Checkpoint(_) => None,
+            Self::Checkpoint(error) => error.hint(),
         }
     }
 

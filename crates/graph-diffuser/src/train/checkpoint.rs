@@ -3,29 +3,40 @@
 //! A checkpoint is a directory that is written under a temporary name, synced, completed by a
 //! manifest of SHA-256 hashes, and renamed. The previous checkpoint is kept beside it, so that a
 //! valid checkpoint exists even if the process is killed while saving.
+//!
+//! A corrupt `last` may be replaced by its predecessor, from which training repeats the same steps.
+//! The weights of `best` are a result and never replaced by those of another epoch.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use graph_diffuser_data::{Diagnostic, WriteError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::RunLock;
+
 const MANIFEST: &str = "manifest.json";
+
+/// Files that checkpoints consist of; removed even if an incomplete checkpoint does not list them.
+const FILES: [&str; 3] = ["weights.safetensors", "optimizer.safetensors", "progress.json"];
 
 /// Checkpoints of a run under one name, such as `last`.
 #[derive(Debug, Clone)]
 pub struct Checkpoints {
     directory: PathBuf,
     name: &'static str,
+    lock: Option<RunLock>,
 }
 
 /// Files of a checkpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checkpoint {
+    /// Number of completed epochs.
+    pub epoch: usize,
     /// Content of each file, by name.
     pub files: BTreeMap<String, Vec<u8>>,
 }
@@ -56,6 +67,32 @@ pub enum CheckpointError {
         /// Problem of each checkpoint.
         reasons: Vec<String>,
     },
+    /// The newest checkpoint is incomplete or corrupt.
+    #[error("checkpoint {reason}")]
+    Corrupt {
+        /// Path and problem of the checkpoint.
+        reason: String,
+    },
+    /// The checkpoint of an epoch is missing, incomplete or corrupt.
+    #[error("no valid checkpoint of epoch {epoch}: {}", reasons.join("; "))]
+    NotOfEpoch {
+        /// The epoch.
+        epoch: usize,
+        /// Problem of each checkpoint.
+        reasons: Vec<String>,
+    },
+    /// The directory was removed or replaced while the run was trained.
+    #[error("`{directory}` was removed or replaced by another process")]
+    Replaced {
+        /// Directory of the run.
+        directory: PathBuf,
+    },
+    /// A checkpoint is a symbolic link.
+    #[error("`{path}` is a symbolic link")]
+    SymbolicLink {
+        /// Path of the link.
+        path: PathBuf,
+    },
     /// The checkpoint is intact but does not match the model or this version of the program.
     #[error("checkpoint `{path}` is incompatible with this model or version: {reason}")]
     Incompatible {
@@ -66,17 +103,34 @@ pub enum CheckpointError {
     },
 }
 
-impl Diagnostic for CheckpointError {}
+impl Diagnostic for CheckpointError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Corrupt { .. } | Self::NotOfEpoch { .. } => {
+                Some("restore the directory from a backup, or train the run again".into())
+            }
+            Self::SymbolicLink { .. } => Some("replace it by a copy of its target".into()),
+            _ => None,
+        }
+    }
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
+    epoch: usize,
     sha256: BTreeMap<String, String>,
 }
 
 impl Checkpoints {
     /// Creates a handle to the checkpoints at `directory/name`; no file is accessed.
     pub fn new(directory: &Path, name: &'static str) -> Self {
-        Self { directory: directory.to_owned(), name }
+        Self { directory: directory.to_owned(), name, lock: None }
+    }
+
+    /// Checks before every [`save`](Self::save) that the run directory is still the locked one.
+    #[must_use]
+    pub fn with_lock(self, lock: &RunLock) -> Self {
+        Self { lock: Some(lock.clone()), ..self }
     }
 
     fn path(&self, suffix: &str) -> PathBuf {
@@ -89,10 +143,24 @@ impl Checkpoints {
     /// Returns an error if a file cannot be written; an older checkpoint is still valid then.
     pub fn save(&self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
         let (current, previous, new) = (self.path(""), self.path(".previous"), self.path(".new"));
-        fs::create_dir_all(&self.directory).map_err(WriteError::at(&self.directory))?;
-        remove(&new).map_err(WriteError::at(&new))?;
+        if let Some(lock) = &self.lock {
+            lock.check()?;
+        }
+        match fs::create_dir(&self.directory) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(WriteError::at(&self.directory)(error).into());
+            }
+            _ => {}
+        }
+        // Files of a link's target would be overwritten or removed.
+        for path in [&self.directory, &current, &previous, &new] {
+            if path.is_symlink() {
+                return Err(CheckpointError::SymbolicLink { path: path.clone() });
+            }
+        }
+        self.remove(&new)?;
         fs::create_dir(&new).map_err(WriteError::at(&new))?;
-        let mut manifest = Manifest { sha256: BTreeMap::new() };
+        let mut manifest = Manifest { epoch: checkpoint.epoch, sha256: BTreeMap::new() };
         for (name, content) in &checkpoint.files {
             write_synced(&new.join(name), content).map_err(WriteError::at(&new.join(name)))?;
             manifest.sha256.insert(name.clone(), hash(content));
@@ -104,25 +172,83 @@ impl Checkpoints {
         sync_directory(&new).map_err(WriteError::at(&new))?;
         // From here on `new` is complete, and `open` finds it under any of its names.
         if current.exists() {
-            remove(&previous).map_err(WriteError::at(&previous))?;
+            self.remove(&previous)?;
             fs::rename(&current, &previous).map_err(WriteError::at(&previous))?;
         }
         fs::rename(&new, &current).map_err(WriteError::at(&current))?;
         Ok(sync_directory(&self.directory).map_err(WriteError::at(&self.directory))?)
     }
 
-    /// Reads the newest valid checkpoint; `None` if none was ever completed.
+    /// Completes a [`save`](Self::save) that was interrupted between its two renames.
+    ///
+    /// # Errors
+    /// Returns an error if the directory cannot be written.
+    pub fn finish_interrupted_save(&self) -> Result<(), CheckpointError> {
+        let (current, new) = (self.path(""), self.path(".new"));
+        if !current.exists() && read(&new).is_ok() {
+            fs::rename(&new, &current).map_err(WriteError::at(&current))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the existing checkpoint directories, the newest first.
+    ///
+    /// `.new` is newer than the plain name only between the two renames of `save`, when the plain
+    /// name does not exist; incomplete checkpoints have no valid manifest.
+    fn existing(&self) -> impl Iterator<Item = PathBuf> {
+        [self.path(""), self.path(".new"), self.path(".previous")]
+            .into_iter()
+            .filter(|path| path.exists())
+    }
+
+    /// Reads the newest checkpoint, which must be valid; `None` if none was ever completed.
+    ///
+    /// # Errors
+    /// Returns an error if the newest checkpoint is corrupt.
+    pub fn open_newest(&self) -> Result<Option<LoadedCheckpoint>, CheckpointError> {
+        let unfinished = self.path(".new");
+        for path in self.existing() {
+            match read(&path) {
+                Ok(checkpoint) => return Ok(Some(LoadedCheckpoint::new(checkpoint, path))),
+                Err(_) if path == unfinished => {}
+                Err(reason) => {
+                    let reason = format!("`{}` {reason}", path.display());
+                    return Err(CheckpointError::Corrupt { reason });
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads the checkpoint of an epoch; `None` if there are no checkpoints.
+    ///
+    /// # Errors
+    /// Returns an error if no valid checkpoint is of this epoch.
+    pub fn open_epoch(&self, epoch: usize) -> Result<Option<LoadedCheckpoint>, CheckpointError> {
+        let mut reasons = Vec::new();
+        for path in self.existing() {
+            let reason = match read(&path) {
+                Ok(checkpoint) if checkpoint.epoch == epoch => {
+                    return Ok(Some(LoadedCheckpoint::new(checkpoint, path)));
+                }
+                Ok(checkpoint) => format!("is of epoch {}", checkpoint.epoch),
+                Err(reason) => reason,
+            };
+            reasons.push(format!("`{}` {reason}", path.display()));
+        }
+        if reasons.is_empty() {
+            return Ok(None);
+        }
+        Err(CheckpointError::NotOfEpoch { epoch, reasons })
+    }
+
+    /// Reads the newest valid checkpoint, skipping corrupt ones; `None` if none was ever completed.
     ///
     /// # Errors
     /// Returns an error if checkpoints exist but none is valid.
     pub fn open(&self) -> Result<Option<LoadedCheckpoint>, CheckpointError> {
         let mut reasons = Vec::new();
-        // `.new` is newer than the plain name only between the two renames of `save`, when the
-        // plain name does not exist; incomplete checkpoints have no valid manifest.
-        for path in [self.path(""), self.path(".new"), self.path(".previous")] {
-            if !path.exists() {
-                continue;
-            }
+        for path in self.existing() {
             match read(&path) {
                 Ok(checkpoint) => {
                     return Ok(Some(LoadedCheckpoint { checkpoint, path, skipped: reasons }));
@@ -137,9 +263,23 @@ impl Checkpoints {
         }
         Err(CheckpointError::NoneValid { directory: self.directory.clone(), reasons })
     }
+
+    /// Removes a checkpoint. Files that do not belong to it are kept in a directory beside it.
+    fn remove(&self, path: &Path) -> Result<(), CheckpointError> {
+        if remove_files(path).map_err(WriteError::at(path))? {
+            return Ok(());
+        }
+        let mut kept = (1..).map(|number| self.path(&format!(".kept-{number}")));
+        let kept = kept.find(|kept| !kept.exists()).expect("there is an unused name");
+        Ok(fs::rename(path, &kept).map_err(WriteError::at(&kept))?)
+    }
 }
 
 impl LoadedCheckpoint {
+    fn new(checkpoint: Checkpoint, path: PathBuf) -> Self {
+        Self { checkpoint, path, skipped: Vec::new() }
+    }
+
     /// Returns the content of a file.
     ///
     /// # Errors
@@ -171,7 +311,7 @@ fn read(path: &Path) -> Result<Checkpoint, String> {
         }
         files.insert(name, content);
     }
-    Ok(Checkpoint { files })
+    Ok(Checkpoint { epoch: manifest.epoch, files })
 }
 
 fn hash(content: &[u8]) -> String {
@@ -192,20 +332,31 @@ fn sync_directory(path: &Path) -> std::io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Removes the files of a checkpoint and its directory; fails if it contains subdirectories.
-fn remove(path: &Path) -> std::io::Result<()> {
-    if !path.exists() {
-        return Ok(());
-    }
+/// Removes the files of a checkpoint and its directory; returns `false` if other files remain.
+fn remove_files(path: &Path) -> std::io::Result<bool> {
+    let manifest_path = path.join(MANIFEST);
+    let names: Vec<String> = match fs::read(&manifest_path) {
+        Ok(manifest) => serde_json::from_slice::<Manifest>(&manifest)
+            .map(|manifest| manifest.sha256.into_keys().collect())
+            .unwrap_or_default(),
+        Err(_) if !path.exists() => return Ok(true),
+        Err(_) => Vec::new(),
+    };
     // The manifest is removed first: a directory without one is not a valid checkpoint.
-    match fs::remove_file(path.join(MANIFEST)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    let removed = fs::remove_file(&manifest_path);
+    for name in FILES.into_iter().map(str::to_owned).chain(names) {
+        if Path::new(&name).file_name() == Some(name.as_ref()) {
+            let _ = fs::remove_file(path.join(name));
+        }
     }
-    for entry in fs::read_dir(path)? {
-        fs::remove_file(entry?.path())?;
+    match fs::remove_dir(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => match removed {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(false),
+        },
+        Err(error) => Err(error),
     }
-    fs::remove_dir(path)
 }
 
 #[cfg(test)]
@@ -214,7 +365,7 @@ mod tests {
 
     fn checkpoint(content: &str) -> Checkpoint {
         let files = [("weights".to_owned(), content.into()), ("state".to_owned(), b"{}".to_vec())];
-        Checkpoint { files: files.into() }
+        Checkpoint { epoch: content.len(), files: files.into() }
     }
 
     fn opened(checkpoints: &Checkpoints) -> Option<(Checkpoint, usize)> {
@@ -291,8 +442,105 @@ mod tests {
         checkpoints.save(&checkpoint("one")).expect("saved");
         let secret = directory.path().join("secret");
         fs::write(&secret, b"secret").expect("written");
-        let manifest = format!(r#"{{"sha256":{{"../secret":"{}"}}}}"#, hash(b"secret"));
+        let manifest = format!(r#"{{"epoch":1,"sha256":{{"../secret":"{}"}}}}"#, hash(b"secret"));
         fs::write(directory.path().join("last").join(MANIFEST), manifest).expect("written");
         assert!(checkpoints.open().is_err());
+    }
+
+    #[test]
+    fn corrupt_weights_are_never_replaced_by_those_of_another_epoch() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let checkpoints = Checkpoints::new(directory.path(), "best");
+        assert!(checkpoints.open_newest().expect("none").is_none());
+        assert!(checkpoints.open_epoch(5).expect("none").is_none());
+        checkpoints.save(&checkpoint("one")).expect("saved");
+        checkpoints.save(&checkpoint("three")).expect("saved");
+        let found = checkpoints.open_epoch(5).expect("valid").expect("saved");
+        assert_eq!(found.checkpoint, checkpoint("three"));
+        // The previous checkpoint is available under its own epoch only.
+        let found = checkpoints.open_epoch(3).expect("valid").expect("saved");
+        assert_eq!(found.checkpoint, checkpoint("one"));
+        fs::write(directory.path().join("best/weights"), b"thrEe").expect("changed one byte");
+        let error = checkpoints.open_newest().expect_err("corrupt");
+        assert!(error.to_string().ends_with("has a corrupt `weights`"), "{error}");
+        let error = checkpoints.open_epoch(5).expect_err("corrupt").to_string();
+        assert!(error.contains("has a corrupt `weights`; "), "{error}");
+        assert!(error.ends_with("is of epoch 3"), "{error}");
+    }
+
+    #[test]
+    fn interrupted_renames_are_finished() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let checkpoints = Checkpoints::new(directory.path(), "last");
+        checkpoints.save(&checkpoint("one")).expect("saved");
+        fs::rename(directory.path().join("last"), directory.path().join("last.new"))
+            .expect("renamed");
+        checkpoints.finish_interrupted_save().expect("renamed");
+        assert!(directory.path().join("last").exists());
+        // An incomplete checkpoint is not renamed.
+        fs::rename(directory.path().join("last"), directory.path().join("last.new"))
+            .expect("renamed");
+        fs::remove_file(directory.path().join("last.new").join(MANIFEST)).expect("removed");
+        checkpoints.finish_interrupted_save().expect("nothing to do");
+        assert!(!directory.path().join("last").exists());
+    }
+
+    #[test]
+    fn files_of_the_user_are_kept() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let checkpoints = Checkpoints::new(directory.path(), "last");
+        for content in ["one", "two", "three", "four"] {
+            checkpoints.save(&checkpoint(content)).expect("saved");
+            fs::write(directory.path().join("last/notes.txt"), content).expect("written");
+            fs::create_dir(directory.path().join("last/figures")).expect("created");
+        }
+        assert_eq!(opened(&checkpoints), Some((checkpoint("four"), 0)));
+        for (number, content) in [(1, "one"), (2, "two")] {
+            let kept = directory.path().join(format!("last.kept-{number}"));
+            assert_eq!(fs::read_to_string(kept.join("notes.txt")).expect("kept"), content);
+            assert!(!kept.join("weights").exists());
+        }
+    }
+
+    #[test]
+    fn saving_fails_if_the_run_directory_was_replaced() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let run = parent.path().join("run");
+        fs::create_dir(&run).expect("created");
+        let lock = RunLock::acquire(&run).expect("opened").expect("free");
+        assert!(RunLock::acquire(&run).expect("opened").is_none());
+        let checkpoints = Checkpoints::new(&run.join("checkpoints"), "last").with_lock(&lock);
+        checkpoints.save(&checkpoint("one")).expect("saved");
+        fs::remove_dir_all(&run).expect("removed");
+        let removed = checkpoints.save(&checkpoint("two")).expect_err("removed");
+        assert!(matches!(removed, CheckpointError::Replaced { .. }), "{removed}");
+        assert!(!run.exists());
+        fs::create_dir(&run).expect("created");
+        let other = RunLock::acquire(&run).expect("opened").expect("free");
+        let replaced = checkpoints.save(&checkpoint("two")).expect_err("replaced");
+        assert!(matches!(replaced, CheckpointError::Replaced { .. }), "{replaced}");
+        other.check().expect("not replaced");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn symbolic_links_are_not_followed() {
+        use std::os::unix::fs::symlink;
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir(path("target")).expect("created");
+        fs::write(path("target/weights"), b"precious").expect("written");
+        for name in ["last", "last.previous", "last.new"] {
+            symlink(path("target"), path(name)).expect("linked");
+            let checkpoints = Checkpoints::new(directory.path(), "last");
+            let error = checkpoints.save(&checkpoint("one")).expect_err("a link");
+            assert!(matches!(error, CheckpointError::SymbolicLink { .. }), "{error}");
+            fs::remove_file(path(name)).expect("removed");
+        }
+        fs::write(path("precious"), b"precious").expect("written");
+        symlink(path("precious"), path("lock")).expect("linked");
+        assert!(RunLock::acquire(directory.path()).is_err());
+        assert_eq!(fs::read(path("precious")).expect("readable"), b"precious");
+        assert_eq!(fs::read(path("target/weights")).expect("readable"), b"precious");
     }
 }

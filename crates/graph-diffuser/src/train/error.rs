@@ -51,6 +51,14 @@ pub enum TrainError {
         /// Batch size that fits, if any.
         fits: Option<BatchSize>,
     },
+    /// The validation split has a single class, so that its ranking metric is undefined.
+    #[error(
+        "the validation split has a single class, so that {metric} cannot select the best epoch"
+    )]
+    OneClass {
+        /// Name of the metric.
+        metric: &'static str,
+    },
     /// The validation score is NaN in every epoch.
     #[error("the validation score is NaN in every epoch")]
     NoScore,
@@ -80,7 +88,13 @@ impl Diagnostic for TrainError {
             Self::Checkpoint(CheckpointError::Write(_)) => {
                 Some("check free disk space and permissions, then resume the run".into())
             }
-            _ => None,
+            Self::Checkpoint(error) => error.hint(),
+            Self::OneClass { .. } => Some(
+                "add rows of the rare class, choose another split, or select the best epoch by its \
+                 loss with `--set train.select_by=loss`"
+                    .into(),
+            ),
+            Self::NoScore => None,
         }
     }
 }

@@ -5,6 +5,7 @@ mod checkpoint;
 mod error;
 mod eval_batcher;
 mod evaluate;
+mod lock;
 mod memory;
 mod progress;
 mod state;
@@ -17,8 +18,9 @@ pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, LoadedCheckpoint}
 pub use error::TrainError;
 pub use eval_batcher::EvalBatcher;
 pub use evaluate::{Evaluator, recalibrate};
+pub use lock::RunLock;
 pub use memory::{BatchShape, available_bytes, check_memory, largest_step, step_bytes};
 pub use progress::{BestEpoch, EpochRecord, TrainEvent, TrainOutcome, TrainProgress};
 pub use state::check_loss;
-pub use trainer::Trainer;
+pub use trainer::{Trainer, check_selection};
 pub(crate) use weights::load_model;

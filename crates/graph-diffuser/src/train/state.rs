@@ -107,7 +107,7 @@ impl State {
             ("optimizer.safetensors".to_owned(), serialize(vectors.collect())),
             ("progress.json".to_owned(), progress),
         ];
-        Checkpoint { files: files.into() }
+        Checkpoint { epoch: self.progress.epoch, files: files.into() }
     }
 
     /// Replaces the state by that of a checkpoint.

@@ -18,7 +18,7 @@ use super::batches::{for_each_batch, with_encoding_cache};
 use super::state::State;
 use super::weights::{load_model, serialize_model};
 use super::{
-    BestEpoch, Checkpoint, Checkpoints, EpochRecord, Evaluator, TrainError, TrainEvent,
+    BestEpoch, Checkpoint, Checkpoints, EpochRecord, Evaluator, RunLock, TrainError, TrainEvent,
     TrainOutcome, TrainProgress, recalibration_batches, training_batches,
 };
 
@@ -56,6 +56,22 @@ pub struct Trainer<'a> {
     state: State,
 }
 
+/// Checks that the validation score that selects the best epoch is defined.
+///
+/// # Errors
+/// Returns an error if it is a ranking metric and no target has both classes in the validation
+/// split.
+pub fn check_selection(recipe: &Recipe, dataset: &Dataset) -> Result<(), TrainError> {
+    let metric = recipe.task_for(&dataset.schema).metric();
+    let is_ranking = matches!(metric, Metric::RocAuc | Metric::AveragePrecision);
+    let selects_by_metric = recipe.train.select_by == SelectBy::Metric;
+    let has_both = |counts: &[usize; 2]| !counts.contains(&0);
+    if is_ranking && selects_by_metric && !dataset.label_counts(Split::Valid).iter().any(has_both) {
+        return Err(TrainError::OneClass { metric: metric.name() });
+    }
+    Ok(())
+}
+
 impl<'a> Trainer<'a> {
     /// Creates a trainer of `model`, the model that [`Recipe::init_model`] returns, with
     /// checkpoints in `directory`; resumes from an existing checkpoint.
@@ -71,7 +87,9 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self, TrainError> {
         let seeds = SeedTree::new(recipe.seed);
         let batcher = recipe.model.batcher(&parameters::device(&model).autodiff(), DType::F32);
-        let last = Checkpoints::new(directory, "last");
+        let [last, best] = ["last", "best"].map(|name| Checkpoints::new(directory, name));
+        last.finish_interrupted_save()?;
+        best.finish_interrupted_save()?;
         let mut state = State::new(recipe, model);
         if let Some(found) = last.open()? {
             state.restore(recipe, &found)?;
@@ -87,7 +105,7 @@ impl<'a> Trainer<'a> {
             batcher: batcher.with_targets(Arc::new(task.clone())),
             task,
             last,
-            best: Checkpoints::new(directory, "best"),
+            best,
             recalibration: recalibration_batches(
                 dataset,
                 recipe.train.batch(),
@@ -103,6 +121,11 @@ impl<'a> Trainer<'a> {
         let batcher = with_encoding_cache(self.batcher, Some(directory));
         let evaluator = Evaluator::new(self.recipe, self.dataset, batcher.clone());
         Self { batcher, evaluator, ..self }
+    }
+
+    /// Checks before every save that the run directory is still the locked one.
+    pub fn with_lock(self, lock: &RunLock) -> Self {
+        Self { last: self.last.with_lock(lock), best: self.best.with_lock(lock), ..self }
     }
 
     /// Returns the progress of the run.
@@ -241,7 +264,7 @@ impl<'a> Trainer<'a> {
             // Saved before `last`: if the process is killed in between, this epoch is repeated and
             // the same weights are saved again.
             let files = [("weights.safetensors".to_owned(), serialize_model(model))];
-            self.best.save(&Checkpoint { files: files.into() })?;
+            self.best.save(&Checkpoint { epoch, files: files.into() })?;
         }
         progress.history.push(record.clone());
         progress.epoch = epoch;
@@ -282,9 +305,10 @@ impl<'a> Trainer<'a> {
     /// Loads the model with the weights of the best epoch.
     ///
     /// # Errors
-    /// Returns an error if there is no such checkpoint or it cannot be read.
+    /// Returns an error if no epoch was evaluated or its checkpoint cannot be read.
     pub fn best_model(&self) -> Result<GraphDiffuser, TrainError> {
-        let found = self.best.open()?.ok_or(TrainError::NoScore)?;
+        let best = self.state.progress.best.as_ref().ok_or(TrainError::NoScore)?;
+        let found = self.best.open_epoch(best.epoch)?.ok_or(TrainError::NoScore)?;
         Ok(load_model(self.state.model.clone(), &found)?)
     }
 }
