@@ -146,6 +146,8 @@ impl Splits {
 
     /// Splits graphs at random, with nearly equal class frequencies in all splits.
     ///
+    /// A class with at least three graphs occurs in every split, if the splits are large enough.
+    ///
     /// # Errors
     /// Returns an error if the fractions are invalid or a split is empty.
     pub fn stratified(classes: &[u32], fractions: [f64; 3], seed: u64) -> Result<Self, SplitError> {
@@ -165,6 +167,7 @@ impl Splits {
             });
             parts[part.expect("the sizes sum to the number of rows")].push(row);
         }
+        spread_rare_classes(&mut parts, classes);
         Self::of(parts)
     }
 
@@ -319,6 +322,49 @@ impl Splits {
             }
         }
         Ok(Self { train, valid, test })
+    }
+}
+
+/// Exchanges rows between splits until every class with at least three rows occurs in each of them.
+fn spread_rare_classes(parts: &mut [Vec<usize>; 3], classes: &[u32]) {
+    // Rows of each class in each split.
+    let mut counts: BTreeMap<u32, [usize; 3]> = BTreeMap::new();
+    for (part, rows) in parts.iter().enumerate() {
+        for &row in rows {
+            counts.entry(classes[row]).or_default()[part] += 1;
+        }
+    }
+    let rare = counts.iter().filter(|(_, counts)| counts.contains(&0));
+    let rare: Vec<u32> = rare
+        .filter(|(_, counts)| counts.iter().sum::<usize>() >= 3)
+        .map(|(&class, _)| class)
+        .collect();
+    for class in rare {
+        for part in 0..3 {
+            let of_class = counts[&class];
+            if of_class[part] > 0 {
+                continue;
+            }
+            let donor = (0..3).rev().max_by_key(|&other| of_class[other]).unwrap_or(0);
+            // The class that is most frequent in this split can spare a row.
+            let frequent = counts.iter().max_by_key(|(_, counts)| counts[part]);
+            let Some((&other, _)) = frequent.filter(|(_, counts)| counts[part] >= 2) else {
+                continue;
+            };
+            let find = |part: usize, class: u32| {
+                parts[part].iter().rposition(|&row| classes[row] == class)
+            };
+            let (Some(given), Some(taken)) = (find(donor, class), find(part, other)) else {
+                continue;
+            };
+            let (row, exchanged) = (parts[donor][given], parts[part][taken]);
+            (parts[donor][given], parts[part][taken]) = (exchanged, row);
+            for (class, from, to) in [(class, donor, part), (other, part, donor)] {
+                let counts = counts.get_mut(&class).expect("the class was counted");
+                counts[from] -= 1;
+                counts[to] += 1;
+            }
+        }
     }
 }
 

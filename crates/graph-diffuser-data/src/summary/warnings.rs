@@ -22,6 +22,11 @@ const FEW_VALUES: usize = 20;
 #[serde(tag = "warning", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Warning {
+    /// The dataset cannot be split, which training requires.
+    NotSplit {
+        /// Reason why it cannot be split.
+        reason: String,
+    },
     /// A target has the same value in all graphs.
     ConstantTarget {
         /// Name or index of the target.
@@ -44,6 +49,15 @@ pub enum Warning {
         /// Name or index of the class.
         class: String,
         /// Split in which the class occurs.
+        split: Split,
+    },
+    /// Binary targets have a single class in the validation or test split.
+    OneClass {
+        /// Number of such targets.
+        targets: usize,
+        /// Name or index of the first of them.
+        target: String,
+        /// The split.
         split: Split,
     },
     /// Equal graphs occur in more than one split.
@@ -81,6 +95,9 @@ pub enum Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NotSplit { reason } => {
+                write!(formatter, "the dataset cannot be used for training: {reason}")
+            }
             Self::ConstantTarget { target } => {
                 write!(formatter, "target `{target}` is constant")
             }
@@ -102,6 +119,16 @@ impl fmt::Display for Warning {
                     "class {class} occurs in the {split} split but not in the training split"
                 )
             }
+            Self::OneClass { targets: 1, target, split } => write!(
+                formatter,
+                "`{target}` has a single class in the {split} split, so its ROC-AUC is undefined \
+                 there"
+            ),
+            Self::OneClass { targets, target, split } => write!(
+                formatter,
+                "{targets} targets, such as `{target}`, have a single class in the {split} split, \
+                 so their ROC-AUC is undefined there"
+            ),
             Self::InTwoSplits { graphs, graph, equal } => write!(
                 formatter,
                 "{graphs} graphs are duplicates of graphs in another split, \
@@ -152,6 +179,7 @@ pub fn warnings_from_summary(dataset: &Dataset, summary: &Summary) -> Vec<Warnin
     }
     integer_targets(dataset, &mut found);
     unseen_classes(dataset, &mut found);
+    one_class(dataset, &mut found);
     in_two_splits(dataset, &mut found);
     for (part, columns) in [("node", &summary.node_features), ("edge", &summary.edge_features)] {
         for (index, column) in columns.iter().enumerate() {
@@ -240,6 +268,21 @@ fn unseen_classes(dataset: &Dataset, found: &mut Vec<Warning>) {
         for &(target, class) in seen(split).difference(&train) {
             let class = dataset.schema.names.class(target, class as usize);
             found.push(Warning::ClassNotInTrain { class, split });
+        }
+    }
+}
+
+fn one_class(dataset: &Dataset, found: &mut Vec<Warning>) {
+    let kinds = dataset.schema.targets.graph_targets();
+    let is_binary = |target: &usize| kinds[*target] == TargetKind::Binary;
+    for split in [Split::Valid, Split::Test] {
+        let counts = dataset.label_counts(split);
+        let mut single = (0..kinds.len())
+            .filter(is_binary)
+            .filter(|&target| counts[target].contains(&0) && counts[target] != [0, 0]);
+        if let Some(first) = single.next() {
+            let target = dataset.schema.names.target(first, kinds.len());
+            found.push(Warning::OneClass { targets: 1 + single.count(), target, split });
         }
     }
 }
@@ -370,6 +413,24 @@ mod tests {
             r#"{"node_features": [1, 2, 3], "node_targets": ["a", "a", "a"], "node_split": ["train", "valid", "test"]}"#,
         );
         assert_eq!(found, ["target `node class` is constant"]);
+    }
+
+    #[test]
+    fn single_class_of_a_split_is_reported() {
+        let text = |test: u8| {
+            let header = r#"{"schema": {"task": "multilabel"}}"#;
+            let line = |target: u8, split: &str| {
+                format!("{{\"nodes\": 1, \"target\": {target}, \"split\": \"{split}\"}}\n")
+            };
+            let rows = [(0, "train"), (1, "train"), (0, "valid"), (1, "valid"), (1, "test")];
+            let rows = rows.map(|(target, split)| line(target, split)).concat();
+            format!("{header}\n{rows}{}", line(test, "test"))
+        };
+        assert_eq!(warning_messages(text(0)), [""; 0]);
+        assert_eq!(
+            warning_messages(text(1)),
+            ["`target` has a single class in the test split, so its ROC-AUC is undefined there"]
+        );
     }
 
     #[test]

@@ -98,6 +98,8 @@ impl LoadedDataset {
             Warning::InTwoSplits { .. } => !molecules && !splits_nodes,
             _ => true,
         });
+        let not_split = |error: &SplitError| Warning::NotSplit { reason: error.to_string() };
+        found.extend(self.split_error.as_ref().map(not_split));
         found
     }
 }

@@ -79,8 +79,9 @@ impl GraphTargets {
 
 impl TaskKind for GraphTargets {
     fn name(&self) -> &'static str {
+        let is_regression = |kind: &TargetKind| matches!(kind, TargetKind::Regression(_));
         match self.metrics() {
-            [Metric::Mae, ..] => "graph regression",
+            _ if self.kinds.iter().all(is_regression) => "graph regression",
             [Metric::RocAuc, ..] if self.kinds.len() == 1 => "binary graph classification",
             [Metric::RocAuc, ..] => "multi-label graph classification",
             [Metric::Accuracy, ..] => "graph classification",
@@ -89,6 +90,17 @@ impl TaskKind for GraphTargets {
     }
 
     fn metrics(&self) -> &'static [Metric] {
+        let is_standardized = |kind: &TargetKind| match kind {
+            TargetKind::Regression(standardization) => {
+                *standardization != Standardization::IDENTITY
+            }
+            _ => false,
+        };
+        // Standardized targets have different units, so that the error of one of them would
+        // dominate the mean error.
+        if self.kinds.len() > 1 && self.kinds.iter().all(is_standardized) {
+            return &regression::METRICS_OF_SEVERAL_UNITS;
+        }
         let mut all = self.kinds.iter().map(|kind| metrics(*kind));
         let first = all.next().unwrap_or(&[Metric::Loss]);
         // Scores of different kinds have no common scale other than the loss.

@@ -13,6 +13,10 @@ use super::{Metric, observed_column};
 /// Metrics of a regression target; the first is the default selection metric.
 pub(super) const METRICS: [Metric; 4] = [Metric::Mae, Metric::Rmse, Metric::R2, Metric::Spearman];
 
+/// Metrics of several regression targets with different units, as [`METRICS`].
+pub(super) const METRICS_OF_SEVERAL_UNITS: [Metric; 5] =
+    [Metric::Loss, Metric::R2, Metric::Spearman, Metric::Mae, Metric::Rmse];
+
 /// Loss function of a regression task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -15,6 +15,10 @@ const MIN_BOOTSTRAP: usize = 100;
 /// Number of resampled rows, over all bootstrap samples and targets, that bounds the run time.
 const MAX_ROWS: usize = 5_000_000;
 
+/// Number of samples of the rarer class from which a binary target has intervals. A bootstrap over
+/// fewer samples does not contain the variation between them.
+const MIN_CLASS_SAMPLES: usize = 5;
+
 /// Scores of one target on one split.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TargetScores {
@@ -167,6 +171,11 @@ impl TargetScores {
     ) -> Self {
         let defined = |value: f64| (!value.is_nan()).then_some(value);
         let mut intervals = intervals(predictions, targets);
+        let labels = &predictions.targets.values;
+        let rarer = [0.0, 1.0].map(|class| labels.iter().filter(|&&label| label == class).count());
+        if kind == "binary" && rarer.into_iter().min() < Some(MIN_CLASS_SAMPLES) {
+            intervals.clear();
+        }
         let metrics = predictions.metrics.iter().map(|&metric| {
             let score = Score {
                 value: predictions.metric(metric),
@@ -314,6 +323,23 @@ mod tests {
             upper - lower
         };
         assert!(interval(400) < 0.6 * interval(60));
+    }
+
+    #[test]
+    fn rare_class_has_no_interval() {
+        let kinds = [TargetKind::Binary];
+        let schema = dataset(&kinds, &[]).schema;
+        let has_interval = |positives: usize| {
+            let targets: Vec<f64> =
+                (0..40).map(|row| f64::from(u8::from(row < positives))).collect();
+            let outputs: Vec<f64> = (0..40).map(|row| f64::from(row % 7)).collect();
+            let predictions = predictions(&kinds, &outputs, &targets);
+            let scores = TargetScores::compute(&predictions, &schema, None);
+            scores[0].metrics[&Metric::RocAuc].interval.is_some()
+        };
+        assert!(!has_interval(MIN_CLASS_SAMPLES - 1));
+        assert!(has_interval(MIN_CLASS_SAMPLES));
+        assert!(!has_interval(40 - MIN_CLASS_SAMPLES + 1));
     }
 
     #[test]

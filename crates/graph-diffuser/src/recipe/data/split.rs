@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use graph_diffuser_data::{Dataset, Splits, TargetKind, Targets};
+use graph_diffuser_data::{Dataset, Graph, Splits, TargetKind, Targets};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use super::DataError;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SplitConfig {
-    /// Random split.
+    /// Random split, stratified by the class of a single classification target.
     Random {
         /// Seed of the split, independent of the recipe's seed; default 0.
         #[serde(default)]
@@ -77,28 +77,13 @@ impl SplitConfig {
     ) -> Result<Splits, DataError> {
         let count = dataset.graphs.len();
         Ok(match self {
-            Self::Random { seed, fractions } => Splits::random(count, *fractions, *seed)?,
+            Self::Random { seed, fractions } => {
+                Splits::stratified(&strata(dataset), *fractions, *seed)?
+            }
             Self::Scaffold { fractions } => {
                 Splits::by_group(scaffolds.ok_or(DataError::NoScaffolds)?, *fractions)?
             }
-            Self::KFold { k, fold, seed } => {
-                let is_stratified = matches!(
-                    dataset.schema.targets.graph_targets(),
-                    [TargetKind::Binary | TargetKind::Multiclass(_)]
-                );
-                let classes = dataset.graphs.iter().map(|graph| match &graph.targets {
-                    // A missing class is a stratum of its own.
-                    Targets::GraphValues(values) if is_stratified => {
-                        if values[0].is_nan() {
-                            u32::MAX
-                        } else {
-                            values[0] as u32
-                        }
-                    }
-                    _ => 0,
-                });
-                Splits::k_fold(&classes.collect::<Vec<u32>>(), *k, *fold, *seed)?
-            }
+            Self::KFold { k, fold, seed } => Splits::k_fold(&strata(dataset), *k, *fold, *seed)?,
             Self::File { path } => Splits::from_json(path, count)?,
         })
     }
@@ -113,4 +98,19 @@ impl SplitConfig {
             Self::File { path } => Splits::from_json(path, classes.len())?,
         })
     }
+}
+
+/// Returns the class of each graph if there is a single classification target, otherwise 0.
+fn strata(dataset: &Dataset) -> Vec<u32> {
+    let is_stratified = matches!(
+        dataset.schema.targets.graph_targets(),
+        [TargetKind::Binary | TargetKind::Multiclass(_)]
+    );
+    let class = |graph: &Graph| match &graph.targets {
+        // A missing class is a stratum of its own.
+        Targets::GraphValues(values) if is_stratified && values[0].is_nan() => u32::MAX,
+        Targets::GraphValues(values) if is_stratified => values[0] as u32,
+        _ => 0,
+    };
+    dataset.graphs.iter().map(|graph| class(&graph)).collect()
 }
