@@ -9,6 +9,8 @@ use graph_diffuser::recipe::DataDirs;
 use graph_diffuser::run::{Environment, Run, RunError};
 use graph_diffuser_data::Split;
 
+use crate::printer::print_note;
+
 /// A trained model: a run directory or a pretrained model.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
@@ -35,6 +37,14 @@ impl RunArgs {
             (None, Some(model)) => model.open(&dirs.cache)?,
             (None, None) => unreachable!("clap requires one of the two"),
         };
+        if run.result()?.is_none() {
+            let (epochs, all) = (run.history().len(), run.recipe().train.epochs);
+            let directory = run.directory().display();
+            print_note(&format!(
+                "warning: `{directory}` is not finished ({epochs} of {all} epochs); using its best \
+                 weights so far"
+            ));
+        }
         Ok(run.with_encoding_cache(dirs.encoding_cache()))
     }
 }

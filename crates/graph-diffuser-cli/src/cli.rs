@@ -15,11 +15,11 @@ use crate::commands::{
     name = "graph-diffuser",
     version,
     after_help = "Examples:\n  \
+        graph-diffuser train mine.csv               train on a table of molecules\n  \
+        graph-diffuser eval runs/mine-s0            evaluate the run on the test split\n  \
+        graph-diffuser predict runs/mine-s0 --input new.csv -o predictions.csv\n  \
         graph-diffuser train grid-quick             train on the grid task, in minutes\n  \
-        graph-diffuser eval runs/grid-quick-s0      evaluate the run on the test split\n  \
-        graph-diffuser recipe show grid-diffuser    print all settings and parameter counts\n  \
-        graph-diffuser train molecules --set data.path=mine.csv\n  \
-        graph-diffuser predict runs/molecules-s0 --input new.csv -o predictions.csv\n\n\
+        graph-diffuser recipe show grid-diffuser    print all settings and parameter counts\n\n\
         Exit codes: 0 success, 1 failure, 2 usage error, 130 interrupted"
 )]
 pub(crate) struct Arguments {

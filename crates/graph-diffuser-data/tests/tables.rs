@@ -221,6 +221,20 @@ fn invalid_sdf_records_are_located_and_can_be_skipped() {
 }
 
 #[test]
+fn time_is_linear_in_the_number_of_columns() {
+    let columns = 200_000;
+    let names: String = (0..columns).map(|column| format!(",y{column}")).collect();
+    let text =
+        format!("smiles{names}\nCCO{0}\nCC{1}\n", ",1.5".repeat(columns), ",2.5".repeat(columns));
+    let (_directory, path) = temp_file("wide.csv", text.as_bytes());
+    let start = std::time::Instant::now();
+    let csv = read(&path, &SmilesCsvOptions::default()).unwrap();
+    assert_eq!(csv.schema.names.targets.len(), columns);
+    // It takes about a second; comparing every pair of columns takes minutes.
+    assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
+}
+
+#[test]
 fn unknown_smiles_column_is_an_error_in_every_format() {
     for (name, text) in [("mine.sdf", DRUGS), ("mine.smi", "CCO ethanol\nCC ethane\n")] {
         let (_directory, path) = temp_file(name, text.as_bytes());

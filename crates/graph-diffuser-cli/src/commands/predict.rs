@@ -30,12 +30,12 @@ const MAX_WARNINGS: u64 = 20;
 /// Predict targets for the rows of a file
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    graph-diffuser predict runs/molecules-s0 --input new.csv -o predictions.csv\n  \
+    graph-diffuser predict runs/mine-s0 --input new.csv -o predictions.csv\n  \
     graph-diffuser predict runs/graphs-s0 --input new.jsonl -o - --on-invalid skip\n  \
-    zcat new.csv.gz | graph-diffuser predict runs/molecules-s0 --input - -o - | head\n\n\
+    zcat new.csv.gz | graph-diffuser predict runs/mine-s0 --input - -o - | head\n\n\
     CSV output keeps all input columns and appends NAME_pred for regression targets, NAME_prob \
-    for binary targets, or `class`, `class_prob` and one prob_NAME per class for a multi-class \
-    target. JSON Lines output adds the key `prediction`. Rows of a directory have the column \
+    for binary targets, or NAME_pred and one NAME_prob_CLASS per class for multi-class targets. \
+    JSON Lines output adds the key `prediction`. Rows of a directory have the column \
     `graph`. An output file that ends in .gz is compressed. The file is written as FILE.partial \
     and renamed when it is complete; if the command is interrupted, running it again continues \
     after the last saved row.")]
@@ -50,8 +50,8 @@ pub(crate) struct PredictArgs {
 pub(super) struct RowArgs {
     #[command(flatten)]
     run: RunArgs,
-    /// CSV file with a SMILES column, JSON file of graphs, or TU or OGB directory; files may be
-    /// gzipped; `-` for standard input
+    /// CSV, SMILES, SDF or Parquet file of molecules, JSON file of graphs, or TU or OGB directory;
+    /// text files may be gzipped; `-` for standard input
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
     #[command(flatten)]

@@ -12,11 +12,13 @@ use graph_diffuser::Device;
 use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::parameters;
 use graph_diffuser::recipe::{DataConfig, DataDirs, Recipe, SelectBy};
-use graph_diffuser::run::{Run, RunError, RunLock, RunResult, shell_quote};
+use graph_diffuser::run::{FinishedRun, Run, RunError, RunLock, RunResult, shell_quote};
 use graph_diffuser::statistics::MeanStd;
 use graph_diffuser::sweep::SeedRange;
 use graph_diffuser::task::Metric;
-use graph_diffuser::train::{TrainEvent, TrainOutcome, available_bytes, check_memory};
+use graph_diffuser::train::{
+    TrainEvent, TrainOutcome, available_bytes, check_memory, check_selection,
+};
 use graph_diffuser_data::Dataset;
 use graph_diffuser_data::summary::Summary;
 use graph_diffuser_viz::report::Report;
@@ -112,8 +114,10 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
             Some((_, dataset)) => dataset,
             None => load_dataset(recipe, directory, printer)?,
         };
+        // Before the directory is created.
+        check_selection(recipe, &dataset)?;
         let model = recipe.init_model(&dataset.schema, &Device::flex());
-        args.check_memory(recipe, &dataset, &model)?; // before the directory is created
+        args.check_memory(recipe, &dataset, &model)?;
         let run = Run::create(directory, recipe.clone(), &environment)?
             .with_encoding_cache(DataDirs::from_env().encoding_cache());
         let Some(result) = train_one(&run, &run.lock()?, &dataset, model, &stop, printer)? else {
@@ -147,6 +151,15 @@ impl TrainArgs {
         let directory = self.resume.as_ref().expect("clap requires a recipe or `--resume`");
         let run = Run::open(directory)?.with_encoding_cache(DataDirs::from_env().encoding_cache());
         let lock = run.lock()?;
+        if let Some(finished) = run.finished()? {
+            printer.note(&format!("{} is finished, nothing to resume", directory.display()));
+            // Training may have been killed after its result was written.
+            if !directory.join("report.md").exists() {
+                write_report(&run, &finished)?;
+            }
+            print_result(&run, &finished.result, printer);
+            return Ok(ExitCode::SUCCESS);
+        }
         printer.note(&format!("{}: loading dataset", directory.display()));
         let dataset = read_run_dataset(&run)?;
         let model = run.recipe().init_model(&dataset.schema, &Device::flex());
@@ -241,7 +254,6 @@ fn train_one(
     printer: &mut Printer,
 ) -> Result<Option<RunResult>> {
     let recipe = run.recipe();
-    let directory = run.directory().display();
     let metric = recipe.task_for(&dataset.schema).metric();
     let parameters = parameters::count(&model);
     let splits = &dataset.splits;
@@ -263,12 +275,9 @@ fn train_one(
     });
     progress.finish();
     match outcome? {
-        TrainOutcome::Finished { best, test, .. } => {
+        TrainOutcome::Finished { best, .. } => {
             let finished = run.finished()?.expect("a finished run has a result");
-            run.write(
-                "report.md",
-                Report::new(slice::from_ref(&finished)).to_markdown().as_bytes(),
-            )?;
+            write_report(run, &finished)?;
             let result = finished.result;
             if result.epochs < recipe.train.epochs {
                 printer.note(&format!(
@@ -276,17 +285,7 @@ fn train_one(
                     result.epochs, best.epoch
                 ));
             }
-            printer.data(&result, || {
-                format!(
-                    "{directory}: test {} {:.4} (best epoch {}, valid {:.4}), trained in {:.0} s\n\n{}",
-                    metric.name(),
-                    test.metric,
-                    best.epoch,
-                    best.valid.metric,
-                    result.seconds,
-                    score_table(&result.targets)
-                )
-            });
+            print_result(run, &result, printer);
             Ok(Some(result))
         }
         TrainOutcome::Stopped { epoch, batch } => {
@@ -300,6 +299,27 @@ fn train_one(
             Ok(None)
         }
     }
+}
+
+fn write_report(run: &Run, finished: &FinishedRun) -> Result<()> {
+    let report = Report::new(slice::from_ref(finished)).to_markdown();
+    Ok(run.write("report.md", report.as_bytes())?)
+}
+
+/// Prints the scores of a finished run.
+fn print_result(run: &Run, result: &RunResult, printer: &mut Printer) {
+    printer.data(result, || {
+        format!(
+            "{}: test {} {:.4} (best epoch {}, valid {:.4}), trained in {:.0} s\n\n{}",
+            run.directory().display(),
+            result.metric.name(),
+            result.test.metric,
+            result.best.epoch,
+            result.best.valid.metric,
+            result.seconds,
+            score_table(&result.targets)
+        )
+    });
 }
 
 /// Prints mean and standard deviation of every metric over the folds.

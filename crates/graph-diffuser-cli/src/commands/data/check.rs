@@ -31,6 +31,9 @@ pub(super) struct CheckArgs {
     table: TableArgs,
 }
 
+/// Maximum number of errors that are shown as text; `--json` lists all.
+const MAX_SHOWN: usize = 20;
+
 pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> Result<ExitCode> {
     let CheckArgs { path, table } = args;
     let input = DataInput::open(&path)?;
@@ -45,8 +48,12 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> Result<ExitCode> 
     let (format, loaded) = match read {
         Ok(read) => read,
         Err(errors) => {
-            for error in &errors {
+            let shown = if printer.is_json() { errors.len() } else { MAX_SHOWN };
+            for error in errors.iter().take(shown) {
                 printer.data(&to_json(error), || to_text(error));
+            }
+            if let Some(more @ 1..) = errors.len().checked_sub(shown) {
+                printer.raw(&format!("… and {}", counted(more, "other error", "other errors")));
             }
             if !printer.is_json() {
                 let skip = if errors.iter().all(LocatedError::is::<MoleculeError>) {

@@ -23,7 +23,9 @@ pub(super) fn parse_decimal_comma(cell: &str) -> Option<f64> {
     let (integer, fraction) = cell.split_once(',').unwrap_or((cell, "0"));
     let groups: Vec<&str> = integer.split('.').collect();
     let are_thousands = groups[1..].iter().all(|group| group.len() == 3);
-    let has_digits = integer.ends_with(|last: char| last.is_ascii_digit());
+    // As in `.5`, the integer part may be left out.
+    let has_digits = integer.ends_with(|last: char| last.is_ascii_digit())
+        || cell.contains(',') && matches!(integer, "" | "-" | "+");
     (are_thousands && has_digits && fraction.starts_with(|first: char| first.is_ascii_digit()))
         .then(|| format!("{}.{fraction}", groups.concat()).parse().ok())?
 }
@@ -96,11 +98,18 @@ mod tests {
 
     #[test]
     fn decimal_commas_are_parsed_with_points_between_thousands() {
-        let cases = [("3,119", 3.119), ("-0,5", -0.5), ("1.234,5", 1234.5), ("12", 12.0)];
+        let cases = [
+            ("3,119", 3.119),
+            ("-0,5", -0.5),
+            ("1.234,5", 1234.5),
+            ("12", 12.0),
+            (",44", 0.44),
+            ("-,5", -0.5),
+        ];
         for (cell, expected) in cases {
             assert_eq!(parse_decimal_comma(cell), Some(expected), "{cell}");
         }
-        for cell in ["1.23,5", "a,5", "1,", "1,2,3", ""] {
+        for cell in ["1.23,5", "a,5", "1,", "1,2,3", "", ",", "-", "-,"] {
             assert_eq!(parse_decimal_comma(cell), None, "{cell}");
         }
         assert!(has_decimal_comma("1,5") && !has_decimal_comma("15"));

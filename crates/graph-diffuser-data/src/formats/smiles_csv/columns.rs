@@ -1,10 +1,11 @@
 //! Finds the SMILES, target and split columns of a CSV file.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::Serialize;
 
-use super::{SmilesCsvError, SmilesCsvOptions};
+use super::{SmilesCsvError, SmilesCsvOptions, TargetTasks};
 use crate::chem::{Molecule, MoleculeError};
 use crate::error::LocatedError;
 use crate::formats::table::{Table, TableColumn};
@@ -185,23 +186,30 @@ pub(super) fn find_columns(
         };
         all.iter().filter(|column| is_other(column)).cloned().collect()
     };
+    for name in options.task.iter().flat_map(TargetTasks::columns) {
+        if all.iter().all(|column| column.name() != name) {
+            errors.extend(find_column(records, name).err().or_else(|| {
+                Some(column_not_found(records, name)) // its name differs in case
+            }));
+        }
+    }
+    // Of the columns by position; a table may have a million columns.
+    let mut is_used = vec![false; all.len()];
+    targets.iter().for_each(|target| is_used[target.index()] = true);
+    let mut names = HashSet::new();
     for column in &all {
-        let is_target = targets.iter().any(|target| target.index() == column.index());
-        let is_duplicate = all[..column.index()].iter().any(|other| other.name() == column.name());
-        if is_target && is_duplicate && !column.name().is_empty() {
+        let is_duplicate = !names.insert(column.name());
+        if is_used[column.index()] && is_duplicate && !column.name().is_empty() {
             let error = header_error(records, SmilesCsvError::DuplicateColumn);
             errors.push(error.in_column(column.name()));
         }
     }
     match smiles {
         Some(smiles) if errors.is_empty() => {
-            let used: Vec<usize> = [Some(&smiles), split.as_ref()]
-                .into_iter()
-                .flatten()
-                .chain(&targets)
-                .map(TableColumn::index)
-                .collect();
-            let unused = all.iter().filter(|column| !used.contains(&column.index()));
+            for column in [Some(&smiles), split.as_ref()].into_iter().flatten() {
+                is_used[column.index()] = true;
+            }
+            let unused = all.iter().filter(|column| !is_used[column.index()]);
             let unused = unused.map(|column| IgnoredColumn {
                 name: column.name().to_owned(),
                 reason: IgnoredReason::NotSelected,
@@ -224,14 +232,17 @@ pub(crate) fn find_column(records: &Table, requested: &str) -> Result<TableColum
     let exact: Vec<usize> = (0..names.len()).filter(|&column| names[column] == requested).collect();
     let ignoring_case: Vec<usize> =
         (0..names.len()).filter(|&column| names[column].eq_ignore_ascii_case(requested)).collect();
-    let error = match (&exact[..], &ignoring_case[..]) {
-        ([column], _) | ([], [column]) => return Ok(TableColumn::new(records, *column)),
-        ([], []) => SmilesCsvError::ColumnNotFound {
-            names: names.into_iter().filter(|name| !name.is_empty()).map(Into::into).collect(),
-        },
-        _ => SmilesCsvError::DuplicateColumn,
-    };
-    Err(header_error(records, error).in_column(requested))
+    match (&exact[..], &ignoring_case[..]) {
+        ([column], _) | ([], [column]) => Ok(TableColumn::new(records, *column)),
+        ([], []) => Err(column_not_found(records, requested)),
+        _ => Err(header_error(records, SmilesCsvError::DuplicateColumn).in_column(requested)),
+    }
+}
+
+fn column_not_found(records: &Table, requested: &str) -> LocatedError {
+    let names = records.header().fields.iter().map(|name| name.trim().to_owned());
+    let names = names.filter(|name| !name.is_empty()).collect();
+    header_error(records, SmilesCsvError::ColumnNotFound { names }).in_column(requested)
 }
 
 /// Locates an error in the header.

@@ -183,11 +183,13 @@ pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<Lo
             (record, parsed)
         })
     });
+    let mut has_unreadable_rows = false;
     for row in featurized {
         let (record, parsed) = match row {
             Ok(row) => row,
             Err(error) => {
                 errors.push(error);
+                has_unreadable_rows = true;
                 continue;
             }
         };
@@ -220,6 +222,10 @@ pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<Lo
             }));
             csv.graphs.push(graph);
         }
+    }
+    // Columns without their unreadable cells could be misinterpreted.
+    if has_unreadable_rows {
+        return Err(errors.finish(path));
     }
     if csv.lines.is_empty() && errors.located.is_empty() {
         errors.push(LocatedError::new(path, SmilesCsvError::NoRows));

@@ -1,8 +1,11 @@
 //! Infers which columns are targets and of which kind, and converts their cells to values.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 
 use schemars::JsonSchema;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, IntoDeserializer as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use super::SmilesCsvError;
@@ -39,7 +42,7 @@ pub enum TargetTask {
 }
 
 /// Task of the target columns: one for all of them, or by column name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum TargetTasks {
     /// Task of all target columns.
@@ -48,7 +51,42 @@ pub enum TargetTasks {
     ByColumn(BTreeMap<String, TargetTask>),
 }
 
+impl<'de> Deserialize<'de> for TargetTasks {
+    // A derived implementation would not name the value that is wrong.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TasksVisitor;
+
+        impl<'de> Visitor<'de> for TasksVisitor {
+            type Value = TargetTasks;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a task, or a table of tasks by column name")
+            }
+
+            fn visit_str<E: de::Error>(self, task: &str) -> Result<TargetTasks, E> {
+                TargetTask::deserialize(task.into_deserializer()).map(TargetTasks::All)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, tasks: A) -> Result<TargetTasks, A::Error> {
+                let tasks = BTreeMap::deserialize(MapAccessDeserializer::new(tasks))?;
+                Ok(TargetTasks::ByColumn(tasks))
+            }
+        }
+
+        deserializer.deserialize_any(TasksVisitor)
+    }
+}
+
 impl TargetTasks {
+    /// Iterates over the columns whose task is given by name.
+    pub(super) fn columns(&self) -> impl Iterator<Item = &str> {
+        let tasks = match self {
+            Self::All(_) => None,
+            Self::ByColumn(tasks) => Some(tasks),
+        };
+        tasks.into_iter().flatten().map(|(column, _)| column.as_str())
+    }
+
     fn of(&self, column: &str) -> Option<TargetTask> {
         match self {
             Self::All(task) => Some(*task),
