@@ -20,7 +20,7 @@ use crate::commands::{
         graph-diffuser predict runs/mine-s0 --input new.csv -o predictions.csv\n  \
         graph-diffuser train grid-quick             train on the grid task, in minutes\n  \
         graph-diffuser recipe show grid-diffuser    print all settings and parameter counts\n\n\
-        Exit codes: 0 success, 1 failure, 2 usage error, 130 interrupted"
+        Exit codes: 0 success, 1 failure, 2 usage error, 130 interrupted (128 + signal number)"
 )]
 pub(crate) struct Arguments {
     /// Print results as JSON, one object per line

@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::args::{RunArgs, ThreadArgs};
 use crate::error::{Failure, Result};
 use crate::input::{is_stdin, is_stream};
-use crate::interrupt::stop_flag;
+use crate::interrupt::{exit_code, stop_flag};
 use crate::output::{Destination, OutputArgs};
 use crate::printer::{Printer, counted};
 use crate::progress::TaskProgress;
@@ -195,12 +195,12 @@ impl RowArgs {
             Ok(done) => done,
             Err(PredictError::Stopped { saved_rows: 0 }) => {
                 printer.note("interrupted, no output file was written");
-                return Ok(ExitCode::from(130));
+                return Ok(exit_code());
             }
             Err(PredictError::Stopped { saved_rows }) => {
                 let rows = counted_rows(saved_rows);
                 printer.note(&format!("interrupted after {rows}; run the command again to resume"));
-                return Ok(ExitCode::from(130));
+                return Ok(exit_code());
             }
             // The reader of a pipe, such as `head`, needs no more rows.
             Err(PredictError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {

@@ -15,15 +15,12 @@ use graph_diffuser_viz::report::Report;
 use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs};
 use crate::error::Result;
 use crate::input::check_training_input;
-use crate::interrupt::stop_flag;
+use crate::interrupt::{exit_code, stop_flag};
 use crate::printer::{Printer, counted};
 use crate::progress::read_dataset;
 
 use super::train::parse_seeds;
 use session::Session;
-
-/// Exit code of an interrupted run or sweep.
-const INTERRUPTED: u8 = 130;
 
 /// Search over recipe settings, on a grid or at random, repeated over seeds
 #[derive(Debug, Args)]
@@ -153,7 +150,7 @@ pub(crate) fn sweep(args: SweepArgs, printer: &mut Printer) -> Result<ExitCode> 
             "interrupted: {runs} not finished; resume with\n  graph-diffuser sweep --resume \
              {directory}"
         ));
-        return Ok(ExitCode::from(INTERRUPTED));
+        return Ok(exit_code());
     }
     if failed > 0 {
         let runs = counted(failed, "run", "runs");

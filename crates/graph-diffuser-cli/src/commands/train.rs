@@ -26,7 +26,7 @@ use graph_diffuser_viz::report::Report;
 use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs, environment};
 use crate::error::Result;
 use crate::input::check_training_input;
-use crate::interrupt::{stop_flag, stop_with_input};
+use crate::interrupt::{exit_code, stop_flag, stop_with_input};
 use crate::printer::{Printer, counted, thousands};
 use crate::progress::{TrainProgress, read_dataset, read_run_dataset};
 use crate::scores::score_table;
@@ -125,7 +125,7 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
             if rest > 0 {
                 printer.note(&format!("{} not started", counted(rest, "run", "runs")));
             }
-            return Ok(ExitCode::from(INTERRUPTED));
+            return Ok(exit_code());
         };
         results.push(result);
         loaded = Some((recipe.data.clone(), dataset));
@@ -135,9 +135,6 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
     }
     Ok(ExitCode::SUCCESS)
 }
-
-/// Conventional exit code after SIGINT.
-const INTERRUPTED: u8 = 130;
 
 /// Recipe and directory of a run that is not started yet.
 struct PlannedRun {
@@ -165,7 +162,7 @@ impl TrainArgs {
         let model = run.recipe().init_model(&dataset.schema, &Device::flex());
         self.check_memory(run.recipe(), &dataset, &model)?;
         let result = train_one(&run, &lock, &dataset, model, stop, printer)?;
-        Ok(if result.is_some() { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+        Ok(if result.is_some() { ExitCode::SUCCESS } else { exit_code() })
     }
 
     /// Returns the runs to train: one, or one per seed or fold.

@@ -31,6 +31,78 @@ fn ctrl_c_saves_a_checkpoint_and_prints_the_resume_command() {
     assert!(stderr.contains(&format!("resuming after {epochs} epochs")), "{stderr}");
 }
 
+#[cfg(unix)]
+#[test]
+fn signals_of_batch_systems_save_a_checkpoint_with_their_exit_code() {
+    let dir = TestDir::new();
+    let cases = [("-TERM", 143), ("-HUP", 129), ("-USR1", 138), ("-USR2", 140)];
+    for (signal, code) in cases {
+        let run = format!("run{signal}");
+        let mut training =
+            dir.start(&train("grid-quick", &["train.epochs=100000"], &["--output", &run]));
+        dir.wait_for_epochs(&run, 1);
+        training.signal(signal);
+        assert_eq!(training.exit_code(Duration::from_secs(20)), Some(code), "{signal}");
+        assert!(dir.read("stderr").contains("interrupted: checkpoint saved"), "{signal}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn ignored_hangup_does_not_stop_training() {
+    let dir = TestDir::new();
+    let arguments = train("grid-quick", &["train.epochs=100000"], &["--output", "run"]);
+    let mut training = dir.start_ignoring_hangup(&arguments);
+    dir.wait_for_epochs("run", 1);
+    training.signal("-HUP");
+    let epochs = dir.read("run/metrics.jsonl").lines().count();
+    dir.wait_for_epochs("run", epochs + 2);
+    training.signal("-TERM");
+    assert_eq!(training.exit_code(Duration::from_secs(20)), Some(143));
+}
+
+#[test]
+fn corrupt_best_weights_are_reported_by_every_command() {
+    let dir = TestDir::new();
+    dir.train("grid-quick", &["train.epochs=3"], &["--output", "run"]);
+    assert_eq!(dir.run(&["eval", "run"]).code, Some(0));
+    let weights = dir.path("run/checkpoints/best/weights.safetensors");
+    let mut content = fs::read(&weights).expect("readable");
+    *content.last_mut().expect("not empty") ^= 1;
+    fs::write(&weights, content).expect("writable");
+    for arguments in [&["eval", "run"][..], &["explain", "run", "-o", "figure.svg"]] {
+        let output = dir.run(arguments);
+        assert_eq!(output.code, Some(1), "{arguments:?}");
+        assert!(output.stderr.contains("corrupt `weights.safetensors`"), "{}", output.stderr);
+    }
+    // A finished run is not changed by resuming it.
+    let result = dir.read("run/result.json");
+    assert_eq!(dir.run(&["train", "--resume", "run"]).code, Some(0));
+    assert_eq!(dir.read("run/result.json"), result);
+    // Without a result, the weights of another epoch must not be scored as those of the best.
+    fs::remove_file(dir.path("run/result.json")).expect("removed");
+    let output = dir.run(&["train", "--resume", "run"]);
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
+    assert!(!dir.path("run/result.json").exists());
+}
+
+#[test]
+fn checkpoints_within_an_epoch_do_not_change_results() {
+    let dir = TestDir::new();
+    let settings = [&FULL_STATE[..], &["train.epochs=20"]].concat();
+    dir.train("grid-diffuser", &settings, &["--output", "whole"]);
+    // A checkpoint after every batch.
+    let often = [&settings[..], &["train.save_minutes=1e-9"]].concat();
+    let mut training = dir.start(&train("grid-diffuser", &often, &["--output", "often"]));
+    for epochs in [1, 2] {
+        dir.wait_for_epochs("often", epochs);
+        training.kill();
+        training = dir.start(&["train", "--resume", "often"]);
+    }
+    assert_eq!(training.exit_code(Duration::from_mins(1)), Some(0), "{}", dir.read("stderr"));
+    dir.assert_same_weights("whole", "often");
+}
+
 #[test]
 fn a_run_is_locked_while_it_is_trained() {
     let dir = TestDir::new();

@@ -218,9 +218,27 @@ impl TestDir {
     }
 
     pub(crate) fn start(&self, arguments: &[&str]) -> Background {
+        self.start_command(self.command(arguments))
+    }
+
+    /// Starts the program as `nohup` does: SIGHUP is ignored.
+    pub(crate) fn start_ignoring_hangup(&self, arguments: &[&str]) -> Background {
+        let program = self.command(arguments);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(program.get_program());
+        shell.args(program.get_args()).current_dir(self.0.path()).stdin(Stdio::null());
+        for (name, value) in program.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        self.start_command(shell)
+    }
+
+    fn start_command(&self, mut command: Command) -> Background {
         // Files, because an unread pipe would fill up and block the program.
         let file = |name| File::create(self.path(name)).expect("the directory is writable");
-        let mut command = self.command(arguments);
         let child = command.stdout(file("stdout")).stderr(file("stderr")).spawn();
         Background(child.expect("the program starts"))
     }
@@ -270,9 +288,14 @@ impl TestDir {
 impl Background {
     /// Sends SIGINT, as Ctrl-C does.
     pub(crate) fn interrupt(&self) {
+        self.signal("-INT");
+    }
+
+    /// Sends a signal, such as `-TERM`.
+    pub(crate) fn signal(&self, signal: &str) {
         let id = self.0.id().to_string();
         let sent =
-            Command::new("kill").args(["-INT", &id]).status().expect("`kill` is part of POSIX");
+            Command::new("kill").args([signal, &id]).status().expect("`kill` is part of POSIX");
         assert!(sent.success(), "the program exited before it was interrupted");
     }
 

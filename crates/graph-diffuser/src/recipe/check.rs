@@ -6,6 +6,9 @@ use crate::optim::{OptimConfig, Schedule};
 
 use super::{Recipe, RecipeError, TrainConfig};
 
+/// Maximum of `train.save_minutes`: ten years.
+const MAX_SAVE_MINUTES: f64 = 5_256_000.0;
+
 impl Recipe {
     /// Checks all settings; no data is read.
     ///
@@ -55,6 +58,7 @@ impl Recipe {
             eval_every,
             bn_recalibration_batches,
             ema_decay,
+            save_minutes,
             patience,
             ..
         } = self.train;
@@ -77,6 +81,11 @@ impl Recipe {
         }
         if patience == Some(0) {
             return wrong("train.patience", "0".into(), "at least 1");
+        }
+        if let Some(minutes) = save_minutes
+            && !(minutes > 0.0 && minutes <= MAX_SAVE_MINUTES)
+        {
+            return wrong("train.save_minutes", minutes.to_string(), "a number above 0");
         }
         if let Some(decay) = ema_decay {
             if !(0.0..1.0).contains(&decay) {

@@ -33,6 +33,10 @@ pub struct TrainConfig {
     /// of the weights; default: no averaging.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ema_decay: Option<f64>,
+    /// Number of minutes after which a checkpoint is also saved within an epoch; default: only at
+    /// the end of each epoch and when training is interrupted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub save_minutes: Option<f64>,
     /// Number of evaluations without improvement after which training stops; default: no early
     /// stopping.
     #[serde(default, skip_serializing_if = "Option::is_none")]

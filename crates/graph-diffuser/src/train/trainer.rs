@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use burn::tensor::DType;
 use graph_diffuser_data::{Dataset, SeedTree, Split};
@@ -54,6 +54,15 @@ pub struct Trainer<'a> {
     /// Training batches from which batch-norm statistics are re-estimated.
     recalibration: Vec<Vec<usize>>,
     state: State,
+}
+
+/// Saves the state after a batch of an epoch that started at `start`.
+fn save_in_epoch(last: &Checkpoints, state: &mut State, start: Instant) -> Result<(), TrainError> {
+    let seconds = state.progress.seconds;
+    state.progress.seconds += start.elapsed().as_secs_f64();
+    let saved = last.save(&state.checkpoint());
+    state.progress.seconds = seconds;
+    Ok(saved?)
 }
 
 /// Checks that the validation score that selects the best epoch is defined.
@@ -192,6 +201,9 @@ impl<'a> Trainer<'a> {
         let Self { recipe, dataset, seeds, task, batcher, last, state, .. } = self;
         let train = &recipe.train;
         let mut lr = recipe.optim.lr;
+        let save_interval =
+            train.save_minutes.map(|minutes| Duration::from_secs_f64(60.0 * minutes));
+        let mut saved = start;
         let remaining = &batches[state.progress.batch.min(batches.len())..];
         let batcher = batcher.for_epoch(*seeds, epoch);
         let interrupted = for_each_batch(&batcher, dataset, remaining, |batch| {
@@ -213,8 +225,13 @@ impl<'a> Trainer<'a> {
                 loss,
             });
             if stop.load(Ordering::Relaxed) && state.progress.batch < batches.len() {
-                state.progress.seconds += start.elapsed().as_secs_f64();
-                return Some(last.save(&state.checkpoint()).map_err(TrainError::from));
+                return Some(save_in_epoch(last, state, start));
+            }
+            if save_interval.is_some_and(|interval| saved.elapsed() >= interval) {
+                if let Err(error) = save_in_epoch(last, state, start) {
+                    return Some(Err(error));
+                }
+                saved = Instant::now();
             }
             None
         });

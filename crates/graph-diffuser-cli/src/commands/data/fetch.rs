@@ -11,7 +11,7 @@ use graph_diffuser_data::download::{
 };
 
 use crate::error::Result;
-use crate::interrupt::stop_flag;
+use crate::interrupt::{exit_code, stop_flag};
 use crate::printer::Printer;
 use crate::progress::TaskProgress;
 
@@ -63,7 +63,7 @@ pub(super) fn fetch(args: FetchArgs, printer: &mut Printer) -> Result<ExitCode> 
         Ok(directory) => directory,
         Err(PrepareError::Fetch(FetchError::Canceled)) => {
             printer.note(&FetchError::Canceled.to_string());
-            return Ok(ExitCode::from(130));
+            return Ok(exit_code());
         }
         Err(error) => return Err(error.into()),
     };

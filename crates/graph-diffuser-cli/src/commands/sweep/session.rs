@@ -15,8 +15,8 @@ use crate::error::Result;
 use crate::printer::{Printer, counted};
 use crate::progress::format_duration;
 
-use super::INTERRUPTED;
 use super::process::{Process, is_busy};
+use crate::interrupt::is_interrupted;
 
 /// Time between two polls of the child processes.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -207,7 +207,7 @@ impl<'a> Session<'a> {
                 self.print_finished(run, &finished);
                 Ok(())
             }
-            (Some(code), _) if code == i32::from(INTERRUPTED) => Ok(()),
+            (Some(code), _) if is_interrupted(code) => Ok(()),
             _ => {
                 let tail = process.log_tail(&self.sweep.log(run));
                 let reason = if status.code() == Some(1) && tail.starts_with("error: ") {
