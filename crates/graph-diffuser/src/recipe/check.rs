@@ -56,6 +56,7 @@ impl Recipe {
             bn_recalibration_batches,
             ema_decay,
             patience,
+            ensemble,
             ..
         } = self.train;
         let counts = [
@@ -63,6 +64,7 @@ impl Recipe {
             ("train.batch_size", batch_size),
             ("train.max_pairs", max_pairs.unwrap_or(1)),
             ("train.eval_every", eval_every),
+            ("train.ensemble", ensemble),
         ];
         for (field, value) in counts {
             if value == 0 {
