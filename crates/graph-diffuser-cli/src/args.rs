@@ -9,7 +9,7 @@ use graph_diffuser::recipe::DataDirs;
 use graph_diffuser::run::{Environment, Run, RunError};
 use graph_diffuser_data::Split;
 
-use crate::printer::print_note;
+use crate::printer::{Printer, print_note};
 
 /// A trained model: a run directory or a pretrained model.
 #[derive(Debug, Args)]
@@ -29,6 +29,24 @@ fn pretrained() -> impl clap::builder::TypedValueParser<Value = Pretrained> {
 }
 
 impl RunArgs {
+    /// Opens the run directory or the pretrained model; of an ensemble, its first member.
+    pub(crate) fn open_model(&self, printer: &Printer) -> Result<Run, RunError> {
+        let run = self.open()?;
+        if !run.is_ensemble() {
+            return Ok(run);
+        }
+        let member = run.members()?.into_iter().next().ok_or_else(|| {
+            let directory = run.directory().to_owned();
+            RunError::IncompleteEnsemble { directory, trained: 0, members: run.num_members() }
+        })?;
+        printer.note(&format!(
+            "{} is an ensemble of {} members: using member 0 only",
+            run.directory().display(),
+            run.num_members()
+        ));
+        Ok(member)
+    }
+
     /// Opens the run directory or the pretrained model.
     pub(crate) fn open(&self) -> Result<Run, RunError> {
         let dirs = DataDirs::from_env();
@@ -37,7 +55,7 @@ impl RunArgs {
             (None, Some(model)) => model.open(&dirs.cache)?,
             (None, None) => unreachable!("clap requires one of the two"),
         };
-        if run.result()?.is_none() {
+        if !run.is_ensemble() && run.result()?.is_none() {
             let (epochs, all) = (run.history().len(), run.recipe().train.epochs);
             let directory = run.directory().display();
             print_note(&format!(
@@ -154,6 +172,13 @@ pub(crate) struct TrainingArgs {
     /// Number of graphs per batch [default: from the recipe]
     #[arg(long, value_name = "N")]
     batch_size: Option<u64>,
+    /// Train an ensemble of N models with different seeds, whose predictions are averaged [default:
+    /// from the recipe]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
+    ensemble: Option<u16>,
+    /// Write a TensorBoard event file to RUN/tensorboard
+    #[arg(long)]
+    tensorboard: bool,
 }
 
 impl TrainingArgs {
@@ -162,7 +187,9 @@ impl TrainingArgs {
         let epochs = self.epochs.map(|epochs| format!("train.epochs={epochs}"));
         let lr = self.lr.map(|lr| format!("optim.lr={lr:?}"));
         let batch_size = self.batch_size.map(|size| format!("train.batch_size={size}"));
-        [epochs, lr, batch_size].into_iter().flatten().collect()
+        let ensemble = self.ensemble.map(|members| format!("train.ensemble={members}"));
+        let tensorboard = self.tensorboard.then(|| "train.tensorboard=true".to_owned());
+        [epochs, lr, batch_size, ensemble, tensorboard].into_iter().flatten().collect()
     }
 }
 

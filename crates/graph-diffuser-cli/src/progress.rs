@@ -105,6 +105,13 @@ impl TrainProgress {
 
     pub(crate) fn show(&mut self, event: &TrainEvent<'_>) {
         match event {
+            TrainEvent::Member { index, members, seed, is_finished } => {
+                let state = if *is_finished { ": already trained" } else { "" };
+                self.line(&format!("member {} of {members}, seed {seed}{state}", index + 1));
+                (self.epochs_before, self.session_epochs, self.graphs) = (0, 0, 0);
+                (self.start, self.epoch_start) = (Instant::now(), Instant::now());
+                self.valid = None;
+            }
             TrainEvent::Resumed { epoch, batch, skipped } => {
                 for error in *skipped {
                     self.line(&format!("warning: {error}; using the previous checkpoint"));

@@ -98,7 +98,7 @@ impl RandomStream {
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Finalizer of `SplitMix64`: a bijection in which every input bit affects every output bit.
-fn mix(bits: u64) -> u64 {
+pub(crate) fn mix(bits: u64) -> u64 {
     let bits = bits.wrapping_add(GOLDEN);
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

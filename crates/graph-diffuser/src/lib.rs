@@ -61,6 +61,8 @@ pub mod virtual_edges;
 
 pub mod transformer;
 
+pub mod statistics;
+
 pub mod task;
 
 pub mod model;
@@ -71,9 +73,9 @@ pub mod optim;
 
 mod shell;
 
-pub mod statistics;
-
 pub mod npy;
+
+pub mod domain;
 
 pub mod recipe;
 

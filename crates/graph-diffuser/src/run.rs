@@ -5,13 +5,19 @@
 //!   recipe.toml               recipe, including defaults
 //!   environment.json          version, platform, threads, command line
 //!   schema.json               featurizer, feature and target schema
+//!   fingerprints.bin          fingerprints of the training molecules, if the graphs are molecules
 //!   metrics.jsonl             one line per epoch
 //!   checkpoints/              `last`, `best`, and the previous version of each
+//!   tensorboard/              event file of losses and metrics, if `train.tensorboard` is set
 //!   predictions.safetensors   predictions of the best epoch for validation and test graphs
 //!   result.json               scores, written when training is finished
 //!   report.md                 scores as a Markdown table, written by the program
 //!   lock                      held while a process trains
+//!   members/0/, 1/, ...       run directories of the members, if the run is an ensemble
 //! ```
+//!
+//! An ensemble has no metrics and checkpoints of its own; its predictions and result are those of
+//! the average of its members.
 //!
 //! A run directory is never overwritten. Inference needs no other file; evaluation also reads the
 //! dataset.
@@ -20,6 +26,9 @@ mod environment;
 mod error;
 mod result;
 mod schema;
+
+mod ensemble;
+mod tensorboard;
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -33,6 +42,7 @@ use graph_diffuser_data::{
 use serde::Serialize;
 
 use crate::batch::Batcher;
+use crate::domain::TrainingDomain;
 use crate::model::GraphDiffuser;
 use crate::nn::ParamInit;
 use crate::parameters;
@@ -44,12 +54,20 @@ use crate::train::{
     with_encoding_cache,
 };
 
+use tensorboard::EventFile;
+
 pub use crate::shell::shell_quote;
 pub use crate::train::RunLock;
+pub use ensemble::member_seed;
 pub use environment::Environment;
 pub use error::RunError;
-pub use result::{Evaluation, FinishedRun, RunResult};
+pub use result::{
+    EnsembleEvaluation, EnsembleResult, Evaluation, FinishedRun, MemberResult, RunResult,
+};
 pub use schema::RunSchema;
+
+/// Name of the file with the fingerprints of the training molecules.
+const FINGERPRINTS: &str = "fingerprints.bin";
 
 /// Open run directory.
 ///
@@ -121,6 +139,18 @@ impl Run {
         &self.directory
     }
 
+    /// Returns the name of the directory, such as `grid-quick-s0`, or `mine-s0/members/0` for a
+    /// member of an ensemble.
+    pub fn name(&self) -> String {
+        let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let own = name(&self.directory).unwrap_or_default();
+        let mut parents = self.directory.ancestors().skip(1).filter_map(name);
+        match (parents.next().as_deref(), parents.next()) {
+            (Some("members"), Some(ensemble)) => format!("{ensemble}/members/{own}"),
+            _ => own,
+        }
+    }
+
     /// Returns the recipe.
     pub fn recipe(&self) -> &Recipe {
         &self.recipe
@@ -149,6 +179,23 @@ impl Run {
         serde_json::from_slice(&text).map_err(|error| RunError::NotARun {
             directory: self.directory.clone(),
             reason: format!("`schema.json` is corrupt: {error}"),
+        })
+    }
+
+    /// Reads the training molecules; `None` if the graphs are not molecules, or the run was trained
+    /// by a version that did not save them.
+    ///
+    /// # Errors
+    /// Returns an error if the file is corrupt.
+    pub fn training_domain(&self) -> Result<Option<TrainingDomain>, RunError> {
+        // Members are trained on the same molecules.
+        let member = self.members()?.into_iter().next();
+        let directory = member.as_ref().map_or(&self.directory, |member| &member.directory);
+        let Ok(bytes) = fs::read(directory.join(FINGERPRINTS)) else { return Ok(None) };
+        let domain = TrainingDomain::from_bytes(&bytes);
+        domain.map(Some).ok_or_else(|| RunError::NotARun {
+            directory: directory.clone(),
+            reason: format!("`{FINGERPRINTS}` is corrupt"),
         })
     }
 
@@ -222,7 +269,8 @@ impl Run {
     }
 
     /// Trains `model`, the model that [`Recipe::init_model`] returns, until the last epoch or until
-    /// `stop` is set; resumes from the last checkpoint.
+    /// `stop` is set; resumes from the last checkpoint. Trains all members of an ensemble, of which
+    /// `model` is the first.
     ///
     /// # Errors
     /// Returns an error if training fails; the last checkpoint is kept.
@@ -235,20 +283,53 @@ impl Run {
         mut on_event: impl FnMut(TrainEvent<'_>),
     ) -> Result<TrainOutcome, RunError> {
         lock.check()?;
+        if self.is_ensemble() {
+            self.write_schema(dataset)?;
+            return self.train_ensemble(dataset, model, stop, &mut on_event);
+        }
+        self.train_model(lock, dataset, model, stop, &mut on_event)
+    }
+
+    fn write_schema(&self, dataset: &Dataset) -> Result<(), RunError> {
         let schema =
             RunSchema { input: self.recipe.data.featurizer(), schema: dataset.schema.clone() };
-        self.write("schema.json", &to_json(&schema))?;
+        self.write("schema.json", &to_json(&schema))
+    }
+
+    /// Trains a single model.
+    fn train_model(
+        &self,
+        lock: &RunLock,
+        dataset: &Dataset,
+        model: GraphDiffuser,
+        stop: &AtomicBool,
+        on_event: &mut dyn FnMut(TrainEvent<'_>),
+    ) -> Result<TrainOutcome, RunError> {
+        self.write_schema(dataset)?;
+        let fingerprints = self.directory.join(FINGERPRINTS);
+        if self.recipe.data.featurizer().accepts_smiles() && !fingerprints.exists() {
+            self.write(FINGERPRINTS, &TrainingDomain::of(dataset).to_bytes())?;
+        }
         let checkpoints = self.checkpoints();
-        let mut trainer = Trainer::new(&self.recipe, dataset, model, &checkpoints, &mut on_event)?
+        let mut trainer = Trainer::new(&self.recipe, dataset, model, &checkpoints, &mut *on_event)?
             .with_lock(lock);
         if let Some(directory) = &self.encoding_cache {
             trainer = trainer.with_encoding_cache(directory);
         }
         self.write_history(&trainer.progress().history)?;
-        let mut failed = None;
+        let events = if self.recipe.train.tensorboard {
+            let directory = self.directory.join("tensorboard");
+            fs::create_dir_all(&directory).map_err(WriteError::at(&directory))?;
+            Some(EventFile::open(&directory, &trainer.progress().history)?)
+        } else {
+            None
+        };
+        let mut failed: Option<RunError> = None;
         let outcome = trainer.run(stop, |event| {
             if let TrainEvent::Epoch(record) = &event {
+                let event = events.as_ref().and_then(|events| events.append(record).err());
                 failed = failed.take().or(self.append_history(record).err());
+                failed = failed.take().or(event.map(RunError::from));
             }
             on_event(event);
         })?;
@@ -266,6 +347,7 @@ impl Run {
                 targets: target_scores(&predictions[1], dataset),
                 epochs: history.len(),
                 seconds: history.iter().map(|record| record.seconds).sum(),
+                ensemble: None,
             };
             lock.check()?;
             self.write_result(&result, predictions)?;
@@ -284,7 +366,8 @@ impl Run {
         self.write("result.json", &to_json(result)) // last: marks the run as finished
     }
 
-    /// Evaluates the best weights so far on one split of the dataset.
+    /// Evaluates the best weights so far on one split of the dataset; for an ensemble, the average
+    /// of its members.
     ///
     /// # Errors
     /// Returns an error if there are no weights yet.
@@ -294,20 +377,28 @@ impl Run {
         device: &Device,
         split: Split,
     ) -> Result<Evaluation, RunError> {
-        let model = self.best_model(dataset, device)?;
+        let models = self.best_models(&dataset.schema, device)?;
         let evaluator = Evaluator::new(&self.recipe, dataset, self.batcher(device));
-        let accumulator = evaluator.metric_accumulator(&model, dataset.split(split));
+        let (accumulator, ensemble) = match &models[..] {
+            [model] => (evaluator.metric_accumulator(model, dataset.split(split)), None),
+            models => {
+                let accumulators = evaluator.ensemble_accumulators(models, dataset.split(split));
+                let members = EnsembleEvaluation::new(&accumulators, &dataset.schema);
+                (accumulators.average, Some(members))
+            }
+        };
         Ok(Evaluation {
             metric: self.recipe.task_for(&dataset.schema).metric(),
             scores: accumulator.scores(),
             targets: target_scores(&accumulator.predictions(), dataset),
+            ensemble,
         })
     }
 
     /// Loads the model with the weights of the best epoch so far.
     ///
     /// # Errors
-    /// Returns an error if there are no weights yet.
+    /// Returns an error if there are no weights yet, or the run is an ensemble.
     pub fn best_model(
         &self,
         dataset: &Dataset,
@@ -319,12 +410,15 @@ impl Run {
     /// Loads the best model given the schema of its dataset.
     ///
     /// # Errors
-    /// Returns an error if there are no weights yet.
+    /// Returns an error if there are no weights yet, or the run is an ensemble.
     pub fn best_model_for(
         &self,
         schema: &Schema,
         device: &Device,
     ) -> Result<GraphDiffuser, RunError> {
+        if self.is_ensemble() {
+            return Err(RunError::IsEnsemble { directory: self.directory.clone() });
+        }
         let best = Checkpoints::new(&self.checkpoints(), "best");
         let found = match self.result()? {
             Some(result) => best.open_epoch(result.best.epoch)?,

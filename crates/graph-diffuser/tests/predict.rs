@@ -254,7 +254,8 @@ impl FileJob<'_> {
         let (featurizer, schema) = (self.predictor.featurizer(), self.predictor.schema());
         let input =
             InferenceInput::open(&input, featurizer, schema, SmilesColumn::Auto).expect("readable");
-        let job = PredictJob { input, on_invalid: OnInvalidRow::Skip, threads: 1, stop: &stop };
+        let on_invalid = OnInvalidRow::Skip;
+        let job = PredictJob { input, on_invalid, threads: 1, similarity: false, stop: &stop };
         let mut chunks = 0;
         let on_event = |event: PredictEvent<'_>| {
             if let PredictEvent::Progress { .. } = event {
@@ -310,7 +311,8 @@ fn interrupted_output_is_continued_and_equals_an_uninterrupted_one() {
         ("graphs.csv", Some((Csv, Graphs))),
         ("nodes.csv.gz", Some((Csv, Nodes))),
     ];
-    let counts = RowCounts { rows: ROWS as u64, predicted: ROWS as u64 - 5, invalid: 5 };
+    let predicted = ROWS as u64 - 5;
+    let counts = RowCounts { rows: ROWS as u64, predicted, invalid: 5, ..RowCounts::default() };
     for (name, embeddings) in outputs {
         let job = FileJob { predictor: &predictor, directory: directory.path(), embeddings, name };
         let expected = job.finish(0, counts);

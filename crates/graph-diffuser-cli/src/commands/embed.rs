@@ -18,7 +18,7 @@ use super::predict::{InvalidRows, RowArgs};
     graph-diffuser embed runs/graphs-s0 --input new.jsonl -o nodes.csv --nodes\n  \
     cat new.csv | graph-diffuser embed runs/molecules-s0 --input - -o - --format npy > v.npy\n\n\
     The embedding of a graph is the input of the prediction head; for node-level tasks it is the \
-    mean over nodes. An .npy file holds a float32 array with one row per graph or node in input \
+    mean over nodes. The embeddings of the members of an ensemble are concatenated. An .npy file holds a float32 array with one row per graph or node in input \
     order; a .csv or .csv.gz file starts each row with the line number and the name. With \
     `--on-invalid keep` the embedding of an invalid row is NaN. Running an interrupted command \
     again continues it.")]
@@ -73,7 +73,7 @@ pub(crate) fn embed(args: EmbedArgs, printer: &mut Printer) -> Result<ExitCode> 
     }
     let level = if nodes { EmbeddingLevel::Nodes } else { EmbeddingLevel::Graphs };
     let content = format!("{level:?} embeddings as {format:?}");
-    rows.run_job(&content, destination, printer, |predictor, job, output, on_event| {
+    rows.run_job(&content, destination, printer, false, |predictor, job, output, on_event| {
         let (counts, written) = embed_rows(predictor, job, output, format, level, on_event)?;
         let dimension = predictor.embedding_dim();
         Ok((counts, format!(", {written} embeddings of dimension {dimension}")))

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use graph_diffuser::Device;
-use graph_diffuser::run::Evaluation;
+use graph_diffuser::run::{EnsembleEvaluation, Evaluation};
+use graph_diffuser::statistics::MeanStd;
 use graph_diffuser::task::{Metric, TargetScores};
 use graph_diffuser_data::Split;
 use serde::Serialize;
@@ -22,7 +23,8 @@ use crate::scores::score_table;
 #[command(after_help = "Examples:\n  \
     graph-diffuser eval runs/grid-quick-s0 --split test\n  \
     graph-diffuser eval --pretrained grid\n\n\
-    Uses the checkpoint with the best validation score.")]
+    Uses the checkpoint with the best validation score; of an ensemble, the average of all \
+    members.")]
 pub(crate) struct EvalArgs {
     #[command(flatten)]
     run: RunArgs,
@@ -43,6 +45,8 @@ struct EvaluationJson {
     loss: f64,
     samples: usize,
     targets: Vec<TargetScores>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ensemble: Option<EnsembleEvaluation>,
 }
 
 pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> Result<ExitCode> {
@@ -50,7 +54,8 @@ pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> Result<ExitCode> {
     let split = args.split.split();
     let run = args.run.open()?;
     let dataset = read_run_dataset(&run)?;
-    let Evaluation { metric, scores, targets } = run.evaluate(&dataset, &Device::flex(), split)?;
+    let Evaluation { metric, scores, targets, ensemble } =
+        run.evaluate(&dataset, &Device::flex(), split)?;
     let evaluation = EvaluationJson {
         run: run.directory().to_owned(),
         split,
@@ -60,6 +65,7 @@ pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> Result<ExitCode> {
         loss: scores.loss,
         samples: scores.samples,
         targets,
+        ensemble,
     };
     printer.data(&evaluation, || {
         let mut values = vec![format!("{} {:.4}", metric.name(), scores.metric)];
@@ -72,7 +78,14 @@ pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> Result<ExitCode> {
             format!("  loss {:.4}", scores.loss)
         };
         let table = score_table(&evaluation.targets);
-        format!("{}{loss}  ({samples} samples)\n\n{table}", values.join("  "))
+        let members = evaluation.ensemble.as_ref().map_or(String::new(), |ensemble| {
+            let scores: Vec<f64> = ensemble.members.iter().map(|member| member.metric).collect();
+            MeanStd::new(&scores).map_or(String::new(), |stats| {
+                let name = metric.name();
+                format!("\nensemble of {} members, {name} of a member {stats}", scores.len())
+            })
+        });
+        format!("{}{loss}  ({samples} samples){members}\n\n{table}", values.join("  "))
     });
     Ok(ExitCode::SUCCESS)
 }

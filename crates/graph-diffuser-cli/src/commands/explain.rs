@@ -140,7 +140,7 @@ pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> Result<ExitCo
     let output = args.output(printer)?;
     args.threads.apply();
     let split = args.split.split();
-    let run = args.run.open()?;
+    let run = args.run.open_model(printer)?;
     let dataset =
         if args.smiles.is_some() { run.empty_dataset()? } else { read_run_dataset(&run)? };
     let explainer = Explainer::open(&run, &dataset, &Device::flex())?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use graph_diffuser::Device;
-use graph_diffuser::explain::Explainer;
+use graph_diffuser::explain::{ExplainError, Explainer};
 use graph_diffuser::recipe::{DataError, RecipeError};
 use graph_diffuser::run::{Run, RunError};
 use graph_diffuser_data::Split;
@@ -29,7 +29,8 @@ use crate::progress::read_run_dataset;
     graph-diffuser explore runs/zinc-s0 --split valid --port 9000\n  \
     graph-diffuser explore runs/zinc-s0 -o zinc.html --num-graphs 50\n\n\
     The server listens on localhost only and runs until Ctrl-C. With `--output` the page is \
-    written to a self-contained HTML file instead, which cannot compute new predictions.")]
+    written to a self-contained HTML file instead, which cannot compute new predictions. While a \
+    run is trained by another process, the page /live shows its learning curves as they grow.")]
 #[command(mut_arg("output", |arg| {
     arg.help("Write a self-contained HTML file, or `-` for stdout, instead of starting a server")
 }))]
@@ -78,7 +79,7 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCo
     let destination = args.destination(printer)?;
     args.threads.apply();
     let split = args.split.split();
-    let run = args.run.open()?;
+    let run = args.run.open_model(printer)?;
     let dataset = match read_run_dataset(&run) {
         // Without the dataset, molecules can still be entered as SMILES.
         Err(RunError::Dataset(RecipeError::Data(missing @ DataError::Missing { .. })))
@@ -91,11 +92,14 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCo
         }
         read => read?,
     };
-    let explainer = Explainer::open(&run, &dataset, &Device::flex())?;
-    let name = run
-        .directory()
-        .file_name()
-        .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let explainer = match Explainer::open(&run, &dataset, &Device::flex()) {
+        Err(ExplainError::Run(error)) if is_without_weights(&error) && destination.is_none() => {
+            printer.note(&format!("{error}; showing its learning curves"));
+            return serve_live(&args, printer);
+        }
+        opened => opened?,
+    };
+    let name = run.name();
     match destination {
         Some(destination) => {
             let limit = args.num_graphs.map_or(export::DEFAULT_GRAPHS, |graphs| graphs as usize);
@@ -104,6 +108,28 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCo
         }
         None => serve(&args, &run, Explorer::new(&explainer, name, split, usize::MAX), printer),
     }
+}
+
+/// Returns whether a run cannot be explained because no epoch has been evaluated yet.
+fn is_without_weights(error: &RunError) -> bool {
+    matches!(error, RunError::NoWeights { .. } | RunError::IncompleteEnsemble { .. })
+}
+
+/// Serves the learning curves of a run without weights until Ctrl-C.
+fn serve_live(args: &ExploreArgs, printer: &mut Printer) -> Result<ExitCode> {
+    let stop = stop_flag();
+    let run = args.run.open()?;
+    let listener = server::listen(args.port)?;
+    let address = format!("http://{}/live", listener.local_addr()?);
+    server::start_live(listener, run.directory().to_owned())?;
+    let info = ServerInfo { run: run.directory(), split: args.split.split(), graphs: 0, address };
+    printer.data(&info, || {
+        format!("Serving {} at {} (Ctrl-C to stop)", run.directory().display(), info.address)
+    });
+    while !stop.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(ExitCode::from(130))
 }
 
 fn accepts_smiles(run: &Run) -> bool {
@@ -162,7 +188,8 @@ fn serve(
     let stop = stop_flag();
     let listener = server::listen(args.port)?;
     let address = format!("http://{}/", listener.local_addr()?);
-    let requests = server::start(listener)?;
+    let directory = args.run.open()?.directory().to_owned();
+    let requests = server::start(listener, directory)?;
     let graphs = explorer.graphs().len();
     let info = ServerInfo {
         run: run.directory(),
@@ -174,6 +201,9 @@ fn serve(
         let graphs = counted(graphs, "graph", "graphs");
         format!("Serving {graphs} of {} at {address} (Ctrl-C to stop)", run.directory().display())
     });
+    if run.result()?.is_none() {
+        printer.note(&format!("the run is not finished: learning curves at {address}live"));
+    }
     let mut is_scoring = true;
     while !stop.load(Ordering::SeqCst) {
         let timeout = Duration::from_millis(if is_scoring { 0 } else { 100 });

@@ -7,17 +7,19 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use graph_diffuser::Device;
+use graph_diffuser::domain::TrainingDomain;
 use graph_diffuser::predict::{
     OnInvalidRow, PredictError, PredictEvent, PredictJob, Predictor, RowCounts, RowOutput,
     describe_job, predict_rows,
 };
+use graph_diffuser::run::Run;
 use graph_diffuser_data::formats::inference_input::InferenceInput;
 use graph_diffuser_data::formats::smiles_csv::SmilesColumn;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::args::{RunArgs, ThreadArgs};
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, UsageError};
 use crate::input::{is_stdin, is_stream};
 use crate::interrupt::{exit_code, stop_flag};
 use crate::output::{Destination, OutputArgs};
@@ -35,13 +37,17 @@ const MAX_WARNINGS: u64 = 20;
     zcat new.csv.gz | graph-diffuser predict runs/mine-s0 --input - -o - | head\n\n\
     CSV output keeps all input columns and appends NAME_pred for regression targets, NAME_prob \
     for binary targets, or NAME_pred and one NAME_prob_CLASS per class for multi-class targets. \
-    JSON Lines output adds the key `prediction`. Rows of a directory have the column \
+    An ensemble also appends NAME_std, the standard deviation over its members. JSON Lines \
+    output adds the key `prediction`. Rows of a directory have the column \
     `graph`. An output file that ends in .gz is compressed. The file is written as FILE.partial \
     and renamed when it is complete; if the command is interrupted, running it again continues \
     after the last saved row.")]
 pub(crate) struct PredictArgs {
     #[command(flatten)]
     rows: RowArgs,
+    /// Append nearest_train_similarity, the similarity to the nearest training molecule
+    #[arg(long)]
+    similarity: bool,
 }
 
 /// Arguments shared by `predict` and `embed`.
@@ -88,9 +94,38 @@ struct PredictSummary {
 
 pub(crate) fn predict(args: PredictArgs, printer: &mut Printer) -> Result<ExitCode> {
     let destination = args.rows.output.destination(printer)?;
-    args.rows.run_job("predictions", destination, printer, |predictor, job, output, on_event| {
-        Ok((predict_rows(predictor, job, output, on_event)?, String::new()))
-    })
+    let similarity = args.similarity;
+    let content = if similarity { "predictions and similarities" } else { "predictions" };
+    args.rows.run_job(
+        content,
+        destination,
+        printer,
+        similarity,
+        |predictor, job, output, on_event| {
+            Ok((predict_rows(predictor, job, output, on_event)?, String::new()))
+        },
+    )
+}
+
+/// Describes the predicted molecules that are unlike the training molecules.
+fn domain_warning(counts: &RowCounts, domain: &TrainingDomain) -> String {
+    let RowCounts { predicted, outside_domain, dissimilar, unusual_size, .. } = *counts;
+    let mut reasons = Vec::new();
+    if dissimilar > 0 {
+        reasons.push(format!(
+            "{dissimilar} with a similarity below {} to every training molecule",
+            TrainingDomain::MIN_SIMILARITY
+        ));
+    }
+    if unusual_size > 0 {
+        let [min, max] = domain.atom_limits();
+        reasons.push(format!("{unusual_size} with a number of atoms outside of {min} to {max}"));
+    }
+    format!(
+        "warning: predictions for {outside_domain} of {} may be unreliable: {}",
+        counted(predicted as usize, "molecule", "molecules"),
+        reasons.join(", ")
+    )
 }
 
 impl RowArgs {
@@ -146,6 +181,7 @@ impl RowArgs {
         content: &str,
         destination: Destination,
         printer: &mut Printer,
+        similarity: bool,
         work: impl FnOnce(
             &Predictor,
             PredictJob<'_>,
@@ -157,6 +193,9 @@ impl RowArgs {
         let stop = stop_flag();
         let run = self.run.open()?;
         let predictor = Predictor::open(&run, &Device::flex())?;
+        if similarity && predictor.domain().is_none() {
+            return Err(no_domain(&run).into());
+        }
         let input = self.open_input(&predictor)?;
         let output = self.open_output(content, destination, &predictor, printer)?;
         let on_invalid = match self.on_invalid {
@@ -164,7 +203,7 @@ impl RowArgs {
             InvalidRows::Skip => OnInvalidRow::Skip,
             InvalidRows::Keep => OnInvalidRow::Keep,
         };
-        let job = PredictJob { input, on_invalid, threads, stop: &stop };
+        let job = PredictJob { input, on_invalid, threads, similarity, stop: &stop };
         let start = Instant::now();
         let mut resumed_rows = 0;
         let mut progress = TaskProgress::bytes("predicting");
@@ -211,11 +250,14 @@ impl RowArgs {
         if warnings > MAX_WARNINGS {
             printer.note(&format!("warning: {} more invalid rows", warnings - MAX_WARNINGS));
         }
+        if let Some(domain) = predictor.domain().filter(|_| counts.outside_domain > 0) {
+            printer.note(&domain_warning(&counts, domain));
+        }
         let graphs_per_second = speed(&counts, resumed_rows);
         let seconds = start.elapsed().as_secs_f64();
         let output = self.output.path().display().to_string();
         let text = || {
-            let RowCounts { rows, predicted, invalid } = counts;
+            let RowCounts { rows, predicted, invalid, .. } = counts;
             let invalid = match (invalid, on_invalid) {
                 (0, _) => String::new(),
                 (count, OnInvalidRow::Keep) => format!(", {count} invalid kept"),
@@ -236,6 +278,24 @@ impl RowArgs {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Creates the error of `--similarity` for a run without fingerprints.
+fn no_domain(run: &Run) -> UsageError {
+    let directory = run.directory().display();
+    let [message, hint] = if run.recipe().data.featurizer().accepts_smiles() {
+        [
+            format!("`{directory}` does not store its training molecules"),
+            "it was trained by an earlier version or is a pretrained model; omit `--similarity`"
+                .to_owned(),
+        ]
+    } else {
+        [
+            format!("`{directory}` was not trained on molecules"),
+            "`--similarity` compares molecules; omit it".to_owned(),
+        ]
+    };
+    UsageError { message, hint }
 }
 
 fn counted_rows(rows: u64) -> String {

@@ -120,7 +120,7 @@ fn runs_report(directories: &[PathBuf], printer: &Printer) -> Result<Report> {
             None => printer.note(&format!(
                 "warning: ignoring `{}`: not finished ({} epochs completed)",
                 directory.display(),
-                run.history().len()
+                run.epochs_completed()
             )),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::slice;
 use std::sync::atomic::AtomicBool;
 
@@ -17,14 +17,16 @@ use graph_diffuser::statistics::MeanStd;
 use graph_diffuser::sweep::SeedRange;
 use graph_diffuser::task::Metric;
 use graph_diffuser::train::{
-    TrainEvent, TrainOutcome, available_bytes, check_memory, check_selection,
+    EpochRecord, TrainEvent, TrainOutcome, available_bytes, check_memory, check_selection,
 };
 use graph_diffuser_data::Dataset;
 use graph_diffuser_data::summary::Summary;
 use graph_diffuser_viz::report::Report;
+use serde::Serialize;
 
 use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs, environment};
 use crate::error::Result;
+use crate::explorer::server;
 use crate::input::check_training_input;
 use crate::interrupt::{exit_code, stop_flag, stop_with_input};
 use crate::printer::{Printer, counted, thousands};
@@ -37,6 +39,7 @@ use crate::scores::score_table;
     graph-diffuser train mine.csv\n  \
     graph-diffuser train mine.csv --target logS --split scaffold --epochs 50\n  \
     graph-diffuser train mine.csv --folds 5\n  \
+    graph-diffuser train mine.csv --ensemble 5\n  \
     graph-diffuser train grid-quick\n  \
     graph-diffuser train grid-diffuser --set optim.lr=4e-4 --seeds 0..3\n  \
     graph-diffuser train --resume runs/grid-diffuser-s0\n\n\
@@ -71,7 +74,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "RUN")]
     #[arg(conflicts_with_all = [
         "recipe", "set", "target", "smiles_column", "task", "split", "on_invalid", "epochs", "lr",
-        "batch_size",
+        "batch_size", "ensemble", "tensorboard",
     ])]
     resume: Option<PathBuf>,
     #[command(flatten)]
@@ -79,6 +82,9 @@ pub(crate) struct TrainArgs {
     /// Fail if a training step is estimated to need more memory [default: available memory]
     #[arg(long, value_name = "MB")]
     max_memory: Option<u64>,
+    /// Show the learning curves in the browser while training; the server listens on localhost only
+    #[arg(long)]
+    open: bool,
     /// Save a checkpoint and stop when standard input is closed; set by `sweep`
     #[arg(long, hide = true)]
     stop_with_input: bool,
@@ -120,7 +126,9 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
         args.check_memory(recipe, &dataset, &model)?;
         let run = Run::create(directory, recipe.clone(), &environment)?
             .with_encoding_cache(DataDirs::from_env().encoding_cache());
-        let Some(result) = train_one(&run, &run.lock()?, &dataset, model, &stop, printer)? else {
+        let lock = run.lock()?;
+        open_live_view(&args, &run, printer)?;
+        let Some(result) = train_one(&run, &lock, &dataset, model, &stop, printer)? else {
             let rest = planned.len() - index - 1;
             if rest > 0 {
                 printer.note(&format!("{} not started", counted(rest, "run", "runs")));
@@ -161,6 +169,7 @@ impl TrainArgs {
         let dataset = read_run_dataset(&run)?;
         let model = run.recipe().init_model(&dataset.schema, &Device::flex());
         self.check_memory(run.recipe(), &dataset, &model)?;
+        open_live_view(self, &run, printer)?;
         let result = train_one(&run, &lock, &dataset, model, stop, printer)?;
         Ok(if result.is_some() { ExitCode::SUCCESS } else { exit_code() })
     }
@@ -219,6 +228,32 @@ impl TrainArgs {
     }
 }
 
+/// Serves the learning curves of a run with `--open`, and opens them in the browser.
+fn open_live_view(args: &TrainArgs, run: &Run, printer: &Printer) -> Result<()> {
+    if !args.open {
+        return Ok(());
+    }
+    let listener = server::listen(None)?;
+    let address = format!("http://{}/live", listener.local_addr()?);
+    server::start_live(listener, run.directory().to_owned())?;
+    printer.note(&format!("Learning curves at {address}"));
+    open_browser(&address);
+    Ok(())
+}
+
+/// Opens an address in the default browser, if there is one.
+fn open_browser(address: &str) {
+    let program = match std::env::consts::OS {
+        "macos" => "open",
+        "windows" => "explorer",
+        _ => "xdg-open",
+    };
+    let mut command = Command::new(program);
+    command.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Without a browser, the printed address remains.
+    let _ = command.spawn();
+}
+
 /// Reads the dataset of a new run and prints how its files were understood.
 fn load_dataset(recipe: &Recipe, directory: &Path, printer: &Printer) -> Result<Dataset> {
     printer.note(&format!("{}: loading dataset", directory.display()));
@@ -241,6 +276,16 @@ fn load_dataset(recipe: &Recipe, directory: &Path, printer: &Printer) -> Result<
     Ok(loaded.dataset)
 }
 
+/// Line of `train --json` for one epoch.
+#[derive(Debug, Serialize)]
+struct EpochJson<'a> {
+    /// Index of the member of an ensemble.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    member: Option<usize>,
+    #[serde(flatten)]
+    record: &'a EpochRecord,
+}
+
 /// Trains one run; returns `None` if it was interrupted.
 fn train_one(
     run: &Run,
@@ -254,8 +299,12 @@ fn train_one(
     let metric = recipe.task_for(&dataset.schema).metric();
     let parameters = parameters::count(&model);
     let splits = &dataset.splits;
+    let members = match run.num_members() {
+        1 => String::new(),
+        members => format!("{members} members of "),
+    };
     printer.note(&format!(
-        "Training {} on {} (valid {}, test {}), seed {}",
+        "Training {members}{} on {} (valid {}, test {}), seed {}",
         counted(parameters, "parameter", "parameters"),
         counted(splits.train.len(), "graph", "graphs"),
         thousands(splits.valid.len()),
@@ -264,9 +313,14 @@ fn train_one(
     ));
     let mut progress = TrainProgress::new(metric, recipe.train.epochs);
     let json = printer.is_json();
+    let mut current = None;
     let outcome = run.train(lock, dataset, model, stop, |event| {
-        if let (true, TrainEvent::Epoch(record)) = (json, &event) {
-            printer.data(record, String::new);
+        match &event {
+            TrainEvent::Member { index, .. } => current = Some(*index),
+            TrainEvent::Epoch(record) if json => {
+                printer.data(&EpochJson { member: current, record }, String::new);
+            }
+            _ => {}
         }
         progress.show(&event);
     });
@@ -276,7 +330,7 @@ fn train_one(
             let finished = run.finished()?.expect("a finished run has a result");
             write_report(run, &finished)?;
             let result = finished.result;
-            if result.epochs < recipe.train.epochs {
+            if result.ensemble.is_none() && result.epochs < recipe.train.epochs {
                 printer.note(&format!(
                     "stopped early after {} epochs: no improvement since epoch {}",
                     result.epochs, best.epoch
@@ -306,12 +360,20 @@ fn write_report(run: &Run, finished: &FinishedRun) -> Result<()> {
 /// Prints the scores of a finished run.
 fn print_result(run: &Run, result: &RunResult, printer: &mut Printer) {
     printer.data(result, || {
+        let selected = match &result.ensemble {
+            Some(ensemble) => {
+                let tests: Vec<f64> =
+                    ensemble.members.iter().map(|member| member.test.metric).collect();
+                let of_members = MeanStd::new(&tests).map(|stats| stats.to_string());
+                format!("{} members with {}", tests.len(), of_members.unwrap_or_default())
+            }
+            None => format!("best epoch {}", result.best.epoch),
+        };
         format!(
-            "{}: test {} {:.4} (best epoch {}, valid {:.4}), trained in {:.0} s\n\n{}",
+            "{}: test {} {:.4} ({selected}, valid {:.4}), trained in {:.0} s\n\n{}",
             run.directory().display(),
             result.metric.name(),
             result.test.metric,
-            result.best.epoch,
             result.best.valid.metric,
             result.seconds,
             score_table(&result.targets)

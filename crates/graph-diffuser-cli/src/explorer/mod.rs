@@ -4,6 +4,7 @@
 //! embeds them in one HTML file.
 
 pub(crate) mod export;
+mod live;
 pub(crate) mod page;
 pub(crate) mod server;
 

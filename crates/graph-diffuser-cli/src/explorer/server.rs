@@ -1,10 +1,11 @@
 //! HTTP server of the explorer, bound to localhost.
 //!
-//! The server accesses no files. It requires a `Host` header of this machine and port, which
+//! Besides the metrics of the run, the server accesses no files. It requires a `Host` header of this machine and port, which
 //! prevents DNS rebinding, and rejects requests from other origins.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
 use std::sync::mpsc;
 
 use axum::Router;
@@ -13,7 +14,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use graph_diffuser::explain::ExplainError;
 use graph_diffuser_data::Diagnostic as _;
@@ -22,6 +23,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{CommandError, Failure, UsageError};
 
+use super::live::with_live_view;
 use super::{ApiRequest, page};
 
 /// Tried first, so that the address stays the same between sessions.
@@ -51,7 +53,7 @@ pub(crate) struct PendingRequest {
 
 /// Error response, shown by the page.
 #[derive(Debug, Serialize)]
-struct ApiError {
+pub(super) struct ApiError {
     #[serde(skip)]
     status: StatusCode,
     error: String,
@@ -60,7 +62,7 @@ struct ApiError {
 }
 
 impl ApiError {
-    fn new(status: StatusCode, error: impl Into<String>) -> Self {
+    pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Self {
         Self { status, error: error.into(), hint: None }
     }
 }
@@ -84,7 +86,7 @@ impl From<ExplainError> for ApiError {
 
 /// State shared by the handlers.
 #[derive(Debug, Clone)]
-struct AppState {
+pub(super) struct AppState {
     /// Accepted values of the `Host` header.
     hosts: [String; 3],
     pending: mpsc::Sender<PendingRequest>,
@@ -123,10 +125,29 @@ pub(crate) fn listen(port: Option<u16>) -> Result<TcpListener, CommandError> {
     Ok(listener)
 }
 
-/// Starts the server in a background thread; returns the channel of its requests.
-pub(crate) fn start(listener: TcpListener) -> std::io::Result<mpsc::Receiver<PendingRequest>> {
+/// Starts the server of a run directory in a background thread; returns the channel of its
+/// requests.
+pub(crate) fn start(
+    listener: TcpListener,
+    directory: PathBuf,
+) -> std::io::Result<mpsc::Receiver<PendingRequest>> {
     let (pending, requests) = mpsc::channel();
-    let router = router(listener.local_addr()?.port(), pending);
+    spawn(listener, with_live_view(explorer_routes(), directory), pending)?;
+    Ok(requests)
+}
+
+/// Starts a server of the live view of a run directory in a background thread.
+pub(crate) fn start_live(listener: TcpListener, directory: PathBuf) -> std::io::Result<()> {
+    let router = Router::new().route("/", get(|| async { Redirect::temporary("/live") }));
+    spawn(listener, with_live_view(router, directory), mpsc::channel().0)
+}
+
+fn spawn(
+    listener: TcpListener,
+    router: Router<AppState>,
+    pending: mpsc::Sender<PendingRequest>,
+) -> std::io::Result<()> {
+    let router = guarded(router, listener.local_addr()?.port(), pending);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     std::thread::Builder::new().name("server".into()).spawn(move || {
@@ -137,12 +158,10 @@ pub(crate) fn start(listener: TcpListener) -> std::io::Result<mpsc::Receiver<Pen
             }
         });
     })?;
-    Ok(requests)
+    Ok(())
 }
 
-fn router(port: u16, pending: mpsc::Sender<PendingRequest>) -> Router {
-    let hosts = ["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:{port}"));
-    let state = AppState { hosts, pending };
+fn explorer_routes() -> Router<AppState> {
     let text = |kind: &'static str, text: &'static str| {
         get(move || async move { ([(header::CONTENT_TYPE, kind)], text) })
     };
@@ -161,6 +180,13 @@ fn router(port: u16, pending: mpsc::Sender<PendingRequest>) -> Router {
     for (path, script) in page::SCRIPTS {
         router = router.route(path, text("text/javascript; charset=utf-8", script));
     }
+    router
+}
+
+/// Adds the checks and limits that apply to all requests.
+fn guarded(router: Router<AppState>, port: u16, pending: mpsc::Sender<PendingRequest>) -> Router {
+    let hosts = ["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:{port}"));
+    let state = AppState { hosts, pending };
     router
         .fallback(|| async { ApiError::new(StatusCode::NOT_FOUND, "not found") })
         .layer(DefaultBodyLimit::max(BODY_LIMIT))

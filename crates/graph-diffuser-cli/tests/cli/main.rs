@@ -4,6 +4,7 @@
 //! updates them after an intended change.
 
 mod data;
+mod ensemble;
 mod explain;
 mod help;
 mod predict;
@@ -13,5 +14,6 @@ mod recipe;
 mod resume;
 mod scripting;
 mod sweep;
+mod tensorboard;
 mod test_dir;
 mod train;

@@ -328,3 +328,34 @@ fn predict_on_a_tu_directory_writes_one_csv_row_per_graph() {
         output.stderr
     );
 }
+
+#[test]
+fn molecules_outside_of_the_training_domain_are_reported() {
+    let dir = TestDir::new();
+    dir.train_molecules();
+    let chain = "C".repeat(500);
+    dir.write("new.csv", &format!("smiles\nCCO\n{chain}\n[Na+].[Cl-]\n"));
+    let arguments = ["predict", "run", "--input", "new.csv", "--output", "out.csv"];
+    let output = dir.run_ok(&[&arguments[..], &["--similarity"]].concat());
+    assert_text("predict_outside_domain", &transcript(&output));
+    let out = dir.read("out.csv");
+    let rows: Vec<Vec<&str>> = out.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(rows[0], ["smiles", "size_pred", "nearest_train_similarity"]);
+    let similarity = |row: usize| rows[row][2].parse::<f64>().expect("a number");
+    assert!(similarity(1) > 0.3 && similarity(2) < 0.1 && similarity(3) < 0.1, "{out}");
+    // The warning does not depend on the column.
+    let output = dir.run_ok(&[&arguments[..], &["--force", "--json"]].concat());
+    assert!(output.stderr.contains("warning: predictions for 2 of 3 molecules"));
+    let summary = json(&output.stdout);
+    let counts = ["outside_domain", "dissimilar", "unusual_size"].map(|key| summary[key].clone());
+    assert_eq!(counts, [2, 2, 1].map(Value::from));
+    assert_eq!(dir.read("out.csv").lines().next(), Some("smiles,size_pred"));
+    let split = fs::read(dir.path("run/fingerprints.bin")).expect("a run of molecules has it");
+    assert!(split.len() < 24 * 200, "{} bytes for 24 molecules", split.len());
+    fs::remove_file(dir.path("run/fingerprints.bin")).expect("removed");
+    let output = dir.run(&[&arguments[..], &["--force", "--similarity"]].concat());
+    assert_text("mistake_predict_no_fingerprints", &transcript(&output));
+    fs::write(dir.path("run/fingerprints.bin"), "damaged").expect("written");
+    let output = dir.run(&[&arguments[..], &["--force"]].concat());
+    assert!(output.stderr.contains("`fingerprints.bin` is corrupt"), "{}", output.stderr);
+}

@@ -1,4 +1,5 @@
-//! Molecules: parsing of SMILES and molfiles, atom and bond features, scaffolds and contacts.
+//! Molecules: parsing of SMILES and molfiles, atom and bond features, fingerprints, scaffolds and
+//! contacts.
 //!
 //! Parsing follows `RDKit`; it wraps the crate `cosmolkit`, a port of it, on which no other module
 //! depends. The reference is `RDKit` 2026.9.1: a recorded fixture checks every atom and bond of the
@@ -9,6 +10,8 @@
 
 mod error;
 mod vocabulary;
+
+mod fingerprint;
 
 #[cfg(not(feature = "chem"))]
 mod disabled;
@@ -29,6 +32,7 @@ mod scaffold;
 mod zinc_features;
 
 pub use error::MoleculeError;
+pub use fingerprint::Fingerprint;
 pub(crate) use vocabulary::zinc_schema;
 pub use vocabulary::{ATOM_FEATURES, BOND_FEATURES, ogb_schema};
 

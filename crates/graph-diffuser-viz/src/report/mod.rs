@@ -212,6 +212,7 @@ mod tests {
             targets: vec![],
             epochs: 1,
             seconds: 60.0,
+            ensemble: None,
         };
         FinishedRun {
             recipe,

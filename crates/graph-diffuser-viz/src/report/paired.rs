@@ -169,6 +169,7 @@ mod tests {
                 targets: vec![],
                 epochs: 1,
                 seconds: 1.0,
+                ensemble: None,
             },
             history: vec![],
             environment: None,

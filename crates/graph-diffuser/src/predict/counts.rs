@@ -11,4 +11,13 @@ pub struct RowCounts {
     pub predicted: u64,
     /// Invalid rows.
     pub invalid: u64,
+    /// Predicted molecules that are unlike the training molecules; 0 if these are not known.
+    #[serde(default)]
+    pub outside_domain: u64,
+    /// Molecules outside of the domain because no training molecule is similar.
+    #[serde(default)]
+    pub dissimilar: u64,
+    /// Molecules outside of the domain because of their number of atoms.
+    #[serde(default)]
+    pub unusual_size: u64,
 }

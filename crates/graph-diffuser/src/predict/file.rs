@@ -12,16 +12,15 @@ use std::thread;
 use std::time::Duration;
 
 use graph_diffuser_data::formats::inference_input::{CsvHeader, InferenceInput, InputRow, RowText};
-use graph_diffuser_data::{Diagnostic, Graph, LocatedError, Schema, WriteError};
+use graph_diffuser_data::{Diagnostic, Graph, LocatedError, WriteError};
 use serde_json::{Map, Value, json};
 
-use crate::task::csv_columns;
-
+use super::Predictor;
 use super::columns::csv_quote;
 use super::counts::RowCounts;
 use super::embeddings::{EmbeddingFormat, EmbeddingLevel, EmbeddingWriter};
 use super::output::RowOutput;
-use super::{Prediction, Predictor};
+use super::row::{RowColumns, RowPrediction};
 
 /// Time after which a job that waits for its input notices that it is canceled.
 const STOP_INTERVAL: Duration = Duration::from_millis(100);
@@ -46,6 +45,8 @@ pub struct PredictJob<'a> {
     pub on_invalid: OnInvalidRow,
     /// Number of threads that parse molecules.
     pub threads: usize,
+    /// Adds the column `nearest_train_similarity` to predictions.
+    pub similarity: bool,
     /// Flag that cancels the job.
     pub stop: &'a AtomicBool,
 }
@@ -142,10 +143,15 @@ pub fn predict_rows(
     mut out: RowOutput<'_>,
     on_event: impl FnMut(PredictEvent<'_>),
 ) -> Result<RowCounts, PredictError> {
-    let schema = predictor.schema();
+    let columns = RowColumns {
+        schema: predictor.schema(),
+        std: predictor.num_members() > 1,
+        similarity: job.similarity,
+    };
     let header = job.input.header.clone();
+    let threads = job.threads;
     if let Some(header) = &header {
-        let columns = csv_columns(schema);
+        let columns = columns.names();
         if let Some(column) = columns.iter().find(|column| header.names.contains(column)) {
             return Err(PredictError::ColumnTaken { column: column.clone() });
         }
@@ -153,12 +159,26 @@ pub fn predict_rows(
             write_cells(&mut out, header, &header.bytes, &columns).map_err(PredictError::Output)?;
         }
     }
-    let write =
-        |out: &mut RowOutput<'_>, text: &RowText, prediction: Option<Prediction>| match &header {
-            Some(header) => write_csv_row(out, header, text, prediction.as_ref(), schema),
-            None => write_jsonl_row(out, text, prediction.as_ref(), schema),
-        };
-    let infer = |graphs| predictor.predict(graphs);
+    let write = |out: &mut RowOutput<'_>, text: &RowText, row: Option<RowPrediction>| {
+        if let Some(domain) = row.as_ref().and_then(|row| row.domain) {
+            let counts = &mut out.progress.counts;
+            counts.outside_domain += u64::from(domain.is_outside());
+            counts.dissimilar += u64::from(domain.is_dissimilar());
+            counts.unusual_size += u64::from(domain.has_unusual_size);
+        }
+        match &header {
+            Some(header) => write_csv_row(out, header, text, &columns.cells(row.as_ref())),
+            None => write_jsonl_row(out, text, columns.json(row.as_ref())),
+        }
+    };
+    let infer = |graphs: Vec<Graph>| {
+        let domain = predictor.domain().map(|domain| domain.check_all(&graphs, threads));
+        let mut rows = predictor.predict_with_std(graphs);
+        for (row, check) in rows.iter_mut().zip(domain.into_iter().flatten()) {
+            row.domain = Some(check);
+        }
+        rows
+    };
     let (counts, out) = run(job, out, infer, write, on_event)?;
     finish(out)?;
     Ok(counts)
@@ -223,7 +243,7 @@ fn run<'o, T>(
     mut write: impl FnMut(&mut RowOutput<'o>, &RowText, Option<T>) -> io::Result<()>,
     mut on_event: impl FnMut(PredictEvent<'_>),
 ) -> Result<(RowCounts, RowOutput<'o>), PredictError> {
-    let PredictJob { mut input, on_invalid, threads, stop } = job;
+    let PredictJob { mut input, on_invalid, threads, stop, .. } = job;
     let (read, bytes) = (Arc::clone(&input.read), input.bytes);
     let resumed_rows = out.resumed_rows();
     if resumed_rows > 0 {
@@ -303,12 +323,12 @@ fn run_chunk<'o, T>(
         }
     }
     counts.predicted += graphs.len() as u64;
+    out.progress.counts = counts;
     let mut results = infer(graphs).into_iter();
     for (text, valid) in rows {
         let result = if valid { results.next() } else { None };
         write(out, &text, result).map_err(PredictError::Output)?;
     }
-    out.progress.counts = counts;
     out.end_chunk().map_err(PredictError::Output)
 }
 
@@ -330,25 +350,14 @@ fn write_csv_row(
     out: &mut dyn Write,
     header: &CsvHeader,
     text: &RowText,
-    prediction: Option<&Prediction>,
-    schema: &Schema,
+    cells: &[String],
 ) -> io::Result<()> {
-    let cells = match prediction {
-        Some(prediction) => prediction.csv_cells(schema),
-        None => vec![String::new(); csv_columns(schema).len()],
-    };
     // A row that could not be parsed into cells becomes empty cells, so that columns stay aligned.
     let empty = vec![header.delimiter; header.names.len() - 1];
-    write_cells(out, header, if text.bytes.is_empty() { &empty } else { &text.bytes }, &cells)
+    write_cells(out, header, if text.bytes.is_empty() { &empty } else { &text.bytes }, cells)
 }
 
-fn write_jsonl_row(
-    out: &mut dyn Write,
-    text: &RowText,
-    prediction: Option<&Prediction>,
-    schema: &Schema,
-) -> io::Result<()> {
-    let prediction = prediction.map_or(Value::Null, |prediction| prediction.to_json(schema));
+fn write_jsonl_row(out: &mut dyn Write, text: &RowText, prediction: Value) -> io::Result<()> {
     let line = text.bytes.trim_ascii();
     let is_object = || {
         serde_json::from_slice::<Map<String, Value>>(line).is_ok_and(|object| !object.is_empty())

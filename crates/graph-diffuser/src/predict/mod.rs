@@ -1,12 +1,15 @@
 //! Inference with a trained run: predictions and embeddings of new graphs.
 //!
 //! The run directory stores the data schema; no other file is required. Predictions equal those
-//! that [`Run::evaluate`] scores and do not depend on the other graphs of a batch.
+//! that [`Run::evaluate`] scores and do not depend on the other graphs of a batch. An ensemble
+//! predicts the average of its members, with the standard deviation over them. Molecules are
+//! compared with the training molecules of the run.
 
 mod columns;
 mod counts;
 mod embeddings;
 mod output;
+mod row;
 
 mod file;
 
@@ -17,6 +20,7 @@ use graph_diffuser_data::{Dataset, Graph, Graphs, Schema, Splits};
 use sha2::{Digest, Sha256};
 
 use crate::batch::GraphBatch;
+use crate::domain::TrainingDomain;
 use crate::model::GraphDiffuser;
 use crate::nn::ForwardContext;
 use crate::parameters::named_tensors;
@@ -28,6 +32,7 @@ pub use counts::RowCounts;
 pub use embeddings::{EmbeddingFormat, EmbeddingLevel};
 pub use file::{OnInvalidRow, PredictError, PredictEvent, PredictJob, embed_rows, predict_rows};
 pub use output::{RowOutput, describe_job};
+pub use row::RowPrediction;
 
 /// Node pairs per batch: enough to keep all threads busy; a stack of 17 channels takes 9 MB.
 const BATCH: BatchSize = BatchSize::pairs(1 << 17);
@@ -53,30 +58,44 @@ const BATCH: BatchSize = BatchSize::pairs(1 << 17);
 /// ```
 #[derive(Debug)]
 pub struct Predictor {
-    model: GraphDiffuser,
+    /// One model, or the members of an ensemble.
+    models: Vec<GraphDiffuser>,
     task: Task,
     batcher: EvalBatcher,
     featurizer: Featurizer,
     schema: Schema,
     smiles_column: Option<String>,
     embedding_dim: usize,
+    domain: Option<TrainingDomain>,
 }
 
 impl Predictor {
     /// Loads the best weights of a run.
     ///
     /// # Errors
-    /// Returns an error if the run has no weights or no schema yet.
+    /// Returns an error if the run has no weights or no schema yet, or a file is corrupt.
     pub fn open(run: &Run, device: &Device) -> Result<Self, RunError> {
         let device = device.clone().inner();
         let RunSchema { input: featurizer, schema } = run.schema()?;
-        let model = run.best_model_for(&schema, &device)?.valid();
+        let models = run.best_models(&schema, &device)?;
+        let models: Vec<GraphDiffuser> = models.into_iter().map(|model| model.valid()).collect();
         let recipe = run.recipe();
         let batcher = EvalBatcher::new(run.batcher(&device), BATCH);
         let smiles_column = recipe.data.smiles_column().map(str::to_owned);
-        let embedding_dim = recipe.model.hidden_dim;
+        let embedding_dim = models.len() * recipe.model.hidden_dim;
         let task = recipe.task_for(&schema);
-        Ok(Self { model, task, batcher, featurizer, schema, smiles_column, embedding_dim })
+        let domain = run.training_domain()?;
+        Ok(Self { models, task, batcher, featurizer, schema, smiles_column, embedding_dim, domain })
+    }
+
+    /// Returns the number of models whose predictions are averaged.
+    pub fn num_members(&self) -> usize {
+        self.models.len()
+    }
+
+    /// Returns the training molecules, if they are known.
+    pub fn domain(&self) -> Option<&TrainingDomain> {
+        self.domain.as_ref()
     }
 
     /// Returns the featurizer that converts input rows into graphs.
@@ -94,7 +113,8 @@ impl Predictor {
         self.smiles_column.as_deref()
     }
 
-    /// Returns the dimension of the embeddings.
+    /// Returns the dimension of the embeddings; those of the members of an ensemble are
+    /// concatenated.
     pub fn embedding_dim(&self) -> usize {
         self.embedding_dim
     }
@@ -102,7 +122,7 @@ impl Predictor {
     /// Returns a hash of the weights and the schema.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
-        for (param, values) in named_tensors(&self.model) {
+        for (param, values) in self.models.iter().flat_map(named_tensors) {
             hash.update(param.name);
             values.into_data().iter::<f32>().for_each(|value| hash.update(value.to_le_bytes()));
         }
@@ -112,37 +132,58 @@ impl Predictor {
 
     /// Predicts the targets of `graphs`, in their order; the targets they contain are ignored.
     pub fn predict(&self, graphs: Vec<Graph>) -> Vec<Prediction> {
+        self.map_batches(graphs, |batch| self.task.predictions(self.average(batch).0, batch))
+    }
+
+    /// Predicts the targets of `graphs` like [`Predictor::predict`], with the standard deviation
+    /// over the members of an ensemble.
+    pub fn predict_with_std(&self, graphs: Vec<Graph>) -> Vec<RowPrediction> {
         self.map_batches(graphs, |batch| {
-            let output = self.model.forward(batch, &ForwardContext::evaluate());
-            self.task.predictions(output, batch)
+            let (average, outputs) = self.average(batch);
+            let members: Vec<Vec<Prediction>> = match &outputs[..] {
+                [_] => Vec::new(),
+                outputs => {
+                    let decode = |output: &Tensor<2>| self.task.predictions(output.clone(), batch);
+                    outputs.iter().map(decode).collect()
+                }
+            };
+            let predictions = self.task.predictions(average, batch).into_iter().enumerate();
+            let row = |(graph, prediction): (usize, Prediction)| {
+                let members: Vec<&Prediction> =
+                    members.iter().map(|predictions| &predictions[graph]).collect();
+                RowPrediction::new(prediction, &members)
+            };
+            predictions.map(row).collect()
         })
+    }
+
+    /// Returns the average output of all models, and the output of each.
+    fn average(&self, batch: &GraphBatch) -> (Tensor<2>, Vec<Tensor<2>>) {
+        let forward = |model: &GraphDiffuser| model.forward(batch, &ForwardContext::evaluate());
+        let outputs: Vec<Tensor<2>> = self.models.iter().map(forward).collect();
+        (self.task.average(&outputs), outputs)
     }
 
     /// Returns the inputs of the prediction head, in the order of the graphs.
     ///
     /// A graph embedding is pooled as for its prediction, or is the mean of the node embeddings if
     /// the head does not pool. Node embeddings are the concatenated rows of all nodes of a graph.
+    /// An embedding of an ensemble is the concatenation of those of its members, in their order.
     pub fn embeddings(&self, graphs: Vec<Graph>, level: EmbeddingLevel) -> Vec<Vec<f32>> {
-        self.map_batches(graphs, |batch| match level {
-            EmbeddingLevel::Graphs => {
-                let pooled = match self.model.pooling() {
-                    Some(_) => self.model.graph_embeddings(batch, &ForwardContext::evaluate()),
-                    None => Pooling::Mean.pool(
-                        self.model.node_embeddings(batch, &ForwardContext::evaluate()),
-                        batch,
-                    ),
-                };
-                split_rows(pooled, &vec![1; batch.indices.len()])
-            }
-            EmbeddingLevel::Nodes => {
-                let nodes = self.model.node_embeddings(batch, &ForwardContext::evaluate());
-                let [_, dim] = nodes.dims();
-                let sizes = &batch.layer_topology().layout.sizes;
-                let mut embeddings = split_rows(nodes, sizes);
-                for (rows, &nodes) in embeddings.iter_mut().zip(&batch.topology.layout.sizes) {
-                    rows.truncate(nodes * dim); // drops the CLS node, which is last
+        self.map_batches(graphs, |batch| {
+            let embeddings = self.models.iter().map(|model| embeddings(model, batch, level));
+            let tensor = Tensor::cat(embeddings.collect(), 1);
+            let [_, dim] = tensor.dims();
+            match level {
+                EmbeddingLevel::Graphs => split_rows(tensor, &vec![1; batch.indices.len()]),
+                EmbeddingLevel::Nodes => {
+                    let sizes = &batch.layer_topology().layout.sizes;
+                    let mut embeddings = split_rows(tensor, sizes);
+                    for (rows, &nodes) in embeddings.iter_mut().zip(&batch.topology.layout.sizes) {
+                        rows.truncate(nodes * dim); // drops the CLS node, which is last
+                    }
+                    embeddings
                 }
-                embeddings
             }
         })
     }
@@ -159,6 +200,18 @@ impl Predictor {
         });
         results.sort_by_key(|(index, _)| *index);
         results.into_iter().map(|(_, result)| result).collect()
+    }
+}
+
+/// Computes the graph or node embeddings of one model.
+fn embeddings(model: &GraphDiffuser, batch: &GraphBatch, level: EmbeddingLevel) -> Tensor<2> {
+    let ctx = ForwardContext::evaluate();
+    match (level, model.pooling()) {
+        (EmbeddingLevel::Graphs, Some(_)) => model.graph_embeddings(batch, &ctx),
+        (EmbeddingLevel::Graphs, None) => {
+            Pooling::Mean.pool(model.node_embeddings(batch, &ctx), batch)
+        }
+        (EmbeddingLevel::Nodes, _) => model.node_embeddings(batch, &ctx),
     }
 }
 

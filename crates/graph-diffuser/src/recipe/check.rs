@@ -60,6 +60,7 @@ impl Recipe {
             ema_decay,
             save_minutes,
             patience,
+            ensemble,
             ..
         } = self.train;
         let counts = [
@@ -67,6 +68,7 @@ impl Recipe {
             ("train.batch_size", batch_size),
             ("train.max_pairs", max_pairs.unwrap_or(1)),
             ("train.eval_every", eval_every),
+            ("train.ensemble", ensemble),
         ];
         for (field, value) in counts {
             if value == 0 {

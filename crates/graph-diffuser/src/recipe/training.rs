@@ -41,6 +41,13 @@ pub struct TrainConfig {
     /// stopping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<usize>,
+    /// Number of models that are trained with different seeds and averaged; default 1.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub ensemble: usize,
+    /// Writes losses, metrics and learning rate of every epoch as a TensorBoard event file to the
+    /// directory `tensorboard` of the run; default false.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub tensorboard: bool,
 }
 
 /// Validation criterion that selects the best epoch.
@@ -63,6 +70,16 @@ impl SelectBy {
 
 fn one() -> usize {
     1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_one(count: &usize) -> bool {
+    *count == 1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 fn default_bn_recalibration_batches() -> usize {

@@ -40,6 +40,24 @@ pub enum RunError {
         /// Path of the directory.
         directory: PathBuf,
     },
+    /// Members of an ensemble have no weights yet.
+    #[error(
+        "the ensemble `{directory}` is not complete: {trained} of {members} members are trained"
+    )]
+    IncompleteEnsemble {
+        /// Path of the directory.
+        directory: PathBuf,
+        /// Number of members with weights.
+        trained: usize,
+        /// Number of members of the ensemble.
+        members: usize,
+    },
+    /// An ensemble was used where one model is required.
+    #[error("`{directory}` is an ensemble, not a single model")]
+    IsEnsemble {
+        /// Path of the directory.
+        directory: PathBuf,
+    },
     /// The schema of the model's inputs has not been saved.
     #[error("`{directory}` has no `schema.json`")]
     NoSchema {
@@ -85,10 +103,16 @@ impl Diagnostic for RunError {
                 "wait for it, or stop it with Ctrl-C: it saves a checkpoint and can be resumed"
                     .into(),
             ),
-            Self::NoWeights { directory } => Some(format!(
-                "continue training with `graph-diffuser train --resume {}`",
-                shell_quote(directory)
+            Self::IsEnsemble { directory } => Some(format!(
+                "use one of its members, such as `{}`",
+                directory.join("members/0").display()
             )),
+            Self::NoWeights { directory } | Self::IncompleteEnsemble { directory, .. } => {
+                Some(format!(
+                    "continue training with `graph-diffuser train --resume {}`",
+                    shell_quote(directory)
+                ))
+            }
             Self::NoSchema { .. } => {
                 Some("restore the directory from a backup, or train the run again".into())
             }

@@ -1,10 +1,11 @@
 //! Results of a finished run.
 
+use graph_diffuser_data::Schema;
 use serde::{Deserialize, Serialize};
 
 use crate::recipe::Recipe;
-use crate::task::{EvalMetrics, Metric, Predictions, TargetScores};
-use crate::train::{BestEpoch, EpochRecord};
+use crate::task::{EvalMetrics, Metric, Predictions, TargetScores, UncertaintyCalibration};
+use crate::train::{BestEpoch, EnsembleAccumulators, EpochRecord};
 
 use super::Environment;
 
@@ -15,19 +16,73 @@ pub struct RunResult {
     pub seed: u64,
     /// Metric by which epochs are compared.
     pub metric: Metric,
-    /// Number of trainable parameters.
+    /// Number of trainable parameters, of all members of an ensemble.
     pub parameters: usize,
-    /// Epoch with the best validation score.
+    /// Epoch with the best validation score; for an ensemble, the latest such epoch of its members
+    /// and the validation scores of their average.
     pub best: BestEpoch,
-    /// Test scores of the weights of that epoch.
+    /// Test scores of the weights of that epoch, or of the average of an ensemble.
     pub test: EvalMetrics,
     /// Test scores of each target; empty in files of older versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetScores>,
+    /// Number of epochs trained, of all members of an ensemble.
+    pub epochs: usize,
+    /// Wall time of training and validation, in seconds, of all members of an ensemble.
+    pub seconds: f64,
+    /// Results of the members, if the run is an ensemble.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ensemble: Option<EnsembleResult>,
+}
+
+/// Results of the members of an ensemble, and the calibration of their spread.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EnsembleResult {
+    /// Result of each member.
+    pub members: Vec<MemberResult>,
+    /// Standard deviation over members against test errors, for every regression target.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncertainty: Vec<UncertaintyCalibration>,
+}
+
+/// Result of one member of an ensemble.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MemberResult {
+    /// Seed of the member.
+    pub seed: u64,
+    /// Epoch with the best validation score.
+    pub best: BestEpoch,
+    /// Test scores of the weights of that epoch.
+    pub test: EvalMetrics,
     /// Number of epochs trained.
     pub epochs: usize,
     /// Wall time of training and validation, in seconds.
     pub seconds: f64,
+}
+
+/// Scores of the members of an ensemble on one split.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EnsembleEvaluation {
+    /// Scores of each member.
+    pub members: Vec<EvalMetrics>,
+    /// Standard deviation over members against errors, for every regression target.
+    pub uncertainty: Vec<UncertaintyCalibration>,
+}
+
+impl EnsembleEvaluation {
+    pub(super) fn new(accumulators: &EnsembleAccumulators, schema: &Schema) -> Self {
+        let EnsembleAccumulators { average, members } = accumulators;
+        let predictions: Vec<Predictions> =
+            members.iter().map(|member| member.predictions()).collect();
+        Self {
+            members: members.iter().map(|member| member.scores()).collect(),
+            uncertainty: UncertaintyCalibration::compute(
+                &average.predictions(),
+                &predictions,
+                schema,
+            ),
+        }
+    }
 }
 
 /// Scores of a run on one split.
@@ -39,6 +94,9 @@ pub struct Evaluation {
     pub scores: EvalMetrics,
     /// Scores of each target.
     pub targets: Vec<TargetScores>,
+    /// Scores of the members, if the run is an ensemble.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ensemble: Option<EnsembleEvaluation>,
 }
 
 /// Finished run, read from its directory.

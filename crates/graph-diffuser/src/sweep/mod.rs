@@ -218,9 +218,11 @@ impl Sweep {
         match (opened.finished(), failure) {
             (Ok(Some(finished)), _) => RunState::Finished(Box::new(finished)),
             (Ok(None), Some(reason)) => RunState::Failed { reason },
-            (Ok(None), None) => RunState::Started { epochs: opened.history().len(), problem: None },
+            (Ok(None), None) => {
+                RunState::Started { epochs: opened.epochs_completed(), problem: None }
+            }
             (Err(error), _) => RunState::Started {
-                epochs: opened.history().len(),
+                epochs: opened.epochs_completed(),
                 problem: Some(error.to_string()),
             },
         }

@@ -49,6 +49,7 @@ pub(crate) fn finish(sweep: &Sweep, run: &PlannedRun, valid: f64, test: f64) {
         targets: vec![],
         epochs: 2,
         seconds: 60.0,
+        ensemble: None,
     };
     let epoch = |epoch: usize, metric: f64| EpochRecord {
         epoch,

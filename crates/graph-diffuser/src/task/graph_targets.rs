@@ -11,6 +11,7 @@ use graph_diffuser_data::{Standardization, TargetKind, Targets};
 
 use crate::batch::{TargetInput, TargetTensor};
 
+use super::average::{self, Columns};
 use super::binary::{self, bce_with_logits};
 use super::multiclass::{self, argmax};
 use super::prediction::{ClassPrediction, Prediction, TargetPrediction, sigmoid};
@@ -215,6 +216,17 @@ impl TaskKind for GraphTargets {
             }
         };
         Prediction::Graph(self.kinds.iter().map(decode).collect())
+    }
+
+    fn average(&self, outputs: &[OutputRows<'_>]) -> (Vec<f32>, usize) {
+        let columns = |kind: &TargetKind| match kind {
+            TargetKind::Regression(_) => Columns::Value,
+            TargetKind::Binary => Columns::Logit,
+            TargetKind::Multiclass(classes) => Columns::Logits(*classes),
+        };
+        let blocks: Vec<Columns> = self.kinds.iter().map(columns).collect();
+        let values: Vec<&[f32]> = outputs.iter().map(|output| output.values).collect();
+        (average::average(&values, &blocks), outputs[0].columns)
     }
 }
 

@@ -110,6 +110,19 @@ impl TaskKind for LinkPrediction {
     fn decode(&self, output: OutputRows<'_>) -> Prediction {
         Prediction::Links(top_links(output.values, output.columns))
     }
+
+    /// Concatenates the node embeddings, scaled so that dot products are mean logits.
+    fn average(&self, outputs: &[OutputRows<'_>]) -> (Vec<f32>, usize) {
+        let scale = (outputs.len() as f64).sqrt().recip() as f32;
+        let rows = outputs[0].values.len() / outputs[0].columns.max(1);
+        let row = |row: usize| {
+            let values = outputs.iter().flat_map(move |OutputRows { values, columns }| {
+                values[row * columns..(row + 1) * columns].iter()
+            });
+            values.map(|value| value * scale)
+        };
+        ((0..rows).flat_map(row).collect(), outputs.iter().map(|output| output.columns).sum())
+    }
 }
 
 /// Link prediction head: an MLP on each node.

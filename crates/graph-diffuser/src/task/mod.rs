@@ -1,5 +1,6 @@
 //! Tasks: target collation, head, loss, metrics and form of predictions, one task per file.
 
+mod average;
 pub mod binary;
 mod config;
 mod graph_head;
@@ -15,11 +16,12 @@ pub mod predictions;
 pub mod regression;
 mod scores;
 pub mod sub_tokens;
+mod uncertainty;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 use graph_diffuser_data::Targets;
 
 use crate::batch::{BatchTargets, GraphBatch, TargetCollator, TargetInput, TargetTensor};
@@ -35,6 +37,7 @@ pub use prediction::{ClassPrediction, PredictedLink, Prediction, TargetPredictio
 pub use predictions::Predictions;
 pub use regression::RegressionLoss;
 pub use scores::{Baseline, Score, TargetScores};
+pub use uncertainty::{UncertaintyBin, UncertaintyCalibration};
 
 /// Everything that depends on the kind of the targets, except the head.
 pub trait TaskKind: Debug + Send + Sync {
@@ -79,6 +82,14 @@ pub trait TaskKind: Debug + Send + Sync {
 
     /// Converts the output of one graph into a prediction.
     fn decode(&self, output: OutputRows<'_>) -> Prediction;
+
+    /// Averages the outputs of several models for the same rows, and returns the values and the
+    /// number of columns of an output with this average; default: the mean of class probabilities.
+    fn average(&self, outputs: &[OutputRows<'_>]) -> (Vec<f32>, usize) {
+        let columns = outputs[0].columns;
+        let values: Vec<&[f32]> = outputs.iter().map(|output| output.values).collect();
+        (average::average(&values, &[average::Columns::Logits(columns)]), columns)
+    }
 }
 
 /// Rows of the model output that belong to one graph.
@@ -167,6 +178,29 @@ impl Task {
         let mut predictions = Vec::with_capacity(batch.topology.layout.graphs());
         self.for_each_graph(output, batch, |_, rows| predictions.push(self.kind.decode(rows)));
         predictions
+    }
+
+    /// Averages the outputs of several models for one batch: values of regression targets and
+    /// probabilities of all others, except that link prediction averages the logits of links.
+    ///
+    /// # Shapes
+    /// - `outputs`: `[rows, outputs]` each
+    /// - returns an output for [`Task::loss`] and [`Task::predictions`]
+    ///
+    /// # Panics
+    /// Panics if there are no outputs.
+    pub fn average(&self, outputs: &[Tensor<2>]) -> Tensor<2> {
+        if let [only] = outputs {
+            return only.clone();
+        }
+        let [rows, columns] = outputs[0].dims();
+        let values: Vec<Vec<f32>> =
+            outputs.iter().map(|output| output.to_data().iter::<f32>().collect()).collect();
+        let output_rows: Vec<OutputRows<'_>> =
+            values.iter().map(|values| OutputRows { values, columns }).collect();
+        let (values, columns) = self.kind.average(&output_rows);
+        let options = (&outputs[0].device(), outputs[0].dtype());
+        Tensor::from_data(TensorData::new(values, [rows, columns]), options)
     }
 
     /// Calls `visit` with the position and the output of each graph of a batch.

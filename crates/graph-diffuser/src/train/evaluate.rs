@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use burn::module::Module;
+use burn::tensor::Tensor;
 use graph_diffuser_data::Dataset;
 
 use crate::batch::{Batcher, ChunkedEval};
@@ -21,6 +22,15 @@ pub struct Evaluator<'a> {
     dataset: &'a Dataset,
     task: Task,
     batcher: EvalBatcher,
+}
+
+/// Predictions and scores of an ensemble.
+#[derive(Debug)]
+pub struct EnsembleAccumulators {
+    /// Average of the members, see [`Task::average`].
+    pub average: MetricAccumulator,
+    /// Each member.
+    pub members: Vec<MetricAccumulator>,
 }
 
 impl<'a> Evaluator<'a> {
@@ -55,6 +65,34 @@ impl<'a> Evaluator<'a> {
             accumulator.add(output, &batch, loss);
         });
         accumulator
+    }
+
+    /// Computes predictions and scores of an ensemble and of each of its members for the graphs at
+    /// `indices`.
+    pub fn ensemble_accumulators(
+        &self,
+        models: &[GraphDiffuser],
+        indices: &[usize],
+    ) -> EnsembleAccumulators {
+        let models: Vec<GraphDiffuser> = models.iter().map(|model| model.valid()).collect();
+        let mut average = self.task.metric_accumulator();
+        let mut members: Vec<MetricAccumulator> =
+            models.iter().map(|_| self.task.metric_accumulator()).collect();
+        self.batcher.for_each(self.dataset, indices, |batch| {
+            let add = |accumulator: &mut MetricAccumulator, output: Tensor<2>| {
+                let loss = self.task.loss(output.clone(), &batch).into_scalar::<f64>();
+                accumulator.add(output, &batch, loss);
+            };
+            let outputs: Vec<Tensor<2>> = models
+                .iter()
+                .map(|model| model.forward(&batch, &ForwardContext::evaluate()))
+                .collect();
+            add(&mut average, self.task.average(&outputs));
+            for (accumulator, output) in members.iter_mut().zip(outputs) {
+                add(accumulator, output);
+            }
+        });
+        EnsembleAccumulators { average, members }
     }
 
     /// Returns `model` with batch-norm statistics re-estimated over `batches`, without dropout.

@@ -17,7 +17,7 @@ pub use batches::{BatchSize, recalibration_batches, training_batches};
 pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, LoadedCheckpoint};
 pub use error::TrainError;
 pub use eval_batcher::EvalBatcher;
-pub use evaluate::{Evaluator, recalibrate};
+pub use evaluate::{EnsembleAccumulators, Evaluator, recalibrate};
 pub use lock::RunLock;
 pub use memory::{BatchShape, available_bytes, check_memory, largest_step, step_bytes};
 pub use progress::{BestEpoch, EpochRecord, TrainEvent, TrainOutcome, TrainProgress};

@@ -80,6 +80,17 @@ impl TrainProgress {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TrainEvent<'a> {
+    /// A member of an ensemble is next.
+    Member {
+        /// Index of the member, from 0.
+        index: usize,
+        /// Number of members.
+        members: usize,
+        /// Seed of the member.
+        seed: u64,
+        /// True if the member was trained in an earlier session.
+        is_finished: bool,
+    },
     /// Training resumes from a checkpoint.
     Resumed {
         /// Number of completed epochs.
