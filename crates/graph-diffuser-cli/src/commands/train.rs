@@ -11,7 +11,7 @@ use clap::Args;
 use graph_diffuser::Device;
 use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::parameters;
-use graph_diffuser::recipe::{DataConfig, DataDirs, Recipe, SelectBy};
+use graph_diffuser::recipe::{DataConfig, DataDirs, LoadedDataset, Recipe, SelectBy};
 use graph_diffuser::run::{Run, RunError, RunLock, RunResult, shell_quote};
 use graph_diffuser::statistics::MeanStd;
 use graph_diffuser::sweep::SeedRange;
@@ -19,14 +19,14 @@ use graph_diffuser::task::Metric;
 use graph_diffuser::train::{TrainEvent, TrainOutcome, available_bytes, check_memory};
 use graph_diffuser_data::Dataset;
 use graph_diffuser_data::summary::Summary;
-use graph_diffuser_viz::report::Report;
+use graph_diffuser_viz::report::{Report, model_card};
 
 use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs, environment};
 use crate::error::Result;
 use crate::input::check_training_input;
 use crate::interrupt::{stop_flag, stop_with_input};
 use crate::printer::{Printer, counted, thousands};
-use crate::progress::{TrainProgress, read_dataset, read_run_dataset};
+use crate::progress::{TrainProgress, load_run_dataset, read_dataset};
 use crate::scores::score_table;
 
 /// Train a model on a data file or from a recipe, or resume a run
@@ -105,18 +105,19 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
         }
     }
     let mut results = Vec::new();
-    let mut loaded: Option<(DataConfig, Dataset)> = None;
+    let mut loaded: Option<(DataConfig, LoadedDataset)> = None;
     for (index, PlannedRun { recipe, directory }) in planned.iter().enumerate() {
         // Runs with different seeds share the dataset, folds do not.
-        let dataset = match loaded.take().filter(|(data, _)| *data == recipe.data) {
-            Some((_, dataset)) => dataset,
+        let data = match loaded.take().filter(|(data, _)| *data == recipe.data) {
+            Some((_, data)) => data,
             None => load_dataset(recipe, directory, printer)?,
         };
+        let dataset = &data.dataset;
         let model = recipe.init_model(&dataset.schema, &Device::flex());
-        args.check_memory(recipe, &dataset, &model)?; // before the directory is created
-        let run = Run::create(directory, recipe.clone(), &environment)?
+        args.check_memory(recipe, dataset, &model)?; // before the directory is created
+        let run = describe_split(Run::create(directory, recipe.clone(), &environment)?, &data)
             .with_encoding_cache(DataDirs::from_env().encoding_cache());
-        let Some(result) = train_one(&run, &run.lock()?, &dataset, model, &stop, printer)? else {
+        let Some(result) = train_one(&run, &run.lock()?, dataset, model, &stop, printer)? else {
             let rest = planned.len() - index - 1;
             if rest > 0 {
                 printer.note(&format!("{} not started", counted(rest, "run", "runs")));
@@ -124,7 +125,7 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
             return Ok(ExitCode::from(INTERRUPTED));
         };
         results.push(result);
-        loaded = Some((recipe.data.clone(), dataset));
+        loaded = Some((recipe.data.clone(), data));
     }
     if let Some(folds) = args.folds {
         print_folds(&results, folds, printer);
@@ -148,10 +149,12 @@ impl TrainArgs {
         let run = Run::open(directory)?.with_encoding_cache(DataDirs::from_env().encoding_cache());
         let lock = run.lock()?;
         printer.note(&format!("{}: loading dataset", directory.display()));
-        let dataset = read_run_dataset(&run)?;
+        let loaded = load_run_dataset(&run)?;
+        let run = describe_split(run, &loaded);
+        let dataset = &loaded.dataset;
         let model = run.recipe().init_model(&dataset.schema, &Device::flex());
-        self.check_memory(run.recipe(), &dataset, &model)?;
-        let result = train_one(&run, &lock, &dataset, model, stop, printer)?;
+        self.check_memory(run.recipe(), dataset, &model)?;
+        let result = train_one(&run, &lock, dataset, model, stop, printer)?;
         Ok(if result.is_some() { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
     }
 
@@ -210,7 +213,7 @@ impl TrainArgs {
 }
 
 /// Reads the dataset of a new run and prints how its files were understood.
-fn load_dataset(recipe: &Recipe, directory: &Path, printer: &Printer) -> Result<Dataset> {
+fn load_dataset(recipe: &Recipe, directory: &Path, printer: &Printer) -> Result<LoadedDataset> {
     printer.note(&format!("{}: loading dataset", directory.display()));
     let loaded = read_dataset(recipe)?;
     if let Some(report) = &loaded.report {
@@ -228,7 +231,15 @@ fn load_dataset(recipe: &Recipe, directory: &Path, printer: &Printer) -> Result<
             printer.note(&format!("warning: {warning}"));
         }
     }
-    Ok(loaded.dataset)
+    Ok(loaded)
+}
+
+/// Passes the description of the split on to the run.
+fn describe_split(run: Run, loaded: &LoadedDataset) -> Run {
+    match &loaded.report {
+        Some(report) => run.with_split_description(report.split.clone()),
+        None => run,
+    }
 }
 
 /// Trains one run; returns `None` if it was interrupted.
@@ -269,6 +280,10 @@ fn train_one(
                 "report.md",
                 Report::new(slice::from_ref(&finished)).to_markdown().as_bytes(),
             )?;
+            // The user may have edited the card of a run that was already finished.
+            if !run.directory().join("README.md").exists() {
+                run.write("README.md", model_card(&finished).as_bytes())?;
+            }
             let result = finished.result;
             if result.epochs < recipe.train.epochs {
                 printer.note(&format!(

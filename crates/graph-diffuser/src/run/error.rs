@@ -52,6 +52,12 @@ pub enum RunError {
         /// Path of the directory.
         directory: PathBuf,
     },
+    /// The graphs, targets or splits of an unfinished run have changed.
+    #[error("the dataset has changed since the training of `{directory}` was started")]
+    DataChanged {
+        /// Path of the directory.
+        directory: PathBuf,
+    },
     /// The dataset of the run cannot be read.
     #[error(transparent)]
     Dataset(RecipeError),
@@ -93,7 +99,7 @@ impl Diagnostic for RunError {
                 "run `graph-diffuser train --resume {}` to write it; a finished run is not trained again",
                 shell_quote(directory)
             )),
-            Self::SchemaMismatch { .. } => {
+            Self::SchemaMismatch { .. } | Self::DataChanged { .. } => {
                 Some("restore the data that the run was trained on, or train a new run".into())
             }
             Self::Write(error) => error.hint(),

@@ -2,6 +2,7 @@
 
 pub mod binary;
 mod config;
+pub mod curves;
 mod graph_head;
 mod graph_targets;
 mod head;
