@@ -52,8 +52,6 @@ pub(crate) const PLAIN: Color = Color::rgb(0xf4_f4_f4);
 
 /// Text and axes of charts.
 pub(crate) const FOREGROUND: Color = Color::themed("foreground", 0x22_22_22);
-/// Background of figures.
-pub(crate) const BACKGROUND: Color = Color::themed("background", 0xff_ff_ff);
 /// Grid lines of charts.
 pub(crate) const GRID: Color = Color::themed("grid", 0xdd_dd_dd);
 

@@ -158,7 +158,8 @@ impl Chart {
     /// Adds the points of a scatter plot; points that would cover each other are drawn once.
     pub(crate) fn dots(&mut self, points: &[Point]) {
         let mut seen = HashSet::new();
-        for point in points.iter().map(|&point| self.position(point)) {
+        for &point in points {
+            let point = self.position(point);
             let pixel = point.map(|coordinate| (coordinate * DOT_GRID).round() as i64);
             if point.iter().all(|coordinate| coordinate.is_finite()) && seen.insert(pixel) {
                 self.dots.push(point);
