@@ -44,6 +44,7 @@ mod split;
 mod io;
 
 mod dataset;
+mod fingerprint;
 pub mod summary;
 
 pub mod chem;

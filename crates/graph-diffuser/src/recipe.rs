@@ -8,6 +8,7 @@ mod data;
 mod error;
 mod overrides;
 mod reference;
+mod settings;
 mod training;
 
 use std::path::Path;
@@ -33,6 +34,7 @@ pub use data::{
     OgbCsvConfig, SmilesCsvConfig, SplitConfig, TuConfig,
 };
 pub use error::RecipeError;
+pub use settings::distinct_settings;
 pub use training::{SelectBy, TrainConfig};
 
 /// Configuration of a training run.
@@ -230,24 +232,15 @@ impl Recipe {
         toml::to_string(self).expect("a recipe is a table of plain values")
     }
 
+    /// Returns all settings as pairs of path, such as `optim.lr`, and TOML value.
+    pub fn settings(&self) -> Vec<(String, String)> {
+        settings::flatten(&self.to_table())
+    }
+
     /// Returns the settings that differ from `other`, as overrides such as `optim.lr=1e-3`.
     pub fn differences(&self, other: &Self) -> Vec<String> {
-        fn flatten(table: &Table, path: &str, settings: &mut Vec<(String, String)>) {
-            for (key, value) in table {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                match value {
-                    Value::Table(inner) => flatten(inner, &path, settings),
-                    value => settings.push((path, value.to_string())),
-                }
-            }
-        }
-        let settings = |recipe: &Self| {
-            let mut settings = Vec::new();
-            flatten(&recipe.to_table(), "", &mut settings);
-            settings
-        };
-        let theirs = settings(other);
-        let ours = settings(self).into_iter().filter(|setting| !theirs.contains(setting));
+        let theirs = other.settings();
+        let ours = self.settings().into_iter().filter(|setting| !theirs.contains(setting));
         ours.map(|(path, value)| format!("{path}={value}")).collect()
     }
 

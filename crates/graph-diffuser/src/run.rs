@@ -6,12 +6,14 @@
 //!   environment.json          version, platform, threads, command line
 //!   schema.json               featurizer, feature and target schema
 //!   fingerprints.bin          fingerprints of the training molecules, if the graphs are molecules
+//!   data.json                 name, size, split and content hash of the dataset
 //!   metrics.jsonl             one line per epoch
 //!   checkpoints/              `last`, `best`, and the previous version of each
 //!   tensorboard/              event file of losses and metrics, if `train.tensorboard` is set
 //!   predictions.safetensors   predictions of the best epoch for validation and test graphs
 //!   result.json               scores, written when training is finished
 //!   report.md                 scores as a Markdown table, written by the program
+//!   README.md                 model card, written by the program
 //!   lock                      held while a process trains
 //!   members/0/, 1/, ...       run directories of the members, if the run is an ensemble
 //! ```
@@ -22,6 +24,7 @@
 //! A run directory is never overwritten. Inference needs no other file; evaluation also reads the
 //! dataset.
 
+mod data;
 mod environment;
 mod error;
 mod result;
@@ -46,7 +49,7 @@ use crate::domain::TrainingDomain;
 use crate::model::GraphDiffuser;
 use crate::nn::ParamInit;
 use crate::parameters;
-use crate::recipe::{DataDirs, Recipe};
+use crate::recipe::{DataDirs, LoadedDataset, Recipe};
 use crate::task::predictions::{from_safetensors, to_safetensors};
 use crate::task::{Baseline, Predictions, TargetScores};
 use crate::train::{
@@ -58,6 +61,7 @@ use tensorboard::EventFile;
 
 pub use crate::shell::shell_quote;
 pub use crate::train::RunLock;
+pub use data::DataRecord;
 pub use ensemble::member_seed;
 pub use environment::Environment;
 pub use error::RunError;
@@ -87,6 +91,7 @@ pub struct Run {
     directory: PathBuf,
     recipe: Recipe,
     encoding_cache: Option<PathBuf>,
+    split_description: Option<String>,
 }
 
 impl Run {
@@ -104,7 +109,7 @@ impl Run {
             return Err(RunError::Exists { directory: directory.to_owned(), is_run });
         }
         fs::create_dir_all(directory).map_err(WriteError::at(directory))?;
-        let run = Self { directory: directory.to_owned(), recipe, encoding_cache: None };
+        let run = Self::at(directory, recipe);
         run.write("environment.json", &to_json(environment))?;
         // Last, because it marks a complete run directory.
         run.write("recipe.toml", run.recipe.to_toml().as_bytes())?;
@@ -126,12 +131,22 @@ impl Run {
             });
         }
         let recipe = Recipe::read(&path, &[])?;
-        Ok(Self { directory: directory.to_owned(), recipe, encoding_cache: None })
+        Ok(Self::at(directory, recipe))
+    }
+
+    fn at(directory: &Path, recipe: Recipe) -> Self {
+        let directory = directory.to_owned();
+        Self { directory, recipe, encoding_cache: None, split_description: None }
     }
 
     /// Caches raw positional encodings in `directory`; by default they are kept in memory.
     pub fn with_encoding_cache(self, directory: PathBuf) -> Self {
         Self { encoding_cache: Some(directory), ..self }
+    }
+
+    /// Describes the split of the dataset in `data.json`; by default it is not described.
+    pub fn with_split_description(self, description: String) -> Self {
+        Self { split_description: Some(description), ..self }
     }
 
     /// Returns the path of the directory.
@@ -199,6 +214,25 @@ impl Run {
         })
     }
 
+    /// Reads the description of the dataset; `None` if training has not started, or was started by
+    /// an older version.
+    pub fn data(&self) -> Option<DataRecord> {
+        serde_json::from_slice(&fs::read(self.directory.join("data.json")).ok()?).ok()
+    }
+
+    /// Writes the description of the dataset, or checks that the dataset has not changed since
+    /// training started.
+    fn record_data(&self, dataset: &Dataset) -> Result<(), RunError> {
+        let record = DataRecord::new(&self.recipe, dataset, self.split_description.as_deref());
+        match self.data() {
+            None => self.write("data.json", &to_json(&record)),
+            Some(recorded) if recorded.fingerprint == record.fingerprint => Ok(()),
+            // The scores of a finished run do not depend on the present data.
+            Some(_) if self.result()?.is_some() => Ok(()),
+            Some(_) => Err(RunError::DataChanged { directory: self.directory.clone() }),
+        }
+    }
+
     /// Returns a dataset with the schema of the run and no graphs.
     ///
     /// # Errors
@@ -217,16 +251,29 @@ impl Run {
         dirs: &DataDirs,
         progress: &mut ProgressFn<'_>,
     ) -> Result<Dataset, RunError> {
-        let mut dataset =
-            self.recipe.dataset_with_progress(dirs, progress).map_err(RunError::Dataset)?;
+        Ok(self.load_dataset(dirs, progress)?.dataset)
+    }
+
+    /// Reads the dataset as [`Run::dataset`] does, with a description of how its files were
+    /// understood.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Run::dataset`].
+    pub fn load_dataset(
+        &self,
+        dirs: &DataDirs,
+        progress: &mut ProgressFn<'_>,
+    ) -> Result<LoadedDataset, RunError> {
+        let mut loaded = self.recipe.load(dirs, progress).map_err(RunError::Dataset)?;
         // A run that was stopped before its first step has no schema.
         if let Ok(RunSchema { schema, .. }) = self.schema() {
-            if !schema.same_layout(&dataset.schema) || schema.names != dataset.schema.names {
+            let current = &mut loaded.dataset.schema;
+            if !schema.same_layout(current) || schema.names != current.names {
                 return Err(RunError::SchemaMismatch { directory: self.directory.clone() });
             }
-            dataset.schema = schema;
+            *current = schema;
         }
-        Ok(dataset)
+        Ok(loaded)
     }
 
     /// Reads the records of the epochs trained so far.
@@ -259,7 +306,10 @@ impl Run {
         let environment = fs::read(self.directory.join("environment.json"));
         let environment = environment.ok().and_then(|text| serde_json::from_slice(&text).ok());
         let finished = |result| FinishedRun {
+            directory: self.directory.clone(),
             recipe: self.recipe.clone(),
+            schema: self.schema().ok().map(|schema| schema.schema),
+            data: self.data(),
             result,
             history: self.history(),
             environment,
@@ -293,6 +343,7 @@ impl Run {
     fn write_schema(&self, dataset: &Dataset) -> Result<(), RunError> {
         let schema =
             RunSchema { input: self.recipe.data.featurizer(), schema: dataset.schema.clone() };
+        self.record_data(dataset)?;
         self.write("schema.json", &to_json(&schema))
     }
 

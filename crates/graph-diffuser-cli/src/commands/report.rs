@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use graph_diffuser::recipe::DataDirs;
 use graph_diffuser::run::{FinishedRun, Run, RunError};
 use graph_diffuser::sweep::{Sweep, SweepError};
 use graph_diffuser_data::WriteError;
@@ -19,7 +20,8 @@ use crate::printer::Printer;
     graph-diffuser report runs/* --format csv > table.csv\n  \
     graph-diffuser report sweeps/grid-diffuser -o report\n\n\
     The report of a sweep has one row per recipe: the configuration with the best mean validation \
-    score.")]
+    score. Reports in HTML have plots of the test predictions; the structures of the worst \
+    predictions are drawn if the dataset is available.")]
 pub(crate) struct ReportArgs {
     /// Run directories, or one sweep directory
     #[arg(required = true, value_name = "SWEEP|RUN")]
@@ -27,7 +29,8 @@ pub(crate) struct ReportArgs {
     /// Format of the table on standard output; `--json` is short for `--format json`
     #[arg(long, value_enum, default_value_t = TableFormat::Markdown)]
     format: TableFormat,
-    /// Also write the report in all formats, with learning curves, to this directory
+    /// Also write the report in all formats, with evaluation plots and learning curves, to this
+    /// directory
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// Overwrite existing files of an earlier report
@@ -52,7 +55,7 @@ pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> Result<ExitCode
     if let Some(directory) = &args.output {
         check_output(directory, args.force)?;
     }
-    let report = match &args.directories[..] {
+    let mut report = match &args.directories[..] {
         [sweep] if Sweep::exists(sweep) => sweep_report(sweep, printer)?,
         runs => match runs.iter().find(|directory| Sweep::exists(directory)) {
             Some(sweep) => {
@@ -61,6 +64,9 @@ pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> Result<ExitCode
             None => runs_report(runs, printer)?,
         },
     };
+    if args.output.is_some() || args.format == TableFormat::Html {
+        draw_worst_cases(&mut report);
+    }
     match args.format {
         _ if printer.is_json() => printer.data(&report, String::new),
         TableFormat::Markdown => printer.raw(report.to_markdown().trim_end()),
@@ -76,6 +82,18 @@ pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> Result<ExitCode
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Largest dataset that is read to draw the worst predictions.
+const MAX_GRAPHS: usize = 50_000;
+
+/// Draws the graphs of the worst predictions, of runs whose dataset is available and not large.
+pub(super) fn draw_worst_cases(report: &mut Report) {
+    report.draw_worst_cases(|directory| {
+        let run = Run::open(directory).ok()?;
+        let is_small = run.data().is_none_or(|data| data.graphs <= MAX_GRAPHS);
+        is_small.then(|| run.dataset(&DataDirs::from_env(), &mut |_, _| {}).ok()).flatten()
+    });
 }
 
 /// Checks that a report can be written to `directory`.

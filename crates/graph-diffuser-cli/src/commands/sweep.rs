@@ -12,6 +12,7 @@ use graph_diffuser::run::shell_quote;
 use graph_diffuser::sweep::{Configuration, Plan, Sweep};
 use graph_diffuser_viz::report::Report;
 
+use super::report::draw_worst_cases;
 use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs};
 use crate::error::Result;
 use crate::input::check_training_input;
@@ -136,7 +137,8 @@ pub(crate) fn sweep(args: SweepArgs, printer: &mut Printer) -> Result<ExitCode> 
     let ended = session.run(&stop);
     let (failed, left) = (session.failed, session.planned - session.done - session.failed);
     // The report is written after an error too, for the finished runs.
-    let report = Report::from_sweep(&sweep);
+    let mut report = Report::from_sweep(&sweep);
+    draw_worst_cases(&mut report);
     report.write(sweep.directory())?;
     ended?;
     let directory = shell_quote(sweep.directory());

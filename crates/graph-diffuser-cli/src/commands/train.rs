@@ -11,7 +11,7 @@ use clap::Args;
 use graph_diffuser::Device;
 use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::parameters;
-use graph_diffuser::recipe::{DataConfig, DataDirs, Recipe, SelectBy};
+use graph_diffuser::recipe::{DataConfig, DataDirs, LoadedDataset, Recipe, SelectBy};
 use graph_diffuser::run::{FinishedRun, Run, RunError, RunLock, RunResult, shell_quote};
 use graph_diffuser::statistics::MeanStd;
 use graph_diffuser::sweep::SeedRange;
@@ -21,7 +21,7 @@ use graph_diffuser::train::{
 };
 use graph_diffuser_data::Dataset;
 use graph_diffuser_data::summary::Summary;
-use graph_diffuser_viz::report::Report;
+use graph_diffuser_viz::report::{Report, model_card};
 use serde::Serialize;
 
 use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs, environment};
@@ -30,7 +30,7 @@ use crate::explorer::server;
 use crate::input::check_training_input;
 use crate::interrupt::{exit_code, stop_flag, stop_with_input};
 use crate::printer::{Printer, counted, thousands};
-use crate::progress::{TrainProgress, read_dataset, read_run_dataset};
+use crate::progress::{TrainProgress, load_run_dataset, read_dataset};
 use crate::scores::score_table;
 
 /// Train a model on a data file or from a recipe, or resume a run
@@ -113,22 +113,23 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
         }
     }
     let mut results = Vec::new();
-    let mut loaded: Option<(DataConfig, Dataset)> = None;
+    let mut loaded: Option<(DataConfig, LoadedDataset)> = None;
     for (index, PlannedRun { recipe, directory }) in planned.iter().enumerate() {
         // Runs with different seeds share the dataset, folds do not.
-        let dataset = match loaded.take().filter(|(data, _)| *data == recipe.data) {
-            Some((_, dataset)) => dataset,
+        let data = match loaded.take().filter(|(data, _)| *data == recipe.data) {
+            Some((_, data)) => data,
             None => load_dataset(recipe, directory, printer)?,
         };
+        let dataset = &data.dataset;
         // Before the directory is created.
-        check_selection(recipe, &dataset)?;
+        check_selection(recipe, dataset)?;
         let model = recipe.init_model(&dataset.schema, &Device::flex());
-        args.check_memory(recipe, &dataset, &model)?;
-        let run = Run::create(directory, recipe.clone(), &environment)?
+        args.check_memory(recipe, dataset, &model)?;
+        let run = describe_split(Run::create(directory, recipe.clone(), &environment)?, &data)
             .with_encoding_cache(DataDirs::from_env().encoding_cache());
         let lock = run.lock()?;
         open_live_view(&args, &run, printer)?;
-        let Some(result) = train_one(&run, &lock, &dataset, model, &stop, printer)? else {
+        let Some(result) = train_one(&run, &lock, dataset, model, &stop, printer)? else {
             let rest = planned.len() - index - 1;
             if rest > 0 {
                 printer.note(&format!("{} not started", counted(rest, "run", "runs")));
@@ -136,7 +137,7 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
             return Ok(exit_code());
         };
         results.push(result);
-        loaded = Some((recipe.data.clone(), dataset));
+        loaded = Some((recipe.data.clone(), data));
     }
     if let Some(folds) = args.folds {
         print_folds(&results, folds, printer);
@@ -159,18 +160,18 @@ impl TrainArgs {
         if let Some(finished) = run.finished()? {
             printer.note(&format!("{} is finished, nothing to resume", directory.display()));
             // Training may have been killed after its result was written.
-            if !directory.join("report.md").exists() {
-                write_report(&run, &finished)?;
-            }
+            write_report(&run, &finished)?;
             print_result(&run, &finished.result, printer);
             return Ok(ExitCode::SUCCESS);
         }
         printer.note(&format!("{}: loading dataset", directory.display()));
-        let dataset = read_run_dataset(&run)?;
+        let loaded = load_run_dataset(&run)?;
+        let run = describe_split(run, &loaded);
+        let dataset = &loaded.dataset;
         let model = run.recipe().init_model(&dataset.schema, &Device::flex());
-        self.check_memory(run.recipe(), &dataset, &model)?;
+        self.check_memory(run.recipe(), dataset, &model)?;
         open_live_view(self, &run, printer)?;
-        let result = train_one(&run, &lock, &dataset, model, stop, printer)?;
+        let result = train_one(&run, &lock, dataset, model, stop, printer)?;
         Ok(if result.is_some() { ExitCode::SUCCESS } else { exit_code() })
     }
 
@@ -255,7 +256,7 @@ fn open_browser(address: &str) {
 }
 
 /// Reads the dataset of a new run and prints how its files were understood.
-fn load_dataset(recipe: &Recipe, directory: &Path, printer: &Printer) -> Result<Dataset> {
+fn load_dataset(recipe: &Recipe, directory: &Path, printer: &Printer) -> Result<LoadedDataset> {
     printer.note(&format!("{}: loading dataset", directory.display()));
     let loaded = read_dataset(recipe)?;
     if let Some(report) = &loaded.report {
@@ -273,7 +274,15 @@ fn load_dataset(recipe: &Recipe, directory: &Path, printer: &Printer) -> Result<
             printer.note(&format!("warning: {warning}"));
         }
     }
-    Ok(loaded.dataset)
+    Ok(loaded)
+}
+
+/// Passes the description of the split on to the run.
+fn describe_split(run: Run, loaded: &LoadedDataset) -> Run {
+    match &loaded.report {
+        Some(report) => run.with_split_description(report.split.clone()),
+        None => run,
+    }
 }
 
 /// Line of `train --json` for one epoch.
@@ -352,9 +361,17 @@ fn train_one(
     }
 }
 
+/// Writes the report and the model card of a finished run, unless they exist.
 fn write_report(run: &Run, finished: &FinishedRun) -> Result<()> {
-    let report = Report::new(slice::from_ref(finished)).to_markdown();
-    Ok(run.write("report.md", report.as_bytes())?)
+    let is_missing = |name: &str| !run.directory().join(name).exists();
+    if is_missing("report.md") {
+        let report = Report::new(slice::from_ref(finished)).to_markdown();
+        run.write("report.md", report.as_bytes())?;
+    }
+    if is_missing("README.md") {
+        run.write("README.md", model_card(finished).as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Prints the scores of a finished run.

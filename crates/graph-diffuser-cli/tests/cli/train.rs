@@ -123,12 +123,14 @@ fn training_writes_a_complete_run_directory() {
     assert_eq!(
         files,
         [
+            "README.md",
             "checkpoints/best/manifest.json",
             "checkpoints/best/weights.safetensors",
             "checkpoints/last/manifest.json",
             "checkpoints/last/optimizer.safetensors",
             "checkpoints/last/progress.json",
             "checkpoints/last/weights.safetensors",
+            "data.json",
             "environment.json",
             "lock",
             "metrics.jsonl",
@@ -156,7 +158,14 @@ fn training_writes_a_complete_run_directory() {
     assert_eq!(epochs[1]["step"], 4); // 8 graphs in batches of 4, 2 epochs
     let result = dir.json(&name("result.json"));
     assert_eq!((&result["seed"], &result["epochs"]), (&7.into(), &2.into()));
-    assert!(dir.read(&name("report.md")).contains("| grid-quick | 1 | accuracy |"));
+    let report = dir.read(&name("report.md"));
+    assert!(report.contains("| grid-quick | Grid Histogram Counting | "), "{report}");
+    let data = dir.json(&name("data.json"));
+    assert_eq!((&data["train"], &data["split"]), (&8.into(), &"generated".into()));
+    let card = dir.read(&name("README.md"));
+    assert!(card.starts_with("---\nlibrary_name: graph-diffuser\n"), "{card}");
+    let fingerprint = data["fingerprint"].as_str().expect("a hash");
+    assert!(fingerprint.starts_with("sha256:") && card.contains(fingerprint), "{card}");
 }
 
 #[test]

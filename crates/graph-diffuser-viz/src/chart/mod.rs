@@ -1,4 +1,4 @@
-//! Line chart with axes, a band, markers and a legend.
+//! Charts with axes, lines, bars, markers, a band and a legend.
 //!
 //! Curves differ in color, dashes and markers, so that they are distinguishable in grayscale.
 
@@ -6,16 +6,20 @@ mod mark;
 mod scale;
 
 pub(crate) use mark::Mark;
+pub(crate) use scale::Scale;
+
+use std::collections::HashSet;
 
 use crate::canvas::{Anchor, Canvas, Point, Style, TextStyle};
 use crate::color::{
     BLUE, Color, FOREGROUND, GREEN, GRID, ORANGE, OUTLINE, PURPLE, SKY, VERMILLION,
 };
 use crate::font::text_width;
-use scale::Scale;
 
-const WIDTH: f64 = 720.0;
-const PLOT_HEIGHT: f64 = 300.0;
+/// Width and height of the plot of a large chart, without labels.
+const LARGE: [f64; 2] = [636.0, 300.0];
+/// Width and height of the plot of a small chart, without labels.
+const SMALL: [f64; 2] = [256.0, 220.0];
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 44.0;
@@ -25,6 +29,8 @@ const LEGEND_GAP: f64 = 32.0;
 /// Start of a legend label, relative to its line.
 const LEGEND_LABEL: f64 = 38.0;
 const FONT_SIZE: f64 = 12.0;
+/// Cells per unit of the grid in which [`Chart::dots`] are drawn once.
+const DOT_GRID: f64 = 0.8;
 
 /// Number of distinct curve styles.
 pub(crate) const NUM_STYLES: usize = STYLES.len();
@@ -55,45 +61,72 @@ pub(crate) struct LegendEntry {
     pub(crate) label: String,
 }
 
-/// Chart of values over epochs.
+/// Chart of values `y` over `x`.
 #[derive(Debug)]
 pub(crate) struct Chart {
     title: String,
-    y_label: String,
-    epochs: Scale,
-    values: Scale,
+    labels: [String; 2],
+    x: Scale,
+    y: Scale,
+    /// Width and height of the plot.
+    size: [f64; 2],
     bands: Vec<(f64, [f64; 2])>,
+    bars: Vec<([f64; 2], f64, Style)>,
     lines: Vec<(Vec<Point>, Style)>,
     marks: Vec<(Point, Mark, Color)>,
+    dots: Vec<Point>,
+    texts: Vec<(Point, String)>,
 }
 
 impl Chart {
-    /// Creates a chart whose axes cover `points` of epoch and value, and `extra` values.
-    pub(crate) fn new(
+    /// Creates a large chart over epochs whose axes cover `points` of epoch and value, and `extra`
+    /// values.
+    pub(crate) fn of_epochs(
         title: String,
         y_label: String,
-        points: impl Iterator<Item = (usize, f64)>,
+        points: impl Iterator<Item = Point>,
         extra: impl Iterator<Item = f64>,
     ) -> Self {
-        let (mut last, mut low, mut high) = (1, f64::INFINITY, f64::NEG_INFINITY);
-        for (epoch, value) in points.chain(extra.map(|value| (0, value))) {
+        let (mut last, mut low, mut high) = (1.0_f64, f64::INFINITY, f64::NEG_INFINITY);
+        for [epoch, value] in points.chain(extra.map(|value| [0.0, value])) {
             (last, low, high) = (last.max(epoch), low.min(value), high.max(value));
         }
         let (low, high) = if low.is_finite() { (low, high) } else { (0.0, 1.0) };
+        let scales = [Scale::from_zero(last, 8.0), Scale::covering(low, high, 6.0)];
+        Self { size: LARGE, ..Self::small(title, ["epoch".to_owned(), y_label], scales) }
+    }
+
+    /// Creates a small chart with the given labels and scales of its axes.
+    pub(crate) fn small(title: String, labels: [String; 2], [x, y]: [Scale; 2]) -> Self {
         Self {
             title,
-            y_label,
-            epochs: Scale::from_zero(last as f64, 8.0),
-            values: Scale::covering(low, high, 6.0),
+            labels,
+            x,
+            y,
+            size: SMALL,
             bands: vec![],
+            bars: vec![],
             lines: vec![],
             marks: vec![],
+            dots: vec![],
+            texts: vec![],
         }
     }
 
-    fn position(&self, epoch: f64, value: f64) -> Point {
-        let x = LEFT + self.epochs.fraction(epoch) * (WIDTH - LEFT - RIGHT);
-        [x, TOP + (1.0 - self.values.fraction(value)) * PLOT_HEIGHT]
+    /// Makes the plot square.
+    pub(crate) fn square(self) -> Self {
+        Self { size: [SMALL[0]; 2], ..self }
+    }
+
+    /// Makes a chart over epochs small.
+    pub(crate) fn compact(self) -> Self {
+        let last = self.x.last();
+        Self { x: Scale::from_zero(last, 5.0), size: [SMALL[0], 160.0], ..self }
+    }
+
+    fn position(&self, [x, y]: Point) -> Point {
+        let [width, height] = self.size;
+        [LEFT + self.x.fraction(x) * width, TOP + (1.0 - self.y.fraction(y)) * height]
     }
 
     /// Adds a horizontal band with a dashed line at `mean`.
@@ -106,32 +139,61 @@ impl Chart {
         Style::stroke(VERMILLION, 1.5).dashed(&[6.0, 4.0])
     }
 
-    /// Adds a line through points of epoch and value; a single point is drawn as a dot.
-    pub(crate) fn line(&mut self, points: &[(usize, f64)], style: &Style) {
-        let points: Vec<Point> =
-            points.iter().map(|&(epoch, value)| self.position(epoch as f64, value)).collect();
+    /// Adds a line through points; a single point is drawn as a dot.
+    pub(crate) fn line(&mut self, points: &[Point], style: &Style) {
+        let points: Vec<Point> = points.iter().map(|&point| self.position(point)).collect();
         self.lines.push((downsample(&points), style.clone()));
     }
 
-    /// Adds a marker at an epoch and a value.
-    pub(crate) fn mark(&mut self, (epoch, value): (usize, f64), mark: Mark, color: Color) {
-        self.marks.push((self.position(epoch as f64, value), mark, color));
+    /// Adds a bar from the lower end of the axis to `height`.
+    pub(crate) fn bar(&mut self, range: [f64; 2], height: f64, style: Style) {
+        self.bars.push((range, height, style));
     }
 
-    /// Draws axes, curves and legend.
+    /// Adds a marker.
+    pub(crate) fn mark(&mut self, point: Point, mark: Mark, color: Color) {
+        self.marks.push((self.position(point), mark, color));
+    }
+
+    /// Adds the points of a scatter plot; points that would cover each other are drawn once.
+    pub(crate) fn dots(&mut self, points: &[Point]) {
+        let mut seen = HashSet::new();
+        for &point in points {
+            let point = self.position(point);
+            let pixel = point.map(|coordinate| (coordinate * DOT_GRID).round() as i64);
+            if point.iter().all(|coordinate| coordinate.is_finite()) && seen.insert(pixel) {
+                self.dots.push(point);
+            }
+        }
+    }
+
+    /// Adds a small centered text whose baseline is a little above a point.
+    pub(crate) fn text(&mut self, point: Point, text: String) {
+        self.texts.push((self.position(point), text));
+    }
+
+    /// Draws axes, data and legend.
     pub(crate) fn draw(self, legend: &[LegendEntry]) -> Canvas {
-        let (starts, rows) = legend_positions(legend);
-        let bottom = TOP + PLOT_HEIGHT;
+        let [width, right, bottom] = self.extent();
+        let (starts, rows) = legend_positions(legend, width);
         let height = bottom + 58.0 + rows as f64 * LEGEND_ROW;
-        let mut canvas = Canvas::new(WIDTH, height, self.title.clone());
+        let mut canvas = Canvas::new(width, height, self.title.clone());
+        for ([low, high], height, style) in &self.bars {
+            let [x, top] = self.position([*low, *height]);
+            let size = [self.position([*high, 0.0])[0] - x, bottom - top];
+            canvas.rectangle([x, top], size, style.clone());
+        }
         self.draw_axes(&mut canvas);
         for &(mean, [low, high]) in &self.bands {
-            let [x, top] = self.position(0.0, high);
-            let height = self.position(0.0, low)[1] - top;
+            let [_, top] = self.position([0.0, high]);
+            let height = self.position([0.0, low])[1] - top;
             let fill = Style::fill(VERMILLION).opacity(0.15);
-            canvas.rectangle([x, top], [WIDTH - LEFT - RIGHT, height], fill);
-            let y = self.position(0.0, mean)[1];
-            canvas.line([LEFT, y], [WIDTH - RIGHT, y], Self::band_line());
+            canvas.rectangle([LEFT, top], [right - LEFT, height], fill);
+            let y = self.position([0.0, mean])[1];
+            canvas.line([LEFT, y], [right, y], Self::band_line());
+        }
+        for &point in &self.dots {
+            canvas.circle(point, 2.5, Style::fill(BLUE).opacity(0.55));
         }
         for (points, style) in self.lines {
             match (&points[..], style.stroke) {
@@ -142,6 +204,10 @@ impl Chart {
         }
         for (point, mark, color) in self.marks {
             mark.draw(&mut canvas, point, color);
+        }
+        for ([x, y], text) in self.texts {
+            let style = TextStyle::new(10.0, FOREGROUND).anchor(Anchor::Middle);
+            canvas.text([x, y - 4.0], text, style);
         }
         for (&(x, row), entry) in starts.iter().zip(legend) {
             let y = bottom + 60.0 + row as f64 * LEGEND_ROW;
@@ -154,26 +220,38 @@ impl Chart {
         canvas
     }
 
+    /// Returns the width of the chart and the right and lower end of the plot.
+    fn extent(&self) -> [f64; 3] {
+        let right = LEFT + self.size[0];
+        [right + RIGHT, right, TOP + self.size[1]]
+    }
+
     fn draw_axes(&self, canvas: &mut Canvas) {
-        let (right, bottom) = (WIDTH - RIGHT, TOP + PLOT_HEIGHT);
-        let title = TextStyle::new(14.0, FOREGROUND).bold().fit(&self.title, right - LEFT);
-        canvas.text([LEFT, 24.0], &self.title, title);
-        for tick in self.values.ticks() {
-            let y = self.position(0.0, tick)[1];
+        let [width, right, bottom] = self.extent();
+        let is_small = self.size[0] < LARGE[0];
+        // The title of a small chart starts at its edge, to have more space.
+        let start = if is_small { 16.0 } else { LEFT };
+        let title = TextStyle::new(14.0, FOREGROUND).bold().fit(&self.title, right - start);
+        canvas.text([start, 24.0], &self.title, title);
+        for tick in self.y.ticks() {
+            let y = self.position([0.0, tick])[1];
             canvas.line([LEFT, y], [right, y], Style::stroke(GRID, 1.0));
             let style = label_style().anchor(Anchor::End);
-            canvas.text([LEFT - 8.0, y + 4.0], self.values.label(tick), style);
+            canvas.text([LEFT - 8.0, y + 4.0], self.y.label(tick), style);
         }
         let axis = Style::stroke(FOREGROUND, 1.0);
         let middle = label_style().anchor(Anchor::Middle);
-        for tick in self.epochs.ticks() {
-            let x = self.position(tick, 0.0)[0];
+        for tick in self.x.ticks() {
+            let x = self.position([tick, 0.0])[0];
             canvas.line([x, bottom], [x, bottom + 5.0], axis.clone());
-            canvas.text([x, bottom + 19.0], self.epochs.label(tick), middle);
+            canvas.text([x, bottom + 19.0], self.x.label(tick), middle);
         }
         canvas.polyline(vec![[LEFT, TOP], [LEFT, bottom], [right, bottom]], axis);
-        canvas.text([f64::midpoint(LEFT, right), bottom + 37.0], "epoch", middle);
-        canvas.text([16.0, TOP + PLOT_HEIGHT / 2.0], &self.y_label, middle.vertical());
+        let [x_label, y_label] = &self.labels;
+        let fitted = middle.fit(x_label, width);
+        canvas.text([f64::midpoint(LEFT, right), bottom + 37.0], x_label, fitted);
+        let fitted = middle.fit(y_label, self.size[1] + TOP).vertical();
+        canvas.text([16.0, TOP + self.size[1] / 2.0], y_label, fitted);
     }
 }
 
@@ -182,18 +260,20 @@ fn label_style() -> TextStyle {
 }
 
 /// Returns the start and row of each legend entry, and the number of rows.
-fn legend_positions(legend: &[LegendEntry]) -> (Vec<(f64, usize)>, usize) {
-    let (mut x, mut row) = (LEFT, 0);
+fn legend_positions(legend: &[LegendEntry], width: f64) -> (Vec<(f64, usize)>, usize) {
+    // Labels of a small chart need all of its width.
+    let left = if width < LARGE[0] { RIGHT } else { LEFT };
+    let (mut x, mut row) = (left, 0);
     let mut positions = Vec::new();
     for entry in legend {
-        let width = LEGEND_LABEL + text_width(&entry.label, FONT_SIZE, false);
-        if x > LEFT && x + width > WIDTH - RIGHT {
-            (x, row) = (LEFT, row + 1);
+        let entry_width = LEGEND_LABEL + text_width(&entry.label, FONT_SIZE, false);
+        if x > left && x + entry_width > width - RIGHT {
+            (x, row) = (left, row + 1);
         }
         positions.push((x, row));
-        x += width + LEGEND_GAP;
+        x += entry_width + LEGEND_GAP;
     }
-    (positions, row + 1)
+    (positions, if legend.is_empty() { 0 } else { row + 1 })
 }
 
 /// Keeps the lowest and the highest point of each pixel column, in their order.
@@ -233,12 +313,21 @@ mod tests {
             LegendEntry { line, mark: Some((mark, color)), label: label.to_owned() }
         };
         let legend = ["a rather long label of a curve, WWWWWWWW"; 5].map(entry);
-        let (positions, rows) = legend_positions(&legend);
+        let width = LARGE[0] + LEFT + RIGHT;
+        let (positions, rows) = legend_positions(&legend, width);
         assert!(rows > 1);
-        let width = LEGEND_LABEL + text_width(&legend[0].label, FONT_SIZE, false);
-        assert!(positions.iter().all(|(x, _)| x + width <= WIDTH));
+        let label = LEGEND_LABEL + text_width(&legend[0].label, FONT_SIZE, false);
+        assert!(positions.iter().all(|(x, _)| x + label <= width));
         for pair in positions.windows(2) {
-            assert!(pair[1].1 > pair[0].1 || pair[1].0 >= pair[0].0 + width, "{positions:?}");
+            assert!(pair[1].1 > pair[0].1 || pair[1].0 >= pair[0].0 + label, "{positions:?}");
         }
+    }
+
+    #[test]
+    fn dots_that_cover_each_other_are_drawn_once() {
+        let scale = Scale::covering(0.0, 100.0, 5.0);
+        let mut chart = Chart::small(String::new(), [String::new(), String::new()], [scale; 2]);
+        chart.dots(&[[1.0, 2.0], [1.0, 2.0], [1.01, 2.0], [50.0, 2.0], [f64::NAN, 0.0]]);
+        assert_eq!(chart.dots.len(), 2);
     }
 }

@@ -1,7 +1,7 @@
 //! Axis scale with ticks at round numbers.
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Scale {
+pub(crate) struct Scale {
     low: f64,
     high: f64,
     step: f64,
@@ -9,7 +9,7 @@ pub(super) struct Scale {
 
 impl Scale {
     /// Covers a range with at most about `count` steps of 1, 2 or 5 times a power of ten.
-    pub(super) fn covering(low: f64, high: f64, count: f64) -> Self {
+    pub(crate) fn covering(low: f64, high: f64, count: f64) -> Self {
         let (low, high) = if low < high { (low, high) } else { (low - 0.05, low + 0.05) };
         let rough = (high - low) / count;
         let power = 10_f64.powf(rough.log10().floor());
@@ -23,17 +23,31 @@ impl Scale {
         }
     }
 
+    /// Covers probabilities, from zero to one.
+    pub(crate) const UNIT: Self = Self { low: 0.0, high: 1.0, step: 0.2 };
+
     /// Covers whole numbers from zero to exactly `high`.
-    pub(super) fn from_zero(high: f64, count: f64) -> Self {
+    pub(crate) fn from_zero(high: f64, count: f64) -> Self {
         Self { low: 0.0, high, step: Self::covering(0.0, high, count).step.max(1.0) }
     }
 
-    pub(super) fn ticks(&self) -> Vec<f64> {
+    /// Covers whole numbers from zero to the next tick above `high`.
+    pub(crate) fn from_zero_covering(high: f64, count: f64) -> Self {
+        let Self { step, .. } = Self::from_zero(high, count);
+        Self { low: 0.0, high: (high / step - 1e-9).ceil().max(1.0) * step, step }
+    }
+
+    /// Returns the upper end.
+    pub(crate) fn last(&self) -> f64 {
+        self.high
+    }
+
+    pub(crate) fn ticks(&self) -> Vec<f64> {
         let count = ((self.high - self.low) / self.step + 1e-6).floor() as usize;
         (0..=count.min(50)).map(|tick| self.low + tick as f64 * self.step).collect()
     }
 
-    pub(super) fn label(&self, tick: f64) -> String {
+    pub(crate) fn label(&self, tick: f64) -> String {
         if self.high.abs().max(self.low.abs()) >= 1e6 {
             return format!("{tick:.1e}");
         }
@@ -48,7 +62,7 @@ impl Scale {
     }
 
     /// Returns the position of a value: 0 at the lower end, 1 at the upper end.
-    pub(super) fn fraction(&self, value: f64) -> f64 {
+    pub(crate) fn fraction(&self, value: f64) -> f64 {
         (value - self.low) / (self.high - self.low)
     }
 }

@@ -102,7 +102,13 @@ impl Panel<'_> {
 }
 
 /// Draws a label that fits into a node.
-fn draw_label(canvas: &mut Canvas, label: &str, [x, y]: Point, radius: f64, fill: Color) {
+pub(super) fn draw_label(
+    canvas: &mut Canvas,
+    label: &str,
+    [x, y]: Point,
+    radius: f64,
+    fill: Color,
+) {
     let size = (1.15 * radius).min(1.75 * radius / text_width(label, 1.0, false).max(0.1));
     let color = if fill.is_dark() { WHITE } else { INK };
     let style = TextStyle::new(size, color).anchor(Anchor::Middle);
@@ -126,7 +132,7 @@ fn draw_legend(canvas: &mut Canvas, [left, y]: Point, has_ground_truth: bool) {
 }
 
 /// Draws one, two or three lines; the second line of an aromatic bond is thin.
-fn draw_bond(
+pub(super) fn draw_bond(
     canvas: &mut Canvas,
     [from, to]: [Point; 2],
     bond: u8,

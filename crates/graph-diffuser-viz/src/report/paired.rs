@@ -159,6 +159,9 @@ mod tests {
         let metrics = predictions.all_metrics();
         let test = EvalMetrics { metric: metrics[&Metric::Mae], loss: 0.0, samples: 400, metrics };
         FinishedRun {
+            directory: format!("runs/zinc-s{seed}").into(),
+            schema: None,
+            data: None,
             recipe: Recipe { seed, ..Recipe::find("zinc", &[]).expect("the recipe is built in") },
             result: RunResult {
                 seed,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use graph_diffuser::run::{Environment, FinishedRun};
+use graph_diffuser::run::FinishedRun;
 use graph_diffuser::statistics::{SeedStats, mean};
 use graph_diffuser::sweep::{
     Configuration, PlannedRun, RunState, Selection, Sweep, ValidationScores, select,
@@ -10,8 +10,8 @@ use graph_diffuser::sweep::{
 use graph_diffuser::task::Metric;
 
 use super::{
-    ConfigurationRow, Curves, FailedRun, PairedDifference, Provenance, Report, ReportRow,
-    RunCounts, SweepSummary, Tuning,
+    ConfigurationRow, Curves, FailedRun, Provenance, Report, ReportRow, RunCounts, SweepSummary,
+    Tuning,
 };
 
 /// Configuration with its finished runs.
@@ -38,17 +38,17 @@ impl Report {
             failed_runs.extend(failed_run(&run, &state));
             searched[run.configuration].add(state);
         }
-        let mut report =
-            Self { rows: Vec::new(), differences: Vec::new(), sweep: None, curves: Vec::new() };
+        let mut report = Self::default();
         let mut groups = Vec::new();
-        let mut summary = SweepSummary::new(sweep, failed_runs, provenance(&searched));
+        let finished = searched.iter().flat_map(|searched| &searched.finished);
+        let mut summary = SweepSummary::new(sweep, failed_runs, Provenance::of_runs(finished));
         for (index, planned) in sweep.plan().recipes.iter().enumerate() {
             let of_recipe: Vec<&ConfigurationRuns<'_>> =
                 searched.iter().filter(|searched| searched.configuration.recipe == index).collect();
             let shown = report.add_recipe(&planned.recipe.name, &of_recipe, &mut summary);
             groups.push((planned.recipe.name.as_str(), shown));
         }
-        report.differences = PairedDifference::to_first(&groups);
+        report.add_groups(&groups);
         report.sweep = Some(summary);
         report
     }
@@ -79,6 +79,12 @@ impl Report {
         self.rows.push(row);
         summary.notes.extend(notes(name, searched, &common_seeds, metric, &summary.seeds));
         for (index, searched) in searched.iter().enumerate() {
+            if chosen != Some(index) && !searched.finished.is_empty() {
+                let settings = &searched.configuration.settings;
+                let runs: Vec<&FinishedRun> = searched.finished.iter().collect();
+                let metric = metric.unwrap_or(Metric::Accuracy);
+                self.other_curves.push(Curves::of(name, settings, metric, &runs));
+            }
             let finished = || searched.finished.iter().map(|run| &run.result);
             let compared = |seed: u64| common_seeds.is_empty() || common_seeds.contains(&seed);
             let valid = finished().filter(|result| compared(result.seed));
@@ -164,24 +170,6 @@ fn failed_run(run: &PlannedRun, state: &RunState) -> Option<FailedRun> {
     Some(FailedRun { run: run.name.clone(), reason: reason.trim().to_owned() })
 }
 
-fn provenance(searched: &[ConfigurationRuns<'_>]) -> Vec<Provenance> {
-    let runs = searched.iter().flat_map(|searched| &searched.finished);
-    let mut provenance: Vec<Provenance> = Vec::new();
-    for Environment { version, commit, platform, .. } in
-        runs.filter_map(|run| run.environment.as_ref())
-    {
-        let entry = Provenance {
-            version: version.clone(),
-            commit: commit.clone(),
-            platform: platform.clone(),
-        };
-        if !provenance.contains(&entry) {
-            provenance.push(entry);
-        }
-    }
-    provenance
-}
-
 impl ConfigurationRuns<'_> {
     fn add(&mut self, state: RunState) {
         self.counts.planned += 1;
@@ -200,6 +188,7 @@ impl ConfigurationRuns<'_> {
 mod tests {
     use std::fs;
 
+    use graph_diffuser::run::Environment;
     use graph_diffuser::sweep::Plan;
     use serde_json::json;
     use tempfile::TempDir;
@@ -285,11 +274,12 @@ mod tests {
         assert_text_snapshot("sweep_report", &report.to_markdown());
         let html = report.to_html();
         assert!(html.contains("error: &lt;loss&gt; is not finite"), "{html}");
+        let html = html.replace("href=\"#", "");
         for outside in ["<script", "src=", "href=", "url(", "@import"] {
             assert!(!html.contains(outside), "the page refers to an external resource: {outside}");
         }
         let csv = report.to_csv();
-        assert!(csv.lines().all(|line| line.split(',').count() == 19), "{csv}");
+        assert!(csv.lines().all(|line| line.split(',').count() == 21), "{csv}");
         let configurations = report.configurations_to_csv().expect("the report is of a sweep");
         assert_eq!(configurations.lines().count(), 4, "{configurations}");
     }
@@ -300,7 +290,9 @@ mod tests {
         let report = Report::from_sweep(&sweep);
         let text = report.to_markdown();
         assert!(
-            text.contains("| grid-diffuser | – | 1 | 0 of 2, 2 missing | 0 | – | – |"),
+            text.contains(
+                "| grid-diffuser | Grid Histogram Counting | – | 1 | 0 of 2, 2 missing | 0 | – | – |"
+            ),
             "{text}"
         );
         assert!(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use graph_diffuser::run::{Environment, FinishedRun};
 use graph_diffuser::statistics::SeedStats;
 use graph_diffuser::sweep::{Axis, RandomSearch, Sweep};
 use serde::Serialize;
@@ -97,6 +98,33 @@ pub struct Provenance {
     pub commit: Option<String>,
     /// Operating system and CPU architecture.
     pub platform: String,
+}
+
+impl Provenance {
+    /// Returns the distinct versions and platforms of runs.
+    pub(super) fn of_runs<'a>(runs: impl Iterator<Item = &'a FinishedRun>) -> Vec<Self> {
+        let mut provenance: Vec<Self> = Vec::new();
+        for Environment { version, commit, platform, .. } in
+            runs.filter_map(|run| run.environment.as_ref())
+        {
+            let entry = Self {
+                version: version.clone(),
+                commit: commit.clone(),
+                platform: platform.clone(),
+            };
+            if !provenance.contains(&entry) {
+                provenance.push(entry);
+            }
+        }
+        provenance
+    }
+
+    /// Formats program version, commit and platform.
+    pub(super) fn summary(&self) -> String {
+        let commit =
+            self.commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}"));
+        format!("graph-diffuser {}{commit}, {}", self.version, self.platform)
+    }
 }
 
 impl RunCounts {
@@ -198,8 +226,8 @@ fn protocol(sweep: &Sweep) -> Vec<String> {
         );
     }
     sentences.push(
-        "Test scores are taken at the best validation epoch; mean, sample standard deviation (std, n - 1) and \
-         population standard deviation (population std, n) are over all finished seeds of the configuration."
+        "Test scores are taken at the best validation epoch; ± is the sample standard deviation (n - 1) over all \
+         finished seeds of the configuration."
             .to_owned(),
     );
     sentences

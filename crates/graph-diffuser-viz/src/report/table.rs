@@ -1,6 +1,7 @@
 //! Report tables in Markdown and CSV.
 
 use graph_diffuser::recipe::PaperResult;
+use graph_diffuser::run::DataRecord;
 use graph_diffuser::statistics::SeedStats;
 use graph_diffuser::task::Metric;
 
@@ -16,6 +17,9 @@ pub(super) enum Align {
 /// Table of formatted cells.
 #[derive(Debug)]
 pub(super) struct ReportTable {
+    /// Name of the table in HTML.
+    pub(super) id: &'static str,
+    pub(super) caption: &'static str,
     pub(super) columns: Vec<(&'static str, Align)>,
     pub(super) rows: Vec<Vec<String>>,
 }
@@ -37,15 +41,20 @@ impl ReportTable {
         }
         text
     }
+
+    /// Returns the caption and the table as Markdown.
+    fn to_captioned_markdown(&self) -> String {
+        format!("\n{}:\n\n{}", self.caption, self.to_markdown())
+    }
 }
 
-/// Caption of the paired differences.
-pub(super) const DIFFERENCES: &str =
-    "Paired differences on the same test graphs, with bootstrap intervals over graphs and seeds:";
+/// Maximum number of run names in a table cell.
+const MAX_NAMES: usize = 5;
 
-/// Caption of the scores of each target.
-pub(super) const TARGETS: &str = "Test scores by target; the baseline predicts the mean or the class \
-     frequencies of the training split:";
+/// Protocol of a report of runs.
+pub(super) const PROTOCOL: &str = "Runs that differ only in their seed form one row. Test scores \
+     are taken at the best validation epoch; ± is the sample standard deviation (n - 1) over seeds. \
+     Intervals are 95 % bootstrap intervals over test samples.";
 
 const DASH: &str = "–";
 
@@ -59,34 +68,52 @@ pub(super) fn format_score(value: f64) -> String {
     if value.is_finite() { format!("{value:.4}") } else { DASH.to_owned() }
 }
 
+/// Formats mean and standard deviation.
+fn format_stats(stats: &SeedStats) -> String {
+    let std = stats.stats.std.map_or(String::new(), |std| format!(" ± {}", format_score(std)));
+    format!("{}{std}", format_score(stats.stats.mean))
+}
+
 /// Formats the settings of a configuration.
 pub(super) fn format_settings(settings: &[String]) -> String {
     if settings.is_empty() { "defaults".to_owned() } else { settings.join(", ") }
 }
 
 impl Report {
+    /// Returns whether a row has a result of the paper.
+    pub(super) fn has_paper(&self) -> bool {
+        self.rows.iter().any(|row| row.paper.is_some())
+    }
+
     /// Returns the results table, with additional columns for a sweep.
     pub(super) fn table(&self) -> ReportTable {
-        let mut columns = vec![("recipe", Align::Left)];
+        let mut columns = vec![("recipe", Align::Left), ("dataset", Align::Left)];
         if self.sweep.is_some() {
             columns.extend([
                 ("chosen", Align::Left),
                 ("configurations", Align::Right),
                 ("finished runs", Align::Right),
             ]);
+        } else {
+            columns.push(("runs", Align::Left));
         }
         columns.extend([
-            (if self.sweep.is_some() { "seeds" } else { "runs" }, Align::Right),
+            (if self.sweep.is_some() { "seeds" } else { "n" }, Align::Right),
             ("metric", Align::Left),
-            ("test mean", Align::Right),
-            ("std", Align::Right),
-            ("population std", Align::Right),
+            ("test", Align::Right),
             ("parameters", Align::Right),
             ("seconds", Align::Right),
-            ("paper", Align::Right),
-            ("paper parameters", Align::Right),
         ]);
-        ReportTable { columns, rows: self.rows.iter().map(ReportRow::cells).collect() }
+        if self.has_paper() {
+            columns.extend([("paper", Align::Right), ("paper parameters", Align::Right)]);
+        }
+        let cells = |row: &ReportRow| row.cells(self.has_paper());
+        ReportTable {
+            id: "results",
+            caption: "Test scores, mean ± standard deviation over seeds",
+            columns,
+            rows: self.rows.iter().map(cells).collect(),
+        }
     }
 
     /// Returns the table of paired differences to the first row, if there are any.
@@ -111,19 +138,25 @@ impl Report {
                 format!("{:+.4} to {:+.4}", paired.interval[0], paired.interval[1]),
             ]
         });
-        (!self.differences.is_empty()).then(|| ReportTable { columns, rows: rows.collect() })
+        (!self.differences.is_empty()).then(|| ReportTable {
+            id: "differences",
+            caption: "Paired differences on the same test graphs, with bootstrap intervals over \
+                      graphs and seeds",
+            columns,
+            rows: rows.collect(),
+        })
     }
 
     /// Returns the table of the scores of each target, if there are any.
     pub(super) fn targets_table(&self) -> Option<ReportTable> {
         let columns = vec![
-            ("recipe", Align::Left),
             ("target", Align::Left),
-            ("n", Align::Right),
+            ("recipe", Align::Left),
+            ("dataset", Align::Left),
+            ("samples", Align::Right),
             ("prevalence", Align::Right),
             ("metric", Align::Left),
-            ("test mean", Align::Right),
-            ("std", Align::Right),
+            ("test", Align::Right),
             ("95% interval", Align::Right),
             ("baseline", Align::Right),
         ];
@@ -131,41 +164,87 @@ impl Report {
         let rows = self.rows.iter().flat_map(|row| {
             row.targets.iter().filter(|target| target.primary).map(|target| {
                 vec![
-                    row.recipe.clone(),
                     target.target.clone(),
+                    row.recipe.clone(),
+                    row.dataset.clone(),
                     target.samples.to_string(),
                     or_dash(target.prevalence.map(percent)),
                     target.metric.name().to_owned(),
-                    format_score(target.test.stats.mean),
-                    or_dash(target.test.stats.std.map(format_score)),
+                    format_stats(&target.test),
                     or_dash(target.interval.map(|[low, high]| format!("{low:.4} to {high:.4}"))),
                     or_dash(target.baseline.map(format_score)),
                 ]
             })
         });
         let rows: Vec<Vec<String>> = rows.collect();
-        (!rows.is_empty()).then_some(ReportTable { columns, rows })
+        (!rows.is_empty()).then_some(ReportTable {
+            id: "targets",
+            caption: "Test scores by target; the baseline predicts the mean or the class \
+                      frequencies of the training split",
+            columns,
+            rows,
+        })
     }
 
-    /// Returns the report as Markdown; a sweep includes its protocol and all configurations.
+    /// Returns the report as Markdown: results, and the protocol at the end.
     pub fn to_markdown(&self) -> String {
-        let mut table = self.table().to_markdown();
+        self.results_to_markdown() + &self.protocol_to_markdown()
+    }
+
+    /// Returns the results as Markdown; a sweep includes all configurations.
+    pub(super) fn results_to_markdown(&self) -> String {
+        let mut text = match &self.sweep {
+            Some(sweep) => format!("# Sweep `{}`\n\n", sweep.name),
+            None => String::new(),
+        };
+        text.push_str(&self.table().to_markdown());
         if let Some(targets) = self.targets_table() {
-            table.push_str(&format!("\n{TARGETS}\n\n{}", targets.to_markdown()));
+            text.push_str(&targets.to_captioned_markdown());
         }
         if let Some(differences) = self.differences_table() {
-            table.push_str(&format!("\n{DIFFERENCES}\n\n{}", differences.to_markdown()));
+            text.push_str(&differences.to_captioned_markdown());
         }
-        match &self.sweep {
-            None => table,
-            Some(sweep) => sweep.to_markdown(&table, &self.rows),
+        if let Some(sweep) = &self.sweep {
+            text.push_str(&bullets("## Caveats", sweep.notes.clone()));
         }
+        let seeds: Vec<String> = self
+            .rows
+            .iter()
+            .filter(|row| row.test.as_ref().is_some_and(|test| test.scores.len() > 1))
+            .filter_map(|row| Some(format!("`{}`: {}", row.recipe, row.scores_by_seed()?)))
+            .collect();
+        text.push_str(&bullets("## Test scores by seed", seeds));
+        if let Some(sweep) = &self.sweep {
+            text.push_str(&sweep.to_markdown());
+        }
+        text
+    }
+
+    /// Returns protocol, datasets and program versions as Markdown; empty for a report without
+    /// runs.
+    pub(super) fn protocol_to_markdown(&self) -> String {
+        let mut text = String::new();
+        if let Some(sweep) = &self.sweep {
+            text.push_str(&format!("\n## Protocol\n\n{}\n", sweep.protocol.join(" ")));
+            text.push_str(&format!("\n```sh\n{}\n```\n", sweep.command));
+        } else if !self.rows.is_empty() {
+            text.push_str(&format!("\n{PROTOCOL}\n"));
+        }
+        let datasets = self.datasets.iter().map(describe_data);
+        let versions = self.provenance().iter().map(super::Provenance::summary);
+        text.push_str(&bullets("", datasets.chain(versions).collect()));
+        text
+    }
+
+    /// Returns the program versions of the runs.
+    pub(super) fn provenance(&self) -> &[super::Provenance] {
+        self.sweep.as_ref().map_or(&self.provenance, |sweep| &sweep.provenance)
     }
 
     /// Returns the rows as CSV, at full precision.
     pub fn to_csv(&self) -> String {
         let mut text = String::from(
-            "recipe,runs,metric,mean,std,population_std,parameters,seconds,paper_mean,paper_std,paper_parameters",
+            "recipe,dataset,run_names,runs,metric,mean,std,population_std,parameters,seconds,paper_mean,paper_std,paper_parameters",
         );
         if self.sweep.is_some() {
             text.push_str(",chosen,configurations,planned,finished,failed,missing,seeds,scores");
@@ -175,6 +254,8 @@ impl Report {
             let (test, paper) = (row.test.as_ref(), row.paper.as_ref());
             let mut cells = vec![
                 row.recipe.clone(),
+                row.dataset.clone(),
+                spaced(&row.run_names),
                 test.map_or(0, |test| test.scores.len()).to_string(),
                 cell(row.metric.map(Metric::name)),
                 cell(test.map(|test| test.stats.mean)),
@@ -251,32 +332,56 @@ fn csv_line(cells: &[String]) -> String {
     quoted.collect::<Vec<_>>().join(",") + "\n"
 }
 
+/// Returns a bulleted list below a title; empty without items.
+fn bullets(title: &str, items: Vec<String>) -> String {
+    let title = if title.is_empty() { String::new() } else { format!("\n{title}\n") };
+    if items.is_empty() { String::new() } else { format!("{title}\n- {}\n", items.join("\n- ")) }
+}
+
+/// Describes name, size, split and fingerprint of a dataset.
+pub(super) fn describe_data(data: &DataRecord) -> String {
+    let split = data.split.as_ref().map_or(String::new(), |split| format!(", split: {split}"));
+    format!(
+        "{}: {} graphs, {} train, {} valid, {} test{split}; {}",
+        data.name, data.graphs, data.train, data.valid, data.test, data.fingerprint
+    )
+}
+
 impl ReportRow {
-    fn cells(&self) -> Vec<String> {
+    fn cells(&self, has_paper: bool) -> Vec<String> {
         let test = self.test.as_ref();
-        let mut cells = vec![self.recipe.clone()];
+        let mut cells = vec![self.recipe.clone(), self.dataset.clone()];
         if let Some(tuning) = &self.tuning {
             cells.push(or_dash(tuning.chosen.as_deref().map(format_settings)));
             cells.push(tuning.configurations.to_string());
             cells.push(tuning.runs.summary());
+        } else {
+            cells.push(self.listed_names());
         }
         cells.extend([
             test.map_or(0, |test| test.scores.len()).to_string(),
             or_dash(self.metric.map(|metric| metric.name().to_owned())),
-            or_dash(test.map(|test| format_score(test.stats.mean))),
-            or_dash(test.and_then(|test| test.stats.std).map(format_score)),
-            or_dash(test.map(|test| format_score(test.population_std))),
+            or_dash(test.map(format_stats)),
             or_dash(self.parameters.map(|count| count.to_string())),
             or_dash(self.seconds.map(|seconds| format!("{seconds:.0}"))),
-            or_dash(self.paper.as_ref().map(PaperResult::formatted)),
-            or_dash(
-                self.paper
-                    .as_ref()
-                    .and_then(|paper| paper.parameters)
-                    .map(|count| count.to_string()),
-            ),
         ]);
+        if has_paper {
+            let paper = self.paper.as_ref();
+            cells.push(or_dash(paper.map(PaperResult::formatted)));
+            let parameters = paper.and_then(|paper| paper.parameters);
+            cells.push(or_dash(parameters.map(|count| count.to_string())));
+        }
         cells
+    }
+
+    /// Lists the names of the runs; of many runs the first ones and the last.
+    fn listed_names(&self) -> String {
+        match &self.run_names[..] {
+            [first @ .., last] if first.len() >= MAX_NAMES => {
+                format!("{}, …, {last}", first[..MAX_NAMES - 1].join(", "))
+            }
+            names => names.join(", "),
+        }
     }
 
     /// Formats the test score of each seed.
@@ -298,30 +403,19 @@ impl SweepSummary {
             ("configuration", Align::Left),
             ("chosen", Align::Left),
             ("finished runs", Align::Right),
-            ("valid mean", Align::Right),
-            ("valid std", Align::Right),
-            ("test mean", Align::Right),
-            ("test std", Align::Right),
+            ("valid", Align::Right),
+            ("test", Align::Right),
             ("seconds", Align::Right),
         ];
         ReportTable {
+            id: "configurations",
+            caption: "All configurations, mean ± standard deviation over seeds",
             columns,
             rows: self.configurations.iter().map(ConfigurationRow::cells).collect(),
         }
     }
 
-    fn to_markdown(&self, table: &str, rows: &[ReportRow]) -> String {
-        let mut text = format!("# Sweep `{}`\n\n{}\n\n{table}", self.name, self.protocol.join(" "));
-        let mut list = |title: &str, items: Vec<String>| {
-            if !items.is_empty() {
-                text.push_str(&format!("\n{title}\n\n- {}\n", items.join("\n- ")));
-            }
-        };
-        list("## Caveats", self.notes.clone());
-        let seeds = rows
-            .iter()
-            .filter_map(|row| Some(format!("`{}`: {}", row.recipe, row.scores_by_seed()?)));
-        list("## Test scores by seed", seeds.collect());
+    fn to_markdown(&self) -> String {
         let failed_runs = self.failed_runs.iter().map(|failed_run| {
             let lines = failed_run
                 .reason
@@ -330,42 +424,23 @@ impl SweepSummary {
             let lines: Vec<String> = lines.map(|line| format!("  {line}\n")).collect();
             format!("`{}`\n\n  ```text\n{}  ```", failed_run.run, lines.concat())
         });
-        list("## Failed runs", failed_runs.collect());
-        text.push_str(&format!("\n## All configurations\n\n{}", self.table().to_markdown()));
-        text.push_str(&format!("\n## Reproduction\n\n```sh\n{}\n```\n", self.command));
-        for provenance in &self.provenance {
-            text.push_str(&format!("\n{}\n", provenance.summary()));
-        }
-        text
-    }
-}
-
-impl super::Provenance {
-    /// Formats program version, commit and platform.
-    pub(super) fn summary(&self) -> String {
-        let commit =
-            self.commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}"));
-        format!("graph-diffuser {}{commit}, {}", self.version, self.platform)
+        let table = self.table().to_markdown();
+        format!(
+            "{}\n## All configurations\n\n{table}",
+            bullets("## Failed runs", failed_runs.collect())
+        )
     }
 }
 
 impl ConfigurationRow {
     fn cells(&self) -> Vec<String> {
-        let mean = |stats: &Option<SeedStats>| {
-            or_dash(stats.as_ref().map(|stats| format_score(stats.stats.mean)))
-        };
-        let std = |stats: &Option<SeedStats>| {
-            or_dash(stats.as_ref().and_then(|stats| stats.stats.std).map(format_score))
-        };
         vec![
             self.recipe.clone(),
             format_settings(&self.settings),
             if self.chosen { "yes".to_owned() } else { String::new() },
             self.runs.summary(),
-            mean(&self.valid),
-            std(&self.valid),
-            mean(&self.test),
-            std(&self.test),
+            or_dash(self.valid.as_ref().map(format_stats)),
+            or_dash(self.test.as_ref().map(format_stats)),
             or_dash(self.seconds.map(|seconds| format!("{seconds:.0}"))),
         ]
     }

@@ -146,6 +146,43 @@ impl DataConfig {
         }
     }
 
+    /// Returns the name of the dataset: that of the benchmark, or of the file or directory.
+    pub fn name(&self) -> String {
+        let name = match self {
+            Self::GridHistogram(_) => "Grid Histogram Counting",
+            Self::Zinc(_) => "ZINC-12k",
+            Self::ZincDev(_) => "ZINC-12k (development)",
+            Self::OgbgMolhiv(_) => "ogbg-molhiv",
+            Self::OgbgMolpcba(_) => "ogbg-molpcba",
+            Self::OgbgPpa(_) => "ogbg-ppa",
+            Self::OgbgCode2(_) => "ogbg-code2",
+            Self::Pcqm4mv2(_) => "PCQM4Mv2",
+            Self::PcqmContact(_) => "PCQM-Contact",
+            Self::PeptidesFunc(_) => "Peptides-func",
+            Self::PeptidesStruct(_) => "Peptides-struct",
+            Self::SmilesCsv(SmilesCsvConfig { path, .. })
+            | Self::Jsonl(JsonlConfig { path, .. })
+            | Self::OgbCsv(OgbCsvConfig { path, .. })
+            | Self::Tu(TuConfig { path, .. }) => {
+                let name = path.file_name().unwrap_or(path.as_os_str());
+                return name.to_string_lossy().into_owned();
+            }
+        };
+        name.to_owned()
+    }
+
+    /// Describes the split if it is known without reading the data.
+    pub fn split_description(&self) -> Option<String> {
+        match self {
+            Self::SmilesCsv(SmilesCsvConfig { split, .. })
+            | Self::Jsonl(JsonlConfig { split, .. })
+            | Self::OgbCsv(OgbCsvConfig { split, .. })
+            | Self::Tu(TuConfig { split, .. }) => split.as_ref().map(ToString::to_string),
+            Self::GridHistogram(_) => Some("generated".to_owned()),
+            _ => Some("defined by the benchmark".to_owned()),
+        }
+    }
+
     /// Returns whether the dataset is read from user files, not a benchmark or generated.
     pub fn is_user_data(&self) -> bool {
         matches!(self, Self::SmilesCsv(_) | Self::Jsonl(_) | Self::OgbCsv(_) | Self::Tu(_))

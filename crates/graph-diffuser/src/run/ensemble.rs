@@ -70,7 +70,11 @@ impl Run {
 
     fn open_member(&self, member: usize) -> Result<Self, RunError> {
         let directory = self.member_directory(member);
-        let run = Self { encoding_cache: self.encoding_cache.clone(), ..Self::open(&directory)? };
+        let run = Self {
+            encoding_cache: self.encoding_cache.clone(),
+            split_description: self.split_description.clone(),
+            ..Self::open(&directory)?
+        };
         if run.recipe != self.member_recipe(member) {
             let reason = "its `recipe.toml` differs from that of the ensemble".to_owned();
             return Err(RunError::NotARun { directory, reason });
@@ -86,7 +90,12 @@ impl Run {
         }
         fs::create_dir_all(&directory).map_err(WriteError::at(&directory))?;
         let recipe = self.member_recipe(member);
-        let run = Self { directory, recipe, encoding_cache: self.encoding_cache.clone() };
+        let run = Self {
+            directory,
+            recipe,
+            encoding_cache: self.encoding_cache.clone(),
+            split_description: self.split_description.clone(),
+        };
         if let Ok(environment) = fs::read(self.directory.join("environment.json")) {
             run.write("environment.json", &environment)?;
         }

@@ -70,6 +70,12 @@ pub enum RunError {
         /// Path of the directory.
         directory: PathBuf,
     },
+    /// The graphs, targets or splits of an unfinished run have changed.
+    #[error("the dataset has changed since the training of `{directory}` was started")]
+    DataChanged {
+        /// Path of the directory.
+        directory: PathBuf,
+    },
     /// The dataset of the run cannot be read.
     #[error(transparent)]
     Dataset(RecipeError),
@@ -116,7 +122,7 @@ impl Diagnostic for RunError {
             Self::NoSchema { .. } => {
                 Some("restore the directory from a backup, or train the run again".into())
             }
-            Self::SchemaMismatch { .. } => {
+            Self::SchemaMismatch { .. } | Self::DataChanged { .. } => {
                 Some("restore the data that the run was trained on, or train a new run".into())
             }
             Self::Write(error) => error.hint(),

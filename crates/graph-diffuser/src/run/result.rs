@@ -1,5 +1,7 @@
 //! Results of a finished run.
 
+use std::path::PathBuf;
+
 use graph_diffuser_data::Schema;
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +9,7 @@ use crate::recipe::Recipe;
 use crate::task::{EvalMetrics, Metric, Predictions, TargetScores, UncertaintyCalibration};
 use crate::train::{BestEpoch, EnsembleAccumulators, EpochRecord};
 
-use super::Environment;
+use super::{DataRecord, Environment};
 
 /// Result of a finished run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -102,8 +104,14 @@ pub struct Evaluation {
 /// Finished run, read from its directory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FinishedRun {
+    /// Path of the run directory.
+    pub directory: PathBuf,
     /// Recipe of the run.
     pub recipe: Recipe,
+    /// Features and targets of the dataset; absent if they were not saved.
+    pub schema: Option<Schema>,
+    /// Size, split and fingerprint of the dataset; absent in runs of older versions.
+    pub data: Option<DataRecord>,
     /// Scores and cost.
     pub result: RunResult,
     /// Records of its epochs; empty if they were not saved.
@@ -112,4 +120,14 @@ pub struct FinishedRun {
     pub environment: Option<Environment>,
     /// Predictions for the test graphs, if they were saved.
     pub test_predictions: Option<Predictions>,
+}
+
+impl FinishedRun {
+    /// Returns the name of the run: that of its directory.
+    pub fn name(&self) -> String {
+        let path = self.directory.canonicalize();
+        let path = path.as_deref().unwrap_or(&self.directory);
+        path.file_name()
+            .map_or_else(|| "run".to_owned(), |name| name.to_string_lossy().into_owned())
+    }
 }

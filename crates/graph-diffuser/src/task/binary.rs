@@ -56,28 +56,34 @@ fn mean_over_labels(
 ) -> f64 {
     let mut values = Vec::with_capacity(columns);
     for column in 0..columns {
-        let mut ranked: Vec<(f64, bool)> = observed_column(scores, labels, columns, column)
-            .map(|(score, label)| (score, label == 1.0))
-            .collect();
-        if ranked.iter().any(|(score, _)| score.is_nan()) {
-            return f64::NAN;
+        let ranked = observed_column(scores, labels, columns, column)
+            .map(|(score, label)| (score, label == 1.0));
+        let Some(thresholds) = thresholds(ranked.collect()) else { return f64::NAN };
+        let (positives, negatives) = totals(&thresholds);
+        if positives > 0 && negatives > 0 {
+            values.push(metric(&thresholds, positives, negatives));
         }
-        ranked.sort_by(|left, right| right.0.total_cmp(&left.0));
-        let positives = ranked.iter().filter(|(_, positive)| *positive).count();
-        let negatives = ranked.len() - positives;
-        if positives == 0 || negatives == 0 {
-            continue;
-        }
-        let thresholds: Vec<(usize, usize)> = ranked
-            .chunk_by(|left, right| left.0 == right.0)
-            .map(|tied| {
-                let positive = tied.iter().filter(|(_, positive)| *positive).count();
-                (positive, tied.len() - positive)
-            })
-            .collect();
-        values.push(metric(&thresholds, positives, negatives));
     }
     values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Returns the numbers of positives and negatives at each distinct score, in descending order;
+/// `None` if a score is NaN.
+pub(super) fn thresholds(mut scored: Vec<(f64, bool)>) -> Option<Vec<(usize, usize)>> {
+    if scored.iter().any(|(score, _)| score.is_nan()) {
+        return None;
+    }
+    scored.sort_by(|left, right| right.0.total_cmp(&left.0));
+    let counts = scored.chunk_by(|left, right| left.0 == right.0).map(|tied| {
+        let positive = tied.iter().filter(|(_, positive)| *positive).count();
+        (positive, tied.len() - positive)
+    });
+    Some(counts.collect())
+}
+
+/// Returns the total numbers of positives and negatives.
+pub(super) fn totals(thresholds: &[(usize, usize)]) -> (usize, usize) {
+    thresholds.iter().fold((0, 0), |total, counts| (total.0 + counts.0, total.1 + counts.1))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod average;
 pub mod binary;
 mod config;
+pub mod curves;
 mod graph_head;
 mod graph_targets;
 mod head;
