@@ -735,8 +735,9 @@ fn nodes_of_a_single_graph_are_split_by_position_among_labeled_nodes() {
     file.split_nodes(split).unwrap();
     let classes: Vec<&Targets> = file.graphs.iter().map(|graph| &graph.targets).collect();
     let none = MISSING_CLASS;
-    let expected = [[0, none, none, none, 1], [none, none, 1, none, none], [none, none, none, 0, none]]
-        .map(|classes| Targets::NodeClasses(classes.to_vec()));
+    let expected =
+        [[0, none, none, none, 1], [none, none, 1, none, none], [none, none, none, 0, none]]
+            .map(|classes| Targets::NodeClasses(classes.to_vec()));
     assert_eq!(classes, expected.iter().collect::<Vec<_>>());
     assert_eq!(file.splits, Some(Splits { train: vec![0], valid: vec![1], test: vec![2] }));
     assert_eq!((file.node_split, file.needs_node_split()), (Some(1), false));
