@@ -1,18 +1,31 @@
 //! Two-dimensional graph layout.
 //!
-//! Grids are drawn in row-major order, molecules by the conventions of structural formulas, and all
-//! other graphs by stress majorization, which approximates graph distances by Euclidean distances.
-//! The layout is deterministic.
+//! Grids are drawn in row-major order, molecules and similar graphs by the conventions of
+//! structural formulas, and all other graphs by stress majorization, which approximates graph
+//! distances by Euclidean distances. If edges of such a layout cross, a planar graph is drawn from
+//! a planar embedding, and nodes of other graphs are moved to reduce the number of crossings. The
+//! layout is deterministic.
 
+mod crossings;
 mod molecule;
+mod planar;
 mod stress;
+mod untangle;
 
 use std::collections::VecDeque;
 
 use graph_diffuser::explain::Structure;
 
 use crate::canvas::Point;
-use stress::stress_majorization;
+pub use crossings::count_crossings;
+use planar::PlanarDrawing;
+use stress::{Distances, initial_coordinates, stress_majorization};
+use untangle::Drawing;
+
+/// Nodes closer than this overlap.
+const OVERLAP_DISTANCE: f64 = 0.4;
+/// Graphs with more edges are laid out without regard to crossings.
+const MAX_CHECKED_EDGES: usize = 1500;
 
 /// Computes the coordinates of the nodes of a graph; adjacent nodes are about one unit apart.
 pub fn coordinates(nodes: usize, edges: &[[u32; 2]], structure: &Structure) -> Vec<Point> {
@@ -21,14 +34,120 @@ pub fn coordinates(nodes: usize, edges: &[[u32; 2]], structure: &Structure) -> V
             (0..nodes).map(|node| [(node % columns) as f64, (node / columns) as f64]).collect()
         }
         Structure::Molecule { bonds } => lay_out_components(nodes, edges, |nodes, edges, kept| {
-            let lines: Vec<u8> =
+            let bonds: Vec<u8> =
                 kept.iter().map(|&edge| bonds.get(edge).copied().unwrap_or(1)).collect();
-            align_to_principal_axis(&molecule::coordinates(nodes, edges, &lines), true)
+            lay_out_connected(nodes, edges, Some(&bonds))
         }),
         Structure::Other {} => lay_out_components(nodes, edges, |nodes, edges, _| {
-            align_to_principal_axis(&stress_majorization(nodes, edges, None), false)
+            lay_out_connected(nodes, edges, None)
         }),
     }
+}
+
+/// Lays out a connected graph; `bonds` holds the bond type of each edge of a molecule.
+///
+/// Returns the first of several layouts without crossings and overlaps, or else the one with fewest
+/// of them.
+fn lay_out_connected(nodes: usize, edges: &[[u32; 2]], bonds: Option<&[u8]>) -> Vec<Point> {
+    if nodes < 3 {
+        return (0..nodes).map(|node| [node as f64, 0.0]).collect();
+    }
+    let neighbors = neighbors(nodes, edges);
+    let pairs: Vec<[usize; 2]> = (0..nodes)
+        .flat_map(|node| neighbors[node].iter().map(move |&other| [node, other]))
+        .filter(|[node, other]| node < other)
+        .collect();
+    let distances = Distances::new(&neighbors);
+    let free = |start: Vec<Point>| stress_majorization(start, &distances);
+    if pairs.len() > MAX_CHECKED_EDGES {
+        return align_to_principal_axis(&free(initial_coordinates(&distances)), false);
+    }
+    let mut layouts = Candidates { edges: &pairs, best: None };
+    let mut formula = None;
+    if bonds.is_some() || resembles_molecule(&neighbors, pairs.len()) {
+        let single = vec![1; edges.len()];
+        let points = molecule::coordinates(&neighbors, edges, bonds.unwrap_or(&single));
+        if layouts.add(align_to_principal_axis(&points, true)) {
+            return layouts.into_best();
+        }
+        formula = Some(points);
+    }
+    let is_molecule = bonds.is_some();
+    let started = formula.map(|points| free(jittered(&points)));
+    let mut starts: Vec<Vec<Point>> = started.into_iter().collect();
+    let unguided = free(initial_coordinates(&distances));
+    starts.insert(if is_molecule { starts.len() } else { 0 }, unguided);
+    for points in starts {
+        if layouts.add(align_to_principal_axis(&points, false)) {
+            return layouts.into_best();
+        }
+    }
+    let drawing =
+        |points| Drawing { points, neighbors: &neighbors, edges: &pairs, distances: &distances };
+    if let Some(PlanarDrawing { points, is_outerplanar }) = planar::draw(&neighbors) {
+        let mut planar = drawing(points);
+        planar.refine();
+        if is_outerplanar {
+            layouts.best = None;
+        }
+        // Without constraints the drawing is more regular, if it stays planar.
+        let regular = free(planar.points.clone());
+        if !is_outerplanar || count_crossings(&regular, &pairs) == 0 {
+            layouts.add(align_to_principal_axis(&regular, false));
+        }
+        layouts.add(align_to_principal_axis(&planar.points, false));
+    } else {
+        let mut reduced = drawing(layouts.best_points());
+        reduced.reduce_crossings();
+        layouts.add(align_to_principal_axis(&reduced.points, false));
+    }
+    layouts.into_best()
+}
+
+/// Returns whether a connected graph has a few cycles and no node with many neighbors.
+fn resembles_molecule(neighbors: &[Vec<usize>], edges: usize) -> bool {
+    let cycle_rank = (edges + 1).saturating_sub(neighbors.len());
+    (1..=neighbors.len().div_ceil(3)).contains(&cycle_rank)
+        && neighbors.iter().all(|others| others.len() <= 6)
+}
+
+/// Best of several layouts.
+struct Candidates<'a> {
+    edges: &'a [[usize; 2]],
+    /// Number of crossings and overlapping nodes, and the coordinates.
+    best: Option<(usize, Vec<Point>)>,
+}
+
+impl Candidates<'_> {
+    /// Adds a layout; returns whether it has neither crossings nor overlaps.
+    fn add(&mut self, points: Vec<Point>) -> bool {
+        let overlaps = points.iter().enumerate().flat_map(|(node, &point)| {
+            let closer = move |other: &&Point| euclidean(point, **other) < OVERLAP_DISTANCE;
+            points[..node].iter().filter(closer)
+        });
+        let defects = count_crossings(&points, self.edges) + overlaps.count();
+        if self.best.as_ref().is_none_or(|(least, _)| defects < *least) {
+            self.best = Some((defects, points));
+        }
+        defects == 0
+    }
+
+    fn best_points(&self) -> Vec<Point> {
+        self.best.as_ref().map(|(_, points)| points.clone()).unwrap_or_default()
+    }
+
+    fn into_best(self) -> Vec<Point> {
+        self.best.map(|(_, points)| points).unwrap_or_default()
+    }
+}
+
+/// Adds a small deterministic offset to every point to separate equal points.
+fn jittered(coordinates: &[Point]) -> Vec<Point> {
+    let jitter = |(node, point): (usize, &Point)| {
+        let (sine, cosine) = (node as f64 * 2.4).sin_cos();
+        [point[0] + 0.05 * cosine, point[1] + 0.05 * sine]
+    };
+    coordinates.iter().enumerate().map(jitter).collect()
 }
 
 /// Returns the sorted neighbors of each node, ignoring edge direction, duplicates and self-loops.

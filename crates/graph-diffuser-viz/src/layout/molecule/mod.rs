@@ -1,8 +1,8 @@
 //! Layout of molecules in the style of structural formulas.
 //!
 //! Rings are regular polygons that share their common bonds, chains zigzag at 120 degrees, and
-//! overlapping branches are flipped around single bonds. Rings of cages that do not fit a polygon
-//! are bent; if atoms still overlap, stress majorization refines the layout.
+//! overlapping branches are mirrored at, rotated around or moved along the bond to the rest of the
+//! molecule. Rings of cages that do not fit a polygon are bent.
 
 mod branches;
 mod rings;
@@ -12,38 +12,29 @@ use std::f64::consts::{PI, TAU};
 
 use crate::canvas::Point;
 
-use super::{bfs_distances, euclidean, neighbors, stress_majorization};
-use branches::flip_branches;
+use super::{bfs_distances, euclidean};
+use branches::move_branches;
 use rings::{lay_out_ring_system, ring_systems, rings};
 
-/// Atoms closer than this overlap.
-const OVERLAP_DISTANCE: f64 = 0.45;
-
 /// Computes the coordinates of a connected molecule; `bonds` holds the bond type of each edge.
-pub(super) fn coordinates(nodes: usize, edges: &[[u32; 2]], bonds: &[u8]) -> Vec<Point> {
-    if nodes < 2 {
-        return vec![[0.0; 2]; nodes];
-    }
-    let neighbors = neighbors(nodes, edges);
-    let rings = rings(&neighbors);
+pub(super) fn coordinates(
+    neighbors: &[Vec<usize>],
+    edges: &[[u32; 2]],
+    bonds: &[u8],
+) -> Vec<Point> {
+    let nodes = neighbors.len();
+    let rings = rings(neighbors);
     let ring_systems = ring_systems(nodes, &rings);
     let mut layout = MoleculeLayout {
         coordinates: vec![None; nodes],
-        neighbors: &neighbors,
+        neighbors,
         linear_atoms: linear_atoms(nodes, edges, bonds),
     };
     layout.run(&ring_systems);
     let mut coordinates: Vec<Point> =
         layout.coordinates.into_iter().map(Option::unwrap_or_default).collect();
-    flip_branches(&mut coordinates, &neighbors, &rings);
-    let crowded = (0..nodes).any(|node| {
-        (0..node).any(|other| euclidean(coordinates[node], coordinates[other]) < OVERLAP_DISTANCE)
-    });
-    if crowded {
-        stress_majorization(nodes, edges, Some(jittered(&coordinates)))
-    } else {
-        coordinates
-    }
+    move_branches(&mut coordinates, neighbors, &rings);
+    coordinates
 }
 
 /// Returns whether each atom has a triple bond or two double bonds, so that its bonds are
@@ -61,15 +52,6 @@ fn linear_atoms(nodes: usize, edges: &[[u32; 2]], bonds: &[u8]) -> Vec<bool> {
         }
     }
     (0..nodes).map(|node| triple[node] || double[node].len() > 1).collect()
-}
-
-/// Adds a small deterministic offset to every point to separate equal points.
-fn jittered(coordinates: &[Point]) -> Vec<Point> {
-    let jitter = |(node, point): (usize, &Point)| {
-        let (sine, cosine) = (node as f64 * 2.4).sin_cos();
-        [point[0] + 0.05 * cosine, point[1] + 0.05 * sine]
-    };
-    coordinates.iter().enumerate().map(jitter).collect()
 }
 
 /// Partial layout of a molecule.
@@ -214,11 +196,13 @@ mod tests {
     use graph_diffuser_data::chem::Molecule;
 
     use super::*;
+    use crate::layout::neighbors;
 
     fn lay_out(smiles: &str) -> (Vec<Point>, Vec<[u32; 2]>) {
         let graph = Molecule::from_smiles(smiles).unwrap().ogb_graph();
         let bonds = vec![1; graph.edges.len()];
-        (coordinates(graph.num_nodes, &graph.edges, &bonds), graph.edges)
+        let neighbors = neighbors(graph.num_nodes, &graph.edges);
+        (coordinates(&neighbors, &graph.edges, &bonds), graph.edges)
     }
 
     fn assert_bonds_have_unit_length(coordinates: &[Point], edges: &[[u32; 2]]) {
