@@ -396,6 +396,7 @@ mod tests {
                 targets: vec![target("a|b", [2.0, 3.0]), target("c", [2.0, 5.0])],
                 epochs: 4,
                 seconds: 3723.0,
+                ensemble: None,
             },
             history: vec![],
             environment: Some(Environment {
