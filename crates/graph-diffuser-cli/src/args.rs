@@ -55,8 +55,8 @@ impl RunArgs {
             (None, Some(model)) => model.open(&dirs.cache)?,
             (None, None) => unreachable!("clap requires one of the two"),
         };
-        if !run.is_ensemble() && run.result()?.is_none() {
-            let (epochs, all) = (run.history().len(), run.recipe().train.epochs);
+        let (epochs, all) = (run.history().len(), run.recipe().train.epochs);
+        if epochs > 0 && run.result()?.is_none() {
             let directory = run.directory().display();
             print_note(&format!(
                 "warning: `{directory}` is not finished ({epochs} of {all} epochs); using its best \

@@ -225,7 +225,7 @@ fn run_stores_its_schema_and_a_missing_one_is_reported_with_a_hint() {
     std::fs::remove_file(run.directory().join("schema.json")).expect("removed");
     let error = Predictor::open(&run, &Device::flex()).expect_err("the schema is missing");
     assert!(matches!(error, RunError::NoSchema { .. }), "{error}");
-    assert!(error.hint().expect("a hint").contains("--resume"));
+    assert!(error.hint().expect("a hint").contains("restore the directory"));
 }
 
 /// Rows of the jobs below: three chunks.

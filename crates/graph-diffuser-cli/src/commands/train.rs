@@ -157,7 +157,8 @@ impl TrainArgs {
         let directory = self.resume.as_ref().expect("clap requires a recipe or `--resume`");
         let run = Run::open(directory)?.with_encoding_cache(DataDirs::from_env().encoding_cache());
         let lock = run.lock()?;
-        if let Some(finished) = run.finished()? {
+        // A corrupt result is computed again.
+        if let Ok(Some(finished)) = run.finished() {
             printer.note(&format!("{} is finished, nothing to resume", directory.display()));
             // Training may have been killed after its result was written.
             write_report(&run, &finished)?;

@@ -246,8 +246,6 @@ fn usage_errors_of_predict_embed_and_data() {
     fs::remove_file(dir.path("run/schema.json")).expect("a run has a schema");
     let output = dir.run(&["predict", "run", "--input", "mine.csv", "--output", "old.csv"]);
     assert_text("mistake_predict_old_run", &transcript(&output));
-    dir.run_ok(&["train", "--resume", "run"]);
-    dir.run_ok(&["predict", "run", "--input", "mine.csv", "--output", "old.csv"]);
 }
 
 #[test]

@@ -175,6 +175,9 @@ fn damaged_checkpoint_is_skipped_with_a_warning() {
     let mut bytes = fs::read(&weights).expect("weights");
     *bytes.last_mut().expect("not empty") ^= 1;
     fs::write(&weights, bytes).expect("damaged");
+    // A finished run is not resumed.
+    let remove_result = || fs::remove_file(dir.path("damaged/result.json")).expect("removed");
+    remove_result();
     let output = dir.run(&["train", "--resume", "damaged"]);
     assert_eq!(output.code, Some(0));
     assert!(
@@ -186,6 +189,7 @@ fn damaged_checkpoint_is_skipped_with_a_warning() {
     assert!(output.stderr.contains("resuming after 3 epochs"), "{}", output.stderr);
     dir.assert_same_weights("whole", "damaged");
     // Without a valid checkpoint resuming fails.
+    remove_result();
     for name in ["last", "last.previous"] {
         remove_manifest(&dir.path("damaged/checkpoints").join(name));
     }

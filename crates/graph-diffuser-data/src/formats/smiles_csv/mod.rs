@@ -35,7 +35,7 @@ use crate::io::csv_records::TableRecord;
 use crate::io::par_chunks::par_chunks;
 use crate::schema::{Schema, TargetSchema};
 use crate::split::{Split, Splits};
-use targets::{Column, InferredTargets};
+use targets::{CellError, Column, InferredTargets};
 
 /// Handling of a row with an invalid SMILES string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -223,10 +223,6 @@ pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<Lo
             csv.graphs.push(graph);
         }
     }
-    // Columns without their unreadable cells could be misinterpreted.
-    if has_unreadable_rows {
-        return Err(errors.finish(path));
-    }
     if csv.lines.is_empty() && errors.located.is_empty() {
         errors.push(LocatedError::new(path, SmilesCsvError::NoRows));
         return Err(errors.finish(path));
@@ -243,7 +239,9 @@ pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<Lo
         }
         Ok(_) => Err(errors.finish(path)),
         Err(cell_errors) => {
-            for (row, column, error) in cell_errors {
+            // Columns without their unreadable cells could be misinterpreted.
+            let is_certain = |(row, ..): &CellError| row.is_some() || !has_unreadable_rows;
+            for (row, column, error) in cell_errors.into_iter().filter(is_certain) {
                 let mut error = LocatedError::new(path, error);
                 error.line = row.map(|row| csv.lines[row]);
                 error.column = (!column.is_empty()).then_some(column);
