@@ -17,7 +17,7 @@ use crate::color::{
 use crate::font::text_width;
 
 /// Width and height of the plot of a large chart, without labels.
-const LARGE: [f64; 2] = [636.0, 300.0];
+const LARGE: [f64; 2] = [436.0, 250.0];
 /// Width and height of the plot of a small chart, without labels.
 const SMALL: [f64; 2] = [256.0, 220.0];
 const LEFT: f64 = 64.0;
@@ -178,12 +178,12 @@ impl Chart {
         let (starts, rows) = legend_positions(legend, width);
         let height = bottom + 58.0 + rows as f64 * LEGEND_ROW;
         let mut canvas = Canvas::new(width, height, self.title.clone());
+        self.draw_axes(&mut canvas);
         for ([low, high], height, style) in &self.bars {
             let [x, top] = self.position([*low, *height]);
             let size = [self.position([*high, 0.0])[0] - x, bottom - top];
             canvas.rectangle([x, top], size, style.clone());
         }
-        self.draw_axes(&mut canvas);
         for &(mean, [low, high]) in &self.bands {
             let [_, top] = self.position([0.0, high]);
             let height = self.position([0.0, low])[1] - top;

@@ -177,6 +177,7 @@ impl Report {
         let seeds: Vec<String> = self
             .rows
             .iter()
+            .filter(|row| row.run_names.len() > 1)
             .filter_map(|row| {
                 let name = escape(&row.recipe);
                 Some(format!("<code>{name}</code>: {}", escape(&row.scores_by_seed()?)))
@@ -249,7 +250,7 @@ impl Report {
         }
         let mut text = match &self.sweep {
             Some(sweep) => {
-                sweep.protocol.iter().map(|text| format!("<p>{}</p>\n", prose(text))).collect()
+                format!("<p>{}</p>\n", prose(&sweep.protocol.join("\n")).replace('\n', "</p>\n<p>"))
             }
             None => format!("<p>{PROTOCOL}</p>\n"),
         };
@@ -302,12 +303,13 @@ impl TargetEvaluation {
         if let EvaluationKind::Regression { worst, .. } = &self.kind
             && !worst.is_empty()
         {
-            let cases: String =
-                worst.iter().map(|case| format!("<li>{}</li>\n", case.to_html())).collect();
-            text.push_str(&format!(
-                "<p>Largest errors, by index of the graph in the dataset:</p>\n\
-                 <ol class=\"worst\">\n{cases}</ol>\n"
-            ));
+            text.push_str(
+                "<p>Largest errors, by index of the graph in the dataset:</p>\n<ol class=\"worst\">\n",
+            );
+            for case in worst {
+                text.push_str(&format!("<li>{}</li>\n", case.to_html()));
+            }
+            text.push_str("</ol>\n");
         }
         text
     }

@@ -250,9 +250,11 @@ impl Card<'_> {
         };
         let settings = self.recipe().settings();
         let rows = settings.iter().filter(|(path, _)| is_shown(path));
-        let rows: String =
-            rows.map(|(path, value)| format!("| {} | {} |\n", plain(path), plain(value))).collect();
-        format!("## Hyperparameters\n\n| setting | value |\n| --- | --- |\n{rows}")
+        let mut text = "## Hyperparameters\n\n| setting | value |\n| --- | --- |\n".to_owned();
+        for (path, value) in rows {
+            text.push_str(&format!("| {} | {} |\n", plain(path), plain(value)));
+        }
+        text
     }
 
     fn training_cost(&self) -> String {
@@ -308,7 +310,7 @@ fn quoted(text: &str) -> String {
 }
 
 fn yaml_list(items: &[&str]) -> String {
-    items.iter().map(|item| format!("- {item}\n")).collect()
+    format!("- {}\n", items.join("\n- "))
 }
 
 /// Escapes the characters that would end a table cell or begin markup.

@@ -48,7 +48,11 @@ impl TargetEvaluation {
                 plots.extend(roc.as_ref().map(|curve| self.roc(curve)));
                 let curve = precision_recall.as_ref();
                 plots.extend(curve.map(|curve| self.precision_recall(curve, *prevalence)));
-                plots.push(self.calibration(calibration, "predicted probability", "positives"));
+                plots.push(self.calibration(
+                    calibration,
+                    "predicted probability",
+                    "fraction of positives",
+                ));
                 plots.push(self.confusion(confusion, classes, " at threshold 0.5"));
                 plots
             }
@@ -56,7 +60,7 @@ impl TargetEvaluation {
                 let mut plots = vec![self.confusion(confusion, classes, "")];
                 if !calibration.is_empty() {
                     let x = "probability of the predicted class";
-                    plots.push(self.calibration(calibration, x, "correct"));
+                    plots.push(self.calibration(calibration, x, "fraction of correct predictions"));
                 }
                 plots
             }
@@ -153,7 +157,7 @@ impl TargetEvaluation {
     }
 
     fn calibration(&self, bins: &[CalibrationBin], x: &str, y: &str) -> Plot {
-        let labels = [x.to_owned(), format!("fraction of {y}")];
+        let labels = [x.to_owned(), y.to_owned()];
         let mut chart = Chart::small("Calibration".to_owned(), labels, [Scale::UNIT; 2]).square();
         let most = bins.iter().map(|bin| bin.count).max().unwrap_or(1) as f64;
         for bin in bins {
@@ -167,9 +171,11 @@ impl TargetEvaluation {
         chart.line(&[[0.0, 0.0], [1.0, 1.0]], &reference_line());
         let points: Vec<Point> = bins.iter().map(|bin| [bin.predicted, bin.observed]).collect();
         chart.line(&points, &Style::stroke(BLUE, 2.0));
-        points.into_iter().for_each(|point| chart.mark(point, Mark::Circle, BLUE));
+        for point in points {
+            chart.mark(point, Mark::Circle, BLUE);
+        }
         let caption = format!(
-            "Calibration: fraction of {y} over {x}, with the number of samples in each bin; dashed: \
+            "Calibration: {y} over {x}, with the number of samples in each bin; dashed: \
              calibrated. Expected calibration error {}.",
             format_significant(expected_calibration_error(bins))
         );

@@ -12,10 +12,10 @@ use crate::color::{BLUE, FOREGROUND, GRID, SKY, VERMILLION};
 use super::table::format_score;
 use super::{Report, ReportRow};
 
-const LABELS: f64 = 240.0;
-const PLOT: f64 = 340.0;
-const VALUES: f64 = 140.0;
-const ROW: f64 = 30.0;
+const LEFT: f64 = 24.0;
+const PLOT: f64 = 320.0;
+const VALUES: f64 = 136.0;
+const ROW: f64 = 44.0;
 const TOP: f64 = 44.0;
 
 /// Row with scores.
@@ -64,12 +64,12 @@ fn draw(metric: Metric, rows: &[Scored<'_>]) -> Canvas {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let scale = Scale::covering(low, high, 5.0);
-    let x = |value: f64| LABELS + scale.fraction(value) * PLOT;
+    let x = |value: f64| LEFT + scale.fraction(value) * PLOT;
     let bottom = TOP + ROW * rows.len() as f64;
     let title = format!("Test {} of every seed, mean ± std", metric.name().replace('_', " "));
     let has_paper = rows.iter().any(|row| row.paper.is_some());
     let height = bottom + if has_paper { 52.0 } else { 30.0 };
-    let mut canvas = Canvas::new(LABELS + PLOT + VALUES, height, title.clone());
+    let mut canvas = Canvas::new(LEFT + PLOT + VALUES, height, title.clone());
     let text = TextStyle::new(12.0, FOREGROUND);
     canvas.text([16.0, 24.0], title, TextStyle::new(14.0, FOREGROUND).bold());
     for tick in scale.ticks() {
@@ -77,13 +77,13 @@ fn draw(metric: Metric, rows: &[Scored<'_>]) -> Canvas {
         canvas.text([x(tick), bottom + 18.0], scale.label(tick), text.anchor(Anchor::Middle));
     }
     for (index, Scored { label, test, paper }) in rows.iter().enumerate() {
-        let y = TOP + ROW * (index as f64 + 0.5);
-        let label = truncate(label, 60);
-        let style = text.fit(&label, LABELS - 32.0).anchor(Anchor::End);
-        canvas.text([LABELS - 12.0, y + 4.0], label, style);
+        let y = TOP + ROW * (index as f64 + 0.7);
+        let label = truncate(label, 80);
+        let style = text.fit(&label, PLOT + VALUES - 12.0);
+        canvas.text([LEFT, y - 16.0], label, style);
         if let Some(paper) = paper {
             let line = Style::stroke(VERMILLION, 2.0).dashed(&[4.0, 2.0]);
-            canvas.line([x(paper.mean), y - 12.0], [x(paper.mean), y + 12.0], line);
+            canvas.line([x(paper.mean), y - 10.0], [x(paper.mean), y + 10.0], line);
         }
         let mean = test.stats.mean;
         if let Some(std) = test.stats.std {
@@ -96,14 +96,14 @@ fn draw(metric: Metric, rows: &[Scored<'_>]) -> Canvas {
         }
         let std = test.stats.std.map_or(String::new(), |std| format!(" ± {}", format_score(std)));
         let value = format!("{}{std}", format_score(mean));
-        canvas.text([LABELS + PLOT + 14.0, y + 4.0], value, text);
+        canvas.text([LEFT + PLOT + 14.0, y + 4.0], value, text);
     }
-    canvas.line([LABELS, bottom], [LABELS + PLOT, bottom], Style::stroke(FOREGROUND, 1.0));
+    canvas.line([LEFT, bottom], [LEFT + PLOT, bottom], Style::stroke(FOREGROUND, 1.0));
     if has_paper {
         let y = bottom + 38.0;
         let line = Style::stroke(VERMILLION, 2.0).dashed(&[4.0, 2.0]);
-        canvas.line([LABELS, y], [LABELS + 24.0, y], line);
-        canvas.text([LABELS + 32.0, y + 4.0], "mean of the paper", text);
+        canvas.line([LEFT, y], [LEFT + 24.0, y], line);
+        canvas.text([LEFT + 32.0, y + 4.0], "mean of the paper", text);
     }
     canvas
 }
