@@ -36,7 +36,7 @@ use crate::batch::Batcher;
 use crate::model::GraphDiffuser;
 use crate::nn::ParamInit;
 use crate::parameters;
-use crate::recipe::{DataDirs, Recipe};
+use crate::recipe::{DataDirs, LoadedDataset, Recipe};
 use crate::task::predictions::{from_safetensors, to_safetensors};
 use crate::task::{Baseline, Predictions, TargetScores};
 use crate::train::{
@@ -175,8 +175,20 @@ impl Run {
         dirs: &DataDirs,
         progress: &mut ProgressFn<'_>,
     ) -> Result<Dataset, RunError> {
-        let mut dataset =
-            self.recipe.dataset_with_progress(dirs, progress).map_err(RunError::Dataset)?;
+        Ok(self.load(dirs, progress)?.dataset)
+    }
+
+    /// Reads the dataset like [`Run::dataset`], with the labels of its rows.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Run::dataset`].
+    pub fn load(
+        &self,
+        dirs: &DataDirs,
+        progress: &mut ProgressFn<'_>,
+    ) -> Result<LoadedDataset, RunError> {
+        let mut loaded = self.recipe.load(dirs, progress).map_err(RunError::Dataset)?;
+        let dataset = &mut loaded.dataset;
         // A run that was stopped before its first step has no schema.
         if let Ok(RunSchema { schema, .. }) = self.schema() {
             if !schema.same_layout(&dataset.schema) || schema.names != dataset.schema.names {
@@ -184,7 +196,7 @@ impl Run {
             }
             dataset.schema = schema;
         }
-        Ok(dataset)
+        Ok(loaded)
     }
 
     /// Reads the records of the epochs trained so far.
