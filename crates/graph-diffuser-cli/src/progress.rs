@@ -332,11 +332,16 @@ pub(crate) fn inspect_dataset(recipe: &Recipe) -> Result<LoadedDataset, RecipeEr
 
 /// Reads or generates the dataset of a run, showing progress.
 pub(crate) fn read_run_dataset(run: &Run) -> Result<Dataset, RunError> {
+    Ok(load_run_dataset(run)?.dataset)
+}
+
+/// Reads the dataset of a run with the labels of its rows, with a progress bar.
+pub(crate) fn load_run_dataset(run: &Run) -> Result<LoadedDataset, RunError> {
     let mut progress = TaskProgress::bytes("reading");
     let mut show = |done, total| progress.show(done, total, "");
-    let dataset = run.dataset(&DataDirs::from_env(), &mut show);
+    let loaded = run.load(&DataDirs::from_env(), &mut show);
     progress.finish();
-    dataset
+    loaded
 }
 
 /// Prints a line to stderr, above the bar if one is given.
