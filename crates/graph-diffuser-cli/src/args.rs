@@ -47,6 +47,19 @@ impl RunArgs {
         Ok(member)
     }
 
+    /// Returns the name of the run directory or of the pretrained model.
+    pub(crate) fn name(&self) -> String {
+        match (&self.run, self.pretrained) {
+            (Some(directory), _) => {
+                let directory =
+                    std::path::absolute(directory).unwrap_or_else(|_| directory.clone());
+                directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
+            }
+            (None, Some(model)) => format!("{} (pretrained)", model.name()),
+            (None, None) => unreachable!("clap requires one of the two"),
+        }
+    }
+
     /// Opens the run directory or the pretrained model.
     pub(crate) fn open(&self) -> Result<Run, RunError> {
         let dirs = DataDirs::from_env();

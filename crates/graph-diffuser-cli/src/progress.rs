@@ -346,7 +346,7 @@ pub(crate) fn read_run_dataset(run: &Run) -> Result<Dataset, RunError> {
 pub(crate) fn load_run_dataset(run: &Run) -> Result<LoadedDataset, RunError> {
     let mut progress = TaskProgress::bytes("reading");
     let mut show = |done, total| progress.show(done, total, "");
-    let loaded = run.load_dataset(&DataDirs::from_env(), &mut show);
+    let loaded = run.load(&DataDirs::from_env(), &mut show);
     progress.finish();
     loaded
 }

@@ -160,6 +160,12 @@ impl Dataset {
         counts
     }
 
+    /// Returns the split that contains a graph, if any.
+    pub fn split_of(&self, graph: usize) -> Option<Split> {
+        let splits = [Split::Train, Split::Valid, Split::Test];
+        splits.into_iter().find(|&split| self.split(split).contains(&graph))
+    }
+
     /// Sets the standardization of all regression targets to the statistics of the training split.
     pub fn standardize_targets(&mut self) {
         let mut kinds = self.schema.targets.graph_targets().to_vec();

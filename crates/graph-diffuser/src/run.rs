@@ -251,15 +251,15 @@ impl Run {
         dirs: &DataDirs,
         progress: &mut ProgressFn<'_>,
     ) -> Result<Dataset, RunError> {
-        Ok(self.load_dataset(dirs, progress)?.dataset)
+        Ok(self.load(dirs, progress)?.dataset)
     }
 
     /// Reads the dataset as [`Run::dataset`] does, with a description of how its files were
-    /// understood.
+    /// understood and the labels of its rows.
     ///
     /// # Errors
     /// Returns the errors of [`Run::dataset`].
-    pub fn load_dataset(
+    pub fn load(
         &self,
         dirs: &DataDirs,
         progress: &mut ProgressFn<'_>,

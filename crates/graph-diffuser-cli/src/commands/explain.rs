@@ -8,8 +8,9 @@ use graph_diffuser::Device;
 use graph_diffuser::explain::faithfulness::FaithfulnessConfig;
 use graph_diffuser::explain::summary::headline;
 use graph_diffuser::explain::{AttentionTrace, Explainer};
+use graph_diffuser::recipe::LoadedDataset;
 use graph_diffuser::run::Run;
-use graph_diffuser_data::Graph;
+use graph_diffuser_data::{Graph, Split};
 use graph_diffuser_viz::figure::{FigureView, draw_attention};
 use graph_diffuser_viz::npz::to_npz;
 use serde::Serialize;
@@ -18,14 +19,14 @@ use crate::args::{RunArgs, SplitArgs, ThreadArgs};
 use crate::error::{Result, UsageError};
 use crate::output::{Destination, OutputArgs};
 use crate::printer::Printer;
-use crate::progress::{TaskProgress, read_run_dataset};
+use crate::progress::{TaskProgress, load_run_dataset};
 
 /// Draw the attention of a trained model, or measure its faithfulness
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    graph-diffuser explain runs/grid-quick-s0 --graph 3 --node 23 -o attention.svg\n  \
-    graph-diffuser explain runs/zinc-s0 --graph 17 -o molecule.png\n  \
-    graph-diffuser explain runs/grid-quick-s0 --graph 3 -o trace.npz\n  \
+    graph-diffuser explain runs/grid-quick-s0 --graph 9003 --node 23 -o attention.svg\n  \
+    graph-diffuser explain runs/zinc-s0 --graph 11017 -o molecule.png\n  \
+    graph-diffuser explain runs/grid-quick-s0 --graph 9003 -o trace.npz\n  \
     graph-diffuser explain runs/grid-quick-s0 --faithfulness --num-graphs 200\n  \
     graph-diffuser explain --pretrained grid --node 32 -o attention.svg\n  \
     graph-diffuser explain --pretrained zinc --smiles 'CC(=O)Nc1ccc(O)cc1' -o molecule.svg\n  \
@@ -41,9 +42,10 @@ use crate::progress::{TaskProgress, read_run_dataset};
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
     run: RunArgs,
-    /// Index of the graph within the split
-    #[arg(long, value_name = "INDEX", default_value_t = 0)]
-    graph: usize,
+    /// Index of the graph in the dataset, as in `data show` and `explore` [default: first of the
+    /// split]
+    #[arg(long, value_name = "INDEX", conflicts_with = "split")]
+    graph: Option<usize>,
     #[command(flatten)]
     split: SplitArgs,
     /// Explain this molecule instead of a graph of the dataset; requires a model trained on
@@ -128,6 +130,7 @@ impl ExplainArgs {
 struct Explanation<'a> {
     run: &'a Path,
     graph: Option<usize>,
+    split: Option<Split>,
     rows: &'a [usize],
     node: Option<usize>,
     layer: usize,
@@ -141,9 +144,13 @@ pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> Result<ExitCo
     args.threads.apply();
     let split = args.split.split();
     let run = args.run.open_model(printer)?;
-    let dataset =
-        if args.smiles.is_some() { run.empty_dataset()? } else { read_run_dataset(&run)? };
-    let explainer = Explainer::open(&run, &dataset, &Device::flex())?;
+    let loaded = if args.smiles.is_some() {
+        LoadedDataset::without_report(run.empty_dataset()?)
+    } else {
+        load_run_dataset(&run)?
+    };
+    let dataset = &loaded.dataset;
+    let explainer = Explainer::open(&run, dataset, &Device::flex())?;
     let (index, graph) = if let Some(smiles) = &args.smiles {
         (None, explainer.molecule(smiles)?)
     } else {
@@ -167,7 +174,9 @@ pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> Result<ExitCo
         printer.data(&report, || report.to_string());
     }
     if let Some(output) = output {
-        write(&args, &run, output, &explainer, (index, &graph), printer)?;
+        let labels = [loaded.rows.id(index.unwrap_or(0)), loaded.rows.smiles(index.unwrap_or(0))];
+        let label = labels.map(|label| label.map(|label| format!(", {label}")).unwrap_or_default());
+        write(&args, &run, output, &explainer, (index, &graph, label.concat()), printer)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -177,7 +186,7 @@ fn write(
     run: &Run,
     (format, destination): (OutputFormat, Destination),
     explainer: &Explainer<'_>,
-    (index, graph): (Option<usize>, &Graph),
+    (index, graph, label): (Option<usize>, &Graph, String),
     printer: &mut Printer,
 ) -> Result<()> {
     let is_figure = matches!(format, OutputFormat::Svg | OutputFormat::Png);
@@ -198,6 +207,7 @@ fn write(
     let explanation = Explanation {
         run: run.directory(),
         graph: index,
+        split: index.and_then(|index| explainer.dataset().split_of(index)),
         rows: &trace.rows,
         node,
         layer,
@@ -212,7 +222,8 @@ fn write(
             count => format!(" ({count} attention rows)"),
         };
         let file = args.output.path().display();
-        format!("{}: {outcome}\nwrote {file}{rows}", trace.graph.name())
+        let split = explanation.split.map(|split| format!(" ({split} split)")).unwrap_or_default();
+        format!("{}{split}{label}: {outcome}\nwrote {file}{rows}", trace.graph.name())
     };
     if destination == Destination::Stdout {
         printer.note(&text());

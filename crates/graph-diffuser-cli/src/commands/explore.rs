@@ -2,25 +2,30 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
 use graph_diffuser::Device;
 use graph_diffuser::explain::{ExplainError, Explainer};
-use graph_diffuser::recipe::{DataError, RecipeError};
+use graph_diffuser::recipe::{DataError, LoadedDataset, RecipeError};
 use graph_diffuser::run::{Run, RunError};
 use graph_diffuser_data::Split;
 use serde::Serialize;
 
 use crate::args::{RunArgs, SplitArgs, ThreadArgs};
 use crate::error::{Failure, Result, UsageError};
+use crate::explorer::server::PendingRequest;
 use crate::explorer::{Explorer, export, server};
 use crate::interrupt::stop_flag;
 use crate::output::{Destination, OutputArgs};
 use crate::printer::{Printer, counted};
-use crate::progress::read_run_dataset;
+use crate::progress::load_run_dataset;
+
+/// Number of threads that compute traces, besides one for long SMILES.
+const TRACE_THREADS: usize = 3;
 
 /// Explore the attention of a trained model in the browser
 #[derive(Debug, Args)]
@@ -44,7 +49,7 @@ pub(crate) struct ExploreArgs {
     port: Option<u16>,
     #[command(flatten)]
     output: OutputArgs,
-    /// Number of graphs in the file [default: 30, or as many as fit in 12 MB]
+    /// Number of graphs in the file [default: 12, or as many as fit in 2.6 MB]
     #[arg(
         long,
         value_name = "N",
@@ -80,7 +85,7 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCo
     args.threads.apply();
     let split = args.split.split();
     let run = args.run.open_model(printer)?;
-    let dataset = match read_run_dataset(&run) {
+    let loaded = match load_run_dataset(&run) {
         // Without the dataset, molecules can still be entered as SMILES.
         Err(RunError::Dataset(RecipeError::Data(missing @ DataError::Missing { .. })))
             if args.output.path.is_none() && accepts_smiles(&run) =>
@@ -88,25 +93,28 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCo
             printer.note(&format!(
                 "warning: {missing}; no graphs are listed, but SMILES can be entered"
             ));
-            run.empty_dataset()?
+            LoadedDataset::without_report(run.empty_dataset()?)
         }
         read => read?,
     };
-    let explainer = match Explainer::open(&run, &dataset, &Device::flex()) {
+    let explainer = match Explainer::open(&run, &loaded.dataset, &Device::flex()) {
         Err(ExplainError::Run(error)) if is_without_weights(&error) && destination.is_none() => {
             printer.note(&format!("{error}; showing its learning curves"));
             return serve_live(&args, printer);
         }
         opened => opened?,
     };
-    let name = run.name();
+    let (name, rows) = (args.run.name(), &loaded.rows);
     match destination {
         Some(destination) => {
             let limit = args.num_graphs.map_or(export::DEFAULT_GRAPHS, |graphs| graphs as usize);
-            let explorer = Explorer::new(&explainer, name, split, limit);
+            let explorer = Explorer::new(&explainer, rows, name, split, limit);
             write(&args, &run, destination, explorer, printer)
         }
-        None => serve(&args, &run, Explorer::new(&explainer, name, split, usize::MAX), printer),
+        None => {
+            let explorer = Explorer::new(&explainer, rows, name, split, usize::MAX);
+            serve(&args, &run, &explorer, printer)
+        }
     }
 }
 
@@ -155,11 +163,11 @@ fn write(
     args: &ExploreArgs,
     run: &Run,
     destination: Destination,
-    mut explorer: Explorer<'_>,
+    explorer: Explorer<'_>,
     printer: &mut Printer,
 ) -> Result<ExitCode> {
     let stop = stop_flag();
-    let Some(page) = export::export(&mut explorer, args.num_graphs.is_none(), &stop)? else {
+    let Some(page) = export::export(&explorer, args.num_graphs.is_none(), &stop)? else {
         printer.note("interrupted: no file written");
         return Ok(ExitCode::from(130));
     };
@@ -182,7 +190,7 @@ fn write(
 fn serve(
     args: &ExploreArgs,
     run: &Run,
-    mut explorer: Explorer<'_>,
+    explorer: &Explorer<'_>,
     printer: &mut Printer,
 ) -> Result<ExitCode> {
     let stop = stop_flag();
@@ -199,23 +207,50 @@ fn serve(
     };
     printer.data(&info, || {
         let graphs = counted(graphs, "graph", "graphs");
-        format!("Serving {graphs} of {} at {address} (Ctrl-C to stop)", run.directory().display())
+        let name = args.run.name();
+        format!("Serving {graphs} of `{name}` at {address} (Ctrl-C to stop)")
     });
     if run.result()?.is_none() {
         printer.note(&format!("the run is not finished: learning curves at {address}live"));
     }
-    let mut is_scoring = true;
-    while !stop.load(Ordering::SeqCst) {
-        let timeout = Duration::from_millis(if is_scoring { 0 } else { 100 });
-        match requests.recv_timeout(timeout) {
-            // Sending fails only if the page was closed in the meantime.
-            Ok(pending) => drop(pending.response.send(explorer.respond(&pending.request))),
-            Err(RecvTimeoutError::Timeout) if is_scoring => is_scoring = explorer.score_batch(),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(Failure::new("the server stopped unexpectedly").into());
+    let (traces, long_traces) = (Mutex::new(requests.traces), Mutex::new(requests.long_traces));
+    std::thread::scope(|scope| {
+        for _ in 0..TRACE_THREADS {
+            scope.spawn(|| answer_traces(&traces, explorer, &stop));
+        }
+        scope.spawn(|| answer_traces(&long_traces, explorer, &stop));
+        let mut is_scoring = true;
+        while !stop.load(Ordering::SeqCst) {
+            let timeout = Duration::from_millis(if is_scoring { 0 } else { 100 });
+            match requests.lists.recv_timeout(timeout) {
+                Ok(pending) => pending.answer(|request| explorer.respond(request)),
+                Err(RecvTimeoutError::Timeout) if is_scoring => is_scoring = explorer.score_batch(),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    stop.store(true, Ordering::SeqCst);
+                    return Err(Failure::new("the server stopped unexpectedly").into());
+                }
             }
         }
+        Ok(ExitCode::from(130))
+    })
+}
+
+/// Answers the requests of a queue until the program is stopped.
+fn answer_traces(
+    requests: &Mutex<Receiver<PendingRequest>>,
+    explorer: &Explorer<'_>,
+    stop: &AtomicBool,
+) {
+    while !stop.load(Ordering::SeqCst) {
+        let received = requests
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv_timeout(Duration::from_millis(100));
+        match received {
+            Ok(pending) => pending.answer(|request| explorer.respond(request)),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
     }
-    Ok(ExitCode::from(130))
 }

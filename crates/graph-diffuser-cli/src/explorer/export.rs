@@ -1,7 +1,11 @@
 //! Export of the explorer to one self-contained HTML file.
 
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 use graph_diffuser::explain::ExplainError;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -9,9 +13,9 @@ use sha2::{Digest as _, Sha256};
 use super::{ApiRequest, Explorer, TraceRequest, page};
 
 /// Default number of graphs in a file, as long as they fit into `DEFAULT_BYTES`.
-pub(crate) const DEFAULT_GRAPHS: usize = 30;
-/// Maximum size of the traces in a file with the default number of graphs.
-const DEFAULT_BYTES: usize = 12 << 20;
+pub(crate) const DEFAULT_GRAPHS: usize = 12;
+/// Maximum size of the compressed traces in a file with the default number of graphs.
+const DEFAULT_BYTES: usize = 2_600_000;
 
 /// Digits of base64url.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -28,7 +32,7 @@ pub(crate) struct Export {
 ///
 /// Returns `None` if `stop` was set before the page was complete.
 pub(crate) fn export(
-    explorer: &mut Explorer<'_>,
+    explorer: &Explorer<'_>,
     limit_size: bool,
     stop: &AtomicBool,
 ) -> Result<Option<Export>, ExplainError> {
@@ -40,17 +44,17 @@ pub(crate) fn export(
         if stopped() {
             return Ok(None);
         }
-        let trace = packed_trace(explorer, graph)?;
+        let trace = compress(&packed_trace(explorer, graph)?);
         bytes += trace.len();
         if limit_size && bytes > DEFAULT_BYTES && !traces.is_empty() {
             break;
         }
-        traces.push(trace);
+        traces.push(format!("\"{graph}\":\"{trace}\""));
     }
     let kept = &explorer.graphs()[..traces.len()];
     let parse = |json: String| serde_json::from_str::<Value>(&json).expect("responses are JSON");
     let mut info = parse(explorer.respond(&ApiRequest::Info)?);
-    let mut scores = parse(explorer.respond(&ApiRequest::Scores(0))?);
+    let mut scores = parse(explorer.scores_of_all_targets());
     round(&mut scores);
     if let Some(graphs) = info["graphs"].as_array_mut() {
         graphs.truncate(kept.len());
@@ -61,7 +65,8 @@ pub(crate) fn export(
         });
     }
     scores["total"] = json!(kept.len());
-    let data = format!("{{\"run\":{info},\"scores\":{scores},\"traces\":[{}]}}", traces.join(","));
+    let traces = traces.join(",");
+    let data = format!("{{\"run\":{info},\"scores\":{scores},\"traces\":{{{traces}}}}}");
     Ok(Some(Export { html: assemble(&data), graphs: kept.len() }))
 }
 
@@ -79,6 +84,13 @@ fn packed_trace(explorer: &Explorer<'_>, graph: usize) -> Result<String, Explain
     pack(&mut value);
     round(&mut value);
     Ok(value.to_string())
+}
+
+/// Compresses a trace in the zlib format, as base64.
+fn compress(trace: &str) -> String {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
+    let written = encoder.write_all(trace.as_bytes()).and_then(|()| encoder.finish());
+    base64(&written.expect("writing to memory succeeds"))
 }
 
 /// Packs the rows of weights into text, and drops what the page can compute: means over heads, and
@@ -101,19 +113,20 @@ fn pack(response: &mut Value) {
     }
 }
 
-/// Packs a row of weights into `[max, digits]`: two base-64 digits per weight encode
-/// `round(4095 * sqrt(weight / max))`.
+/// Packs a row of weights into `[max, digits]`: two hexadecimal digits per weight encode
+/// `round(255 * sqrt(weight / max))`.
 ///
-/// The square root keeps the relative error of small weights below half a percent.
+/// The square root keeps small weights apart; 8 bits are enough for colors and two digits.
 fn pack_row(row: &mut Value) {
     let weights: Vec<f64> =
         row.as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
     let max = weights.iter().copied().fold(1e-30, f64::max);
-    let digits = weights.iter().flat_map(|weight| {
-        let code = (4095.0 * (weight / max).max(0.0).sqrt()).round() as usize;
-        [code / 64, code % 64].map(|digit| char::from(DIGITS[digit]))
-    });
-    *row = json!([max, digits.collect::<String>()]);
+    let mut digits = String::with_capacity(2 * weights.len());
+    for weight in weights {
+        let code = (255.0 * (weight / max).max(0.0).sqrt()).round() as u8;
+        let _ = write!(digits, "{code:02x}");
+    }
+    *row = json!([max, digits]);
 }
 
 /// Rounds every float to four significant digits.
@@ -165,17 +178,15 @@ fn base64(bytes: &[u8]) -> String {
         '_' => '/',
         other => other,
     };
-    let encode = |chunk: &[u8]| {
-        let bits = chunk
-            .iter()
-            .chain([&0, &0])
-            .take(3)
-            .fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte));
-        let digits = [18, 12, 6, 0].map(|shift| digit(bits >> shift));
-        let used = chunk.len() + 1;
-        digits.into_iter().take(used).chain(std::iter::repeat_n('=', 4 - used)).collect::<String>()
-    };
-    bytes.chunks(3).map(encode).collect()
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let padded = chunk.iter().chain([&0, &0]).take(3);
+        let bits = padded.fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte));
+        for (place, shift) in [18, 12, 6, 0].into_iter().enumerate() {
+            text.push(if place <= chunk.len() { digit(bits >> shift) } else { '=' });
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -190,19 +201,27 @@ mod tests {
     }
 
     #[test]
-    fn packed_weights_have_a_relative_error_below_half_a_percent() {
+    fn packed_weights_are_rounded_to_8_bits_of_their_square_root() {
         let weights = [0.0, 0.001, 0.02, 0.3, 0.31];
         let mut row = json!(weights);
         pack_row(&mut row);
-        let digits = row[1].as_str().unwrap().as_bytes();
-        let value = |digit: u8| DIGITS.iter().position(|&other| other == digit).unwrap() as f64;
-        for (pair, weight) in digits.chunks(2).zip(weights) {
-            let root = (64.0 * value(pair[0]) + value(pair[1])) / 4095.0;
-            assert!((root * root * 0.31 - weight).abs() <= 0.005 * weight, "{weight}");
+        let digits = row[1].as_str().unwrap();
+        assert_eq!(digits.len(), 2 * weights.len());
+        for (index, weight) in weights.into_iter().enumerate() {
+            let code = u8::from_str_radix(&digits[2 * index..2 * index + 2], 16).unwrap();
+            let root = f64::from(code) / 255.0;
+            assert!((root - (weight / 0.31_f64).sqrt()).abs() <= 0.5 / 255.0, "{weight}");
         }
         let mut values = json!({"a": [0.123_456, 7, "x"], "b": 12345.678});
         round(&mut values);
         assert_eq!(values, json!({"a": [0.1235, 7, "x"], "b": 12350.0}));
+    }
+
+    #[test]
+    fn compressed_traces_are_zlib() {
+        // A zlib stream of the best compression starts with 78 da.
+        assert!(compress("{}").starts_with("eN"));
+        assert!(compress(&"0.125,".repeat(1000)).len() < 100);
     }
 
     #[test]

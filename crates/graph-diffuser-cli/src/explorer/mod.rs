@@ -9,11 +9,13 @@ pub(crate) mod page;
 pub(crate) mod server;
 
 use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
 
 use graph_diffuser::explain::{
-    AttentionTrace, ExplainError, Explainer, GraphScore, Structure, faithfulness,
+    AttentionTrace, ExplainError, Explainer, GraphScore, Structure, TargetScore, faithfulness,
 };
-use graph_diffuser_data::{Graph, Split};
+use graph_diffuser_data::formats::RowLabels;
+use graph_diffuser_data::{Graph, Split, TargetSchema};
 use graph_diffuser_viz::color::{Color, RAMP, category_fill};
 use graph_diffuser_viz::figure::{NodeLayout, node_fills};
 use serde::{Deserialize, Serialize};
@@ -31,8 +33,8 @@ const MAX_DRAWN_ATOMS: usize = 500;
 pub(crate) enum ApiRequest {
     /// Run, split, list of graphs and colors.
     Info,
-    /// Scores computed so far, from this position on.
-    Scores(usize),
+    /// Scores computed so far, from a position on; of one target, if requested.
+    Scores { from: usize, target: Option<usize> },
     /// Prediction and attention of one graph.
     Trace(TraceRequest),
 }
@@ -56,13 +58,16 @@ pub(crate) struct TraceRequest {
 /// Response to [`ApiRequest::Info`].
 #[derive(Debug, Serialize)]
 struct RunInfo {
+    /// Name of the run or of the pretrained model.
     run: String,
     recipe: String,
     split: Split,
+    /// Names of the targets of a graph; empty for other tasks.
+    targets: Vec<String>,
     /// Number of graphs in the split, of which at most `MAX_LISTED` are listed.
     total: usize,
-    /// Index and number of nodes of each listed graph.
-    graphs: Vec<(usize, usize)>,
+    /// Index, number of nodes, identifier and SMILES of each listed graph.
+    graphs: Vec<(usize, usize, Option<String>, Option<String>)>,
     /// Description of the error shown in the list.
     error: &'static str,
     /// True if the model accepts SMILES.
@@ -76,9 +81,19 @@ struct RunInfo {
 /// Response to [`ApiRequest::Scores`], in the order of computation.
 #[derive(Debug, Serialize)]
 struct ScoreList<'a> {
-    scores: &'a [GraphScore],
+    scores: Vec<ListedScore<'a>>,
     /// Number of graphs that will be scored.
     total: usize,
+}
+
+/// Score of a graph in the list.
+#[derive(Debug, Serialize)]
+struct ListedScore<'a> {
+    #[serde(flatten)]
+    score: GraphScore,
+    /// Scores of all targets, in an exported file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    targets: Option<&'a [TargetScore]>,
 }
 
 /// Response to [`ApiRequest::Trace`].
@@ -91,6 +106,10 @@ pub(crate) struct TraceResponse {
     full_trace: bool,
     /// True if the targets are labels of the dataset rather than placeholders.
     has_targets: bool,
+    /// Identifier of the row, if the file has one.
+    id: Option<String>,
+    /// SMILES of the molecule, if known.
+    smiles: Option<String>,
     /// Ground-truth cells of each row, if labels count cells.
     ground_truth: Option<Vec<Vec<usize>>>,
     layout: Option<GraphLayout>,
@@ -108,25 +127,27 @@ struct GraphLayout {
 /// Computes the responses for one run.
 pub(crate) struct Explorer<'a> {
     explainer: &'a Explainer<'a>,
+    rows: &'a RowLabels,
     run: String,
     split: Split,
     graphs: Vec<usize>,
-    unscored: VecDeque<Vec<usize>>,
-    scores: Vec<GraphScore>,
+    unscored: Mutex<VecDeque<Vec<usize>>>,
+    scores: Mutex<Vec<GraphScore>>,
 }
 
 impl<'a> Explorer<'a> {
     /// Creates an explorer of the first `limit` graphs of a split.
     pub(crate) fn new(
         explainer: &'a Explainer<'a>,
+        rows: &'a RowLabels,
         run: String,
         split: Split,
         limit: usize,
     ) -> Self {
         let all = explainer.dataset().split(split);
         let graphs = all[..all.len().min(limit).min(MAX_LISTED)].to_vec();
-        let unscored = explainer.score_batches(&graphs).into();
-        Self { explainer, run, split, graphs, unscored, scores: Vec::new() }
+        let unscored = Mutex::new(explainer.score_batches(&graphs).into());
+        Self { explainer, rows, run, split, graphs, unscored, scores: Mutex::default() }
     }
 
     /// Returns the dataset indices of the listed graphs.
@@ -135,23 +156,40 @@ impl<'a> Explorer<'a> {
     }
 
     /// Scores one batch of graphs; returns `false` when all graphs are scored.
-    pub(crate) fn score_batch(&mut self) -> bool {
-        let Some(graphs) = self.unscored.pop_front() else { return false };
-        self.scores.extend(self.explainer.score(&graphs));
-        !self.unscored.is_empty()
+    pub(crate) fn score_batch(&self) -> bool {
+        let batch = self.unscored.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let Some(graphs) = batch else { return false };
+        let found = self.explainer.score(&graphs);
+        self.scores.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
+        true
     }
 
     /// Returns the response to a request as JSON.
     pub(crate) fn respond(&self, request: &ApiRequest) -> Result<String, ExplainError> {
         let json = match request {
             ApiRequest::Info => serde_json::to_string(&self.info()),
-            ApiRequest::Scores(from) => {
-                let scores = self.scores.get(*from..).unwrap_or_default();
-                serde_json::to_string(&ScoreList { scores, total: self.graphs.len() })
+            ApiRequest::Scores { from, target } => {
+                let scores = self.scores.lock().unwrap_or_else(PoisonError::into_inner);
+                let scores = scores.get(*from..).unwrap_or_default().iter();
+                let scores = scores
+                    .map(|score| ListedScore { score: of_target(score, *target), targets: None });
+                let list = ScoreList { scores: scores.collect(), total: self.graphs.len() };
+                serde_json::to_string(&list)
             }
             ApiRequest::Trace(request) => serde_json::to_string(&self.trace(request)?),
         };
         Ok(json.expect("responses are plain data"))
+    }
+
+    /// Returns all scores with those of the individual targets, for an exported file.
+    pub(crate) fn scores_of_all_targets(&self) -> String {
+        let scores = self.scores.lock().unwrap_or_else(PoisonError::into_inner);
+        let scores = scores.iter().map(|score| ListedScore {
+            score: of_target(score, None),
+            targets: Some(&score.targets[..]).filter(|targets| !targets.is_empty()),
+        });
+        let list = ScoreList { scores: scores.collect(), total: self.graphs.len() };
+        serde_json::to_string(&list).expect("scores are plain data")
     }
 
     fn info(&self) -> RunInfo {
@@ -166,10 +204,20 @@ impl<'a> Explorer<'a> {
             recipe: self.explainer.recipe().name.clone(),
             split: self.split,
             total: dataset.split(self.split).len(),
+            targets: match &dataset.schema.targets {
+                TargetSchema::Graph(kinds) => (0..kinds.len())
+                    .map(|target| dataset.schema.names.target(target, kinds.len()))
+                    .collect(),
+                _ => vec![],
+            },
             graphs: self
                 .graphs
                 .iter()
-                .map(|&index| (index, dataset.graphs.num_nodes(index)))
+                .map(|&index| {
+                    let [id, smiles] = [self.rows.id(index), self.rows.smiles(index)];
+                    let nodes = dataset.graphs.num_nodes(index);
+                    (index, nodes, id.map(str::to_owned), smiles.map(str::to_owned))
+                })
                 .collect(),
             error: self.explainer.error_name(),
             molecules: self.explainer.accepts_smiles(),
@@ -215,7 +263,8 @@ impl<'a> Explorer<'a> {
                 &trace,
                 if is_molecule { MAX_DRAWN_ATOMS } else { MAX_DRAWN_NODES },
             );
-            let fills = node_fills(&trace).into_iter().map(|fill| fill.map(Color::hex)).collect();
+            let fills =
+                node_fills(&trace.graph).into_iter().map(|fill| fill.map(Color::hex)).collect();
             let round = |value: f64| (value * 1000.0).round() / 1000.0;
             GraphLayout {
                 nodes,
@@ -223,8 +272,20 @@ impl<'a> Explorer<'a> {
                 fills,
             }
         });
-        let has_targets = request.smiles.is_none();
-        Ok(TraceResponse { trace, default_node, full_trace, has_targets, ground_truth, layout })
+        let label = |label: Option<&str>| label.map(str::to_owned);
+        Ok(TraceResponse {
+            trace,
+            default_node,
+            full_trace,
+            has_targets: request.smiles.is_none(),
+            id: label(index.and_then(|index| self.rows.id(index))),
+            smiles: label(match index {
+                Some(index) => self.rows.smiles(index),
+                None => request.smiles.as_deref(),
+            }),
+            ground_truth,
+            layout,
+        })
     }
 
     fn graph(&self, request: &TraceRequest) -> Result<Graph, ExplainError> {
@@ -246,5 +307,21 @@ impl<'a> Explorer<'a> {
             return Ok(graphs.get(index).into_owned());
         }
         self.explainer.recolored(index, &request.colors)
+    }
+}
+
+/// Returns the score of one target of a graph, or of the graph.
+fn of_target(score: &GraphScore, target: Option<usize>) -> GraphScore {
+    let (predicted, truth, error) = match target.and_then(|target| score.targets.get(target)) {
+        Some(score) => (&score.predicted, &score.truth, score.error),
+        None => (&score.predicted, &score.truth, score.error),
+    };
+    GraphScore {
+        index: score.index,
+        predicted: predicted.clone(),
+        truth: truth.clone(),
+        error,
+        target: target.filter(|&target| target < score.targets.len()).or(score.target),
+        targets: vec![],
     }
 }

@@ -1,25 +1,32 @@
 //! HTTP server of the explorer, bound to localhost.
 //!
-//! Besides the metrics of the run, the server accesses no files. It requires a `Host` header of this machine and port, which
-//! prevents DNS rebinding, and rejects requests from other origins.
+//! Besides the metrics of the run, the server accesses no files. It requires a `Host` header of
+//! this machine and port, which prevents DNS rebinding, and rejects requests from other origins.
+//!
+//! Requests wait in queues of limited length. Traces of long SMILES have a queue of their own, so
+//! that they delay no others. A request whose client has closed the connection is dropped before
+//! it is computed.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequest as _, Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use graph_diffuser::explain::ExplainError;
 use graph_diffuser_data::Diagnostic as _;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use serde::Serialize;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::error::{CommandError, Failure, UsageError};
 
@@ -30,6 +37,17 @@ use super::{ApiRequest, page};
 const DEFAULT_PORT: u16 = 8617;
 /// Maximum size of a request: several thousand recolored cells, or a very long SMILES.
 const BODY_LIMIT: usize = 64 << 10;
+
+/// Time limit for the header of a request, which also closes idle connections.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for the body of a request.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of open connections; further clients wait.
+const MAX_CONNECTIONS: usize = 128;
+/// Maximum number of waiting requests in each queue.
+const QUEUE_LENGTH: usize = 64;
+/// SMILES with more characters are computed one at a time.
+const LONG_SMILES: usize = 400;
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
@@ -47,8 +65,45 @@ const HEADERS: [(HeaderName, &str); 6] = [
 /// A request waiting for its response.
 #[derive(Debug)]
 pub(crate) struct PendingRequest {
-    pub(crate) request: ApiRequest,
-    pub(crate) response: oneshot::Sender<Result<String, ExplainError>>,
+    request: ApiRequest,
+    response: oneshot::Sender<Result<String, ExplainError>>,
+}
+
+impl PendingRequest {
+    /// Sends the response of `respond`, unless the client has gone.
+    pub(crate) fn answer(self, respond: impl FnOnce(&ApiRequest) -> Result<String, ExplainError>) {
+        if !self.response.is_closed() {
+            // Sending fails only if the client has gone in the meantime.
+            let _ = self.response.send(respond(&self.request));
+        }
+    }
+}
+
+/// Queues of requests, by the time that they take.
+#[derive(Debug)]
+pub(crate) struct RequestQueues {
+    /// Lists, which take no time.
+    pub(crate) lists: mpsc::Receiver<PendingRequest>,
+    /// Traces of graphs and molecules.
+    pub(crate) traces: mpsc::Receiver<PendingRequest>,
+    /// Traces of long SMILES.
+    pub(crate) long_traces: mpsc::Receiver<PendingRequest>,
+}
+
+/// Sending ends of [`RequestQueues`].
+#[derive(Debug, Clone)]
+struct QueueSenders {
+    lists: mpsc::SyncSender<PendingRequest>,
+    traces: mpsc::SyncSender<PendingRequest>,
+    long_traces: mpsc::SyncSender<PendingRequest>,
+}
+
+fn queues() -> (QueueSenders, RequestQueues) {
+    let [lists, traces, long_traces] = [(); 3].map(|()| mpsc::sync_channel(QUEUE_LENGTH));
+    (
+        QueueSenders { lists: lists.0, traces: traces.0, long_traces: long_traces.0 },
+        RequestQueues { lists: lists.1, traces: traces.1, long_traces: long_traces.1 },
+    )
 }
 
 /// Error response, shown by the page.
@@ -89,15 +144,29 @@ impl From<ExplainError> for ApiError {
 pub(super) struct AppState {
     /// Accepted values of the `Host` header.
     hosts: [String; 3],
-    pending: mpsc::Sender<PendingRequest>,
+    queues: QueueSenders,
 }
 
 impl AppState {
     /// Passes a request to the explorer and waits for its response.
     async fn request(&self, request: ApiRequest) -> Result<Response, ApiError> {
         let closed = || ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
+        let queue = match &request {
+            ApiRequest::Info | ApiRequest::Scores { .. } => &self.queues.lists,
+            ApiRequest::Trace(trace)
+                if trace.smiles.as_ref().is_some_and(|smiles| smiles.len() > LONG_SMILES) =>
+            {
+                &self.queues.long_traces
+            }
+            ApiRequest::Trace(_) => &self.queues.traces,
+        };
         let (response, receiver) = oneshot::channel();
-        self.pending.send(PendingRequest { request, response }).map_err(|_| closed())?;
+        queue.try_send(PendingRequest { request, response }).map_err(|error| match error {
+            mpsc::TrySendError::Full(_) => {
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests are waiting")
+            }
+            mpsc::TrySendError::Disconnected(_) => closed(),
+        })?;
         let json = receiver.await.map_err(|_| closed())??;
         Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
     }
@@ -125,40 +194,56 @@ pub(crate) fn listen(port: Option<u16>) -> Result<TcpListener, CommandError> {
     Ok(listener)
 }
 
-/// Starts the server of a run directory in a background thread; returns the channel of its
-/// requests.
-pub(crate) fn start(
-    listener: TcpListener,
-    directory: PathBuf,
-) -> std::io::Result<mpsc::Receiver<PendingRequest>> {
-    let (pending, requests) = mpsc::channel();
-    spawn(listener, with_live_view(explorer_routes(), directory), pending)?;
+/// Starts the server of a run directory in a background thread; returns the queues of its requests.
+pub(crate) fn start(listener: TcpListener, directory: PathBuf) -> std::io::Result<RequestQueues> {
+    let (senders, requests) = queues();
+    spawn(listener, with_live_view(explorer_routes(), directory), senders)?;
     Ok(requests)
 }
 
 /// Starts a server of the live view of a run directory in a background thread.
 pub(crate) fn start_live(listener: TcpListener, directory: PathBuf) -> std::io::Result<()> {
     let router = Router::new().route("/", get(|| async { Redirect::temporary("/live") }));
-    spawn(listener, with_live_view(router, directory), mpsc::channel().0)
+    spawn(listener, with_live_view(router, directory), queues().0)
 }
 
 fn spawn(
     listener: TcpListener,
     router: Router<AppState>,
-    pending: mpsc::Sender<PendingRequest>,
+    queues: QueueSenders,
 ) -> std::io::Result<()> {
-    let router = guarded(router, listener.local_addr()?.port(), pending);
+    let router = guarded(router, listener.local_addr()?.port(), queues);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     std::thread::Builder::new().name("server".into()).spawn(move || {
         runtime.block_on(async {
             // Runs until the process exits or the listener fails, which closes the channel.
             if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
-                let _ = axum::serve(listener, router).await;
+                accept(listener, router).await;
             }
         });
     })?;
     Ok(())
+}
+
+/// Serves connections with a time limit for the header of each request.
+async fn accept(listener: tokio::net::TcpListener, router: Router) {
+    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    while let Ok(permit) = Arc::clone(&connections).acquire_owned().await {
+        let Ok((stream, _)) = listener.accept().await else {
+            // For example too many open files; a connection may be closed soon.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let service = TowerToHyperService::new(router.clone());
+        tokio::spawn(async move {
+            let mut connection = http1::Builder::new();
+            connection.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+            // Errors, such as a closed connection, concern this client alone.
+            let _ = connection.serve_connection(TokioIo::new(stream), service).await;
+            drop(permit);
+        });
+    }
 }
 
 fn explorer_routes() -> Router<AppState> {
@@ -176,6 +261,7 @@ fn explorer_routes() -> Router<AppState> {
                 }),
             )
             .route("/api/scores/{from}", get(scores))
+            .route("/api/scores/{from}/{target}", get(target_scores))
             .route("/api/trace", post(trace));
     for (path, script) in page::SCRIPTS {
         router = router.route(path, text("text/javascript; charset=utf-8", script));
@@ -184,9 +270,9 @@ fn explorer_routes() -> Router<AppState> {
 }
 
 /// Adds the checks and limits that apply to all requests.
-fn guarded(router: Router<AppState>, port: u16, pending: mpsc::Sender<PendingRequest>) -> Router {
+fn guarded(router: Router<AppState>, port: u16, queues: QueueSenders) -> Router {
     let hosts = ["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:{port}"));
-    let state = AppState { hosts, pending };
+    let state = AppState { hosts, queues };
     router
         .fallback(|| async { ApiError::new(StatusCode::NOT_FOUND, "not found") })
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
@@ -198,23 +284,33 @@ async fn scores(
     State(state): State<AppState>,
     Path(from): Path<String>,
 ) -> Result<Response, ApiError> {
-    let from =
-        from.parse().map_err(|_| ApiError::new(StatusCode::BAD_REQUEST, "expected a position"))?;
-    state.request(ApiRequest::Scores(from)).await
+    state.request(ApiRequest::Scores { from: parse_index(&from)?, target: None }).await
 }
 
-async fn trace(
+async fn target_scores(
     State(state): State<AppState>,
-    headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
+    Path([from, target]): Path<[String; 2]>,
 ) -> Result<Response, ApiError> {
+    let (from, target) = (parse_index(&from)?, Some(parse_index(&target)?));
+    state.request(ApiRequest::Scores { from, target }).await
+}
+
+fn parse_index(text: &str) -> Result<usize, ApiError> {
+    text.parse().map_err(|_| ApiError::new(StatusCode::BAD_REQUEST, "expected an index"))
+}
+
+async fn trace(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     // An HTML form of another site cannot send this content type.
-    if headers.get(header::CONTENT_TYPE).is_none_or(|kind| kind != "application/json") {
+    if request.headers().get(header::CONTENT_TYPE).is_none_or(|kind| kind != "application/json") {
         return Err(ApiError::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "expected content type `application/json`",
         ));
     }
+    let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, &state));
+    let Ok(body) = body.await else {
+        return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "the request takes too long"));
+    };
     let body = body.map_err(|rejection| {
         ApiError::new(rejection.status(), format!("the request exceeds {BODY_LIMIT} bytes"))
     })?;
@@ -264,7 +360,7 @@ mod tests {
 
     fn state() -> AppState {
         let hosts = ["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:80"));
-        AppState { hosts, pending: mpsc::channel().0 }
+        AppState { hosts, queues: queues().0 }
     }
 
     fn status(headers: &[(HeaderName, &'static str)], method: &Method) -> Option<u16> {

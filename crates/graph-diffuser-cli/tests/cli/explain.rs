@@ -166,7 +166,7 @@ fn usage_errors_of_explain() {
     let dir = TestDir::new();
     dir.train("grid-quick", &["train.epochs=1", "data.columns=[3]"], &["--output", "run"]);
     let cases: [(&str, &[&str]); 7] = [
-        ("graph", &["--graph", "4", "-o", "x.svg"]),
+        ("graph", &["--graph", "40000", "-o", "x.svg"]),
         ("node", &["--node", "6", "-o", "x.svg"]),
         ("layer", &["--layer", "3", "-o", "x.svg"]),
         ("head", &["--head", "4", "--faithfulness"]),

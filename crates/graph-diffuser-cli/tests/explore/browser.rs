@@ -215,6 +215,47 @@ impl Browser {
         }
     }
 
+    /// Turns the mouse wheel over the center of an element; a negative distance zooms in.
+    #[track_caller]
+    pub(crate) fn wheel(&mut self, selector: &str, distance: f64) {
+        let [x, y] = self.hover(selector);
+        let event = json!({"type": "mouseWheel", "x": x, "y": y, "deltaX": 0, "deltaY": distance});
+        self.call("Input.dispatchMouseEvent", event);
+    }
+
+    /// Drags from the center of an element.
+    #[track_caller]
+    pub(crate) fn drag(&mut self, selector: &str, [right, down]: [f64; 2]) {
+        let [x, y] = self.hover(selector);
+        let mut dispatch = |kind: &str, share: f64| {
+            let event = json!({
+                "type": kind, "x": x + share * right, "y": y + share * down, "button": "left",
+                "buttons": 1, "clickCount": 1
+            });
+            self.call("Input.dispatchMouseEvent", event);
+        };
+        dispatch("mousePressed", 0.0);
+        dispatch("mouseMoved", 0.5);
+        dispatch("mouseMoved", 1.0);
+        dispatch("mouseReleased", 1.0);
+    }
+
+    /// Saves a screenshot to the directory `EXPLORE_SCREENSHOTS`, if that is set.
+    pub(crate) fn screenshot(&mut self, name: &str) {
+        let Some(directory) = env::var_os("EXPLORE_SCREENSHOTS") else { return };
+        let image = self.call("Page.captureScreenshot", json!({"format": "png"}));
+        let decoded =
+            self.evaluate(&format!("[...atob({})].map((c) => c.charCodeAt(0))", image["data"]));
+        let bytes: Vec<u8> = decoded
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|byte| byte.as_u64().map(|byte| byte as u8))
+            .collect();
+        let file = PathBuf::from(directory).join(format!("{name}.png"));
+        std::fs::write(file, bytes).expect("the directory is writable");
+    }
+
     /// Presses a key by its name, such as `ArrowRight`, or types a letter.
     pub(crate) fn press(&mut self, key: &str) {
         let mut event = json!({"type": "keyDown", "key": key});

@@ -115,6 +115,33 @@ impl TestDir {
         );
     }
 
+    /// Trains a tiny model with three targets on a table with identifiers.
+    fn train_targets(&self) {
+        let molecules = [
+            "CCO", "CCN", "c1ccccc1", "CC(=O)O", "C1CCCCC1", "CCCl", "C#N", "COC", "CCS",
+            "c1ccncc1",
+        ];
+        let row = |(row, smiles): (usize, &&str)| {
+            let split = ["train", "valid", "test"][row.saturating_sub(5) / 2];
+            format!("CID{},{smiles},{}.5,{},{}.25,{split}\n", 1000 + row, row % 4, row % 2, row % 3)
+        };
+        let rows: Vec<String> = molecules.iter().enumerate().map(row).collect();
+        let table = format!("compound_id,smiles,logS,active,pKa,split\n{}", rows.concat());
+        fs::write(self.path("mine.csv"), table).expect("the directory is writable");
+        self.train(
+            "molecules",
+            &[
+                "data.path=mine.csv",
+                "model.hidden_dim=8",
+                "model.layers=2",
+                "model.virtual_edges.num_steps=3",
+                "train.epochs=1",
+                "train.batch_size=4",
+                "optim.schedule.kind=constant",
+            ],
+        );
+    }
+
     /// Serves `run` on a free port.
     fn explore(&self, arguments: &[&str]) -> Explorer {
         self.explore_model(&[&["run"], arguments].concat())

@@ -172,8 +172,12 @@ fn smiles_are_predicted_and_invalid_ones_show_an_error() {
     browser.wait_for("!document.getElementById('error').hidden");
     let error = browser.text("#error");
     assert!(error.contains("SMILES syntax error at character"), "{error}");
-    // The previous molecule stays, and the input is not interpreted as HTML.
+    // The previous molecule stays but is marked as such, and the input is not interpreted as HTML.
     assert_eq!(browser.text("#graph"), "Your molecule");
+    browser.wait_for("document.body.classList.contains('stale')");
+    assert!(browser.text("#summary").starts_with("No prediction"), "{}", browser.text("#summary"));
+    assert_eq!(browser.evaluate("getComputedStyle($('equations')).opacity < 0.5"), true);
+    browser.screenshot("invalid");
     assert_eq!(browser.evaluate("document.querySelector('#error b')"), serde_json::Value::Null);
     let errors = browser.errors();
     assert!(errors.iter().all(|error| error.contains("422")), "unexpected errors: {errors:?}");
@@ -182,6 +186,8 @@ fn smiles_are_predicted_and_invalid_ones_show_an_error() {
     browser.click("#list button");
     browser.wait_for("document.getElementById('graph').textContent.startsWith('Graph ')");
     assert_eq!(browser.evaluate("document.getElementById('error').hidden"), true);
+    assert_eq!(browser.evaluate("document.body.classList.contains('stale')"), false);
+    assert!(browser.text("#summary").contains("predicted"), "{}", browser.text("#summary"));
     browser.resize(360, 740);
     browser.wait_for(FITS);
 }
@@ -215,4 +221,144 @@ fn exported_page_works_without_a_server() {
     // Controls that need a server are hidden.
     assert_eq!(browser.evaluate("$('paint-switch').hidden && $('smiles-form').hidden"), true);
     assert_no_errors(&mut browser);
+}
+
+#[test]
+fn rows_are_identified_and_targets_are_chosen() {
+    let Some(mut browser) = Browser::start() else { return };
+    let dir = TestDir::new();
+    dir.train_targets();
+    let explorer = dir.explore(&["--split", "train"]);
+    browser.resize(1440, 900);
+    browser.open(&explorer.address);
+    browser.wait_for(READY);
+    assert_eq!(browser.text("#run"), "run · molecules · train split");
+    assert_eq!(browser.text("#row"), "CID1000 · CCO");
+
+    // Identifiers and SMILES are listed and searched.
+    browser.wait_for("scores.size === run.graphs.length");
+    browser.click("#search");
+    browser.insert("cid1003");
+    browser.wait_for("document.querySelectorAll('#list button').length === 1");
+    assert_eq!(browser.text("#list .row-label"), "CID1003");
+    browser
+        .evaluate("$('search').value = 'c1ccccc1'; $('search').dispatchEvent(new Event('input'))");
+    browser.wait_for("document.querySelectorAll('#list button').length === 1");
+    browser.click("#list button");
+    browser.wait_for("$('row').textContent === 'CID1002 · c1ccccc1'");
+    browser.evaluate("$('search').value = ''; $('search').dispatchEvent(new Event('input'))");
+
+    // Entries name their target; choosing one changes the list, the summary and the URL.
+    assert!(browser.text("#list .prediction").starts_with("logS: "));
+    browser.evaluate("$('target').value = '1'; $('target').dispatchEvent(new Event('change'))");
+    browser.wait_for(
+        "document.querySelector('#list .prediction')?.textContent.startsWith('active: ')",
+    );
+    assert!(browser.text("#summary").starts_with("active"), "{}", browser.text("#summary"));
+    assert!(browser.text("#list-note").ends_with("Error: error of active."));
+    assert_eq!(browser.evaluate("location.hash.includes('target=1')"), true);
+    browser.screenshot("molecules-1440");
+    browser.evaluate("setTheme('dark')");
+    browser.screenshot("molecules-dark");
+    browser.resize(390, 844);
+    browser.wait_for(FITS);
+    browser.screenshot("molecules-390");
+    assert_no_errors(&mut browser);
+
+    // An exported file has the same labels and targets.
+    let output = dir.run(&["explore", "run", "--split", "train", "-o", "page.html"]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    browser.resize(1280, 900);
+    browser.open(&format!("file://{}#target=2", dir.path("page.html").display()));
+    browser
+        .wait_for("document.querySelector('#list .prediction')?.textContent.startsWith('pKa: ')");
+    assert_eq!(browser.text("#row"), "CID1000 · CCO");
+    assert_no_errors(&mut browser);
+}
+
+#[test]
+fn figures_are_zoomed_compared_and_shown_for_all_heads() {
+    let Some(mut browser) = Browser::start() else { return };
+    let dir = TestDir::new();
+    dir.train_grid();
+    let explorer = dir.explore(&[]);
+    browser.resize(1440, 900);
+    browser.open(&explorer.address);
+    browser.wait_for(READY);
+    browser.screenshot("grid-1440");
+
+    // Wheel, buttons and keys change the same zoom of all figures; dragging moves them.
+    let boxes = "new Set(figures().map((figure) => figure.root.getAttribute('viewBox'))).size";
+    let whole = browser.evaluate("graphFigure.root.getAttribute('viewBox')");
+    browser.wheel("#graph-stage", -300.0);
+    browser.wait_for("zoom.scale > 1.2");
+    assert_eq!(browser.evaluate(boxes), 1, "all figures show the same part");
+    browser.click("#zoom-in");
+    browser.wait_for("zoom.scale > 1.9");
+    let selected = browser.evaluate("state.node");
+    let before = browser.evaluate("zoom.x");
+    browser.drag("#graph-stage", [-60.0, 0.0]);
+    browser.wait_for(&format!("zoom.x > {before}"));
+    assert_eq!(browser.evaluate("state.node"), selected, "dragging selects no node");
+    browser.evaluate("document.activeElement.blur()");
+    browser.press("0");
+    browser.wait_for("zoom.scale === 1");
+    assert_eq!(browser.evaluate("graphFigure.root.getAttribute('viewBox')"), whole);
+    browser.press("+");
+    browser.wait_for("zoom.scale > 1.4");
+    browser.press("-");
+    browser.wait_for("zoom.scale === 1");
+
+    // The comparison says what to do.
+    browser.click("#compare");
+    browser.wait_for("!$('compare-hint').hidden");
+    let other = browser.evaluate("state.node === 6 ? 7 : 6");
+    browser.click(&format!("#graph-stage [data-node='{other}']"));
+    browser.wait_for("$('compare-hint').hidden && state.other !== null");
+    browser.click("#compare");
+    browser.wait_for("state.other === null");
+
+    // Thumbnails of all layers and heads select a layer and a head.
+    browser.evaluate("document.activeElement.blur()");
+    browser.press("g");
+    browser.wait_for(
+        "document.querySelectorAll('#thumbnails button').length === current.layers * current.heads",
+    );
+    let drawn = "[...document.querySelectorAll('#thumbnails canvas')].every((canvas) => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0))";
+    assert_eq!(browser.evaluate(drawn), true, "every thumbnail has a drawing");
+    browser.screenshot("heads-1440");
+    browser.click("#thumbnails button[data-layer='0'][data-head='1']");
+    browser
+        .wait_for("state.layer === 0 && state.head === 1 && location.hash.includes('heads=all')");
+    assert_eq!(browser.evaluate("document.querySelector('#layers input:checked').value + document.querySelector('#heads input:checked').value"), "01");
+    browser.press("g");
+    browser.wait_for("$('multiples').hidden");
+
+    // Recoloring neither moves the graph nor leaves an old tooltip.
+    browser.click("#paint");
+    let color =
+        browser.evaluate("(current.graph.node_features[5][0] + 1) % 4").as_u64().expect("a color");
+    browser.click(&format!("#palette button:nth-child({})", color + 1));
+    let top =
+        "document.querySelector(\"#graph-stage [data-node='5']\").getBoundingClientRect().top";
+    browser.hover("#graph-stage [data-node='5']");
+    let before = browser.evaluate(top);
+    browser.click("#graph-stage [data-node='5']");
+    browser.wait_for("state.colors.size === 1 && current.query.colors.length === 1");
+    assert_eq!(browser.evaluate(top), before);
+    let letter = browser.evaluate("current.label(5)");
+    let tooltip = browser.text("#tooltip b");
+    assert!(tooltip.contains(&format!("5 ({})", letter.as_str().expect("a letter"))), "{tooltip}");
+    assert_no_errors(&mut browser);
+
+    // Equal weights are not painted as the largest, and high ones not from zero.
+    let uniform = browser.evaluate("[0, 1].map((weight) => colorScale([[0.9, 0.25, 0.25, 0.25]], [0]).shade(0.25)).concat(colorScale([[1, 0, 0.5]], [0]).shade(0.25))");
+    assert_eq!(uniform, serde_json::json!([0.3, 0.3, 0.5]));
+    let high =
+        browser.evaluate("(({ low, high }) => [low, high])(colorScale([[0.95, 0.9, 1]], [0]))");
+    assert_eq!(high, serde_json::json!([0.9, 1]));
+
+    browser.resize(390, 844);
+    browser.wait_for(FITS);
+    browser.screenshot("grid-390");
 }

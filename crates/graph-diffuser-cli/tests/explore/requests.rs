@@ -1,7 +1,9 @@
 //! Requests, responses and errors, without a browser.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -292,4 +294,72 @@ fn exported_page_is_written_atomically_and_overwritten_only_with_force() {
         .map(|entry| entry.file_name())
         .collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().contains(".part")), "{left:?}");
+}
+
+/// Sends a trace request without waiting for its response.
+fn send_trace(explorer: &Explorer, body: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(explorer.host()).expect("the server is listening");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("the timeout is not zero");
+    let request = format!(
+        "POST /api/trace HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        explorer.host(),
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).expect("the server reads the request");
+    stream
+}
+
+#[test]
+fn long_molecules_do_not_block_others_and_their_queue_is_limited() {
+    let dir = TestDir::new();
+    dir.train_molecules();
+    let explorer = dir.explore(&[]);
+    let long = format!("{{\"smiles\": \"{}\"}}", "C".repeat(3000));
+    // One is computed, 64 wait, and the others are rejected.
+    let waiting: Vec<TcpStream> = (0..75).map(|_| send_trace(&explorer, &long)).collect();
+    let start = Instant::now();
+    let short = explorer.trace("{\"smiles\": \"CCO\"}");
+    assert_eq!(short.status, 200, "{short:?}");
+    let mut rejected = 0;
+    for mut stream in waiting {
+        stream.set_read_timeout(Some(Duration::from_millis(20))).expect("the timeout is not zero");
+        let mut response = [0; 12];
+        let is_complete = stream.read_exact(&mut response).is_ok();
+        rejected += usize::from(is_complete && &response == b"HTTP/1.1 503");
+    }
+    assert!((5..=11).contains(&rejected), "{rejected} of 75 requests were rejected");
+    // All of these clients are gone, so their requests are dropped without being computed.
+    let mut last = send_trace(&explorer, &long);
+    let mut response = [0; 12];
+    last.read_exact(&mut response).expect("a response");
+    assert_eq!(&response, b"HTTP/1.1 200");
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+}
+
+#[test]
+fn slow_clients_are_disconnected() {
+    let dir = TestDir::new();
+    dir.train_molecules();
+    let explorer = dir.explore(&[]);
+    let host = explorer.host();
+    let header = format!("GET /api/run HTTP/1.1\r\nHost: {host}\r\n");
+    let body = format!(
+        "POST /api/trace HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n\
+         Content-Length: 20\r\n\r\n{{"
+    );
+    let streams = [header, body].map(|start| {
+        let mut stream = TcpStream::connect(host).expect("the server is listening");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("the timeout is not zero");
+        stream.write_all(start.as_bytes()).expect("the server is listening");
+        stream
+    });
+    let [header, body] = streams.map(|mut stream| {
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).expect("the server closes the connection");
+        String::from_utf8_lossy(&response).into_owned()
+    });
+    assert!(header.is_empty() || header.starts_with("HTTP/1.1 408"), "{header}");
+    assert!(body.starts_with("HTTP/1.1 408"), "{body}");
+    assert_eq!(explorer.get("/api/run").status, 200);
 }

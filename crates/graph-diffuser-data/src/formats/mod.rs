@@ -13,6 +13,7 @@
 
 mod featurizer;
 mod known_categories;
+mod row_labels;
 mod table;
 
 pub mod jsonl;
@@ -28,4 +29,5 @@ pub mod inference_input;
 pub use detect::{Format, FormatError};
 pub use featurizer::Featurizer;
 pub use read_report::ReadReport;
+pub use row_labels::RowLabels;
 pub(crate) use table::Table;

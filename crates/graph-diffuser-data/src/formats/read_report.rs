@@ -1,6 +1,7 @@
 //! Report of a reader: ignored columns, skipped rows and remarks.
 
 use crate::error::LocatedError;
+use crate::formats::row_labels::RowLabels;
 use crate::formats::smiles_csv::{IgnoredColumn, SmilesCsv};
 
 /// Report of a reader beyond the dataset it returns.
@@ -10,6 +11,8 @@ pub struct ReadReport {
     pub ignored: Vec<IgnoredColumn>,
     /// Errors of the rows that were skipped.
     pub skipped: Vec<LocatedError>,
+    /// SMILES and identifiers of the graphs.
+    pub rows: RowLabels,
     /// Remarks about the interpretation of the data.
     pub notes: Vec<String>,
     /// Column or file that defines the split, if there is one.
@@ -24,6 +27,7 @@ impl ReadReport {
         Self {
             ignored: std::mem::take(&mut csv.ignored),
             skipped: std::mem::take(&mut csv.skipped),
+            rows: std::mem::take(&mut csv.rows),
             notes: csv.notes.iter().map(ToString::to_string).collect(),
             split: csv.split_column.as_ref().map(|column| format!("column `{column}`")),
             node_split: None,

@@ -91,6 +91,8 @@ pub(super) struct UndirectedEdge {
     /// Mean weight of both directions.
     pub(super) weight: f32,
     pub(super) bond: u8,
+    /// Source and target if there is no edge in the other direction.
+    pub(super) direction: Option<[usize; 2]>,
 }
 
 impl<'a> AttentionFigure<'a> {
@@ -221,8 +223,8 @@ fn undirected_edges(trace: &AttentionTrace, shown: &[usize]) -> Vec<UndirectedEd
         Structure::Molecule { bonds } => bonds.get(edge).copied().unwrap_or(1),
         Structure::Grid { .. } | Structure::Other {} => 1,
     };
-    // Sum of weights, number of directions and bond type of each pair.
-    let mut pairs = BTreeMap::<[usize; 2], (f32, u8, u8)>::new();
+    // Sum of weights, number of edges, bond type and direction of each pair.
+    let mut pairs = BTreeMap::<[usize; 2], (f32, u8, u8, Option<[usize; 2]>)>::new();
     for (edge, &[source, target]) in
         graph.edges.iter().enumerate().filter(|(_, edge)| edge[0] != edge[1])
     {
@@ -230,15 +232,18 @@ fn undirected_edges(trace: &AttentionTrace, shown: &[usize]) -> Vec<UndirectedEd
         let (Ok(source), Ok(target)) = (source, target) else { continue };
         let weight = trace.edge_weights.as_ref().map_or(0.0, |weights| weights[edge]);
         let ends = [source.min(target), source.max(target)];
-        let (sum, count, _) = pairs.entry(ends).or_insert((0.0, 0, bond(edge)));
+        let first = (0.0, 0, bond(edge), Some([source, target]));
+        let (sum, count, _, direction) = pairs.entry(ends).or_insert(first);
         (*sum, *count) = (*sum + weight, count.saturating_add(1));
+        *direction = direction.filter(|known| *known == [source, target]);
     }
     pairs
         .into_iter()
-        .map(|(ends, (sum, count, bond))| UndirectedEdge {
+        .map(|(ends, (sum, count, bond, direction))| UndirectedEdge {
             ends,
             weight: sum / f32::from(count),
             bond,
+            direction,
         })
         .collect()
 }

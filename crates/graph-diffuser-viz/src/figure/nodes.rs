@@ -1,6 +1,6 @@
 //! Drawn nodes of a traced graph: selection, coordinates and fills.
 
-use graph_diffuser::explain::{AttentionTrace, Structure};
+use graph_diffuser::explain::{AttentionTrace, Structure, TracedGraph};
 
 use crate::canvas::Point;
 use crate::color::{Color, atom_fill, category_fill};
@@ -77,8 +77,7 @@ pub(super) fn top_attended(
 }
 
 /// Returns the fill color of each node with a category; labels identify the category.
-pub fn node_fills(trace: &AttentionTrace) -> Vec<Option<Color>> {
-    let graph = &trace.graph;
+pub fn node_fills(graph: &TracedGraph) -> Vec<Option<Color>> {
     let mut known: Vec<&String> = graph.labels.iter().collect();
     known.sort();
     known.dedup();
@@ -117,7 +116,7 @@ fn lay_out_nodes(trace: &AttentionTrace, shown: &[usize]) -> Vec<Point> {
 
 #[cfg(test)]
 mod tests {
-    use graph_diffuser::explain::{PredictionAndTarget, TracedGraph, TracedTarget};
+    use graph_diffuser::explain::{PredictionAndTarget, TracedTarget};
 
     use crate::figure::traces::content_only_trace;
 

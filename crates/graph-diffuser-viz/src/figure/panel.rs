@@ -45,15 +45,11 @@ impl Panel<'_> {
             .map(|point| [left + point[0], top + PANEL_TITLE + point[1]])
             .collect();
         self.draw_edges(figure, canvas, &coordinates);
-        // The color scale is the panel maximum without the query node, whose weight is in the note.
-        let max = self.weights.map(|weights| {
-            let others = weights.iter().enumerate().filter(|(node, _)| *node != figure.view.node);
-            others.map(|(_, weight)| *weight).fold(1e-9, f32::max)
-        });
-        self.draw_nodes(figure, canvas, &coordinates, max);
+        let scale = self.weights.map(|weights| ColorScale::new(weights, figure.view.node));
+        self.draw_nodes(figure, canvas, &coordinates, scale);
         let bottom = top + PANEL_TITLE + figure.height + 26.0;
-        match max {
-            Some(max) => draw_color_bar(canvas, [left, bottom], max),
+        match scale {
+            Some(scale) => draw_color_bar(canvas, [left, bottom], scale),
             None => draw_legend(canvas, [left, bottom], !figure.ground_truth.is_empty()),
         }
     }
@@ -67,6 +63,9 @@ impl Panel<'_> {
                 if self.weights.is_some() { (1.5, GRAY) } else { (1.0 + 4.5 * relative, INK) };
             let ends = edge.ends.map(|end| points[end]);
             draw_bond(canvas, ends, edge.bond, width, color, figure.radius);
+            if let Some([from, to]) = edge.direction {
+                draw_arrow_head(canvas, [points[from], points[to]], width, color, figure.radius);
+            }
         }
     }
 
@@ -75,13 +74,13 @@ impl Panel<'_> {
         figure: &AttentionFigure<'_>,
         canvas: &mut Canvas,
         points: &[Point],
-        max: Option<f32>,
+        scale: Option<ColorScale>,
     ) {
         let radius = figure.radius;
-        let categories = node_fills(figure.trace);
+        let categories = node_fills(&figure.trace.graph);
         for (&node, &point) in figure.shown.iter().zip(points) {
-            let fill = match (self.weights, max) {
-                (Some(weights), Some(max)) => ramp(f64::from(weights[node] / max)),
+            let fill = match (self.weights, scale) {
+                (Some(weights), Some(scale)) => ramp(scale.shade(weights[node])),
                 _ => categories.get(node).copied().flatten().unwrap_or(PLAIN),
             };
             canvas.circle(point, radius, Style::fill(fill).outlined(OUTLINE, 1.0));
@@ -158,23 +157,104 @@ pub(super) fn draw_bond(
     }
 }
 
-/// Draws the color scale from zero to `max`.
-fn draw_color_bar(canvas: &mut Canvas, [left, y]: Point, max: f32) {
+/// Draws the head of an arrow that ends at the circle of a node.
+pub(super) fn draw_arrow_head(
+    canvas: &mut Canvas,
+    [from, to]: [Point; 2],
+    width: f64,
+    color: Color,
+    radius: f64,
+) {
+    let length = layout::euclidean(from, to).max(1e-9);
+    let along = [(to[0] - from[0]) / length, (to[1] - from[1]) / length];
+    let (size, half) = (4.0 + 2.0 * width, 2.5 + width);
+    let at = |back: f64, side: f64| {
+        let distance = length - radius - 1.5 - back;
+        [
+            from[0] + distance * along[0] - side * along[1],
+            from[1] + distance * along[1] + side * along[0],
+        ]
+    };
+    canvas.polygon(vec![at(0.0, 0.0), at(size, half), at(size, -half)], Style::fill(color));
+}
+
+/// Range of the weights of a panel, without that of the query node, which is in the note.
+///
+/// The scale starts at zero, or at the smallest weight if all are large. Weights that are nearly
+/// equal get one medium color instead of the darkest.
+#[derive(Clone, Copy)]
+struct ColorScale {
+    low: f32,
+    high: f32,
+    is_uniform: bool,
+}
+
+impl ColorScale {
+    fn new(weights: &[f32], query: usize) -> Self {
+        let others = weights.iter().enumerate().filter(|(node, _)| *node != query);
+        let [low, high] = others.fold([f32::INFINITY, 1e-9], |[low, high], (_, &weight)| {
+            [low.min(weight), high.max(weight)]
+        });
+        let is_uniform = low.is_finite() && high - low <= 0.02 * high;
+        let low = if low.is_finite() && low >= 0.5 * high { low } else { 0.0 };
+        Self { low, high, is_uniform }
+    }
+
+    /// Returns the position of a weight in the color ramp.
+    fn shade(self, weight: f32) -> f64 {
+        let share = f64::from((weight - self.low) / (self.high - self.low).max(1e-12));
+        match self {
+            Self { is_uniform: true, .. } => 0.3,
+            Self { low, .. } if low > 0.0 => 0.1 + 0.9 * share,
+            _ => share,
+        }
+    }
+}
+
+/// Draws the color scale.
+fn draw_color_bar(canvas: &mut Canvas, [left, y]: Point, scale: ColorScale) {
     let (width, steps) = (230.0, 46);
     for step in 0..steps {
         let x = left + width * f64::from(step) / f64::from(steps);
-        let fill = ramp((f64::from(step) + 0.5) / f64::from(steps));
+        let share = (f64::from(step) + 0.5) / f64::from(steps);
+        let fill = ramp(match scale {
+            ColorScale { is_uniform: true, .. } => 0.3,
+            ColorScale { low, .. } if low > 0.0 => 0.1 + 0.9 * share,
+            _ => share,
+        });
         // Overlap adjacent boxes slightly to avoid visible seams.
         let size = [width / f64::from(steps) + if step + 1 < steps { 0.6 } else { 0.0 }, 13.0];
         canvas.rectangle([x, y - 6.0], size, Style::fill(fill));
     }
     canvas.rectangle([left, y - 6.0], [width, 13.0], Style::stroke(OUTLINE, 1.0));
     let style = TextStyle::new(14.0, INK);
+    let ColorScale { low, high, is_uniform } = scale;
+    if is_uniform {
+        let text = format!("uniform, {}", format_value(high));
+        canvas.text([left + width / 2.0, y + 23.0], text, style.anchor(Anchor::Middle));
+        return;
+    }
     for (x, anchor, value) in [
-        (left, Anchor::Start, 0.0),
-        (left + width / 2.0, Anchor::Middle, max / 2.0),
-        (left + width, Anchor::End, max),
+        (left, Anchor::Start, low),
+        (left + width / 2.0, Anchor::Middle, f32::midpoint(low, high)),
+        (left + width, Anchor::End, high),
     ] {
         canvas.text([x, y + 23.0], format_value(value), style.anchor(anchor));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_weights_are_not_shaded_as_the_largest() {
+        let uniform = ColorScale::new(&[0.9, 0.25, 0.25, 0.251], 0);
+        assert!(uniform.is_uniform && (uniform.shade(0.25) - 0.3).abs() < 1e-9);
+        let from_zero = ColorScale::new(&[0.9, 0.0, 0.1, 0.4], 0);
+        assert_eq!((from_zero.low, from_zero.high), (0.0, 0.4));
+        assert!((from_zero.shade(0.1) - 0.25).abs() < 1e-6);
+        let high = ColorScale::new(&[0.5, 0.9, 1.0], 0);
+        assert_eq!((high.low, high.high, high.is_uniform), (0.9, 1.0, false));
     }
 }

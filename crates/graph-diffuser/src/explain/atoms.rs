@@ -16,7 +16,7 @@ const ELEMENTS: &str = "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti
 const LETTERS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 /// Returns the symbol of the element with atomic number `index + 1`.
-fn element(index: usize) -> &'static str {
+pub(super) fn element(index: usize) -> &'static str {
     ELEMENTS.split_whitespace().nth(index).unwrap_or("*")
 }
 
@@ -25,7 +25,7 @@ fn is_element(symbol: &str) -> bool {
 }
 
 /// Returns whether `name` is an atom type in the notation of ZINC: `C`, `N H1 +`, `O -`.
-fn is_atom(name: &str) -> bool {
+pub(super) fn is_atom(name: &str) -> bool {
     let mut words = name.split_whitespace();
     words.next().is_some_and(is_element)
         && words.all(|word| {
@@ -35,7 +35,7 @@ fn is_atom(name: &str) -> bool {
 }
 
 /// Abbreviates an atom type of ZINC: `N H1 +` becomes `NH+`.
-fn short_atom(name: &str) -> String {
+pub(super) fn short_atom(name: &str) -> String {
     name.split_whitespace().map(|word| if word == "H1" { "H" } else { word }).collect()
 }
 

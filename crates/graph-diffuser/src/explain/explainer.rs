@@ -37,7 +37,7 @@ pub(super) const MAX_FULLY_TRACED_NODES: usize = 256;
 /// let run = Run::open("runs/grid-quick-s0".as_ref())?;
 /// let dataset = run.recipe().dataset(&DataDirs::from_env())?;
 /// let explainer = Explainer::open(&run, &dataset, &Device::flex())?;
-/// let index = explainer.graph_index(Split::Test, 0)?;
+/// let index = explainer.graph_index(Split::Test, None)?;
 /// let graph = dataset.graphs.get(index);
 /// let trace = explainer.trace(&graph, Some(index), &[5]);
 /// println!("{:?}", trace.head(0, None).attention[0]); // attention of node 5 in the first layer
@@ -87,23 +87,24 @@ impl<'a> Explainer<'a> {
         self.recipe
     }
 
-    /// Returns the dataset index of the graph at `position` of a split.
+    /// Returns a dataset index: `index` itself, or that of the first graph of a split.
     ///
     /// # Errors
-    /// Returns an error if the split has no graph at `position`.
-    pub fn graph_index(&self, split: Split, position: usize) -> Result<usize, ExplainError> {
-        let indices = self.dataset.split(split);
-        let name = match split {
-            Split::Train => "train",
-            Split::Valid => "valid",
-            Split::Test => "test",
+    /// Returns an error if there is no such graph.
+    pub fn graph_index(&self, split: Split, index: Option<usize>) -> Result<usize, ExplainError> {
+        let graphs = self.dataset.graphs.len();
+        let (index, owner) = match index {
+            Some(index) => (index, "the dataset".to_owned()),
+            None => {
+                let first = self.dataset.split(split).first().copied();
+                (first.unwrap_or(graphs), format!("the {split} split"))
+            }
         };
-        indices.get(position).copied().ok_or_else(|| ExplainError::OutOfRange {
-            what: "graph",
-            index: position,
-            owner: format!("the {name} split"),
-            last: indices.len().saturating_sub(1),
-        })
+        if index < graphs {
+            return Ok(index);
+        }
+        let last = graphs.saturating_sub(1);
+        Err(ExplainError::OutOfRange { what: "graph", index, owner, last })
     }
 
     /// Checks that a node, a layer and a head exist; `name` denotes the graph in the error message.

@@ -8,6 +8,7 @@ mod atoms;
 mod decode;
 mod error;
 mod explainer;
+mod features;
 pub mod faithfulness;
 mod scores;
 pub mod summary;
@@ -16,7 +17,8 @@ mod traced_model;
 
 pub use error::ExplainError;
 pub use explainer::Explainer;
-pub use scores::GraphScore;
+pub use features::NamedFeatures;
+pub use scores::{GraphScore, TargetScore};
 pub use trace::{
     AttentionTrace, HeadAttention, LayerAttention, NestedMatrix, PredictionAndTarget, Structure,
     TracedGraph, TracedTarget,

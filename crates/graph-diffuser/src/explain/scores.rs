@@ -7,7 +7,7 @@ use crate::statistics::mean;
 
 use super::decode::decode;
 use super::explainer::Explainer;
-use super::summary::abbreviate;
+use super::summary::{abbreviate, abbreviate_target, first_observed};
 use super::trace::{PredictionAndTarget, TracedTarget};
 
 /// Prediction, target and error of one graph.
@@ -20,6 +20,28 @@ pub struct GraphScore {
     /// Abbreviated target.
     pub truth: String,
     /// Non-negative error, as described by [`Explainer::error_name`]; absent without a label.
+    pub error: Option<f64>,
+    /// Index of the target that `predicted` and `truth` describe, if graphs have targets.
+    pub target: Option<usize>,
+    /// Scores of the individual targets, if there are several, but at most
+    /// [`GraphScore::MAX_TARGETS`].
+    #[serde(skip)]
+    pub targets: Vec<TargetScore>,
+}
+
+impl GraphScore {
+    /// Largest number of targets of which individual scores are kept.
+    pub const MAX_TARGETS: usize = 40;
+}
+
+/// Prediction and error of one target of a graph.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TargetScore {
+    /// Abbreviated prediction.
+    pub predicted: String,
+    /// Abbreviated true value.
+    pub truth: String,
+    /// Error of this target; absent without a label.
     pub error: Option<f64>,
 }
 
@@ -61,10 +83,25 @@ impl Explainer<'_> {
             let from = link_sources(&graph);
             let outcome = decode(&graph, values, output.columns, &from, &self.dataset().schema);
             let (predicted, truth) = abbreviate(&outcome);
-            GraphScore { index, predicted, truth, error: error(&outcome, &from) }
+            let (target, targets) = target_scores(&outcome);
+            GraphScore { index, predicted, truth, error: error(&outcome, &from), target, targets }
         };
         indices.iter().map(score).collect()
     }
+}
+
+/// Returns the index of the target in the list of graphs, and the scores of all targets.
+fn target_scores(outcome: &PredictionAndTarget) -> (Option<usize>, Vec<TargetScore>) {
+    let PredictionAndTarget::Graph { targets } = outcome else { return (None, vec![]) };
+    let score = |target: &TracedTarget| {
+        let (predicted, truth) = abbreviate_target(target);
+        TargetScore { predicted, truth, error: target.error() }
+    };
+    let scores = match targets.len() {
+        2..=GraphScore::MAX_TARGETS => targets.iter().map(score).collect(),
+        _ => vec![],
+    };
+    (Some(first_observed(targets)), scores)
 }
 
 /// Returns the sorted source nodes of the true links.

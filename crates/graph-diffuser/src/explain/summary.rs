@@ -67,7 +67,7 @@ pub fn headline(trace: &AttentionTrace, node: usize) -> String {
 }
 
 /// Returns the index of the first target whose true value is known, or 0.
-fn first_observed(targets: &[TracedTarget]) -> usize {
+pub(super) fn first_observed(targets: &[TracedTarget]) -> usize {
     targets.iter().position(TracedTarget::is_observed).unwrap_or(0)
 }
 
@@ -96,25 +96,34 @@ fn describe(
     }
 }
 
+/// Longest name of a class in the list of graphs.
+const LIST_WIDTH: usize = 18;
+
+fn short_class(names: &[String], class: u32) -> String {
+    names.get(class as usize).map_or_else(|| class.to_string(), |name| truncate(name, LIST_WIDTH))
+}
+
+/// Returns prediction and true value of one target as shown in the list of graphs.
+pub(super) fn abbreviate_target(target: &TracedTarget) -> (String, String) {
+    let (predicted, truth) = describe(target, short_class);
+    (predicted, truth.unwrap_or_else(|| "?".into()))
+}
+
 /// Returns prediction and target as shown in the list of graphs.
 pub(super) fn abbreviate(outcome: &PredictionAndTarget) -> (String, String) {
-    const WIDTH: usize = 18;
-    let class = |names: &[String], class: u32| {
-        names.get(class as usize).map_or_else(|| class.to_string(), |name| truncate(name, WIDTH))
-    };
     match outcome {
         PredictionAndTarget::NodeClasses { predicted, targets, .. } => {
             let correct = num_correct(predicted, targets);
             (format!("{correct} correct"), format!("of {}", num_labeled(targets)))
         }
         PredictionAndTarget::Graph { targets } => {
-            let (predicted, target) = describe(&targets[first_observed(targets)], class);
-            (predicted, target.unwrap_or_else(|| "?".into()))
+            abbreviate_target(&targets[first_observed(targets)])
         }
         PredictionAndTarget::SubTokens { predicted, targets, names } => {
             let text = |tokens: &[u32]| {
-                let words: Vec<String> = tokens.iter().map(|&token| class(names, token)).collect();
-                truncate(&words.join(" "), WIDTH)
+                let words: Vec<String> =
+                    tokens.iter().map(|&token| short_class(names, token)).collect();
+                truncate(&words.join(" "), LIST_WIDTH)
             };
             (text(predicted), text(targets))
         }

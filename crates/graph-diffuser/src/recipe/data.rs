@@ -7,7 +7,7 @@ mod split;
 mod user_files;
 
 use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
-use graph_diffuser_data::formats::Featurizer;
+use graph_diffuser_data::formats::{Featurizer, RowLabels};
 use graph_diffuser_data::summary::{Summary, Warning, warnings_from_summary};
 use graph_diffuser_data::{Dataset, DatasetReport, ProgressFn, Schema, SplitError};
 use schemars::JsonSchema;
@@ -67,20 +67,28 @@ pub struct LoadedDataset {
     pub dataset: Dataset,
     /// Description of the files of a user as they were understood; absent for benchmarks.
     pub report: Option<DatasetReport>,
+    /// SMILES and identifiers of the graphs of user files.
+    pub rows: RowLabels,
     /// Reason why the dataset is not split, if so.
     pub(super) split_error: Option<SplitError>,
 }
 
 impl From<UserDataset> for LoadedDataset {
     fn from(user: UserDataset) -> Self {
-        let UserDataset { dataset, read, molecules, split, error } = user;
+        let UserDataset { dataset, mut read, molecules, split, error } = user;
+        let rows = std::mem::take(&mut read.rows);
         let split = error.as_ref().map_or(split, |error| format!("not possible, {error}"));
         let report = DatasetReport::new(&dataset, read, molecules, split);
-        Self { dataset, report: Some(report), split_error: error }
+        Self { dataset, report: Some(report), rows, split_error: error }
     }
 }
 
 impl LoadedDataset {
+    /// Wraps a dataset that was not read from user files.
+    pub fn without_report(dataset: Dataset) -> Self {
+        Self { dataset, report: None, rows: RowLabels::default(), split_error: None }
+    }
+
     /// Returns the warnings about the dataset; `summary` is its summary.
     ///
     /// Those that the report contains, and those that every small table of molecules would get,
@@ -238,6 +246,6 @@ impl DataConfig {
             Source::OgbCsv(files) => return Ok(files.read(&dirs.graph_cache(), progress)?.into()),
             Source::Tu(files) => return Ok(files.read()?.into()),
         };
-        Ok(LoadedDataset { dataset, report: None, split_error: None })
+        Ok(LoadedDataset::without_report(dataset))
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
+use graph_diffuser::explain::{NamedFeatures, Structure, TracedGraph};
 use graph_diffuser::recipe::{BUILT_IN, DataDirs, LoadedDataset, Recipe};
 use graph_diffuser_data::summary::Summary;
 use graph_diffuser_data::{Features, Graph, MISSING_CLASS, Schema, TargetKind, Targets};
@@ -22,7 +23,8 @@ use crate::printer::{Printer, counted};
 #[command(after_help = "Examples:\n  \
     graph-diffuser data show grid-quick\n  \
     graph-diffuser data show mine.csv --graph 3\n  \
-    graph-diffuser data show mine.jsonl --graph 3 -o graph.svg")]
+    graph-diffuser data show mine.csv --graph 3 -o molecule.svg\n  \
+    graph-diffuser data show mine.jsonl --graph 3 -o graph.svg --indices")]
 #[command(mut_arg("output", |arg| arg.requires("graph").help("Draw the graph to this SVG file; `-` for standard output")))]
 pub(super) struct ShowArgs {
     /// Recipe (name or TOML file), data file or directory, name of a fetched dataset, or `-` for
@@ -32,9 +34,12 @@ pub(super) struct ShowArgs {
     table: TableArgs,
     #[command(flatten)]
     settings: SetArgs,
-    /// Print the graph with this index
+    /// Print the graph with this index in the dataset
     #[arg(long, value_name = "INDEX")]
     graph: Option<usize>,
+    /// Draw the index of every node
+    #[arg(long, requires = "output")]
+    indices: bool,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -73,16 +78,19 @@ pub(super) fn show(args: ShowArgs, printer: &mut Printer) -> Result<ExitCode> {
             );
             return Err(UsageError { message, hint: "choose a smaller graph".to_owned() }.into());
         }
-        let labels: Vec<String> =
-            (0..graph.num_nodes).map(|node| label(&graph, &dataset.schema, node)).collect();
-        let svg = draw_graph(&graph, &labels).to_svg();
+        let traced = TracedGraph::new(&graph, Some(index), &dataset.schema);
+        let svg = draw_graph(&traced, args.indices).to_svg();
         args.output.write(svg.as_bytes(), destination, printer)?;
         if destination == Destination::Stdout {
             return Ok(ExitCode::SUCCESS);
         }
     }
-    printer
-        .data(&to_json(index, &graph, &dataset.schema), || to_text(index, &graph, &dataset.schema));
+    let wrote = destination.map(|_| args.output.path().display().to_string());
+    let shown = ShownGraph { index, graph: &graph, loaded: &loaded };
+    printer.data(&shown.to_json(), || {
+        let wrote = wrote.map(|file| format!("wrote {file}\n")).unwrap_or_default();
+        shown.to_text() + &wrote
+    });
     Ok(ExitCode::SUCCESS)
 }
 
@@ -122,24 +130,21 @@ fn row(features: &Features, names: &[Vec<String>], row: usize) -> Vec<Value> {
             values.map(|(column, &value)| category(names, column, value).into()).collect()
         }
         Features::Float { columns, values } => {
-            values[row * columns..(row + 1) * columns].iter().map(|&value| json!(value)).collect()
+            values[row * columns..(row + 1) * columns].iter().map(|&value| decimal(value)).collect()
         }
         Features::Mixed { categorical_columns, categories, float_columns, floats } => {
             let cells = &categories[row * categorical_columns..(row + 1) * categorical_columns];
             let cells = cells.iter().enumerate();
             let named = cells.map(|(column, &value)| category(names, column, value).into());
             let floats = &floats[row * float_columns..(row + 1) * float_columns];
-            named.chain(floats.iter().map(|&value| json!(value))).collect()
+            named.chain(floats.iter().map(|&value| decimal(value))).collect()
         }
     }
 }
 
-fn label(graph: &Graph, schema: &Schema, node: usize) -> String {
-    match row(&graph.node_features, &schema.names.node_categories, node).first() {
-        Some(Value::String(name)) => name.clone(),
-        Some(other) => other.to_string(),
-        None => node.to_string(),
-    }
+/// Returns the shortest decimal number with this value; null if it is not finite.
+fn decimal(value: f32) -> Value {
+    value.to_string().parse::<serde_json::Number>().map_or(Value::Null, Value::from)
 }
 
 fn targets(graph: &Graph, schema: &Schema) -> Value {
@@ -162,11 +167,7 @@ fn targets(graph: &Graph, schema: &Schema) -> Value {
                     TargetKind::Binary | TargetKind::Multiclass(_) if has_classes => {
                         names.class(target, value as usize).into()
                     }
-                    // The shortest decimal number with this value.
-                    _ => value
-                        .to_string()
-                        .parse::<serde_json::Number>()
-                        .map_or(Value::Null, Value::from),
+                    _ => decimal(value),
                 };
                 (names.target(target, kinds.len()), value)
             });
@@ -177,41 +178,113 @@ fn targets(graph: &Graph, schema: &Schema) -> Value {
     }
 }
 
-fn to_json(index: usize, graph: &Graph, schema: &Schema) -> Value {
-    let nodes: Vec<_> = (0..graph.num_nodes)
-        .map(|node| row(&graph.node_features, &schema.names.node_categories, node))
-        .collect();
-    let edges = 0..graph.edges.len();
-    let edges: Vec<_> =
-        edges.map(|edge| row(&graph.edge_features, &schema.names.edge_categories, edge)).collect();
-    json!({
-        "graph": index,
-        "nodes": graph.num_nodes,
-        "edges": graph.edges,
-        "node_features": nodes,
-        "edge_features": edges,
-        "targets": targets(graph, schema),
-    })
+/// A graph of a dataset, to be printed.
+struct ShownGraph<'a> {
+    index: usize,
+    graph: &'a Graph,
+    loaded: &'a LoadedDataset,
 }
 
-/// Formats a graph with one line per node: its features, and its outgoing edges with theirs.
-fn to_text(index: usize, graph: &Graph, schema: &Schema) -> String {
-    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let joined = |values: Vec<Value>| values.iter().map(plain).collect::<Vec<_>>().join(" ");
+impl ShownGraph<'_> {
+    fn to_json(&self) -> Value {
+        let Self { index, graph, loaded } = *self;
+        let schema = &loaded.dataset.schema;
+        let nodes: Vec<_> = (0..graph.num_nodes)
+            .map(|node| row(&graph.node_features, &schema.names.node_categories, node))
+            .collect();
+        let edges = 0..graph.edges.len();
+        let edges: Vec<_> = edges
+            .map(|edge| row(&graph.edge_features, &schema.names.edge_categories, edge))
+            .collect();
+        json!({
+            "graph": index,
+            "split": loaded.dataset.split_of(index),
+            "id": loaded.rows.id(index),
+            "smiles": loaded.rows.smiles(index),
+            "nodes": graph.num_nodes,
+            "edges": graph.edges,
+            "node_features": nodes,
+            "edge_features": edges,
+            "targets": targets(graph, schema),
+        })
+    }
+
+    /// Formats the graph with one line per node: its features, and its outgoing edges with theirs.
+    fn to_text(&self) -> String {
+        let Self { index, graph, loaded } = *self;
+        let schema = &loaded.dataset.schema;
+        let traced = TracedGraph::new(graph, Some(index), schema);
+        let is_molecule = matches!(traced.structure, Structure::Molecule { .. });
+        let split = loaded.dataset.split_of(index);
+        let split = split.map(|split| format!(" ({split} split)")).unwrap_or_default();
+        let size = if is_molecule {
+            let bonds = counted(graph.edges.len() / 2, "bond", "bonds");
+            format!("{}, {bonds}", counted(graph.num_nodes, "atom", "atoms"))
+        } else {
+            let edges = counted(graph.edges.len(), "directed edge", "directed edges");
+            format!("{}, {edges}", counted(graph.num_nodes, "node", "nodes"))
+        };
+        let mut text = format!("graph {index}{split}: {size}\n");
+        let labels = [("id", loaded.rows.id(index)), ("SMILES", loaded.rows.smiles(index))];
+        for (name, label) in labels {
+            if let Some(label) = label {
+                let _ = writeln!(text, "{name} {label}");
+            }
+        }
+        let _ = writeln!(text, "{}", targets_text(graph, schema));
+        text + &node_table(graph, schema, if is_molecule { "atom" } else { "node" })
+    }
+}
+
+/// Formats the targets, such as `targets logS 0.5, active missing`.
+fn targets_text(graph: &Graph, schema: &Schema) -> String {
+    let plain = |value: &Value| match value {
+        Value::Null => "missing".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let text = match targets(graph, schema) {
+        Value::Object(values) => {
+            let each = values.iter().map(|(name, value)| format!("{name} {}", plain(value)));
+            each.collect::<Vec<_>>().join(", ")
+        }
+        Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(" "),
+        other => plain(&other),
+    };
+    format!("targets {text}")
+}
+
+/// Formats the nodes as a table with aligned columns.
+fn node_table(graph: &Graph, schema: &Schema, node_name: &str) -> String {
+    let nodes = NamedFeatures::of_nodes(graph, schema);
+    let edges = NamedFeatures::of_edges(graph, schema);
     let mut outgoing: Vec<Vec<String>> = vec![vec![]; graph.num_nodes];
     for (edge, &[source, target]) in graph.edges.iter().enumerate() {
-        let features = joined(row(&graph.edge_features, &schema.names.edge_categories, edge));
+        let values = edges.rows.get(edge).into_iter().flatten();
+        // Values that say that a bond is not special are left out.
+        let named = values.zip(&edges.names).filter_map(|(value, name)| match value.as_str() {
+            "none" | "no" => None,
+            "yes" => Some(name.as_str()),
+            value => Some(value),
+        });
+        let features = named.collect::<Vec<_>>().join(" ");
         let features = if features.is_empty() { features } else { format!(" ({features})") };
         outgoing[source as usize].push(format!("{target}{features}"));
     }
-    let mut text =
-        format!("graph {index}: {} nodes, {} directed edges\n", graph.num_nodes, graph.edges.len());
-    let _ = writeln!(text, "targets {}", targets(graph, schema));
-    for (node, others) in outgoing.iter().enumerate() {
-        let features = joined(row(&graph.node_features, &schema.names.node_categories, node));
-        let others =
-            if others.is_empty() { String::new() } else { format!("  → {}", others.join(", ")) };
-        let _ = writeln!(text, "{node:>5}  {features}{others}");
+    let header = [&[node_name.to_owned()], &nodes.names[..], &["edges to".to_owned()]].concat();
+    let rows = outgoing.iter().enumerate().map(|(node, others)| {
+        let features = nodes.rows.get(node).cloned().unwrap_or_default();
+        [&[node.to_string()], &features[..], &[others.join(", ")]].concat()
+    });
+    let table: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    let width = |column: usize| {
+        table.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..table[0].len()).map(width).collect();
+    let mut text = String::new();
+    for row in &table {
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }
     text
 }

@@ -1,16 +1,13 @@
 "use strict";
 // Data access: from the server over HTTP, or from the data embedded in an exported file.
 
-const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-const DIGIT_VALUE = new Map([...DIGITS].map((digit, value) => [digit, value]));
-
 /** Decodes a row of weights; a row packed by `pack_row` of the export is `[max, digits]`. */
 function unpack(row) {
   if (typeof row[1] !== "string") return row;
   const [max, digits] = row;
   const weights = new Float64Array(digits.length / 2);
   for (let i = 0; i < weights.length; i++) {
-    const root = (64 * DIGIT_VALUE.get(digits[2 * i]) + DIGIT_VALUE.get(digits[2 * i + 1])) / 4095;
+    const root = parseInt(digits.slice(2 * i, 2 * i + 2), 16) / 255;
     weights[i] = max * root * root;
   }
   return weights;
@@ -22,11 +19,12 @@ class ServerSource {
 
   info() { return this.request("/api/run"); }
 
-  scores(from) { return this.request(`/api/scores/${from}`); }
+  scores(from, target) { return this.request(target === null ? `/api/scores/${from}` : `/api/scores/${from}/${target}`); }
 
-  trace(query, rows, layout) {
+  /** `signal` cancels the request, and its computation if that has not begun. */
+  trace(query, rows, layout, signal) {
     const body = JSON.stringify({ ...query, rows, layout }, (_, value) => value ?? undefined);
-    return this.request("/api/trace", { method: "POST", headers: { "Content-Type": "application/json" }, body });
+    return this.request("/api/trace", { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
   }
 
   async request(path, options) {
@@ -48,15 +46,32 @@ class EmbeddedSource {
 
   constructor(text) {
     this.data = JSON.parse(text);
-    this.traces = new Map(this.data.traces.map((response) => [response.trace.graph.index, response]));
+    this.decoded = new Map();
   }
 
   async info() { return this.data.run; }
 
-  async scores(from) { return from > 0 ? { scores: [], total: this.data.scores.total } : this.data.scores; }
+  async scores(from, target) {
+    const { scores, total } = this.data.scores;
+    const ofTarget = (score) => (target === null || !score.targets ? score : { ...score, ...score.targets[target], target });
+    return { scores: from > 0 ? [] : scores.map(ofTarget), total };
+  }
+
+  /** Decompresses the trace of a graph once; the file holds it as base64 in the zlib format. */
+  async decode(graph) {
+    if (!this.decoded.has(graph) && Object.hasOwn(this.data.traces, graph)) {
+      if (typeof DecompressionStream === "undefined") {
+        throw new Error("This browser cannot decompress the data of this page. Open it with a browser from 2023 or later.");
+      }
+      const bytes = Uint8Array.from(atob(this.data.traces[graph]), (character) => character.charCodeAt(0));
+      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+      this.decoded.set(graph, JSON.parse(await new Response(stream).text()));
+    }
+    return this.decoded.get(graph);
+  }
 
   async trace(query, rows) {
-    const response = query.smiles ? undefined : this.traces.get(query.graph);
+    const response = query.smiles ? undefined : await this.decode(query.graph);
     if (!response) throw new Error("This graph is not in the exported file.");
     if (rows.some((row) => !response.trace.rows.includes(row))) throw new Error("This node is not in the exported file.");
     return response;
@@ -71,6 +86,8 @@ class GraphView {
     this.defaultNode = response.default_node;
     this.fullTrace = response.full_trace;
     this.hasTargets = response.has_targets;
+    this.id = response.id;
+    this.smiles = response.smiles;
     this.layout = response.layout;
     this.layers = layers.length;
     this.heads = layers[0].heads.length;

@@ -41,8 +41,11 @@ function chip(isCorrect) {
 
 function labeled(label, value) { return make("span", {}, `${label} `, make("b", { text: value })); }
 
-/** Summary line above the figures for one query node. `tag` is A or B if two nodes are compared. */
-function summaryLine(view, node, tag) {
+/**
+ * Summary line above the figures for one query node. `tag` is A or B if two nodes are compared, `chosen` the index of a
+ * target or null.
+ */
+function summaryLine(view, node, tag, chosen) {
   const { outcome, hasTargets } = view;
   const line = make("p", { className: "summary-line" });
   if (tag) line.append(make("span", { className: `tag ${tag.toLowerCase()}`, text: tag }));
@@ -63,7 +66,7 @@ function summaryLine(view, node, tag) {
       return line;
     }
     case "graph": {
-      const shown = outcome.targets.find((target) => target.target !== null) ?? outcome.targets[0];
+      const shown = outcome.targets[chosen] ?? outcome.targets.find((target) => target.target !== null) ?? outcome.targets[0];
       const { predicted, truth, isCorrect } = describeTarget(shown);
       if (shown.name !== "target") line.append(make("span", { className: "muted", text: shown.name }));
       compare(predicted, truth, isCorrect);
@@ -86,8 +89,18 @@ function summaryLine(view, node, tag) {
   return line;
 }
 
-/** All predictions of the graph or node, as bars or a table. */
-function outcomeDetails(view, node, select) {
+/** Number of targets that are shown before the others are asked for. */
+const SHOWN_TARGETS = 12;
+
+/** Indices of the targets that are shown: the chosen one first, then the first ones or all. */
+function shownTargets(count, chosen, isExpanded) {
+  const order = [...Array(count).keys()].filter((target) => target !== chosen);
+  if (chosen !== null && chosen < count) order.unshift(chosen);
+  return isExpanded ? order : order.slice(0, SHOWN_TARGETS);
+}
+
+/** All predictions of the graph or node, as bars or a table. `targets` chooses and expands those of a graph. */
+function outcomeDetails(view, node, select, targets) {
   const { outcome, hasTargets } = view;
   const list = (bars) => make("ol", { className: "bars" }, ...bars);
   const topClasses = (probabilities, isTarget, names = outcome.names) => {
@@ -105,16 +118,26 @@ function outcomeDetails(view, node, select) {
         return topClasses(probabilities, (index) => index === target, classes);
       }
       if (outcome.targets.every((target) => target.kind === "binary")) {
-        return list(outcome.targets.map(({ name, probability, target }) => bar({ label: name, fraction: probability, value: formatPercent(probability), isTarget: hasTargets && target === 1 })));
+        const shown = shownTargets(outcome.targets.length, targets.chosen, targets.isExpanded);
+        const bars = shown.map((index) => {
+          const { name, probability, target } = outcome.targets[index];
+          const item = bar({ label: name, fraction: probability, value: formatPercent(probability), isTarget: hasTargets && target === 1, click: outcome.targets.length > 1 ? () => targets.choose(index) : null });
+          item.classList.toggle("chosen", index === targets.chosen);
+          return item;
+        });
+        return make("div", {}, list(bars), ...moreTargets(outcome.targets.length, targets));
       }
       const headings = ["", "predicted", ...(hasTargets ? ["true", "abs. error"] : [])];
-      const row = (target) => {
+      const row = (index) => {
+        const target = outcome.targets[index];
         const { predicted, truth } = describeTarget(target);
         const error = target.kind === "regression" && truth !== null ? formatNumber(Math.abs(target.predicted - target.target)) : "–";
         const cells = [target.name, predicted, ...(hasTargets ? [truth ?? "–", error] : [])];
-        return make("tr", {}, ...cells.map((text) => make("td", { text })));
+        return make("tr", { className: index === targets.chosen && outcome.targets.length > 1 ? "chosen" : "" }, ...cells.map((text) => make("td", { text })));
       };
-      return make("table", { className: "values" }, make("tr", {}, ...headings.map((text) => make("th", { text }))), ...outcome.targets.map(row));
+      const shown = shownTargets(outcome.targets.length, targets.chosen, targets.isExpanded);
+      const table = make("table", { className: "values" }, make("tr", {}, ...headings.map((text) => make("th", { text }))), ...shown.map(row));
+      return make("div", {}, table, ...moreTargets(outcome.targets.length, targets));
     }
     case "sub_tokens":
       return make("p", {}, labeled("predicted", joinTokens(outcome, outcome.predicted)), make("br"), labeled("true", joinTokens(outcome, outcome.targets)));
@@ -127,6 +150,14 @@ function outcomeDetails(view, node, select) {
       return list(shown.map((other) => bar({ label: view.name(other), fraction: row[other], value: formatPercent(row[other]), isTarget: linked.has(other), click: () => select(other) })));
     }
   }
+}
+
+/** Button that shows all targets or fewer again, if there are many. */
+function moreTargets(count, targets) {
+  if (count <= SHOWN_TARGETS) return [];
+  const button = make("button", { type: "button", className: "small", id: "more-targets", text: targets.isExpanded ? "Show fewer targets" : `Show all ${count} targets` });
+  button.addEventListener("click", targets.toggle);
+  return [button];
 }
 
 /** Bars of the nodes with the largest attention weights. */

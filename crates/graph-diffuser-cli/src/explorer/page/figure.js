@@ -47,7 +47,29 @@ function undirectedEdges(view) {
     if (!pairs.has(key)) pairs.set(key, { ends, order: bonds ? bonds[edge] : 1, weights: [] });
     pairs.get(key).weights.push({ source, target, weight: view.edgeWeights ? view.edgeWeights[edge] : null });
   });
-  return [...pairs.values()];
+  const all = [...pairs.values()];
+  for (const pair of all) pair.isDirected = new Set(pair.weights.map(({ source }) => source)).size === 1;
+  return all;
+}
+
+/** Zoom of all figures: magnification, and offset of the center in SVG units. */
+const zoom = { scale: 1, x: 0, y: 0 };
+const MAX_ZOOM = 12;
+
+/**
+ * Scale of a color map: weights from `low` to `high`. Weights that are nearly equal get one medium color instead of the
+ * darkest, and large weights with small differences are not drawn from zero.
+ */
+function colorScale(rows, nodes) {
+  let [low, high] = [Infinity, 0];
+  rows.forEach((weights, i) => weights.forEach((weight, other) => {
+    if (other !== nodes[i]) [low, high] = [Math.min(low, weight), Math.max(high, weight)];
+  }));
+  if (!Number.isFinite(low)) [low, high] = [0, 1];
+  const isUniform = high - low <= 0.02 * high;
+  if (low < 0.5 * high) low = 0;
+  const range = Math.max(high - low, 1e-12);
+  return { low, high, isUniform, shade: (weight) => (isUniform ? 0.3 : low > 0 ? 0.1 + 0.9 * (weight - low) / range : weight / range) };
 }
 
 /** Fifth percentile of the distance between a node and its nearest neighbor. */
@@ -75,7 +97,9 @@ class Figure {
     view.spacing ??= nodeSpacing(coordinates);
     this.radius = Math.min(19, Math.max(3, 0.4 * UNIT * view.spacing));
     this.widthByWeight = null;
-    this.root = svg("svg", { class: this.kind, role: "img", viewBox: this.viewBox(coordinates) });
+    this.base = this.viewBox(coordinates);
+    this.root = svg("svg", { class: this.kind, role: "img" });
+    this.applyZoom();
     if (!(this.isGrid && this.kind === "heat")) this.drawEdges();
     this.bodies = new Map(nodes.map((node) => [node, this.drawNode(node)]));
     this.marks = svg("g", {}, this.root);
@@ -91,7 +115,20 @@ class Figure {
     // A minimum size, so that small molecules are not enlarged.
     const width = Math.max(right - left + 1.3 * UNIT, 7 * UNIT);
     const height = Math.max(bottom - top + 1.3 * UNIT, 4.5 * UNIT);
-    return [(left + right - width) / 2, (top + bottom - height) / 2, width, height].map((value) => value.toFixed(1)).join(" ");
+    return [(left + right - width) / 2, (top + bottom - height) / 2, width, height];
+  }
+
+  applyZoom() {
+    const [left, top, width, height] = this.base;
+    const [shownWidth, shownHeight] = [width / zoom.scale, height / zoom.scale];
+    const box = [left + width / 2 + zoom.x - shownWidth / 2, top + height / 2 + zoom.y - shownHeight / 2, shownWidth, shownHeight];
+    this.root.setAttribute("viewBox", box.map((value) => value.toFixed(2)).join(" "));
+  }
+
+  /** SVG coordinates of a point of the window. */
+  toSvg(clientX, clientY) {
+    const point = new DOMPoint(clientX, clientY).matrixTransform(this.root.getScreenCTM().inverse());
+    return [point.x, point.y];
   }
 
   drawEdges() {
@@ -117,9 +154,23 @@ class Figure {
       class: "edge", "stroke-width": (pair.order === 4 && i === 1 ? Math.min(width, 1) : width).toFixed(2),
       x1: from[0] + offset * normal[0], y1: from[1] + offset * normal[1], x2: to[0] + offset * normal[0], y2: to[1] + offset * normal[1],
     }, lines));
+    if (pair.isDirected) this.drawArrowHead(pair, lines, width);
     const hitArea = svg("line", { stroke: "transparent", "stroke-width": 12, x1: from[0], y1: from[1], x2: to[0], y2: to[1] }, lines);
     hitArea.addEventListener("pointermove", (event) => this.handlers.overEdge?.(pair, event));
     hitArea.addEventListener("pointerleave", () => this.handlers.out());
+  }
+
+  drawArrowHead(pair, lines, width) {
+    const [{ source, target }] = pair.weights;
+    const [from, to] = [this.coordinates.get(source), this.coordinates.get(target)];
+    const length = Math.hypot(to[0] - from[0], to[1] - from[1]) || 1;
+    const along = [(to[0] - from[0]) / length, (to[1] - from[1]) / length];
+    const [size, half] = [4 + 2 * width, 2.5 + width];
+    const at = (back, side) => {
+      const distance = length - this.radius - 1.5 - back;
+      return `${(from[0] + distance * along[0] - side * along[1]).toFixed(2)},${(from[1] + distance * along[1] + side * along[0]).toFixed(2)}`;
+    };
+    svg("polygon", { class: "arrow", points: [at(0, 0), at(size, half), at(size, -half)].join(" ") }, lines);
   }
 
   drawNode(node) {
@@ -154,13 +205,13 @@ class Figure {
     const label = [...text].length > 4 ? `${[...text].slice(0, 3).join("")}.` : text;
     const room = this.isGrid && this.kind === "heat" ? 15 : this.radius;
     element.textContent = label;
-    element.setAttribute("font-size", Math.min(1.15 * room, 2.9 * room / Math.max(1, [...label].length)).toFixed(1));
+    element.setAttribute("font-size", Math.min(1.15 * room, 2.45 * room / Math.max(1, [...label].length)).toFixed(1));
     element.setAttribute("fill", textColor(fill));
   }
 
-  /** Shades the nodes by weight; `max` is mapped to the last color of the colormap. */
-  setWeights(weights, max) {
-    for (const node of this.bodies.keys()) this.setNode(node, this.view.label(node), shade((weights[node] ?? 0) / max));
+  /** Shades the nodes by weight on a color scale. */
+  setWeights(weights, scale) {
+    for (const node of this.bodies.keys()) this.setNode(node, this.view.label(node), shade(scale.shade(weights[node] ?? 0)));
   }
 
   /** Fills the nodes by category, with the text returned by `textOf`. */
@@ -221,4 +272,42 @@ class Figure {
   }
 
   describe(text) { this.root.setAttribute("aria-label", text); }
+}
+
+/** Draws a thumbnail of the weights of a graph on a canvas. */
+function drawThumbnail(canvas, view, weights, scale, query) {
+  const { nodes, coordinates } = view.layout;
+  const ratio = devicePixelRatio || 1;
+  const [width, height] = [canvas.clientWidth || 112, canvas.clientHeight || 76];
+  Object.assign(canvas, { width: width * ratio, height: height * ratio });
+  const context = canvas.getContext("2d");
+  const axis = (dimension) => coordinates.map((point) => point[dimension]);
+  const bounds = [0, 1].map((dimension) => [Math.min(...axis(dimension)), Math.max(...axis(dimension))]);
+  const unit = Math.min(...[width, height].map((length, i) => (length - 10) / (bounds[i][1] - bounds[i][0] + 0.9)), 16);
+  const place = ([x, y]) => [width / 2 + (x - (bounds[0][0] + bounds[0][1]) / 2) * unit, height / 2 + (y - (bounds[1][0] + bounds[1][1]) / 2) * unit];
+  const style = getComputedStyle(document.documentElement);
+  context.scale(ratio, ratio);
+  const isGrid = view.graph.structure.kind === "grid";
+  const at = new Map(nodes.map((node, i) => [node, place(coordinates[i])]));
+  if (!isGrid) {
+    context.strokeStyle = style.getPropertyValue("--faint-edge");
+    context.beginPath();
+    for (const [source, target] of view.graph.edges) {
+      if (!at.has(source) || !at.has(target)) continue;
+      context.moveTo(...at.get(source));
+      context.lineTo(...at.get(target));
+    }
+    context.stroke();
+  }
+  const radius = Math.max(1.2, 0.42 * unit);
+  for (const [node, [x, y]] of at) {
+    context.fillStyle = shade(scale.shade(weights[node] ?? 0));
+    context.strokeStyle = style.getPropertyValue(node === query ? "--ring" : "--node-line");
+    context.lineWidth = node === query ? 1.8 : 0.5;
+    context.beginPath();
+    if (isGrid) context.rect(x - radius, y - radius, 2 * radius, 2 * radius);
+    else context.arc(x, y, radius, 0, 2 * Math.PI);
+    context.fill();
+    context.stroke();
+  }
 }

@@ -11,7 +11,13 @@ const LIST_PAGE_SIZE = 200;
 let run = null;
 let current = null;
 const scores = new Map();
-const state = { graph: null, smiles: null, colors: new Map(), node: null, other: null, layer: null, head: null, step: null, weights: true, predictions: false };
+const state = { graph: null, smiles: null, colors: new Map(), node: null, other: null, layer: null, head: null, step: null, target: null, weights: true, predictions: false, allHeads: false };
+/** True if all targets are listed. */
+let isExpanded = false;
+/** Cancels the requests for the graph that is being loaded. */
+let requests = new AbortController();
+/** Node and event of the last tooltip, which is updated when the graph changes. */
+let pointed = null;
 let hovered = null;
 let brush = null;
 let original = null;
@@ -27,7 +33,8 @@ function writeFragment() {
   if (state.smiles) params.set("smiles", state.smiles);
   else if (state.graph !== null) params.set("graph", state.graph);
   if (state.colors.size) params.set("colors", [...state.colors].map((pair) => pair.join(":")).join(","));
-  for (const key of ["node", "other", "layer", "head", "step"]) if (state[key] !== null) params.set(key, state[key]);
+  for (const key of ["node", "other", "layer", "head", "step", "target"]) if (state[key] !== null) params.set(key, state[key]);
+  if (state.allHeads) params.set("heads", "all");
   if (!state.weights) params.set("weights", "off");
   if (state.predictions) params.set("labels", "predictions");
   history.replaceState(null, "", `#${params}`);
@@ -41,7 +48,9 @@ function readFragment() {
   if (state.graph === null && source.isLive && run.molecules) state.smiles ??= "CC(=O)Oc1ccccc1C(=O)O";
   const pairs = (params.get("colors") ?? "").split(",").map((pair) => pair.split(":").map(Number));
   state.colors = new Map(source.isLive ? pairs.filter(([cell, color]) => Number.isInteger(cell) && color < run.colors.length) : []);
-  for (const key of ["node", "other", "layer", "head", "step"]) state[key] = index(key);
+  for (const key of ["node", "other", "layer", "head", "step", "target"]) state[key] = index(key);
+  if (state.target !== null && (run.targets.length < 2 || state.target >= run.targets.length)) state.target = null;
+  state.allHeads = params.get("heads") === "all";
   state.weights = params.get("weights") !== "off";
   state.predictions = params.get("labels") === "predictions";
 }
@@ -72,16 +81,21 @@ function showError(error) {
 async function loadGraph(rows = []) {
   const mine = ++generation;
   stopPlaying();
+  requests.abort();
+  requests = new AbortController();
+  const { signal } = requests;
   try {
     const query = currentQuery();
-    const next = new GraphView(query, await withBusyIndicator(() => source.trace(query, rows, true)));
+    const next = new GraphView(query, await withBusyIndicator(() => source.trace(query, rows, true, signal)));
     const valid = (node) => (node !== null && node < next.columns ? node : null);
     const node = valid(state.node) ?? next.defaultNode ?? next.rows.keys().next().value;
     const other = valid(state.other);
     await ensureRows(next, [node, other]);
     if (mine !== generation) return null;
+    const isSameGraph = current && current.query.graph === next.query.graph && current.query.smiles === next.query.smiles;
     current = next;
     hovered = null;
+    if (!isSameGraph) Object.assign(zoom, { scale: 1, x: 0, y: 0 });
     if (!query.colors.length) original = current;
     const clamp = (value, max, fallback) => (value === null ? fallback : Math.min(value, max));
     Object.assign(state, {
@@ -91,8 +105,11 @@ async function loadGraph(rows = []) {
       step: clamp(state.step, current.steps, Math.min(4, current.steps)),
     });
     $("error").hidden = true;
+    document.body.classList.remove("stale");
     build();
-    prefetchRows(mine);
+    if (pointed && isSameGraph && !$("tooltip").hidden) nodeTooltip(pointed.node, pointed.event);
+    else $("tooltip").hidden = true;
+    prefetchRows(mine, signal);
     return true;
   } catch (error) {
     if (mine !== generation) return null;
@@ -113,7 +130,7 @@ async function ensureRows(view, nodes) {
 }
 
 /** Loads the remaining rows of a small graph, so that the figures follow the pointer without delay. */
-async function prefetchRows(mine) {
+async function prefetchRows(mine, signal) {
   delete document.body.dataset.rows;
   if (!source.isLive || !current.fullTrace) return;
   const valuesPerRow = current.columns * (3 * current.layers * (current.heads + 1) + current.steps + 1);
@@ -121,7 +138,7 @@ async function prefetchRows(mine) {
   const missing = [...Array(current.columns).keys()].filter((node) => !current.rows.has(node));
   for (let at = 0; at < missing.length && mine === generation; at += count) {
     try {
-      const response = await source.trace(current.query, missing.slice(at, at + count), false);
+      const response = await source.trace(current.query, missing.slice(at, at + count), false, signal);
       if (mine === generation) current.add(response);
     } catch {
       return; // the next click repeats the request and shows the error
@@ -155,7 +172,15 @@ function openGraph(index) {
 async function openMolecule(smiles) {
   const before = { ...state };
   Object.assign(state, { smiles, node: null, other: null, colors: new Map() });
-  if ((await loadGraph()) === false) Object.assign(state, before);
+  if ((await loadGraph()) !== false) return;
+  Object.assign(state, before);
+  showStale();
+}
+
+/** Marks the figures as those of the previous graph, which the failed request did not replace. */
+function showStale() {
+  document.body.classList.add("stale");
+  $("summary").replaceChildren(make("p", { className: "summary-line muted", text: current ? "No prediction. The figures show the previous graph." : "No prediction." }));
 }
 
 async function paintCell(node) {
@@ -170,6 +195,7 @@ async function paintCell(node) {
 
 const pointerHandlers = (isMain) => ({
   over(node, event) {
+    pointed = { node, event };
     highlight(node);
     nodeTooltip(node, event);
     if (isMain && current.rows.has(node) && node !== hovered && brush === null) {
@@ -178,6 +204,7 @@ const pointerHandlers = (isMain) => ({
     }
   },
   out() {
+    pointed = null;
     $("tooltip").hidden = true;
     highlight(null);
     if (isMain && hovered !== null) {
@@ -186,6 +213,7 @@ const pointerHandlers = (isMain) => ({
     }
   },
   click(node, event) {
+    if (drag?.hasMoved) return;
     if (isMain && brush !== null) paintCell(node);
     else selectNode(node, event.shiftKey || ($("compare").checked && node !== state.node));
   },
@@ -204,6 +232,7 @@ const figures = () => [graphFigure, ...(current.steps ? [walkFigure] : []), ...e
 function highlight(node) { figures().forEach((figure) => figure.highlight(node)); }
 
 function build() {
+  $("thumbnails").replaceChildren();
   graphFigure.build(current);
   if (current.steps) walkFigure.build(current);
   $("walk-panel").hidden = !current.steps;
@@ -212,13 +241,14 @@ function build() {
   $("equations").replaceChildren();
   buildControls();
   render();
+  setZoom(zoom.scale, zoom.x, zoom.y);
 }
 
 function buildEquation(letter) {
   const { position, content } = current.components(state.node, 0, 0);
   const names = position && content ? ["position", "content", "attention"] : position ? ["position", "attention"] : ["attention"];
   const host = make("div", { className: `equation ${names.length === 1 ? "one" : ""}` });
-  if (names.length === 2) host.style.gridTemplateColumns = "minmax(0,1fr) 22px minmax(0,1fr)";
+  if (names.length === 2) host.classList.add("two");
   const panels = names.map((name, i) => {
     const note = make("p", { className: "muted small" });
     const stage = make("div", { className: "stage" });
@@ -234,11 +264,9 @@ function buildEquation(letter) {
   return panels;
 }
 
-/** Largest weight on a node other than the query node; the end of the color ramp. */
-function maxExcludingSelf(weights, node) {
-  let max = 1e-9;
-  weights.forEach((weight, other) => { if (other !== node) max = Math.max(max, weight); });
-  return max;
+/** Text of a color scale, such as `0 to 0.31`. */
+function describeScale({ low, high, isUniform }) {
+  return isUniform ? `uniform, ${formatNumber(high)}` : `${formatNumber(low)} to ${formatNumber(high)}`;
 }
 
 function render() {
@@ -256,17 +284,46 @@ function render() {
   equations.forEach((panels, i) => {
     for (const { name, figure, note } of panels) {
       // Two nodes are compared on the same scale.
-      const max = Math.max(...components.map((weights, j) => maxExcludingSelf(weights[name], queries[j])));
-      figure.setWeights(components[i][name], max);
-      note.textContent = `max ${formatNumber(max)}, self ${formatNumber(components[i][name][queries[i]])}`;
+      const scale = colorScale(components.map((weights) => weights[name]), queries);
+      figure.setWeights(components[i][name], scale);
+      note.textContent = `${describeScale(scale)}; self ${formatNumber(components[i][name][queries[i]])}`;
       mark(figure, queries, i, name === "attention");
-      figure.describe(`${name} of query node ${current.name(queries[i])}: max ${formatNumber(max)}`);
+      figure.describe(`${name} of query node ${current.name(queries[i])}: ${describeScale(scale)}`);
     }
   });
   renderGraph(queries);
   renderWalk(queries[0]);
   renderText(queries, components);
+  renderMultiples(queries[0]);
+  $("compare-hint").hidden = !$("compare").checked || state.other !== null;
   writeFragment();
+}
+
+/** Thumbnails of all layers and heads; a click selects one of them. */
+function renderMultiples(node) {
+  $("multiples").hidden = !state.allHeads;
+  if (!state.allHeads) return;
+  const has = (name) => Boolean(current.components(node, 0, 0)[name]);
+  const part = has($("part").value) ? $("part").value : "attention";
+  for (const option of $("part").options) option.disabled = !has(option.value);
+  const host = $("thumbnails");
+  if (host.childElementCount !== current.layers * (current.heads + 1)) {
+    host.style.setProperty("--heads", current.heads);
+    host.replaceChildren(...[...Array(current.layers).keys()].flatMap((layer) => [
+      make("span", { className: "layer muted small", text: `Layer ${layer}` }),
+      ...[...Array(current.heads).keys()].map((head) => {
+        const button = make("button", { type: "button", "aria-label": `Layer ${layer}, head ${head}`, title: `Layer ${layer}, head ${head}`, "data-layer": layer, "data-head": head }, make("canvas"));
+        button.addEventListener("click", () => { Object.assign(state, { layer, head }); buildControls(); render(); });
+        return button;
+      }),
+    ]));
+  }
+  for (const button of host.querySelectorAll("button")) {
+    const [layer, head] = [Number(button.dataset.layer), Number(button.dataset.head)];
+    const weights = current.components(node, layer, head)[part];
+    button.setAttribute("aria-pressed", String(layer === state.layer && head === state.head));
+    drawThumbnail(button.firstElementChild, current, weights, colorScale([weights], [node]), node);
+  }
 }
 
 function mark(figure, queries, i, withGroundTruth) {
@@ -312,12 +369,12 @@ function renderWalk(node) {
   $("step-out").textContent = state.step === 1 ? "1 step" : `${state.step} steps`;
   walkFigure.clearMarks();
   if (!walk) {
-    walkFigure.setWeights([], 1);
+    walkFigure.setWeights([], colorScale([], []));
     $("walk-note").textContent = "not defined for the CLS node";
     return;
   }
   const max = Math.max(1e-9, ...walk);
-  walkFigure.setWeights(walk, max);
+  walkFigure.setWeights(walk, { shade: (weight) => weight / max });
   walkFigure.halo(node, "first");
   $("walk-note").textContent = `random-walk distribution, max ${formatPercent(max)}`;
   walkFigure.describe(`Random-walk distribution after ${state.step} steps from node ${current.name(node)}: max ${formatPercent(max)}`);
@@ -329,9 +386,13 @@ function renderText(queries, components) {
   document.title = `${title} · ${run.recipe}`;
   const isMolecule = current.graph.structure.kind === "molecule";
   $("size").textContent = `${current.nodes} ${isMolecule ? "atoms" : "nodes"}, ${undirectedEdges(current).length} ${isMolecule ? "bonds" : "edges"}`;
-  $("summary").replaceChildren(...queries.map((node, i) => summaryLine(current, node, queries.length > 1 ? "AB"[i] : null)));
+  $("row").textContent = [current.id, current.smiles].filter(Boolean).join(" · ");
+  $("row").title = $("row").textContent;
+  $("row").hidden = !$("row").textContent;
+  $("summary").replaceChildren(...queries.map((node, i) => summaryLine(current, node, queries.length > 1 ? "AB"[i] : null, state.target)));
   $("ground-truth-key").hidden = !queries.some((node) => current.groundTruth(node).length);
-  $("outcome").replaceChildren(outcomeDetails(current, queries[0], selectNode));
+  const targets = { chosen: state.target, isExpanded, choose: chooseTarget, toggle: () => { isExpanded = !isExpanded; render(); } };
+  $("outcome").replaceChildren(outcomeDetails(current, queries[0], selectNode, targets));
   $("details-title").textContent = ["node_classes", "links"].includes(current.outcome.kind) ? `Prediction for node ${current.name(queries[0])}` : "Prediction";
   $("top-attended").replaceChildren(...topAttended(current, queries[0], components[0].attention, selectNode));
   $("current").textContent = title;
@@ -395,7 +456,9 @@ function buildControls() {
   if (!canPaint) brush = null;
   $("paint").checked = brush !== null;
   $("palette").hidden = brush === null;
-  $("reset").hidden = state.colors.size === 0;
+  // The button keeps its place, so that recoloring does not move the graph.
+  $("reset").hidden = !canPaint || (brush === null && state.colors.size === 0);
+  $("reset").disabled = state.colors.size === 0;
 }
 
 function buildPalette() {
@@ -456,10 +519,10 @@ function openAdjacentGraph(by) {
 
 // List of graphs.
 
-function matches([index, nodes], text) {
+function matches([index, nodes, id, smiles], text) {
   const size = text.match(/^n\s*([<>=])\s*(\d+)$/);
   if (size) return { "<": nodes < size[2], ">": nodes > size[2], "=": nodes === Number(size[2]) }[size[1]];
-  return String(index).includes(text);
+  return String(index).includes(text) || [id, smiles].some((label) => label?.toLowerCase().includes(text.toLowerCase()));
 }
 
 function filteredGraphs() {
@@ -478,34 +541,55 @@ function filteredGraphs() {
 function renderList() {
   const graphs = filteredGraphs();
   const maxError = Math.max(1e-9, ...[...scores.values()].map((score) => score.error ?? 0));
-  $("list").replaceChildren(...graphs.slice(0, listLimit).map(([index, nodes]) => {
+  $("list").replaceChildren(...graphs.slice(0, listLimit).map(([index, nodes, id, smiles]) => {
     const score = scores.get(index);
     const button = make("button", { type: "button", "data-index": index, "aria-current": String(!state.smiles && index === state.graph) },
       make("span", { className: "index", text: String(index) }), make("span", { className: "nodes", text: `${nodes} nodes` }));
     if (score) {
       const meter = make("i", { className: "meter" });
       meter.style.width = `${(score.error ?? 0) / maxError * 40}%`;
+      const target = run.targets.length > 1 ? `${run.targets[score.target]}: ` : "";
       const text = score.truth.startsWith("of ") ? `${score.predicted} ${score.truth}` : `${score.predicted}, true ${score.truth}`;
-      button.append(make("span", { className: "error", text: score.error === null ? "" : formatNumber(score.error), title: `error: ${run.error}` }), make("span", { className: "prediction", text }), meter);
+      button.append(make("span", { className: "error", text: score.error === null ? "" : formatNumber(score.error), title: `error: ${run.error}` }), make("span", { className: "prediction", text: target + text, title: target + text }), meter);
     }
+    if (id || smiles) button.append(make("span", { className: "row-label", text: id ?? smiles, title: [id, smiles].filter(Boolean).join(" · ") }));
     button.addEventListener("click", () => { openGraph(index); if (isNarrow.matches) $("graphs").open = false; });
     return make("li", {}, button);
   }));
   $("more").hidden = graphs.length <= listLimit;
   const total = run.total > run.graphs.length ? `First ${run.graphs.length} of ${run.total} graphs of the ${run.split} split.` : `${run.total} graphs of the ${run.split} split.`;
-  $("list-note").textContent = graphs.length ? `${total} Error: ${run.error}.` : run.total ? "No matching graphs." : "No dataset loaded. Enter a SMILES string.";
+  const error = state.target === null ? run.error : `error of ${run.targets[state.target]}`;
+  $("list-note").textContent = graphs.length ? `${total} Error: ${error}.` : run.total ? "No matching graphs." : "No dataset loaded. Enter a SMILES string.";
+}
+
+function buildTargets() {
+  $("target-field").hidden = run.targets.length < 2;
+  $("target").replaceChildren(make("option", { value: "", text: "mean over targets" }), ...run.targets.map((name, target) => make("option", { value: target, text: name })));
+  $("target").value = state.target ?? "";
+}
+
+/** Shows the predictions and errors of one target, or of all if it is null. */
+function chooseTarget(target) {
+  state.target = target;
+  $("target").value = target ?? "";
+  scores.clear();
+  renderList();
+  render();
+  pollScores();
 }
 
 /** Polls the scores while they are computed, and updates the list. */
 async function pollScores() {
+  const { target } = state;
   $("scoring").hidden = false;
   for (;;) {
     let response;
     try {
-      response = await source.scores(scores.size);
+      response = await source.scores(scores.size, target);
     } catch {
       return;
     }
+    if (target !== state.target) return; // another target was chosen
     response.scores.forEach((score) => scores.set(score.index, score));
     const percent = 100 * scores.size / Math.max(1, response.total);
     $("scoring").firstElementChild.style.width = `${percent}%`;
@@ -515,6 +599,69 @@ async function pollScores() {
     await new Promise((resolve) => setTimeout(resolve, 700));
   }
   $("scoring").hidden = true;
+}
+
+// Zoom. All figures show the same part of the graph.
+
+/** Fingers and buttons that are down, by pointer. */
+const pointers = new Map();
+/** Pan or pinch in progress, or the last one. */
+let drag = null;
+
+function setZoom(scale, x, y) {
+  const next = Math.min(MAX_ZOOM, Math.max(1, scale));
+  const [, , width, height] = graphFigure.base;
+  const limit = (value, size) => Math.min(size, Math.max(-size, value));
+  Object.assign(zoom, { scale: next, x: limit(x, (width - width / next) / 2), y: limit(y, (height - height / next) / 2) });
+  figures().forEach((figure) => figure.applyZoom());
+  document.body.classList.toggle("zoomed", next > 1);
+  $("zoom-out").disabled = $("zoom-reset").disabled = next === 1;
+}
+
+/** Zooms by a factor; the point of the graph at `at`, in SVG units, keeps its place. */
+function zoomBy(factor, at = null) {
+  const scale = Math.min(MAX_ZOOM, Math.max(1, zoom.scale * factor));
+  const [left, top, width, height] = graphFigure.base;
+  const center = [left + width / 2 + zoom.x, top + height / 2 + zoom.y];
+  const [x, y] = at ?? graphFigure.coordinates.get(state.node) ?? center;
+  const share = 1 - zoom.scale / scale;
+  setZoom(scale, zoom.x + share * (x - center[0]), zoom.y + share * (y - center[1]));
+}
+
+function addZoomListeners() {
+  const figureAt = (event) => figures().find((figure) => figure.stage.contains(event.target));
+  document.addEventListener("wheel", (event) => {
+    const figure = current && figureAt(event);
+    if (!figure || !(figure === graphFigure || event.ctrlKey)) return;
+    event.preventDefault();
+    zoomBy(Math.exp(-Math.sign(event.deltaY) * Math.min(0.35, Math.abs(event.deltaY) / 250)), figure.toSvg(event.clientX, event.clientY));
+  }, { passive: false });
+  document.addEventListener("pointerdown", (event) => {
+    const figure = current && figureAt(event);
+    if (!figure || event.button > 0) return;
+    pointers.set(event.pointerId, [event.clientX, event.clientY]);
+    drag = { figure, hasMoved: false };
+  });
+  document.addEventListener("pointermove", (event) => {
+    const before = pointers.get(event.pointerId);
+    if (!before || !drag) return;
+    const now = [event.clientX, event.clientY];
+    if (Math.hypot(now[0] - before[0], now[1] - before[1]) < (drag.hasMoved ? 0.5 : 4)) return;
+    drag.hasMoved = zoom.scale > 1 || pointers.size > 1;
+    const others = [...pointers].filter(([id]) => id !== event.pointerId).map(([, point]) => point);
+    if (others.length) {
+      const distance = (point) => Math.hypot(point[0] - others[0][0], point[1] - others[0][1]) || 1;
+      zoomBy(distance(now) / distance(before), drag.figure.toSvg((now[0] + others[0][0]) / 2, (now[1] + others[0][1]) / 2));
+    } else if (zoom.scale > 1) {
+      const [from, to] = [drag.figure.toSvg(...before), drag.figure.toSvg(...now)];
+      setZoom(zoom.scale, zoom.x + from[0] - to[0], zoom.y + from[1] - to[1]);
+    }
+    pointers.set(event.pointerId, now);
+  });
+  for (const name of ["pointerup", "pointercancel"]) document.addEventListener(name, (event) => pointers.delete(event.pointerId));
+  $("zoom-in").addEventListener("click", () => zoomBy(1.5));
+  $("zoom-out").addEventListener("click", () => zoomBy(1 / 1.5));
+  $("zoom-reset").addEventListener("click", () => setZoom(1, 0, 0));
 }
 
 // Theme.
@@ -554,6 +701,7 @@ const KEYS = {
   "[": () => changeIndex("layer", -1), "]": () => changeIndex("layer", 1),
   h: () => changeIndex("head", -1), l: () => changeIndex("head", 1), m: () => { state.head = null; buildControls(); render(); },
   ",": () => changeStep(-1), ".": () => changeStep(1), " ": play,
+  "+": () => zoomBy(1.5), "=": () => zoomBy(1.5), "-": () => zoomBy(1 / 1.5), 0: () => setZoom(1, 0, 0), g: () => $("all-heads").click(),
   c: () => $("compare").click(), e: () => $("weights").click(), r: () => { if (!$("paint-switch").hidden) $("paint").click(); },
   x: () => { if (state.other !== null) { [state.node, state.other] = [state.other, state.node]; render(); } },
   "/": () => { $("graphs").open = true; $("search").focus(); }, t: switchTheme, "?": () => $("help-dialog").showModal(),
@@ -579,7 +727,11 @@ function addListeners() {
   $("search").addEventListener("input", () => { listLimit = LIST_PAGE_SIZE; renderList(); });
   $("sort").addEventListener("change", () => { renderList(); $("list").scrollTop = 0; });
   $("more").addEventListener("click", () => { listLimit += 5 * LIST_PAGE_SIZE; renderList(); });
-  $("compare").addEventListener("change", (event) => { if (!event.target.checked) { state.other = null; render(); } });
+  $("compare").addEventListener("change", (event) => { if (!event.target.checked) state.other = null; render(); });
+  $("all-heads").addEventListener("change", (event) => { state.allHeads = event.target.checked; render(); });
+  $("part").addEventListener("change", render);
+  $("target").addEventListener("change", (event) => chooseTarget(event.target.value === "" ? null : Number(event.target.value)));
+  addZoomListeners();
   $("weights").addEventListener("change", (event) => { state.weights = event.target.checked; render(); });
   $("predictions").addEventListener("change", (event) => { state.predictions = event.target.checked; render(); });
   $("paint").addEventListener("change", (event) => { brush = event.target.checked ? 0 : null; buildPalette(); buildControls(); });
@@ -589,7 +741,7 @@ function addListeners() {
   $("smiles-form").addEventListener("submit", (event) => { event.preventDefault(); openMolecule($("smiles").value.trim()); });
   prefersDark.addEventListener("change", () => setTheme(preferredTheme()));
   isNarrow.addEventListener("change", () => { $("graphs").open = !isNarrow.matches; });
-  addEventListener("hashchange", () => { readFragment(); loadGraph(); });
+  addEventListener("hashchange", () => { readFragment(); buildTargets(); $("all-heads").checked = state.allHeads; loadGraph(); });
 }
 
 async function start() {
@@ -601,13 +753,16 @@ async function start() {
   }
   ramp = run.ramp;
   setTheme(preferredTheme());
-  $("run").textContent = `${run.recipe}${run.run && run.run !== run.recipe ? ` · ${run.run}` : ""} · ${run.split}`;
+  const names = [run.run, run.recipe].filter((name, i, all) => name && all.indexOf(name) === i);
+  $("run").textContent = `${names.join(" · ")} · ${run.split} split`;
   $("smiles-form").hidden = !(source.isLive && run.molecules);
   $("graphs").open = !isNarrow.matches;
   readFragment();
   if (state.smiles) $("smiles").value = state.smiles;
   addListeners();
   buildPalette();
+  buildTargets();
+  $("all-heads").checked = state.allHeads;
   renderList();
   await loadGraph();
   pollScores();

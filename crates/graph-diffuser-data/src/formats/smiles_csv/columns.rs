@@ -8,7 +8,9 @@ use serde::Serialize;
 use super::{SmilesCsvError, SmilesCsvOptions, TargetTasks};
 use crate::chem::{Molecule, MoleculeError};
 use crate::error::LocatedError;
+use crate::formats::row_labels::is_label_column;
 use crate::formats::table::{Table, TableColumn};
+use crate::io::csv_records::TableRecord;
 
 /// Default names of the SMILES column, ignoring case.
 const SMILES_NAMES: [&str; 2] = ["smiles", "smi"];
@@ -103,12 +105,22 @@ impl fmt::Display for ColumnNote {
 pub(super) struct Columns {
     pub(super) smiles: TableColumn,
     pub(super) split: Option<TableColumn>,
+    /// Columns that identify the molecules, at most two.
+    labels: Vec<TableColumn>,
     /// Target columns or candidates.
     pub(super) targets: Vec<TableColumn>,
     /// `true` if the targets were requested by name.
     pub(super) targets_requested: bool,
     /// Columns that were not requested.
     pub(super) unused: Vec<IgnoredColumn>,
+}
+
+impl Columns {
+    /// Returns the identifiers of a row, separated by commas.
+    pub(super) fn label(&self, record: &TableRecord) -> String {
+        let cells = self.labels.iter().map(|column| column.cell(record));
+        cells.filter(|cell| !cell.is_empty()).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Column of the molecules in a table.
@@ -206,6 +218,7 @@ pub(super) fn find_columns(
     }
     match smiles {
         Some(smiles) if errors.is_empty() => {
+            let requested = if options.target_columns.is_some() { &targets[..] } else { &[] };
             for column in [Some(&smiles), split.as_ref()].into_iter().flatten() {
                 is_used[column.index()] = true;
             }
@@ -214,7 +227,15 @@ pub(super) fn find_columns(
                 name: column.name().to_owned(),
                 reason: IgnoredReason::NotSelected,
             });
+            let is_label = |column: &&TableColumn| {
+                let is_used = [Some(&smiles), split.as_ref()].into_iter().flatten();
+                !is_used.chain(requested).any(|used| used.index() == column.index())
+                    && (records.name_column() == Some(column.index())
+                        || is_label_column(column.name()))
+            };
+            let labels = all.iter().filter(is_label).take(2).cloned().collect();
             Ok(Columns {
+                labels,
                 unused: unused.collect(),
                 smiles,
                 split,

@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::chem::{Molecule, MoleculeError};
 use crate::error::LocatedError;
+use crate::formats::row_labels::RowLabels;
 use crate::formats::{Featurizer, Table};
 use crate::graph::{Graph, Targets};
 use crate::io::csv_records::TableRecord;
@@ -99,6 +100,8 @@ pub struct SmilesCsv {
     pub scaffolds: Vec<String>,
     /// Line number of each graph, counted from one.
     pub lines: Vec<u64>,
+    /// SMILES and identifier of each graph.
+    pub rows: RowLabels,
     /// Errors of the skipped rows.
     pub skipped: Vec<LocatedError>,
     /// Columns that are neither SMILES, split nor target.
@@ -165,6 +168,7 @@ pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<Lo
         splits: columns.split.is_some().then(Splits::default),
         scaffolds: Vec::new(),
         lines: Vec::new(),
+        rows: RowLabels::default(),
         skipped: Vec::new(),
         ignored: columns.unused.clone(),
         notes: Vec::new(),
@@ -220,6 +224,7 @@ pub fn read(path: &Path, options: &SmilesCsvOptions) -> Result<SmilesCsv, Vec<Lo
                 // A SMILES string contains no space, so this key cannot collide with a scaffold.
                 scaffold.unwrap_or_else(|_| format!("molecule {}", csv.graphs.len()))
             }));
+            csv.rows.push(&columns.label(&record), columns.smiles.cell(&record));
             csv.graphs.push(graph);
         }
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use graph_diffuser_data::formats::ogb_csv::{self, OgbCsvOptions};
 use graph_diffuser_data::formats::smiles_csv::{self, OnInvalid, SmilesCsvOptions, TargetTasks};
-use graph_diffuser_data::formats::{ReadReport, jsonl, tu};
+use graph_diffuser_data::formats::{ReadReport, RowLabels, jsonl, tu};
 use graph_diffuser_data::{Dataset, Graphs, ProgressFn, SplitError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -133,7 +133,9 @@ impl JsonlConfig {
         }
         let node_split = file.node_split;
         let config = self.split.as_ref().filter(|_| node_split.is_none());
-        let read = ReadReport { split: defined_by, node_split, ..ReadReport::default() };
+        let mut rows = RowLabels::default();
+        file.ids.iter().for_each(|id| rows.push(id.as_deref().unwrap_or_default(), ""));
+        let read = ReadReport { split: defined_by, node_split, rows, ..ReadReport::default() };
         split(config, file.into_dataset(), read, None)
     }
 }
