@@ -159,7 +159,7 @@ fn training_writes_a_complete_run_directory() {
     let result = dir.json(&name("result.json"));
     assert_eq!((&result["seed"], &result["epochs"]), (&7.into(), &2.into()));
     let report = dir.read(&name("report.md"));
-    assert!(report.contains("| grid-quick | Grid Histogram Counting | "), "{report}");
+    assert!(report.contains("| Grid Histogram Counting | grid-quick-s7 | "), "{report}");
     let data = dir.json(&name("data.json"));
     assert_eq!((&data["train"], &data["split"]), (&8.into(), &"generated".into()));
     let card = dir.read(&name("README.md"));
