@@ -370,6 +370,10 @@ pub(crate) fn assert_text(name: &str, text: &str) {
         (r"best epoch \d+", "best epoch [number]"),
         (r"\| [01]\.\d{4} ", "| [number] "),
         (r"\| (\d+) \| \d+ \| –", "| $1 | [seconds] | –"),
+        (r"± \d\.\d{4}", "± [number]"),
+        (r"seed (\d+): \d\.\d{4}", "seed $1: [number]"),
+        (r"(?m)\| (\d{4,}) \| \d+ \|$", "| $1 | [seconds] |"),
+        (r"graph-diffuser [\d.]+(, commit \w+)?, [\w-]+", "graph-diffuser [version]"),
         (r"graphs \[[\d, ]+\]", "graphs [numbers]"),
         (r"\d+ graphs/s", "[speed]"),
         // The reason of a refused connection depends on the system.

@@ -159,7 +159,7 @@ fn training_writes_a_complete_run_directory() {
     let result = dir.json(&name("result.json"));
     assert_eq!((&result["seed"], &result["epochs"]), (&7.into(), &2.into()));
     let report = dir.read(&name("report.md"));
-    assert!(report.contains("| grid-quick | Grid Histogram Counting | "), "{report}");
+    assert!(report.contains("| Grid Histogram Counting | grid-quick-s7 | "), "{report}");
     let data = dir.json(&name("data.json"));
     assert_eq!((&data["train"], &data["split"]), (&8.into(), &"generated".into()));
     let card = dir.read(&name("README.md"));
@@ -323,9 +323,9 @@ fn report_aggregates_seeds_in_three_formats() {
     assert!(close(&row["std"], half * 2.0_f64.sqrt()), "{row}");
     let csv = report(&["--format", "csv"]);
     let cells: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
-    assert_eq!((cells.len(), cells[0].len(), cells[1].len()), (2, 11, 11), "{csv}");
+    assert_eq!((cells.len(), cells[0].len(), cells[1].len()), (2, 13, 13), "{csv}");
     assert_eq!(
-        (cells[0][3], cells[1][3].parse()),
+        (cells[0][5], cells[1][5].parse()),
         ("mean", Ok(row["mean"].as_f64().expect("a number")))
     );
     // An unfinished run is ignored with a warning.

@@ -47,7 +47,7 @@ impl ReportTable {
         let mut text = format!(
             "<p class=\"hint\">Scroll the table sideways to see all columns →</p>\n\
              <div class=\"scroll\" role=\"region\" aria-labelledby=\"{id}-caption\" tabindex=\"0\">\
-             <table{sortable}>\n<caption id=\"{id}-caption\">{caption}</caption>\n\
+             <table{sortable}>\n<caption id=\"{id}-caption\"><span>{caption}</span></caption>\n\
              <thead><tr>{}</tr></thead>\n<tbody>\n",
             heads.collect::<String>()
         );

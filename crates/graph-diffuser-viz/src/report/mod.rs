@@ -42,7 +42,7 @@ pub use targets::TargetRow;
 /// use graph_diffuser_viz::report::Report;
 ///
 /// let report = Report::new(&[]);
-/// assert!(report.to_markdown().starts_with("| recipe | dataset | runs | n | metric | test |"));
+/// assert!(report.to_markdown().starts_with("| recipe | metric | test | n | dataset | runs |"));
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Report {
@@ -335,8 +335,8 @@ mod tests {
         // 0.9, 0.94, 0.98: mean 0.94, sum of squares 0.0032, divided by two.
         let report = Report::new(&[run(0, 0.90, &[]), run(1, 0.94, &[]), run(2, 0.98, &[])]);
         let markdown = report.to_markdown();
-        let expected = "| grid-diffuser | Grid Histogram Counting | grid-s0, grid-s1, grid-s2 | 3 \
-                        | accuracy | 0.9400 ± 0.0400 | 33073 | 60 | 0.9755 ± 0.0250 | 43000 |";
+        let expected = "| grid-diffuser | accuracy | 0.9400 ± 0.0400 | 3 | Grid Histogram Counting \
+                        | grid-s0, grid-s1, grid-s2 | 33073 | 60 | 0.9755 ± 0.0250 | 43000 |";
         assert!(markdown.contains(expected), "{markdown}");
         let csv = report.to_csv();
         assert!(csv.lines().all(|line| line.split(',').count() == 13), "{csv}");

@@ -291,7 +291,7 @@ mod tests {
         let text = report.to_markdown();
         assert!(
             text.contains(
-                "| grid-diffuser | Grid Histogram Counting | – | 1 | 0 of 2, 2 missing | 0 | – | – |"
+                "| grid-diffuser | – | – | 0 | Grid Histogram Counting | – | 1 | 0 of 2, 2 missing | – |"
             ),
             "{text}"
         );

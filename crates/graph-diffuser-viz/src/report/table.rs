@@ -87,7 +87,14 @@ impl Report {
 
     /// Returns the results table, with additional columns for a sweep.
     pub(super) fn table(&self) -> ReportTable {
-        let mut columns = vec![("recipe", Align::Left), ("dataset", Align::Left)];
+        // The scores are first, so that they are visible on narrow screens.
+        let mut columns = vec![
+            ("recipe", Align::Left),
+            ("metric", Align::Left),
+            ("test", Align::Right),
+            (if self.sweep.is_some() { "seeds" } else { "n" }, Align::Right),
+            ("dataset", Align::Left),
+        ];
         if self.sweep.is_some() {
             columns.extend([
                 ("chosen", Align::Left),
@@ -97,13 +104,7 @@ impl Report {
         } else {
             columns.push(("runs", Align::Left));
         }
-        columns.extend([
-            (if self.sweep.is_some() { "seeds" } else { "n" }, Align::Right),
-            ("metric", Align::Left),
-            ("test", Align::Right),
-            ("parameters", Align::Right),
-            ("seconds", Align::Right),
-        ]);
+        columns.extend([("parameters", Align::Right), ("seconds", Align::Right)]);
         if self.has_paper() {
             columns.extend([("paper", Align::Right), ("paper parameters", Align::Right)]);
         }
@@ -151,28 +152,28 @@ impl Report {
     pub(super) fn targets_table(&self) -> Option<ReportTable> {
         let columns = vec![
             ("target", Align::Left),
-            ("recipe", Align::Left),
-            ("dataset", Align::Left),
-            ("samples", Align::Right),
-            ("prevalence", Align::Right),
             ("metric", Align::Left),
             ("test", Align::Right),
             ("95% interval", Align::Right),
             ("baseline", Align::Right),
+            ("samples", Align::Right),
+            ("prevalence", Align::Right),
+            ("recipe", Align::Left),
+            ("dataset", Align::Left),
         ];
         let percent = |fraction: f64| format!("{:.1}%", 100.0 * fraction);
         let rows = self.rows.iter().flat_map(|row| {
             row.targets.iter().filter(|target| target.primary).map(|target| {
                 vec![
                     target.target.clone(),
-                    row.recipe.clone(),
-                    row.dataset.clone(),
-                    target.samples.to_string(),
-                    or_dash(target.prevalence.map(percent)),
                     target.metric.name().to_owned(),
                     format_stats(&target.test),
                     or_dash(target.interval.map(|[low, high]| format!("{low:.4} to {high:.4}"))),
                     or_dash(target.baseline.map(format_score)),
+                    target.samples.to_string(),
+                    or_dash(target.prevalence.map(percent)),
+                    row.recipe.clone(),
+                    row.dataset.clone(),
                 ]
             })
         });
@@ -350,7 +351,13 @@ pub(super) fn describe_data(data: &DataRecord) -> String {
 impl ReportRow {
     fn cells(&self, has_paper: bool) -> Vec<String> {
         let test = self.test.as_ref();
-        let mut cells = vec![self.recipe.clone(), self.dataset.clone()];
+        let mut cells = vec![
+            self.recipe.clone(),
+            or_dash(self.metric.map(|metric| metric.name().to_owned())),
+            or_dash(test.map(format_stats)),
+            test.map_or(0, |test| test.scores.len()).to_string(),
+            self.dataset.clone(),
+        ];
         if let Some(tuning) = &self.tuning {
             cells.push(or_dash(tuning.chosen.as_deref().map(format_settings)));
             cells.push(tuning.configurations.to_string());
@@ -358,13 +365,8 @@ impl ReportRow {
         } else {
             cells.push(self.listed_names());
         }
-        cells.extend([
-            test.map_or(0, |test| test.scores.len()).to_string(),
-            or_dash(self.metric.map(|metric| metric.name().to_owned())),
-            or_dash(test.map(format_stats)),
-            or_dash(self.parameters.map(|count| count.to_string())),
-            or_dash(self.seconds.map(|seconds| format!("{seconds:.0}"))),
-        ]);
+        cells.push(or_dash(self.parameters.map(|count| count.to_string())));
+        cells.push(or_dash(self.seconds.map(|seconds| format!("{seconds:.0}"))));
         if has_paper {
             let paper = self.paper.as_ref();
             cells.push(or_dash(paper.map(PaperResult::formatted)));

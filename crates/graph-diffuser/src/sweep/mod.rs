@@ -7,7 +7,7 @@
 //!   logs/grid-quick--lr=3e-4-s0.log   log of each run; failed runs also have a `.log.failed` file
 //!   report.md, .csv, .json, .html     results, updated when the sweep ends or is interrupted
 //!   configurations.csv                one row per configuration
-//!   curves.svg, curves/               validation curves
+//!   curves.svg, curves/, plots/       learning curves and evaluation plots
 //!   lock                              held while a process runs the sweep
 //! ```
 //!

@@ -22,7 +22,7 @@ use super::binary::{thresholds, totals};
 /// assert_eq!(curve.unwrap(), [[0.0, 0.0], [0.0, 1.0], [0.5, 1.0], [1.0, 1.0]]);
 /// ```
 pub fn roc_curve(scores: &[f64], labels: &[f64]) -> Option<Vec<[f64; 2]>> {
-    let (counts, positives, negatives) = ranked(scores, labels)?;
+    let Ranked { counts, positives, negatives } = Ranked::new(scores, labels)?;
     let (mut found, mut wrong) = (0, 0);
     let mut curve = vec![[0.0, 0.0]];
     for (positive, negative) in counts {
@@ -37,7 +37,7 @@ pub fn roc_curve(scores: &[f64], labels: &[f64]) -> Option<Vec<[f64; 2]>> {
 /// The precision of a point holds from the recall of the previous point, or 0, to its own recall,
 /// so the curve is drawn in steps. Returns `None` if a class is missing or a score is NaN.
 pub fn precision_recall_curve(scores: &[f64], labels: &[f64]) -> Option<Vec<[f64; 2]>> {
-    let (counts, positives, _) = ranked(scores, labels)?;
+    let Ranked { counts, positives, .. } = Ranked::new(scores, labels)?;
     let (mut found, mut seen) = (0, 0);
     let curve = counts.into_iter().map(|(positive, negative)| {
         (found, seen) = (found + positive, seen + positive + negative);
@@ -46,13 +46,22 @@ pub fn precision_recall_curve(scores: &[f64], labels: &[f64]) -> Option<Vec<[f64
     Some(curve.collect())
 }
 
-/// Returns the counts at each threshold and the numbers of positives and negatives, unless a class
-/// is missing or a score is NaN.
-fn ranked(scores: &[f64], labels: &[f64]) -> Option<(Vec<(usize, usize)>, usize, usize)> {
-    let observed = scores.iter().zip(labels).filter(|(_, label)| !label.is_nan());
-    let counts = thresholds(observed.map(|(&score, &label)| (score, label == 1.0)).collect())?;
-    let (positives, negatives) = totals(&counts);
-    (positives > 0 && negatives > 0).then_some((counts, positives, negatives))
+/// Samples of both classes at each threshold, in descending order of scores.
+struct Ranked {
+    /// Numbers of positives and negatives at each threshold.
+    counts: Vec<(usize, usize)>,
+    positives: usize,
+    negatives: usize,
+}
+
+impl Ranked {
+    /// Returns `None` if a class is missing or a score is NaN.
+    fn new(scores: &[f64], labels: &[f64]) -> Option<Self> {
+        let observed = scores.iter().zip(labels).filter(|(_, label)| !label.is_nan());
+        let counts = thresholds(observed.map(|(&score, &label)| (score, label == 1.0)).collect())?;
+        let (positives, negatives) = totals(&counts);
+        (positives > 0 && negatives > 0).then_some(Self { counts, positives, negatives })
+    }
 }
 
 /// Bin of a calibration curve.
