@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(cells.last().map(String::as_str), Some("0.1235"));
         assert_eq!(columns.cells(None), vec![""; names.len()]);
         let json = columns.json(Some(&row));
-        assert_eq!((&json["y_pred"], &json[SIMILARITY]), (&json!(2.0), &json!(0.1235)));
+        assert_eq!((&json["y_pred"], &json[SIMILARITY]), (&json!(2), &json!(0.1235)));
         assert_eq!(json["y_std"], json!(1.414_213_5));
     }
 
