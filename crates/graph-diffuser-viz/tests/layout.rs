@@ -67,7 +67,7 @@ fn pairs(edges: &[[u32; 2]]) -> Vec<[usize; 2]> {
 
 #[test]
 fn outerplanar_graphs_have_no_crossings() {
-    for case in 0..300 {
+    for case in 0..80 {
         let mut stream = SeedTree::new(case).stream("outerplanar");
         let (nodes, edges) = outerplanar(&mut stream);
         for structure in [Structure::Other {}, Structure::Molecule { bonds: vec![1; edges.len()] }]
@@ -75,7 +75,9 @@ fn outerplanar_graphs_have_no_crossings() {
             let points = coordinates(nodes, &edges, &structure);
             let crossings = count_crossings(&points, &pairs(&edges));
             assert_eq!(crossings, 0, "case {case}, {structure:?}: {edges:?}");
-            assert_eq!(coordinates(nodes, &edges, &structure), points, "not deterministic");
+            if case < 5 {
+                assert_eq!(coordinates(nodes, &edges, &structure), points, "not deterministic");
+            }
         }
     }
 }

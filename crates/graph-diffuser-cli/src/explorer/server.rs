@@ -284,19 +284,21 @@ async fn scores(
     State(state): State<AppState>,
     Path(from): Path<String>,
 ) -> Result<Response, ApiError> {
-    state.request(ApiRequest::Scores { from: parse_index(&from)?, target: None }).await
+    let from = parse_index(&from, "expected a position")?;
+    state.request(ApiRequest::Scores { from, target: None }).await
 }
 
 async fn target_scores(
     State(state): State<AppState>,
     Path([from, target]): Path<[String; 2]>,
 ) -> Result<Response, ApiError> {
-    let (from, target) = (parse_index(&from)?, Some(parse_index(&target)?));
+    let from = parse_index(&from, "expected a position")?;
+    let target = Some(parse_index(&target, "expected the index of a target")?);
     state.request(ApiRequest::Scores { from, target }).await
 }
 
-fn parse_index(text: &str) -> Result<usize, ApiError> {
-    text.parse().map_err(|_| ApiError::new(StatusCode::BAD_REQUEST, "expected an index"))
+fn parse_index(text: &str, error: &str) -> Result<usize, ApiError> {
+    text.parse().map_err(|_| ApiError::new(StatusCode::BAD_REQUEST, error))
 }
 
 async fn trace(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {

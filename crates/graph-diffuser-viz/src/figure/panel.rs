@@ -203,11 +203,16 @@ impl ColorScale {
     /// Returns the position of a weight in the color ramp.
     fn shade(self, weight: f32) -> f64 {
         let share = f64::from((weight - self.low) / (self.high - self.low).max(1e-12));
-        match self {
-            Self { is_uniform: true, .. } => 0.3,
-            Self { low, .. } if low > 0.0 => 0.1 + 0.9 * share,
-            _ => share,
+        if self.is_uniform {
+            return 0.3;
         }
+        if self.low == 0.0 {
+            return share;
+        }
+        // The contrast is in proportion to the range.
+        let contrast = f64::from(2.0 * (self.high - self.low) / self.high).min(1.0);
+        let [from, to] = [0.3 - 0.2 * contrast, 0.3 + 0.7 * contrast];
+        from + (to - from) * share
     }
 }
 
@@ -216,12 +221,8 @@ fn draw_color_bar(canvas: &mut Canvas, [left, y]: Point, scale: ColorScale) {
     let (width, steps) = (230.0, 46);
     for step in 0..steps {
         let x = left + width * f64::from(step) / f64::from(steps);
-        let share = (f64::from(step) + 0.5) / f64::from(steps);
-        let fill = ramp(match scale {
-            ColorScale { is_uniform: true, .. } => 0.3,
-            ColorScale { low, .. } if low > 0.0 => 0.1 + 0.9 * share,
-            _ => share,
-        });
+        let share = (step as f32 + 0.5) / steps as f32;
+        let fill = ramp(scale.shade(scale.low + share * (scale.high - scale.low)));
         // Overlap adjacent boxes slightly to avoid visible seams.
         let size = [width / f64::from(steps) + if step + 1 < steps { 0.6 } else { 0.0 }, 13.0];
         canvas.rectangle([x, y - 6.0], size, Style::fill(fill));

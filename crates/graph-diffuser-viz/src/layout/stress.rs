@@ -81,7 +81,7 @@ pub(super) fn stress_majorization(mut points: Vec<Point>, distances: &Distances)
         return points;
     }
     // A round is quadratic in the number of nodes; this bounds the time to about a second.
-    let rounds = (200_000_000 / (nodes * nodes)).clamp(20, 4000);
+    let rounds = (60_000_000 / (nodes * nodes)).clamp(20, 4000);
     for _ in 0..rounds {
         let mut moved = 0.0_f64;
         for node in 0..nodes {

@@ -77,7 +77,7 @@ impl Drawing<'_> {
     pub(super) fn reduce_crossings(&mut self) {
         let tried: usize =
             self.neighbors.iter().map(|others| 48 * (others.len() + 2) * others.len()).sum();
-        let rounds = (100_000_000 / (tried * self.edges.len()).max(1)).min(8);
+        let rounds = (40_000_000 / (tried * self.edges.len()).max(1)).min(8);
         for _ in 0..rounds {
             let mut improved = false;
             for node in 0..self.points.len() {

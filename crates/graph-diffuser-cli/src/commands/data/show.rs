@@ -232,7 +232,7 @@ impl ShownGraph<'_> {
             }
         }
         let _ = writeln!(text, "{}", targets_text(graph, schema));
-        text + &node_table(graph, schema, if is_molecule { "atom" } else { "node" })
+        text + &node_table(graph, schema)
     }
 }
 
@@ -255,7 +255,7 @@ fn targets_text(graph: &Graph, schema: &Schema) -> String {
 }
 
 /// Formats the nodes as a table with aligned columns.
-fn node_table(graph: &Graph, schema: &Schema, node_name: &str) -> String {
+fn node_table(graph: &Graph, schema: &Schema) -> String {
     let nodes = NamedFeatures::of_nodes(graph, schema);
     let edges = NamedFeatures::of_edges(graph, schema);
     let mut outgoing: Vec<Vec<String>> = vec![vec![]; graph.num_nodes];
@@ -271,7 +271,7 @@ fn node_table(graph: &Graph, schema: &Schema, node_name: &str) -> String {
         let features = if features.is_empty() { features } else { format!(" ({features})") };
         outgoing[source as usize].push(format!("{target}{features}"));
     }
-    let header = [&[node_name.to_owned()], &nodes.names[..], &["edges to".to_owned()]].concat();
+    let header = [&["index".to_owned()], &nodes.names[..], &["edges to".to_owned()]].concat();
     let rows = outgoing.iter().enumerate().map(|(node, others)| {
         let features = nodes.rows.get(node).cloned().unwrap_or_default();
         [&[node.to_string()], &features[..], &[others.join(", ")]].concat()

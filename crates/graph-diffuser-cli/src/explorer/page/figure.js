@@ -58,7 +58,7 @@ const MAX_ZOOM = 12;
 
 /**
  * Scale of a color map: weights from `low` to `high`. Weights that are nearly equal get one medium color instead of the
- * darkest, and large weights with small differences are not drawn from zero.
+ * darkest. Large weights with small differences are not drawn from zero, with a contrast in proportion to their range.
  */
 function colorScale(rows, nodes) {
   let [low, high] = [Infinity, 0];
@@ -69,7 +69,10 @@ function colorScale(rows, nodes) {
   const isUniform = high - low <= 0.02 * high;
   if (low < 0.5 * high) low = 0;
   const range = Math.max(high - low, 1e-12);
-  return { low, high, isUniform, shade: (weight) => (isUniform ? 0.3 : low > 0 ? 0.1 + 0.9 * (weight - low) / range : weight / range) };
+  const contrast = low > 0 ? Math.min(1, 2 * range / high) : 1;
+  const from = low > 0 ? 0.3 - 0.2 * contrast : 0;
+  const to = 0.3 + 0.7 * contrast;
+  return { low, high, isUniform, shade: (weight) => (isUniform ? 0.3 : from + (to - from) * (weight - low) / range) };
 }
 
 /** Fifth percentile of the distance between a node and its nearest neighbor. */

@@ -522,7 +522,7 @@ function openAdjacentGraph(by) {
 function matches([index, nodes, id, smiles], text) {
   const size = text.match(/^n\s*([<>=])\s*(\d+)$/);
   if (size) return { "<": nodes < size[2], ">": nodes > size[2], "=": nodes === Number(size[2]) }[size[1]];
-  return String(index).includes(text) || [id, smiles].some((label) => label?.toLowerCase().includes(text.toLowerCase()));
+  return String(index).includes(text) || id?.toLowerCase().includes(text.toLowerCase()) || smiles?.includes(text);
 }
 
 function filteredGraphs() {
@@ -557,7 +557,7 @@ function renderList() {
     return make("li", {}, button);
   }));
   $("more").hidden = graphs.length <= listLimit;
-  const total = run.total > run.graphs.length ? `First ${run.graphs.length} of ${run.total} graphs of the ${run.split} split.` : `${run.total} graphs of the ${run.split} split.`;
+  const total = run.total > run.graphs.length ? `First ${run.graphs.length} of ${run.total} graphs of the ${run.split} split.` : `${run.total} ${run.total === 1 ? "graph" : "graphs"} of the ${run.split} split.`;
   const error = state.target === null ? run.error : `error of ${run.targets[state.target]}`;
   $("list-note").textContent = graphs.length ? `${total} Error: ${error}.` : run.total ? "No matching graphs." : "No dataset loaded. Enter a SMILES string.";
 }

@@ -107,13 +107,18 @@ fn branches(neighbors: &[Vec<usize>], rings: &[Vec<usize>]) -> Vec<Branch> {
 /// Applies the best move of each branch until none reduces the crowding.
 fn improve(coordinates: &mut [Point], branches: &[Branch], moves: &[Move]) {
     const MAX_ROUNDS: usize = 4;
+    // Number of compared pairs of atoms and bonds, which bounds the time for large molecules.
+    let mut budget: usize = 40_000_000;
     for _ in 0..MAX_ROUNDS {
         let mut improved = false;
         for branch in branches {
+            let Some(rest) = budget.checked_sub(branch.num_pairs()) else { return };
+            budget = rest;
             let before = branch.crowding(coordinates);
             if before < 1e-6 {
                 continue;
             }
+            budget = budget.saturating_sub(branch.num_pairs() * moves.len());
             let moved = moves.iter().map(|&step| {
                 let moved = branch.moved(coordinates, step);
                 (branch.crowding(&moved) + step.penalty, moved)
@@ -144,6 +149,11 @@ impl Branch {
             self.outside_bonds.iter().filter(move |other| edges_cross(coordinates, bond, **other))
         });
         atoms.sum::<f64>() + CROSSING * crossings.count() as f64
+    }
+
+    /// Returns the number of pairs that [`Branch::crowding`] compares.
+    fn num_pairs(&self) -> usize {
+        self.atoms.len() * self.outside.len() + self.bonds.len() * self.outside_bonds.len()
     }
 
     fn moved(&self, coordinates: &[Point], step: Move) -> Vec<Point> {
