@@ -1,5 +1,7 @@
 //! Content fingerprint of a dataset.
 
+use std::fmt::Write as _;
+
 use sha2::{Digest, Sha256};
 
 use crate::dataset::Dataset;
@@ -25,10 +27,15 @@ impl Dataset {
         for split in [Split::Train, Split::Valid, Split::Test] {
             let indices = self.split(split);
             hash.length(indices.len());
-            indices.iter().for_each(|&index| hash.length(index));
+            for &index in indices {
+                hash.length(index);
+            }
         }
-        let digits = hash.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        format!("sha256:{digits}")
+        let digest = hash.0.finalize();
+        digest.iter().fold("sha256:".to_owned(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
     }
 }
 

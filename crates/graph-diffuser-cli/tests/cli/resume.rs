@@ -212,3 +212,22 @@ fn resuming_a_finished_run_changes_nothing() {
     assert!(output.stdout.starts_with("run: test accuracy "), "{}", output.stdout);
     assert!(dir.tree("run") == before, "a file of the run has changed");
 }
+
+#[test]
+fn changed_data_is_detected_and_an_edited_model_card_is_kept() {
+    let dir = TestDir::new();
+    dir.train_molecules();
+    let html = dir.run(&["report", "run", "--format", "html"]).stdout;
+    assert!(html.contains("<ol class=\"worst\">\n<li><figure>\n<svg"), "no structures are drawn");
+    dir.write("run/README.md", "edited");
+    // Methane, the first molecule.
+    let table = dir.read("mine.csv");
+    dir.write("mine.csv", &table.replacen("C,0.25", "C,0.75", 1));
+    let resume = || dir.run(&["train", "--resume", "run"]);
+    assert_eq!(resume().code, Some(0), "a finished run does not depend on the present data");
+    assert_eq!(dir.read("run/README.md"), "edited");
+    fs::remove_file(dir.path("run/result.json")).expect("the run was finished");
+    let output = resume();
+    assert_eq!((output.code, output.stdout.as_str()), (Some(1), ""));
+    assert!(output.stderr.contains("the dataset has changed since"), "{}", output.stderr);
+}
