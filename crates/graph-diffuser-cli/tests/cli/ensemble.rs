@@ -95,7 +95,7 @@ fn first_member_is_the_run_of_the_same_seed() {
     assert_eq!(evaluated["metrics"], result["test"]["metrics"]);
     assert_eq!(evaluated["loss"], result["test"]["loss"]);
     assert_eq!(evaluated["ensemble"]["members"][1]["loss"], member["loss"]);
-    let report = dir.run_ok(&["report", "run", "single"]);
+    let report = dir.run_ok(&["report", "single", "run"]);
     assert!(report.stdout.contains("train.ensemble=2"), "{}", report.stdout);
     let explained = dir.run_ok(&["explain", "run", "-o", "attention.svg"]);
     let note = "run is an ensemble of 2 members: using member 0 only\n";

@@ -4,6 +4,7 @@
 //! updates them after an intended change.
 
 mod browser;
+mod live;
 mod pages;
 #[path = "../program/mod.rs"]
 mod program;
