@@ -162,10 +162,8 @@ mod tests {
     fn zinc_features_and_floats_are_named() {
         let graph = Molecule::from_smiles("C=[NH+]C").unwrap().zinc_graph().unwrap();
         let nodes = NamedFeatures::of_nodes(&graph, &zinc::schema());
-        assert_eq!(
-            (&nodes.names[..], &nodes.rows[1][..]),
-            (&["atom".into()][..], &["NH+".into()][..])
-        );
+        assert_eq!(nodes.names, ["atom"]);
+        assert_eq!(nodes.rows[1], ["NH+"]);
         let features = Features::Float { columns: 2, values: vec![-1.64, 3.0] };
         let floats = describe(&features, &[], None);
         assert_eq!((floats.names[1].as_str(), floats.rows[0][0].as_str()), ("value 1", "-1.64"));
