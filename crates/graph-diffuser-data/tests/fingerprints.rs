@@ -4,7 +4,6 @@
 //! `RDKit`. Identifiers of environments differ, so that similarities are compared by rank.
 
 #![cfg(feature = "chem")]
-#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use graph_diffuser_data::chem::{Fingerprint, Molecule};
 use serde::Deserialize;

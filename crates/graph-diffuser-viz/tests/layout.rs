@@ -115,7 +115,7 @@ fn tu_graphs(name: &str) -> Option<Vec<Graph>> {
         eprintln!("skipped: no directory `{name}` in GRAPH_DIFFUSER_DATA");
         return None;
     };
-    let dataset = tu::read(&folder, NodeFeatureSource::Labels).unwrap();
+    let dataset = tu::read(&folder, NodeFeatureSource::Labels).expect("readable");
     Some(dataset.graphs.iter().map(Cow::into_owned).collect())
 }
 
@@ -138,7 +138,7 @@ fn rings_of_tu_datasets_are_not_twisted() {
         let count = crossings.len() as f64;
         let total: usize = crossings.iter().sum();
         let planar = crossings.iter().filter(|&&crossings| crossings == 0).count();
-        println!("{name}: {count} graphs, {total} crossings, {planar} without crossings");
+        eprintln!("{name}: {count} graphs, {total} crossings, {planar} without crossings");
         assert!(total as f64 / count <= most, "{name}: {total} crossings");
         assert!(planar as f64 / count >= least, "{name}: {planar} graphs without crossings");
     }

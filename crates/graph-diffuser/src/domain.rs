@@ -11,7 +11,7 @@
 //! u64        number of training molecules
 //! u32, u32   smallest and largest number of atoms of a training molecule
 //! u32        number of fingerprints
-//! each:      varint number of bins; per bin, varint difference to the previous bin and varint count
+//! each:      varint number of bins; per bin, varint difference to the previous bin and count
 //! 32 bytes   SHA-256 hash of everything above
 //! ```
 //!
@@ -149,7 +149,7 @@ impl TrainingDomain {
         thread::scope(|scope| {
             let spawned: Vec<_> =
                 molecules.chunks(chunk).map(|chunk| scope.spawn(move || check(chunk))).collect();
-            let checked = spawned.into_iter().map(|thread| thread.join());
+            let checked = spawned.into_iter().map(thread::ScopedJoinHandle::join);
             checked.flat_map(|checks| checks.expect("comparing molecules does not panic")).collect()
         })
     }

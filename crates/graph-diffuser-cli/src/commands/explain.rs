@@ -24,9 +24,9 @@ use crate::progress::{TaskProgress, load_run_dataset};
 /// Draw the attention of a trained model, or measure its faithfulness
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    graph-diffuser explain runs/grid-quick-s0 --graph 9003 --node 23 -o attention.svg\n  \
+    graph-diffuser explain runs/grid-quick-s0 --graph 3 --node 23 -o attention.svg\n  \
     graph-diffuser explain runs/zinc-s0 --graph 11017 -o molecule.png\n  \
-    graph-diffuser explain runs/grid-quick-s0 --graph 9003 -o trace.npz\n  \
+    graph-diffuser explain runs/grid-quick-s0 --graph 3 -o trace.npz\n  \
     graph-diffuser explain runs/grid-quick-s0 --faithfulness --num-graphs 200\n  \
     graph-diffuser explain --pretrained grid --node 32 -o attention.svg\n  \
     graph-diffuser explain --pretrained zinc --smiles 'CC(=O)Nc1ccc(O)cc1' -o molecule.svg\n  \

@@ -105,16 +105,13 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCo
         opened => opened?,
     };
     let (name, rows) = (args.run.name(), &loaded.rows);
-    match destination {
-        Some(destination) => {
-            let limit = args.num_graphs.map_or(export::DEFAULT_GRAPHS, |graphs| graphs as usize);
-            let explorer = Explorer::new(&explainer, rows, name, split, limit);
-            write(&args, &run, destination, explorer, printer)
-        }
-        None => {
-            let explorer = Explorer::new(&explainer, rows, name, split, usize::MAX);
-            serve(&args, &run, &explorer, printer)
-        }
+    if let Some(destination) = destination {
+        let limit = args.num_graphs.map_or(export::DEFAULT_GRAPHS, |graphs| graphs as usize);
+        let explorer = Explorer::new(&explainer, rows, name, split, limit);
+        write(&args, &run, destination, explorer, printer)
+    } else {
+        let explorer = Explorer::new(&explainer, rows, name, split, usize::MAX);
+        serve(&args, &run, &explorer, printer)
     }
 }
 

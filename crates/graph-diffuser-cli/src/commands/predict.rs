@@ -45,7 +45,7 @@ const MAX_WARNINGS: u64 = 20;
 pub(crate) struct PredictArgs {
     #[command(flatten)]
     rows: RowArgs,
-    /// Append nearest_train_similarity, the similarity to the nearest training molecule
+    /// Append `nearest_train_similarity`, the similarity to the nearest training molecule
     #[arg(long)]
     similarity: bool,
 }

@@ -70,7 +70,7 @@ fn killed_ensemble_ends_with_the_result_of_an_uninterrupted_one() {
         result
     };
     assert_eq!(scores("whole"), scores("stopped"));
-    // Resuming a finished ensemble changes nothing.
+    // Resuming a finished ensemble has no effect.
     let before = dir.tree("stopped");
     dir.run_ok(&["train", "--resume", "stopped"]);
     assert!(dir.tree("stopped") == before, "a file of the ensemble has changed");

@@ -368,7 +368,7 @@ pub(crate) fn assert_text(name: &str, text: &str) {
         (r"(accuracy|macro_f1) +\d\.\d{4} +\d\.\d{4} to \d\.\d{4}", "$1  [number]  [interval]"),
         (r" \(best\)", ""),
         (r"best epoch \d+", "best epoch [number]"),
-        (r"a member \d\.\d{4} ± \d\.\d{4}", "a member [number]"),
+        (r"members with \d\.\d{4} ± \d\.\d{4}", "members with [number]"),
         (r"\| [01]\.\d{4} ", "| [number] "),
         (r"\| (\d+) \| \d+ \| –", "| $1 | [seconds] | –"),
         (r"± \d\.\d{4}", "± [number]"),

@@ -123,7 +123,8 @@ impl Fingerprint {
 /// Returns the identifiers of all distinct environments.
 fn environments(graph: &Graph) -> Vec<u64> {
     let bond_types = rows(&graph.edge_features, &[0], BOND_FEATURES.len());
-    // Neighbors of each atom with the bond type and an index of the bond that both directions share.
+    // Neighbors of each atom with the bond type and the index of the bond, which both directions
+    // share.
     let mut neighbors: Vec<Vec<(u64, u32, u32)>> = vec![Vec::new(); graph.num_nodes];
     let mut bonds: Vec<([u32; 2], u32)> = Vec::with_capacity(graph.edges.len());
     for (edge, &[source, target]) in graph.edges.iter().enumerate() {

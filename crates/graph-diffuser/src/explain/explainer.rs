@@ -93,12 +93,11 @@ impl<'a> Explainer<'a> {
     /// Returns an error if there is no such graph.
     pub fn graph_index(&self, split: Split, index: Option<usize>) -> Result<usize, ExplainError> {
         let graphs = self.dataset.graphs.len();
-        let (index, owner) = match index {
-            Some(index) => (index, "the dataset".to_owned()),
-            None => {
-                let first = self.dataset.split(split).first().copied();
-                (first.unwrap_or(graphs), format!("the {split} split"))
-            }
+        let (index, owner) = if let Some(index) = index {
+            (index, "the dataset".to_owned())
+        } else {
+            let first = self.dataset.split(split).first().copied();
+            (first.unwrap_or(graphs), format!("the {split} split"))
         };
         if index < graphs {
             return Ok(index);

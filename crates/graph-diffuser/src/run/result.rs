@@ -6,7 +6,9 @@ use graph_diffuser_data::Schema;
 use serde::{Deserialize, Serialize};
 
 use crate::recipe::Recipe;
-use crate::task::{EvalMetrics, Metric, Predictions, TargetScores, UncertaintyCalibration};
+use crate::task::{
+    EvalMetrics, Metric, MetricAccumulator, Predictions, TargetScores, UncertaintyCalibration,
+};
 use crate::train::{BestEpoch, EnsembleAccumulators, EpochRecord};
 
 use super::{DataRecord, Environment};
@@ -75,9 +77,9 @@ impl EnsembleEvaluation {
     pub(super) fn new(accumulators: &EnsembleAccumulators, schema: &Schema) -> Self {
         let EnsembleAccumulators { average, members } = accumulators;
         let predictions: Vec<Predictions> =
-            members.iter().map(|member| member.predictions()).collect();
+            members.iter().map(MetricAccumulator::predictions).collect();
         Self {
-            members: members.iter().map(|member| member.scores()).collect(),
+            members: members.iter().map(MetricAccumulator::scores).collect(),
             uncertainty: UncertaintyCalibration::compute(
                 &average.predictions(),
                 &predictions,

@@ -174,7 +174,7 @@ fn frame_ends(file: &[u8]) -> Vec<usize> {
         let length = usize::try_from(u64::from_le_bytes(*header)).unwrap_or(usize::MAX);
         let end = start.saturating_add(FRAME_BYTES).saturating_add(length);
         let data = file.get(start + 12..end.saturating_sub(4));
-        if !data.is_some_and(|data| file.get(start..end) == Some(&frame(data)[..])) {
+        if data.is_none_or(|data| file.get(start..end) != Some(&frame(data)[..])) {
             break;
         }
         ends.push(end);

@@ -511,7 +511,7 @@ mod tests {
         assert!(RunLock::acquire(&run).expect("opened").is_none());
         let checkpoints = Checkpoints::new(&run.join("checkpoints"), "last").with_lock(&lock);
         checkpoints.save(&checkpoint("one")).expect("saved");
-        fs::remove_dir_all(&run).expect("removed");
+        fs::rename(&run, parent.path().join("moved")).expect("moved");
         let removed = checkpoints.save(&checkpoint("two")).expect_err("removed");
         assert!(matches!(removed, CheckpointError::Replaced { .. }), "{removed}");
         assert!(!run.exists());

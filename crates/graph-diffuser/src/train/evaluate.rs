@@ -74,7 +74,7 @@ impl<'a> Evaluator<'a> {
         models: &[GraphDiffuser],
         indices: &[usize],
     ) -> EnsembleAccumulators {
-        let models: Vec<GraphDiffuser> = models.iter().map(|model| model.valid()).collect();
+        let models: Vec<GraphDiffuser> = models.iter().map(Module::valid).collect();
         let mut average = self.task.metric_accumulator();
         let mut members: Vec<MetricAccumulator> =
             models.iter().map(|_| self.task.metric_accumulator()).collect();

@@ -207,7 +207,9 @@ pub(super) fn find_columns(
     }
     // Of the columns by position; a table may have a million columns.
     let mut is_used = vec![false; all.len()];
-    targets.iter().for_each(|target| is_used[target.index()] = true);
+    for target in &targets {
+        is_used[target.index()] = true;
+    }
     let mut names = HashSet::new();
     for column in &all {
         let is_duplicate = !names.insert(column.name());

@@ -157,7 +157,9 @@ fn tutte_embedding(rotations: &[Vec<usize>], faces: &[Vec<usize>], outer: usize)
     for (index, face) in faces.iter().enumerate() {
         if index != outer && face.len() > 3 {
             let center = neighbors.len();
-            face.iter().for_each(|&node| neighbors[node].push(center));
+            for &node in face {
+                neighbors[node].push(center);
+            }
             neighbors.push(face.clone());
         }
     }
