@@ -78,3 +78,27 @@ impl Topology {
         self.sources.dims()[0]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use graph_diffuser_data::{Features, Targets};
+
+    use super::*;
+
+    #[test]
+    fn pairs_of_large_graphs_exceed_32_bits() {
+        // The smallest number of nodes with more than 2³¹ pairs.
+        let nodes = 46_341;
+        let graph = Graph {
+            num_nodes: nodes,
+            edges: vec![[nodes as u32 - 1, nodes as u32 - 2]],
+            node_features: Features::None,
+            edge_features: Features::None,
+            targets: Targets::GraphValues(vec![]),
+        };
+        let topology = Topology::new(&[&graph], 0, &Device::flex());
+        assert_eq!(topology.layout.pairs(), 2_147_488_281);
+        assert_eq!(topology.pairs[..], [2_147_488_279]);
+        assert_eq!(topology.edges(), 1);
+    }
+}
