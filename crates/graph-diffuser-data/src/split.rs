@@ -346,7 +346,7 @@ fn spread_rare_classes(parts: &mut [Vec<usize>; 3], classes: &[u32]) {
                 continue;
             }
             let donor = (0..3).rev().max_by_key(|&other| of_class[other]).unwrap_or(0);
-            // The class that is most frequent in this split can spare a row.
+            // In exchange for a row of the class that is most frequent in this split.
             let frequent = counts.iter().max_by_key(|(_, counts)| counts[part]);
             let Some((&other, _)) = frequent.filter(|(_, counts)| counts[part] >= 2) else {
                 continue;
