@@ -11,6 +11,7 @@
 mod error;
 mod vocabulary;
 
+mod descriptors;
 mod fingerprint;
 
 #[cfg(not(feature = "chem"))]
@@ -31,6 +32,9 @@ mod scaffold;
 #[cfg(feature = "chem")]
 mod zinc_features;
 
+pub use descriptors::{
+    DESCRIPTOR_MEANS, DESCRIPTOR_NAMES, DESCRIPTOR_STDS, NUM_DESCRIPTORS, descriptors,
+};
 pub use error::MoleculeError;
 pub use fingerprint::Fingerprint;
 pub(crate) use vocabulary::zinc_schema;
