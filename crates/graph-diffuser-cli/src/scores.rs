@@ -7,10 +7,11 @@ use crate::printer::thousands;
 /// Number of targets above which only the first metric of each is shown.
 const MAX_FULL_TARGETS: usize = 4;
 
-/// Formats the scores of all targets, with intervals and the scores of a constant prediction.
+/// Formats the scores of all targets, with intervals and the scores of a constant prediction
+/// and, for molecules, a random forest.
 pub(crate) fn score_table(targets: &[TargetScores]) -> String {
     let mut rows = vec![
-        ["target", "n", "prevalence", "metric", "score", "95% interval", "baseline"]
+        ["target", "n", "prevalence", "metric", "score", "95% interval", "baseline", "forest"]
             .map(String::from),
     ];
     for target in targets {
@@ -30,22 +31,25 @@ pub(crate) fn score_table(targets: &[TargetScores]) -> String {
                     .interval
                     .map_or(String::new(), |[low, high]| format!("{low:.4} to {high:.4}")),
                 score.baseline.map_or(String::new(), |baseline| format!("{baseline:.4}")),
+                score.forest.map_or(String::new(), |forest| format!("{forest:.4}")),
             ]);
         }
     }
-    let mut widths = [0; 7];
+    let mut widths = [0; 8];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
         }
     }
-    let line = |row: &[String; 7]| {
+    let line = |row: &[String; 8]| {
         let cells: Vec<String> = row
             .iter()
             .zip(widths)
             .enumerate()
-            .filter(|(column, _)| {
-                *column != 2 || widths[2] > "prevalence".len() || has_prevalence(targets)
+            .filter(|(column, _)| match column {
+                2 => widths[2] > "prevalence".len() || has_prevalence(targets),
+                7 => has_forest(targets),
+                _ => true,
             })
             .map(|(column, (cell, width))| {
                 if matches!(column, 0 | 3) {
@@ -58,6 +62,11 @@ pub(crate) fn score_table(targets: &[TargetScores]) -> String {
         cells.join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn has_forest(targets: &[TargetScores]) -> bool {
+    let mut scores = targets.iter().flat_map(|target| target.metrics.values());
+    scores.any(|score| score.forest.is_some())
 }
 
 fn has_prevalence(targets: &[TargetScores]) -> bool {

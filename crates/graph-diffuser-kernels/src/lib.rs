@@ -61,5 +61,5 @@ pub mod adamw;
 
 pub use edges::{Csr, EdgeIndex, EdgeTypes};
 pub use offsets::GraphOffsets;
-pub use parallel::{ThreadPool, set_num_threads};
+pub use parallel::{ThreadPool, parallel_map, set_num_threads};
 pub use simd::{Dropout, Isa, hash32};

@@ -35,6 +35,16 @@ pub(crate) fn scratch_cache() -> Arc<BufferCache> {
     with_pool(|pool| pool.scratch.clone())
 }
 
+/// Returns the results of `run` for every task, in task order, computed on the threads of the pool.
+///
+/// ```
+/// let squares = graph_diffuser_kernels::parallel_map(vec![1, 2, 3], |value| value * value);
+/// assert_eq!(squares, [1, 4, 9]);
+/// ```
+pub fn parallel_map<T: Send, R: Send>(tasks: Vec<T>, run: impl Fn(T) -> R + Sync) -> Vec<R> {
+    map_init(tasks, || (), |(), _, task| run(task))
+}
+
 /// Calls `run` for every task, on this thread alone unless the job is `large`.
 pub(crate) fn for_each_if<T: Send>(large: bool, tasks: Vec<T>, run: impl Fn(T) + Sync) {
     if large { for_each(tasks, run) } else { tasks.into_iter().for_each(run) }

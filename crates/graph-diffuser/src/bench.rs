@@ -137,6 +137,7 @@ impl Case {
                     clamp: Some(10.0),
                 },
             }),
+            molecule_features: None,
             head: match self {
                 Self::Grid => {
                     HeadConfig::Node { mlp: MlpConfig::Plain { hidden_layers: 0 }, dropout: 0.0 }

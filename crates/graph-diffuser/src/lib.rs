@@ -77,6 +77,8 @@ pub mod npy;
 
 pub mod domain;
 
+pub mod forest;
+
 pub mod recipe;
 
 pub mod train;

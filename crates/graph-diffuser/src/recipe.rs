@@ -284,7 +284,7 @@ impl Recipe {
             return Err(DataError::Split(error).into());
         }
         loaded.dataset.check()?;
-        self.check_targets(&loaded.dataset.schema)?;
+        self.check_schema(&loaded.dataset.schema)?;
         if self.task.standardize != Some(false) {
             loaded.dataset.standardize_targets();
         }

@@ -46,6 +46,7 @@ use serde::Serialize;
 
 use crate::batch::Batcher;
 use crate::domain::TrainingDomain;
+use crate::forest::ForestReference;
 use crate::model::GraphDiffuser;
 use crate::nn::ParamInit;
 use crate::parameters;
@@ -337,7 +338,7 @@ impl Run {
             self.write_schema(dataset)?;
             return self.train_ensemble(dataset, model, stop, &mut on_event);
         }
-        self.train_model(lock, dataset, model, stop, &mut on_event)
+        self.train_model(lock, dataset, model, stop, true, &mut on_event)
     }
 
     fn write_schema(&self, dataset: &Dataset) -> Result<(), RunError> {
@@ -347,13 +348,15 @@ impl Run {
         self.write("schema.json", &to_json(&schema))
     }
 
-    /// Trains a single model.
+    /// Trains a single model; if `compare` is true, its scores are compared with those of a random
+    /// forest.
     fn train_model(
         &self,
         lock: &RunLock,
         dataset: &Dataset,
         model: GraphDiffuser,
         stop: &AtomicBool,
+        compare: bool,
         on_event: &mut dyn FnMut(TrainEvent<'_>),
     ) -> Result<TrainOutcome, RunError> {
         self.write_schema(dataset)?;
@@ -395,7 +398,11 @@ impl Run {
                 parameters: parameters::count(trainer.model()),
                 best: best.clone(),
                 test: test.clone(),
-                targets: target_scores(&predictions[1], dataset),
+                targets: if compare {
+                    self.compared_scores(&predictions[1], dataset)
+                } else {
+                    target_scores(&predictions[1], dataset)
+                },
                 epochs: history.len(),
                 seconds: history.iter().map(|record| record.seconds).sum(),
                 ensemble: None,
@@ -404,6 +411,17 @@ impl Run {
             self.write_result(&result, predictions)?;
         }
         Ok(outcome)
+    }
+
+    /// Computes the scores of each target, and those of a random forest on molecules.
+    fn compared_scores(&self, predictions: &Predictions, dataset: &Dataset) -> Vec<TargetScores> {
+        let scores = target_scores(predictions, dataset);
+        match ForestReference::fit(dataset, self.recipe.seed) {
+            Some(forest) => {
+                TargetScores::with_forest(scores, &forest.predictions(dataset, predictions))
+            }
+            None => scores,
+        }
     }
 
     /// Writes predictions, report and result of a finished run.

@@ -41,7 +41,7 @@ const LINK: &str = "kind = \"link\"\nmlp = { kind = \"plain\", hidden_layers = 1
 
 fn trainer<'a>(recipe: &'a Recipe, dataset: &'a Dataset, directory: &Path) -> Trainer<'a> {
     recipe.model.check().expect("valid model");
-    recipe.model.check_targets(&dataset.schema.targets).expect("the head matches the targets");
+    recipe.model.check_schema(&dataset.schema).expect("the model fits the dataset");
     recipe.task.check(&dataset.schema.targets).expect("the settings match the targets");
     let model = recipe.init_model(&dataset.schema, &Device::flex());
     Trainer::new(recipe, dataset, model, directory, |_| {})

@@ -13,6 +13,7 @@ mod vocabulary;
 
 mod descriptors;
 mod fingerprint;
+mod molecule_features;
 
 #[cfg(not(feature = "chem"))]
 mod disabled;
@@ -37,6 +38,7 @@ pub use descriptors::{
 };
 pub use error::MoleculeError;
 pub use fingerprint::Fingerprint;
+pub use molecule_features::MoleculeFeatures;
 pub(crate) use vocabulary::zinc_schema;
 pub use vocabulary::{ATOM_FEATURES, BOND_FEATURES, ogb_schema};
 

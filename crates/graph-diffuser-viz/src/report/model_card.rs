@@ -207,35 +207,47 @@ impl Card<'_> {
 
     fn evaluation(&self) -> String {
         let result = &self.run.result;
+        let mut scores = result.targets.iter().flat_map(|target| target.metrics.values());
+        let has_forest = scores.any(|score| score.forest.is_some());
         let mut text = format!(
             "## Evaluation\n\nTest scores of the weights of epoch {}, the best by validation score. \
              Intervals are 95 % bootstrap intervals\nover test samples; the baseline predicts the mean \
-             or the class frequencies of the training split.\n\n",
-            result.best.epoch
+             or the class frequencies of the training split{}.\n\n",
+            result.best.epoch,
+            if has_forest { ",\nand the random forest is trained on Morgan fingerprints and descriptors" } else { "" }
         );
-        text.push_str("| target | samples | metric | test | 95% interval | baseline |\n");
-        text.push_str("| --- | ---: | --- | ---: | ---: | ---: |\n");
+        let [title, line] = if has_forest { [" random forest |", " ---: |"] } else { ["", ""] };
+        text.push_str(&format!(
+            "| target | samples | metric | test | 95% interval | baseline |{title}\n"
+        ));
+        text.push_str(&format!("| --- | ---: | --- | ---: | ---: | ---: |{line}\n"));
         if result.targets.len() != 1 {
             for (metric, value) in &result.test.metrics {
                 text.push_str(&format!(
-                    "| all | {} | {} | {} | – | – |\n",
+                    "| all | {} | {} | {} | – | – |{}\n",
                     result.test.samples,
                     metric.name(),
-                    score(*value)
+                    score(*value),
+                    if has_forest { " – |" } else { "" }
                 ));
             }
         }
         for target in &result.targets {
-            for (metric, Score { value, interval, baseline }) in &target.metrics {
+            for (metric, Score { value, interval, baseline, forest }) in &target.metrics {
                 let interval = interval
                     .map_or("–".to_owned(), |[low, high]| format!("{low:.4} to {high:.4}"));
                 text.push_str(&format!(
-                    "| {} | {} | {} | {} | {interval} | {} |\n",
+                    "| {} | {} | {} | {} | {interval} | {} |{}\n",
                     plain(&target.name),
                     target.samples,
                     metric.name(),
                     score(*value),
-                    baseline.map_or("–".to_owned(), score)
+                    baseline.map_or("–".to_owned(), score),
+                    match forest {
+                        Some(forest) => format!(" {} |", score(*forest)),
+                        None if has_forest => " – |".to_owned(),
+                        None => String::new(),
+                    }
                 ));
             }
         }
@@ -360,8 +372,8 @@ mod tests {
             samples: 20,
             prevalence: None,
             metrics: [
-                (Metric::Mae, Score { value: 2.5, interval: Some(interval), baseline: Some(4.0) }),
-                (Metric::R2, Score { value: f64::NAN, interval: None, baseline: None }),
+                (Metric::Mae, Score { value: 2.5, interval: Some(interval), baseline: Some(4.0), forest: None }),
+                (Metric::R2, Score { value: f64::NAN, interval: None, baseline: None, forest: None }),
             ]
             .into(),
         };

@@ -156,6 +156,7 @@ impl Report {
             ("test", Align::Right),
             ("95% interval", Align::Right),
             ("baseline", Align::Right),
+            ("forest", Align::Right),
             ("samples", Align::Right),
             ("prevalence", Align::Right),
             ("recipe", Align::Left),
@@ -170,6 +171,7 @@ impl Report {
                     format_stats(&target.test),
                     or_dash(target.interval.map(|[low, high]| format!("{low:.4} to {high:.4}"))),
                     or_dash(target.baseline.map(format_score)),
+                    or_dash(target.forest.map(format_score)),
                     target.samples.to_string(),
                     or_dash(target.prevalence.map(percent)),
                     row.recipe.clone(),
@@ -181,7 +183,8 @@ impl Report {
         (!rows.is_empty()).then_some(ReportTable {
             id: "targets",
             caption: "Test scores by target; the baseline predicts the mean or the class \
-                      frequencies of the training split",
+                      frequencies of the training split, the forest is a random forest on Morgan \
+                      fingerprints and descriptors of molecules",
             columns,
             rows,
         })

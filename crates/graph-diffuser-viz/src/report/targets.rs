@@ -27,6 +27,8 @@ pub struct TargetRow {
     pub interval: Option<[f64; 2]>,
     /// Score of a constant prediction, in the first run.
     pub baseline: Option<f64>,
+    /// Score of a random forest on molecules, in the first run.
+    pub forest: Option<f64>,
 }
 
 impl TargetRow {
@@ -51,6 +53,7 @@ impl TargetRow {
                     test,
                     interval: score.interval.filter(|_| runs.len() == 1),
                     baseline: score.baseline,
+                    forest: score.forest,
                 });
             }
         }

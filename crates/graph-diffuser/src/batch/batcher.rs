@@ -9,8 +9,9 @@ use graph_diffuser_data::{Dataset, Features, Graph, SeedTree};
 use crate::raw_encoding::PositionalEncodingCache;
 
 use super::{
-    BatchLayout, BatchTargets, ChunkedEval, ClsLayout, FeatureTensor, GraphBatch, TargetCollator,
-    TargetInput, Topology, UniqueEdges, UniqueTopologies, index_tensor,
+    BatchLayout, BatchTargets, ChunkedEval, ClsLayout, FeatureTensor, GraphBatch,
+    MoleculeFeatureTensor, TargetCollator, TargetInput, Topology, UniqueEdges, UniqueTopologies,
+    index_tensor,
 };
 
 /// Collates graphs into the batches that a model needs.
@@ -28,6 +29,8 @@ pub struct Batcher {
     pub cls: bool,
     /// Cache of raw positional encodings, if the model has a positional encoding.
     pub encoding_cache: Option<Arc<PositionalEncodingCache>>,
+    /// If `true`, fingerprints and descriptors of molecules are computed.
+    pub molecule_features: bool,
     /// Options of chunked evaluation; must be `None` for training.
     pub chunked_eval: Option<ChunkedEval>,
     /// Collates the prediction targets; `None` for inference.
@@ -45,6 +48,7 @@ impl Batcher {
             share_topologies: false,
             cls: false,
             encoding_cache: None,
+            molecule_features: false,
             chunked_eval: None,
             targets: None,
             target_seeds: SeedTree::new(0),
@@ -113,6 +117,9 @@ impl Batcher {
             edge_features,
             unique_edges,
             raw_encoding,
+            molecule_features: self
+                .molecule_features
+                .then(|| MoleculeFeatureTensor::new(graphs, device, self.dtype)),
             targets: self.targets.as_ref().map(|targets| BatchTargets {
                 tensor: targets.collate(&TargetInput {
                     graphs,

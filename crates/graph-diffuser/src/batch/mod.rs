@@ -18,6 +18,7 @@
 
 mod batcher;
 mod layout;
+mod molecule_features;
 mod targets;
 mod topology;
 mod unique_edges;
@@ -29,6 +30,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 
 pub use batcher::Batcher;
 pub use layout::BatchLayout;
+pub use molecule_features::MoleculeFeatureTensor;
 pub use targets::{BatchTargets, TargetCollator, TargetInput, TargetTensor};
 pub use topology::Topology;
 pub use unique_edges::UniqueEdges;
@@ -101,6 +103,8 @@ pub struct GraphBatch {
     pub unique_edges: Option<UniqueEdges>,
     /// Raw positional encoding, `[r, columns]`; `None` if the model has no positional encoding.
     pub raw_encoding: Option<Tensor<2>>,
+    /// Features of whole molecules; `None` if the model uses none.
+    pub molecule_features: Option<MoleculeFeatureTensor>,
     /// Prediction targets; `None` if the batcher collates none.
     pub targets: Option<BatchTargets>,
     /// Distinct topologies, if graphs of the batch share virtual edges.

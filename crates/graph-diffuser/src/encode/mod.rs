@@ -3,6 +3,7 @@
 mod encoder;
 mod features;
 mod lap_pe;
+mod molecule_features;
 mod rwse;
 mod sign_net;
 
@@ -18,6 +19,7 @@ use crate::raw_encoding::RawEncoding;
 pub use encoder::{EncoderConfig, GraphEncoder};
 pub use features::FeatureEncoder;
 pub use lap_pe::LapPe;
+pub use molecule_features::{MoleculeFeatureEncoder, MoleculeFeaturesConfig};
 pub use rwse::Rwse;
 pub use sign_net::{Phi, SignNet, SignNetConfig};
 

@@ -1,6 +1,7 @@
 //! Validation of a model configuration before any data is read.
 
-use graph_diffuser_data::TargetSchema;
+use graph_diffuser_data::chem::ATOM_FEATURES;
+use graph_diffuser_data::{FeatureSchema, Schema, TargetSchema};
 
 use crate::nn::MlpConfig;
 use crate::ops::Aggregation;
@@ -86,6 +87,11 @@ pub enum ModelError {
         /// Hidden dimension, `d`.
         hidden_dim: usize,
     },
+    /// Molecule features are configured for graphs that are not molecules.
+    #[error(
+        "`model.molecule_features` requires graph-level targets and molecules with OGB features"
+    )]
+    NotMolecules,
     /// The head does not predict the targets of the dataset.
     #[error("the dataset has {targets}, which a `{head}` head cannot predict")]
     HeadMismatch {
@@ -125,6 +131,7 @@ impl ModelError {
             Self::HiddenDimTooSmall { .. } => {
                 "set `model.hidden_dim` to at least 4, or `model.head.mlp.kind` to \"plain\"".into()
             }
+            Self::NotMolecules => "remove `model.molecule_features` from the recipe".into(),
             Self::HeadMismatch { expected, .. } => {
                 let settings = match *expected {
                     "graph" => r#"pooling="mean", mlp={kind="plain", hidden_layers=0}"#,
@@ -170,6 +177,21 @@ impl ModelConfig {
         probability("dropout", self.dropout)?;
         probability("mpnn.dropout", self.mpnn.map_or(0.0, |mpnn| mpnn.dropout))?;
         probability("head.dropout", self.head.dropout())?;
+        if let Some(features) = self.molecule_features {
+            let (field, value) = ("molecule_features.fingerprint_dim", features.fingerprint_dim);
+            if value > 1 << 14 {
+                return Err(ModelError::TooLarge { field, value, max: 1 << 14 });
+            }
+            probability("molecule_features.dropout", features.dropout)?;
+            let no_effect = |part, reason| Err(ModelError::NoEffect { part, reason });
+            if features.dim() == 0 {
+                return no_effect("model.molecule_features", "it selects no features");
+            }
+            if features.fingerprint_dim == 0 && features.dropout > 0.0 {
+                let reason = "it applies to fingerprints, and `fingerprint_dim` is 0";
+                return no_effect("model.molecule_features.dropout", reason);
+            }
+        }
         if let Some(encoding) = self.positional_encoding {
             for (field, value) in encoding.sizes() {
                 positive(field, value)?;
@@ -302,12 +324,20 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// Checks that the head predicts the targets of a dataset.
+    /// Checks that the model fits the features and targets of a dataset.
     ///
     /// # Errors
-    /// Returns [`ModelError::HeadMismatch`] if it does not.
-    pub fn check_targets(&self, targets: &TargetSchema) -> Result<(), ModelError> {
-        let (found, expected) = match targets {
+    /// Returns [`ModelError::HeadMismatch`] if the head does not predict the targets, and
+    /// [`ModelError::NotMolecules`] if molecule features cannot be computed.
+    pub fn check_schema(&self, schema: &Schema) -> Result<(), ModelError> {
+        let molecules = FeatureSchema::Categorical(ATOM_FEATURES.to_vec());
+        if self.molecule_features.is_some()
+            && (schema.node_features != molecules
+                || !matches!(schema.targets, TargetSchema::Graph(_)))
+        {
+            return Err(ModelError::NotMolecules);
+        }
+        let (found, expected) = match &schema.targets {
             TargetSchema::NodeMulticlass(_) => ("node classes", "node"),
             TargetSchema::Graph(_) => ("graph-level targets", "graph"),
             TargetSchema::SubTokens(_) => ("sub-token sequences", "sub_tokens"),

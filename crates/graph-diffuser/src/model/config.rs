@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Batcher;
-use crate::encode::{EncoderConfig, PositionalEncodingConfig};
+use crate::encode::{EncoderConfig, MoleculeFeaturesConfig, PositionalEncodingConfig};
 use crate::nn::ParamInit;
 use crate::raw_encoding::PositionalEncodingCache;
 use crate::task::HeadConfig;
@@ -70,6 +70,10 @@ pub struct ModelConfig {
     /// Attention, required if there are Transformer layers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<AttentionConfig>,
+    /// Features of whole molecules, concatenated to the pooled node states. Requires molecules with
+    /// OGB features and graph-level targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub molecule_features: Option<MoleculeFeaturesConfig>,
     /// Prediction head.
     pub head: HeadConfig,
 }
@@ -85,6 +89,7 @@ impl ModelConfig {
         Batcher {
             share_topologies: self.virtual_edges.as_ref().is_some_and(fixed),
             cls: self.head.uses_cls(),
+            molecule_features: self.molecule_features.is_some(),
             encoding_cache: self
                 .positional_encoding
                 .map(|encoding| Arc::new(PositionalEncodingCache::new(encoding.raw_encoding()))),
@@ -132,8 +137,18 @@ impl ModelConfig {
             LayerConfig { hidden_dim, ffn_ratio, dropout, attention }.init(local, init)
         });
         let layers = layers.collect();
-        let head = self.head.init(hidden_dim, &schema.targets, init);
-        GraphDiffuser { encoder, message_passing, virtual_edges, cls, layers, head }
+        let molecule_features = self.molecule_features.map(|features| features.init(init));
+        let feature_dim = self.molecule_features.map_or(0, MoleculeFeaturesConfig::dim);
+        let head = self.head.init(hidden_dim + feature_dim, &schema.targets, init);
+        GraphDiffuser {
+            encoder,
+            message_passing,
+            virtual_edges,
+            cls,
+            layers,
+            molecule_features,
+            head,
+        }
     }
 
     fn uses_position(&self) -> bool {

@@ -9,7 +9,7 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 
 use crate::batch::GraphBatch;
-use crate::encode::GraphEncoder;
+use crate::encode::{GraphEncoder, MoleculeFeatureEncoder};
 use crate::nn::{ForwardContext, ModelTrace};
 use crate::task::{Head, Pooling};
 use crate::transformer::{ClsToken, Layer, LocalMpnn};
@@ -47,6 +47,7 @@ pub struct GraphDiffuser {
     virtual_edges: Option<VirtualEdges>,
     cls: Option<ClsToken>,
     layers: Vec<Layer>,
+    molecule_features: Option<MoleculeFeatureEncoder>,
     head: Head,
 }
 
@@ -56,10 +57,14 @@ impl GraphDiffuser {
     /// # Shapes
     /// - returns the output of [`Head::forward`]
     pub fn forward(&self, batch: &GraphBatch, ctx: &ForwardContext) -> Tensor<2> {
-        self.head.forward(self.graph_embeddings(batch, ctx), ctx)
+        let mut vectors = self.graph_embeddings(batch, ctx);
+        if let Some(features) = &self.molecule_features {
+            vectors = features.append(vectors, batch, ctx);
+        }
+        self.head.forward(vectors, ctx)
     }
 
-    /// Computes the input of the head: graph embeddings, or node embeddings for node-level heads.
+    /// Computes the graph embeddings, or node embeddings for node-level heads.
     ///
     /// # Shapes
     /// - returns `[b, d]` for graph-level heads, `[r, d]` otherwise

@@ -164,7 +164,7 @@ impl Predictor {
         (self.task.average(&outputs), outputs)
     }
 
-    /// Returns the inputs of the prediction head, in the order of the graphs.
+    /// Returns the embeddings that the prediction head reads, in the order of the graphs.
     ///
     /// A graph embedding is pooled as for its prediction, or is the mean of the node embeddings if
     /// the head does not pool. Node embeddings are the concatenated rows of all nodes of a graph.

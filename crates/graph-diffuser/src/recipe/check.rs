@@ -28,7 +28,7 @@ impl Recipe {
         }
         self.model.check()?;
         if let Some(schema) = self.data.schema() {
-            self.check_targets(&schema)?;
+            self.check_schema(&schema)?;
         }
         let wrong =
             |field, value: String, expected| Err(RecipeError::Value { field, value, expected });
@@ -105,8 +105,8 @@ impl Recipe {
         Ok(())
     }
 
-    pub(super) fn check_targets(&self, schema: &Schema) -> Result<(), RecipeError> {
-        self.model.check_targets(&schema.targets)?;
+    pub(super) fn check_schema(&self, schema: &Schema) -> Result<(), RecipeError> {
+        self.model.check_schema(schema)?;
         Ok(self.task.check(&schema.targets)?)
     }
 }

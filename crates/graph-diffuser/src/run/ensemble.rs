@@ -19,7 +19,7 @@ use crate::task::Predictions;
 use crate::train::{BestEpoch, Evaluator, TrainEvent, TrainOutcome};
 
 use super::result::{EnsembleEvaluation, EnsembleResult, MemberResult};
-use super::{Run, RunError, RunResult, target_scores};
+use super::{Run, RunError, RunResult};
 
 /// Returns the seed of a member: that of the ensemble for the first, and hashes of seed and index
 /// for the others, so that ensembles with consecutive seeds share no member.
@@ -162,7 +162,7 @@ impl Run {
             }
             let model = first.take().filter(|_| index == 0);
             let model = model.unwrap_or_else(|| member.recipe.init_model(&dataset.schema, &device));
-            let outcome = member.train_model(&member.lock()?, dataset, model, stop, on_event)?;
+            let outcome = member.train_model(&member.lock()?, dataset, model, stop, false, on_event)?;
             if let stopped @ TrainOutcome::Stopped { .. } = outcome {
                 return Ok(stopped);
             }
@@ -206,7 +206,7 @@ impl Run {
                 valid: valid.average.scores(),
             },
             test: test.average.scores(),
-            targets: target_scores(&predictions[1], dataset),
+            targets: self.compared_scores(&predictions[1], dataset),
             epochs: members.iter().map(|member| member.epochs).sum(),
             seconds: members.iter().map(|member| member.seconds).sum(),
             ensemble: Some(EnsembleResult { members, uncertainty }),

@@ -9,6 +9,9 @@ use crate::batch::GraphBatch;
 use crate::nn::{ForwardContext, Mlp, MlpConfig, ParamInit};
 use crate::ops::scatter_sum;
 
+/// Divisor of [`Pooling::Norm`]: about the mean number of heavy atoms of a drug-like molecule.
+const NORM_SIZE: f64 = 25.0;
+
 /// Pooling of node states into one vector per graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -17,6 +20,9 @@ pub enum Pooling {
     Sum,
     /// Mean of the node states.
     Mean,
+    /// Sum of the node states divided by a constant, 25: keeps the size of a molecule, on the
+    /// scale of a mean.
+    Norm,
     /// State of the CLS node.
     Cls,
 }
@@ -32,6 +38,7 @@ impl Pooling {
         let sum = |x| scatter_sum(x, batch.graph_index.clone(), layout.graphs());
         match self {
             Self::Sum => sum(x),
+            Self::Norm => sum(x) / NORM_SIZE,
             Self::Mean => {
                 let sizes: Vec<f32> = layout.sizes.iter().map(|&size| size as f32).collect();
                 let sizes = TensorData::new(sizes, [layout.graphs(), 1]);

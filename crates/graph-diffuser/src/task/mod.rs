@@ -35,7 +35,7 @@ pub(crate) use metric::null_as_nan;
 pub use metric::{EvalMetrics, Metric};
 pub use metric_accumulator::MetricAccumulator;
 pub use prediction::{ClassPrediction, PredictedLink, Prediction, TargetPrediction, csv_columns};
-pub use predictions::Predictions;
+pub use predictions::{Predictions, SampleRows};
 pub use regression::RegressionLoss;
 pub use scores::{Baseline, Score, TargetScores};
 pub use uncertainty::{UncertaintyBin, UncertaintyCalibration};

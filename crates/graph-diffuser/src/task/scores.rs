@@ -47,6 +47,9 @@ pub struct Score {
     /// Value of the [`Baseline`], if it is defined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<f64>,
+    /// Value of a random forest on fingerprints and descriptors, for molecules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forest: Option<f64>,
 }
 
 /// Constant prediction that a model should beat: the mean of the training targets, or the
@@ -150,6 +153,17 @@ impl TargetScores {
         (0..kinds.len()).map(scores).collect()
     }
 
+    /// Adds the scores of a random forest; `forest` holds its predictions of the same samples.
+    pub fn with_forest(mut scores: Vec<Self>, forest: &Predictions) -> Vec<Self> {
+        for (target, scores) in scores.iter_mut().enumerate() {
+            let forest = forest.target(target);
+            for (&metric, score) in &mut scores.metrics {
+                score.forest = Some(forest.metric(metric)).filter(|value| !value.is_nan());
+            }
+        }
+        scores
+    }
+
     /// Returns the metric that summarizes the target: MAE, ROC-AUC, accuracy, or that of its task.
     pub fn primary_metric(&self) -> Option<Metric> {
         let primary = match self.kind.as_str() {
@@ -181,6 +195,7 @@ impl TargetScores {
                 value: predictions.metric(metric),
                 interval: intervals.remove(&metric),
                 baseline: baseline.and_then(|baseline| defined(baseline.metric(metric))),
+                forest: None,
             };
             (metric, score)
         });

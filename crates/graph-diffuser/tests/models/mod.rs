@@ -7,6 +7,7 @@ use graph_diffuser::batch::{Batcher, GraphBatch};
 use graph_diffuser::model::{GraphDiffuser, ModelConfig};
 use graph_diffuser::nn::ParamInit;
 use graph_diffuser::task::{Task, TaskConfig};
+use graph_diffuser_data::chem::{ATOM_FEATURES, BOND_FEATURES};
 use graph_diffuser_data::{
     ColumnSchema, FeatureSchema, Features, Graph, MISSING_CLASS, Names, RandomStream, Schema,
     SeedTree, Standardization, TargetKind, TargetSchema, Targets,
@@ -139,6 +140,19 @@ pub(crate) fn cases() -> Vec<Case> {
             TargetSchema::regression(1),
             true,
         ),
+        case(
+            "molecule features",
+            &[
+                base,
+                "mpnn = { kind = \"gine\", pre_layers = 1 }",
+                &edges(""),
+                &attention(gate),
+                "[molecule_features]\nfingerprint_dim = 3\ndescriptors = true",
+                &graph("norm", "{ kind = \"plain\", hidden_layers = 1 }"),
+            ],
+            TargetSchema::regression(1),
+            true,
+        ),
     ];
     let mixed = case(
         "mixed",
@@ -189,14 +203,16 @@ fn other_tasks() -> impl Iterator<Item = Case> {
 impl Case {
     pub(crate) fn model(&self, device: &Device, dtype: DType) -> GraphDiffuser {
         self.config.check().unwrap_or_else(|error| panic!("{}: {error}", self.name));
-        self.config
-            .check_targets(&self.targets)
-            .unwrap_or_else(|error| panic!("{}: {error}", self.name));
         use ColumnSchema::{Categorical, Float};
         let (node_features, edge_features) = if self.mixed {
             (
                 FeatureSchema::Mixed(vec![Float, Categorical(4), Float, Categorical(2)]),
                 FeatureSchema::Mixed(vec![Categorical(3), Float]),
+            )
+        } else if self.config.molecule_features.is_some() {
+            (
+                FeatureSchema::Categorical(ATOM_FEATURES.to_vec()),
+                FeatureSchema::Categorical(BOND_FEATURES.to_vec()),
             )
         } else if self.edge_features {
             (FeatureSchema::Categorical(vec![4, 2]), FeatureSchema::Categorical(vec![3]))
@@ -209,6 +225,7 @@ impl Case {
             targets: self.targets.clone(),
             names: Names::default(),
         };
+        self.config.check_schema(&schema).unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let mut init = ParamInit::with_dtype(SeedTree::new(5), device, dtype);
         self.config.init_for(&schema, &mut init)
     }
@@ -272,6 +289,17 @@ impl Case {
         let mut targets = targets;
         let mut node_features = Features::Categorical { columns: 2, values: categories };
         let mut edge_features = edge_features;
+        if self.config.molecule_features.is_some() {
+            let mut draw = |sizes: &[usize], rows: usize| Features::Categorical {
+                columns: sizes.len(),
+                values: (0..rows)
+                    .flat_map(|_| sizes.to_vec())
+                    .map(|size| stream.below(size) as u32)
+                    .collect(),
+            };
+            node_features = draw(&ATOM_FEATURES, nodes);
+            edge_features = draw(&BOND_FEATURES, edges.len());
+        }
         if self.mixed {
             let mut with_floats = |features: &Features, columns: usize, rows: usize| {
                 let (categorical_columns, categories) = features.categories();

@@ -243,3 +243,77 @@ fn fragments(molecule: &Atoms) -> usize {
     }
     count
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chem::{ATOM_FEATURES, BOND_FEATURES};
+    use crate::graph::{Features, Targets};
+    use crate::random::SeedTree;
+
+    /// Returns a graph with random OGB features, which need not be a possible molecule.
+    fn random_graph(index: u64) -> Graph {
+        let mut stream = SeedTree::new(7).stream_at("graph", index);
+        let num_nodes = stream.below(12);
+        let mut edges = Vec::new();
+        for _ in 0..if num_nodes == 0 { 0 } else { stream.below(20) } {
+            edges.push([stream.below(num_nodes) as u32, stream.below(num_nodes) as u32]);
+        }
+        let mut draw = |sizes: &[usize], rows: usize| -> Vec<u32> {
+            (0..rows)
+                .flat_map(|_| sizes.to_vec())
+                .map(|size| {
+                    // Hydrogens are the first category of elements, and otherwise rare.
+                    let common = stream.below(4) == 0;
+                    if common { 0 } else { stream.below(size) as u32 }
+                })
+                .collect()
+        };
+        Graph {
+            num_nodes,
+            node_features: Features::Categorical {
+                columns: ATOM_FEATURES.len(),
+                values: draw(&ATOM_FEATURES, num_nodes),
+            },
+            edge_features: Features::Categorical {
+                columns: BOND_FEATURES.len(),
+                values: draw(&BOND_FEATURES, edges.len()),
+            },
+            edges,
+            targets: Targets::GraphValues(vec![]),
+        }
+    }
+
+    #[test]
+    fn descriptors_of_impossible_molecules_are_finite() {
+        for index in 0..2000 {
+            let graph = random_graph(index);
+            let values = descriptors(&graph).expect("OGB features");
+            assert!(values.iter().all(|value| value.is_finite()), "{graph:?}");
+        }
+    }
+
+    #[test]
+    fn graphs_without_ogb_features_have_no_descriptors() {
+        let graph = random_graph(3);
+        assert_eq!(descriptors(&Graph { node_features: Features::None, ..graph }), None);
+    }
+
+    #[cfg(feature = "chem")]
+    #[test]
+    fn ring_bonds_are_counted_by_their_smallest_ring() {
+        let naphthalene = "c1ccc2ccccc2c1";
+        let cases = [
+            ("C1CC1CC1CCCCC1", [3.0, 0.0, 0.0, 6.0, 0.0, 0.0]),
+            (naphthalene, [0.0, 0.0, 0.0, 11.0, 0.0, 0.0]),
+            ("C1CCCCCCCCCCCCCCCCC1", [0.0, 0.0, 0.0, 0.0, 0.0, 18.0]),
+            ("CCO", [0.0; 6]),
+        ];
+        let first = DESCRIPTOR_NAMES.iter().position(|&name| name == "ring_bonds_3").unwrap();
+        for (smiles, expected) in cases {
+            let graph = crate::chem::Molecule::from_smiles(smiles).unwrap().ogb_graph();
+            let values = descriptors(&graph).unwrap();
+            assert_eq!(values[first..first + 6], expected, "{smiles}");
+        }
+    }
+}

@@ -69,7 +69,8 @@ fn polar_of(molecule: &Atoms, atom: &Atom) -> f64 {
     let hydrogen_nodes = atom.neighbors.iter().filter(|other| is_hydrogen(other.atom)).count();
     let hydrogens = atom.hydrogens + hydrogen_nodes;
     let neighbors = atom.neighbors.len() - hydrogen_nodes;
-    let single = atom.bonds(Order::Single) - hydrogen_nodes;
+    let single = atom.neighbors.iter().filter(|other| other.order == Order::Single);
+    let single = single.filter(|other| !is_hydrogen(other.atom)).count();
     let (double, triple) = (atom.bonds(Order::Double), atom.bonds(Order::Triple));
     let aromatic = atom.bonds(Order::Aromatic);
     let small_ring = molecule.in_three_ring(atom);

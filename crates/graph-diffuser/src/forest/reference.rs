@@ -1,0 +1,165 @@
+//! Predictions of a random forest for the targets of a dataset, as a reference for a model.
+
+use graph_diffuser_data::chem::MoleculeFeatures;
+use graph_diffuser_data::{Dataset, SeedTree, Split, TargetKind, TargetSchema, Targets};
+use graph_diffuser_kernels::parallel_map;
+
+use crate::task::{Predictions, SampleRows};
+
+use super::{ForestTask, RandomForest};
+
+/// Number of trees of a forest.
+const TREES: usize = 100;
+
+/// Maximum number of training molecules of a forest; of larger datasets, evenly spaced molecules
+/// are used.
+const MAX_MOLECULES: usize = 20_000;
+
+/// Random forests trained on the training molecules of a dataset, one for each target.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ForestReference {
+    /// Forest and kind of each target.
+    forests: Vec<(RandomForest, TargetKind)>,
+}
+
+impl ForestReference {
+    /// Trains the forests; `None` if the graphs are not molecules with OGB features, the targets
+    /// are not graph-level, or a target has no training values.
+    pub fn fit(dataset: &Dataset, seed: u64) -> Option<Self> {
+        let TargetSchema::Graph(kinds) = &dataset.schema.targets else { return None };
+        let train = dataset.split(Split::Train);
+        let step = train.len().div_ceil(MAX_MOLECULES).max(1);
+        let mut molecules = Vec::with_capacity(train.len() / step + 1);
+        for &graph in train.iter().step_by(step) {
+            let graph = dataset.graphs.get(graph);
+            let Targets::GraphValues(values) = &graph.targets else { return None };
+            molecules.push((MoleculeFeatures::of(&graph)?, values.clone()));
+        }
+        let fit = |(target, &kind): (usize, &TargetKind)| {
+            let observed = molecules.iter().filter(|(_, values)| !values[target].is_nan());
+            let (molecules, values): (Vec<&MoleculeFeatures>, Vec<f64>) = observed
+                .map(|(molecule, values)| (molecule, f64::from(values[target])))
+                .unzip();
+            if molecules.is_empty() {
+                return None;
+            }
+            let (targets, task) = match kind {
+                TargetKind::Regression(_) => (values, ForestTask::Regression),
+                TargetKind::Binary => (values, ForestTask::Classification),
+                TargetKind::Multiclass(classes) => {
+                    let one_hot = |value: f64| {
+                        (0..classes).map(move |class| f64::from(class == value as usize))
+                    };
+                    (values.into_iter().flat_map(one_hot).collect(), ForestTask::Classification)
+                }
+            };
+            // Forests of different targets draw different samples.
+            let seeds = SeedTree::new(SeedTree::new(seed).stream_at("target", target as u64).key());
+            Some((RandomForest::fit(&molecules, &targets, task, TREES, seeds), kind))
+        };
+        let forests: Option<Vec<_>> = kinds.iter().enumerate().map(fit).collect();
+        forests.map(|forests| Self { forests })
+    }
+
+    /// Predicts a molecule: values, log-odds and log-probabilities, as in
+    /// [`Predictions::outputs`](crate::task::Predictions::outputs).
+    pub fn outputs(&self, molecule: &MoleculeFeatures) -> Vec<f64> {
+        let outputs = |(forest, kind): &(RandomForest, TargetKind)| {
+            let mut values = forest.predict(molecule);
+            // No tree is certain: half a vote for each class.
+            let smooth = |probability: f64, classes: usize| {
+                (probability * TREES as f64 + 0.5) / (TREES as f64 + 0.5 * classes as f64)
+            };
+            match kind {
+                TargetKind::Regression(_) => {}
+                TargetKind::Binary => {
+                    let probability = smooth(values[0], 2);
+                    values[0] = probability.ln() - (1.0 - probability).ln();
+                }
+                TargetKind::Multiclass(classes) => {
+                    values.iter_mut().for_each(|value| *value = smooth(*value, *classes).ln());
+                }
+            }
+            values
+        };
+        self.forests.iter().flat_map(outputs).collect()
+    }
+
+    /// Predicts the molecules of other predictions.
+    pub fn predictions(&self, dataset: &Dataset, others: &Predictions) -> Predictions {
+        let row = |graph: u32| {
+            let molecule = MoleculeFeatures::of(&dataset.graphs.get(graph as usize));
+            self.outputs(&molecule.expect("all graphs of a dataset have the same features"))
+        };
+        let rows = parallel_map(others.graphs.clone(), row);
+        let outputs = SampleRows { columns: others.outputs.columns, values: rows.concat() };
+        Predictions { outputs, ..others.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use graph_diffuser_data::chem::{Molecule, ogb_schema};
+    use graph_diffuser_data::{Graph, Graphs, Splits, Standardization};
+
+    use crate::task::{Metric, TargetScores};
+
+    use super::*;
+
+    /// Returns alkanes and alcohols with their number of atoms, whether they are alcohols, and a
+    /// class; some values of the second target are missing.
+    fn dataset() -> Dataset {
+        let smiles = |index: usize| "C".repeat(1 + index / 2) + ["", "O"][index % 2];
+        let graph = |index: usize| {
+            let molecule = Molecule::from_smiles(&smiles(index)).expect("valid SMILES");
+            let alcohol = (index % 2) as f32;
+            let label = if index % 7 == 3 { f32::NAN } else { alcohol };
+            let values = vec![(1 + index / 2) as f32 + alcohol, label, alcohol];
+            Graph { targets: Targets::GraphValues(values), ..molecule.ogb_graph() }
+        };
+        let kinds = vec![
+            TargetKind::Regression(Standardization::IDENTITY),
+            TargetKind::Binary,
+            TargetKind::Multiclass(2),
+        ];
+        Dataset {
+            graphs: Graphs::InMemory((0..60).map(graph).collect()),
+            schema: ogb_schema(TargetSchema::Graph(kinds)),
+            splits: Splits {
+                train: (0..60).filter(|index| index % 5 != 0).collect(),
+                valid: vec![],
+                test: (0..60).step_by(5).collect(),
+            },
+        }
+    }
+
+    #[test]
+    fn forest_scores_every_kind_of_target() {
+        let dataset = dataset();
+        let forest = ForestReference::fit(&dataset, 0).expect("molecules with graph-level targets");
+        let TargetSchema::Graph(kinds) = dataset.schema.targets.clone() else { panic!("graphs") };
+        let graphs: Vec<u32> = dataset.splits.test.iter().map(|&graph| graph as u32).collect();
+        let targets = graphs.iter().flat_map(|&graph| {
+            let Targets::GraphValues(values) = &dataset.graphs.get(graph as usize).targets else {
+                panic!("graph values")
+            };
+            values.iter().map(|&value| f64::from(value)).collect::<Vec<_>>()
+        });
+        let untrained = Predictions {
+            metrics: vec![Metric::Loss],
+            kinds,
+            samples: vec![1; graphs.len()],
+            outputs: SampleRows { columns: 4, values: vec![0.0; 4 * graphs.len()] },
+            targets: SampleRows { columns: 3, values: targets.collect() },
+            graphs,
+        };
+        let predictions = forest.predictions(&dataset, &untrained);
+        let scores = TargetScores::compute(&untrained, &dataset.schema, None);
+        let scores = TargetScores::with_forest(scores, &predictions);
+        let score = |target: usize, metric| scores[target].metrics[&metric].forest.expect("defined");
+        assert!(score(0, Metric::R2) > 0.95, "{}", score(0, Metric::R2));
+        assert_eq!(score(1, Metric::RocAuc), 1.0);
+        assert_eq!(score(2, Metric::Accuracy), 1.0);
+        assert_eq!(ForestReference::fit(&dataset, 0), Some(forest), "equal seeds, equal forests");
+    }
+}
