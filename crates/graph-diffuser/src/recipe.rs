@@ -291,6 +291,17 @@ impl Recipe {
         Ok(loaded)
     }
 
+    /// Returns the recipe for a training split of this size: the number of epochs is limited by
+    /// `train.max_samples`.
+    pub fn for_training_graphs(&self, count: usize) -> Self {
+        let mut recipe = self.clone();
+        if let Some(max_samples) = self.train.max_samples {
+            let epochs = max_samples.div_ceil(count.max(1)).max(1);
+            recipe.train.epochs = self.train.epochs.min(epochs);
+        }
+        recipe
+    }
+
     /// Initializes the model to train on data with this schema, with weights drawn from the seed of
     /// the recipe.
     pub fn init_model(&self, schema: &Schema, device: &Device) -> GraphDiffuser {
@@ -451,6 +462,16 @@ mod tests {
                 Err(error) => assert!(error.to_string().contains(message), "{text}: {error}"),
             }
         }
+    }
+
+    #[test]
+    fn number_of_epochs_is_limited_on_large_datasets() {
+        let recipe = quick(&["train.epochs=100", "train.max_samples=5000"]).expect("valid recipe");
+        for (graphs, epochs) in [(0, 100), (50, 100), (51, 99), (1000, 5), (3000, 2), (9000, 1)] {
+            assert_eq!(recipe.for_training_graphs(graphs).train.epochs, epochs, "{graphs} graphs");
+        }
+        let unlimited = quick(&["train.epochs=100"]).expect("valid recipe");
+        assert_eq!(unlimited.for_training_graphs(1_000_000), unlimited);
     }
 
     #[test]

@@ -306,6 +306,7 @@ impl Run {
     pub fn finished(&self) -> Result<Option<FinishedRun>, RunError> {
         let environment = fs::read(self.directory.join("environment.json"));
         let environment = environment.ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let member_histories = self.members()?.iter().map(Self::history).collect();
         let finished = |result| FinishedRun {
             directory: self.directory.clone(),
             recipe: self.recipe.clone(),
@@ -313,6 +314,7 @@ impl Run {
             data: self.data(),
             result,
             history: self.history(),
+            member_histories,
             environment,
             test_predictions: self.predictions(Split::Test),
         };

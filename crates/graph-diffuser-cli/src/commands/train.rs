@@ -19,8 +19,8 @@ use graph_diffuser::task::Metric;
 use graph_diffuser::train::{
     EpochRecord, TrainEvent, TrainOutcome, available_bytes, check_memory, check_selection,
 };
-use graph_diffuser_data::Dataset;
 use graph_diffuser_data::summary::Summary;
+use graph_diffuser_data::{Dataset, Split};
 use graph_diffuser_viz::report::{Report, model_card};
 use serde::Serialize;
 
@@ -121,6 +121,14 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
             None => load_dataset(recipe, directory, printer)?,
         };
         let dataset = &data.dataset;
+        let planned_epochs = recipe.train.epochs;
+        let recipe = &recipe.for_training_graphs(dataset.split(Split::Train).len());
+        if recipe.train.epochs < planned_epochs {
+            printer.note(&format!(
+                "{} epochs instead of {planned_epochs}, limited by `train.max_samples`",
+                recipe.train.epochs
+            ));
+        }
         // Before the directory is created.
         check_selection(recipe, dataset)?;
         let model = recipe.init_model(&dataset.schema, &Device::flex());

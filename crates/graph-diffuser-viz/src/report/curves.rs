@@ -46,18 +46,39 @@ pub struct SeedCurves {
 }
 
 impl SeedCurves {
-    fn new(run: &FinishedRun) -> Self {
+    /// Returns the curves of a run, or of each member of an ensemble.
+    fn of_run(run: &FinishedRun) -> Vec<Self> {
+        match &run.result.ensemble {
+            None => vec![Self::new(run.result.seed, &run.history)],
+            Some(ensemble) => {
+                let members = ensemble.members.iter().zip(&run.member_histories);
+                members.map(|(member, history)| Self::new(member.seed, history)).collect()
+            }
+        }
+    }
+
+    fn new(seed: u64, history: &[EpochRecord]) -> Self {
         let points = |value: &dyn Fn(&EpochRecord) -> Option<f64>| -> Vec<Point> {
-            let points = run.history.iter().filter_map(|record| {
+            let points = history.iter().filter_map(|record| {
                 Some([record.epoch as f64, value(record).filter(|value| value.is_finite())?])
             });
             points.collect()
         };
         Self {
-            seed: run.result.seed,
+            seed,
             scores: points(&|record| Some(record.valid.as_ref()?.metric)),
             train_loss: points(&|record| Some(record.train_loss)),
             valid_loss: points(&|record| Some(record.valid.as_ref()?.loss)),
+        }
+    }
+}
+
+/// Returns the seed and the selected epoch of a run, or of each member of an ensemble.
+fn selected_epochs(run: &FinishedRun) -> Vec<(u64, usize)> {
+    match &run.result.ensemble {
+        None => vec![(run.result.seed, run.result.best.epoch)],
+        Some(ensemble) => {
+            ensemble.members.iter().map(|member| (member.seed, member.best.epoch)).collect()
         }
     }
 }
@@ -91,8 +112,8 @@ impl Curves {
             label: label.to_owned(),
             configuration: (!settings.is_empty()).then(|| settings.join(", ")),
             metric,
-            seeds: runs.iter().map(|run| SeedCurves::new(run)).collect(),
-            selected: runs.iter().map(|run| (run.result.seed, run.result.best.epoch)).collect(),
+            seeds: runs.iter().flat_map(|run| SeedCurves::of_run(run)).collect(),
+            selected: runs.iter().flat_map(|run| selected_epochs(run)).collect(),
             paper: None,
         }
     }

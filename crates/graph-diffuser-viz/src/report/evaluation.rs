@@ -1,5 +1,5 @@
 //! Evaluation of runs on their test graphs, by target: curves, calibration, confusion and the
-//! worst predictions, computed from the stored predictions.
+//! worst predictions, computed from the stored predictions, and the calibration of ensembles.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use graph_diffuser::task::curves::{
     roc_curve,
 };
 use graph_diffuser::task::multiclass::argmax;
-use graph_diffuser::task::{Metric, Predictions};
+use graph_diffuser::task::{Metric, Predictions, UncertaintyCalibration};
 use graph_diffuser_data::{Dataset, Names, TargetKind, Targets};
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ pub(super) const MAX_TARGETS: usize = 6;
 const CALIBRATION_BINS: usize = 10;
 /// Number of bins of a residual histogram.
 const RESIDUAL_BINS: usize = 20;
-/// Number of worst predictions of a regression target.
+/// Number of worst predictions of a target.
 const WORST: usize = 6;
 
 /// Evaluation of one run on its test graphs.
@@ -51,6 +51,11 @@ pub struct TargetEvaluation {
     pub samples: usize,
     /// Metrics of the target, in the order of its kind.
     pub metrics: Vec<(Metric, f64)>,
+    /// Predictions with the largest errors, largest first; empty for node-level targets.
+    pub worst: Vec<WorstCase>,
+    /// Expected and observed errors, if the run is an ensemble and this is a regression target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uncertainty: Option<UncertaintyCalibration>,
     /// Curves and tables of its kind.
     #[serde(flatten)]
     pub kind: EvaluationKind,
@@ -67,8 +72,6 @@ pub enum EvaluationKind {
         pairs: Vec<[f64; 2]>,
         /// Histogram of residuals, predicted minus true value.
         residuals: Option<Histogram>,
-        /// Predictions with the largest errors, largest first.
-        worst: Vec<WorstCase>,
     },
     /// Binary target.
     Binary {
@@ -104,10 +107,13 @@ pub enum EvaluationKind {
 pub struct WorstCase {
     /// Index of the graph in its dataset.
     pub graph: u32,
-    /// True value.
+    /// True value, or index of the true class.
     pub target: f64,
-    /// Predicted value.
+    /// Predicted value, or probability of the true class.
     pub predicted: f64,
+    /// Name of the true class; absent for regression targets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
     /// Figure of the graph, if it was available.
     #[serde(skip)]
     pub figure: Option<Canvas>,
@@ -125,7 +131,16 @@ impl RunEvaluation {
             node_classes(predictions, names).into_iter().collect()
         } else {
             let shown = 0..num_targets.min(MAX_TARGETS);
-            shown.filter_map(|target| graph_target(predictions, target, names)).collect()
+            let mut targets: Vec<TargetEvaluation> =
+                shown.filter_map(|target| graph_target(predictions, target, names)).collect();
+            let calibrations = run.result.ensemble.iter().flat_map(|members| &members.uncertainty);
+            for calibration in calibrations {
+                let of_target = |target: &&mut TargetEvaluation| target.target == calibration.name;
+                if let Some(target) = targets.iter_mut().find(of_target) {
+                    target.uncertainty = Some(calibration.clone());
+                }
+            }
+            targets
         };
         (!targets.is_empty()).then(|| Self {
             recipe: recipe.to_owned(),
@@ -139,8 +154,7 @@ impl RunEvaluation {
     /// Draws the graphs of the worst predictions, if `dataset` still holds them.
     pub(super) fn draw_worst(&mut self, dataset: &Dataset) {
         for (index, target) in self.targets.iter_mut().enumerate() {
-            let EvaluationKind::Regression { worst, .. } = &mut target.kind else { continue };
-            for case in worst {
+            for case in &mut target.worst {
                 case.figure = case.draw(dataset, index);
             }
         }
@@ -148,6 +162,14 @@ impl RunEvaluation {
 }
 
 impl WorstCase {
+    /// Returns the absolute error, or one minus the probability of the true class.
+    fn error(&self) -> f64 {
+        match self.class {
+            None => (self.predicted - self.target).abs(),
+            Some(_) => 1.0 - self.predicted,
+        }
+    }
+
     /// Draws the graph unless it is large, missing or has another target value.
     fn draw(&self, dataset: &Dataset, target: usize) -> Option<Canvas> {
         let index = self.graph as usize;
@@ -212,6 +234,8 @@ fn graph_target(all: &Predictions, index: usize, names: &Names) -> Option<Target
         target: names.target(index, all.kinds.len()),
         samples: targets.len(),
         metrics: metrics.collect(),
+        worst: worst_cases(&predictions, index, names),
+        uncertainty: None,
         kind,
     })
 }
@@ -221,20 +245,35 @@ fn regression(predictions: &Predictions) -> EvaluationKind {
     let pairs: Vec<[f64; 2]> =
         targets.iter().zip(outputs).map(|(&target, &output)| [target, output]).collect();
     let residuals: Vec<f64> = pairs.iter().map(|[target, predicted]| predicted - target).collect();
-    let mut order: Vec<usize> = (0..pairs.len()).collect();
-    order.sort_by(|&left, &right| residuals[right].abs().total_cmp(&residuals[left].abs()));
-    let worst = order.iter().take(WORST).map(|&sample| WorstCase {
-        graph: predictions.graphs[sample],
-        target: targets[sample],
-        predicted: outputs[sample],
-        figure: None,
-    });
-    let worst = worst.collect();
-    EvaluationKind::Regression {
-        worst,
-        residuals: Histogram::new(&residuals, RESIDUAL_BINS),
-        pairs,
-    }
+    EvaluationKind::Regression { residuals: Histogram::new(&residuals, RESIDUAL_BINS), pairs }
+}
+
+/// Returns the predictions of one target with the largest absolute errors, or with the smallest
+/// probabilities of the true class.
+fn worst_cases(predictions: &Predictions, target: usize, names: &Names) -> Vec<WorstCase> {
+    let columns = predictions.outputs.columns;
+    let case = |(sample, (outputs, &value)): (usize, (&[f64], &f64))| {
+        let is_positive = value == 1.0;
+        let predicted = match predictions.kinds[0] {
+            TargetKind::Regression(_) => outputs[0],
+            TargetKind::Binary => sigmoid(if is_positive { outputs[0] } else { -outputs[0] }),
+            TargetKind::Multiclass(_) => softmax(outputs, value as usize),
+        };
+        let class = match predictions.kinds[0] {
+            TargetKind::Regression(_) => None,
+            TargetKind::Binary | TargetKind::Multiclass(_) => {
+                Some(names.class(target, value as usize))
+            }
+        };
+        let graph = predictions.graphs[sample];
+        WorstCase { graph, target: value, predicted, class, figure: None }
+    };
+    let rows = predictions.outputs.values.chunks(columns.max(1)).zip(&predictions.targets.values);
+    let mut cases: Vec<WorstCase> = rows.enumerate().map(case).collect();
+    cases.retain(|case| !case.error().is_nan());
+    cases.sort_by(|left, right| right.error().total_cmp(&left.error()));
+    cases.truncate(WORST);
+    cases
 }
 
 /// Evaluates node classification; `None` for other tasks.
@@ -253,6 +292,8 @@ fn node_classes(predictions: &Predictions, names: &Names) -> Option<TargetEvalua
         target: "node class".to_owned(),
         samples: targets.len(),
         metrics: metrics.collect(),
+        worst: vec![],
+        uncertainty: None,
         kind: EvaluationKind::Multiclass {
             classes: (0..confusion.classes()).map(|class| names.class(0, class)).collect(),
             confusion,
@@ -272,9 +313,8 @@ fn softmax(logits: &[f64], class: usize) -> f64 {
 
 /// Returns the path of a run whose worst predictions can be drawn.
 pub(super) fn needs_graphs(evaluation: &RunEvaluation) -> Option<&Path> {
-    let is_regression =
-        |target: &TargetEvaluation| matches!(target.kind, EvaluationKind::Regression { .. });
-    evaluation.targets.iter().any(is_regression).then_some(evaluation.directory.as_path())
+    let has_worst = |target: &TargetEvaluation| !target.worst.is_empty();
+    evaluation.targets.iter().any(has_worst).then_some(evaluation.directory.as_path())
 }
 
 #[cfg(test)]
@@ -305,10 +345,10 @@ mod tests {
         let predictions = predictions(&[REGRESSION], &[1.0, 5.0, -4.0], &[1.5, 2.0, 0.0]);
         let evaluation = graph_target(&predictions, 0, &Names::default()).expect("has values");
         assert_eq!((evaluation.target.as_str(), evaluation.samples), ("target", 3));
-        let EvaluationKind::Regression { worst, residuals, .. } = evaluation.kind else {
+        let EvaluationKind::Regression { residuals, .. } = evaluation.kind else {
             panic!("a regression target")
         };
-        let graphs: Vec<u32> = worst.iter().map(|case| case.graph).collect();
+        let graphs: Vec<u32> = evaluation.worst.iter().map(|case| case.graph).collect();
         assert_eq!(graphs, [12, 11, 10]);
         assert_eq!(residuals.expect("finite residuals").counts.iter().sum::<usize>(), 3);
     }
@@ -324,7 +364,7 @@ mod tests {
             Names { classes: vec![vec![], vec!["a".into(), "b".into()]], ..Names::default() };
         let binary = graph_target(&predictions, 0, &names).expect("has values");
         let EvaluationKind::Binary { roc, prevalence, calibration, confusion, classes, .. } =
-            binary.kind
+            binary.kind.clone()
         else {
             panic!("a binary target")
         };
@@ -332,7 +372,15 @@ mod tests {
         assert_eq!(confusion.counts, [[0, 0], [1, 1]]);
         assert_eq!((calibration.len(), classes), (2, vec!["0".to_owned(), "1".to_owned()]));
         let multiclass = graph_target(&predictions, 1, &names).expect("has values");
-        let EvaluationKind::Multiclass { classes, confusion, calibration } = multiclass.kind else {
+        let worst: Vec<(u32, f64)> =
+            binary.worst.iter().map(|case| (case.graph, case.predicted)).collect();
+        assert_eq!(worst.len(), 2);
+        assert_eq!((worst[0].0, worst[1].0), (11, 10), "the true class has P = 0.25 and 0.75");
+        assert!((worst[0].1 - 0.25).abs() < 1e-12);
+        assert_eq!(multiclass.worst[0].class.as_deref(), Some("b"));
+        let EvaluationKind::Multiclass { classes, confusion, calibration } =
+            multiclass.kind.clone()
+        else {
             panic!("a multi-class target")
         };
         assert_eq!(
@@ -361,8 +409,13 @@ mod tests {
             },
             splits: Splits { train: vec![], valid: vec![], test: vec![0] },
         };
-        let case =
-            |graph: u32, target: f64| WorstCase { graph, target, predicted: 0.0, figure: None };
+        let case = |graph: u32, target: f64| WorstCase {
+            graph,
+            target,
+            predicted: 0.0,
+            class: None,
+            figure: None,
+        };
         assert!(case(0, 0.5).draw(&dataset, 0).is_some());
         assert_eq!(case(0, 0.75).draw(&dataset, 0), None);
         assert_eq!(case(1, 0.5).draw(&dataset, 0), None);

@@ -4,7 +4,7 @@
 
 use crate::canvas::{Canvas, escape};
 
-use super::evaluation::{EvaluationKind, MAX_TARGETS, WorstCase};
+use super::evaluation::{MAX_TARGETS, WorstCase};
 use super::plots::format_significant;
 use super::table::{Align, PROTOCOL, ReportTable, describe_data};
 use super::{Curves, Report, RunEvaluation, SweepSummary, TargetEvaluation};
@@ -300,13 +300,11 @@ impl TargetEvaluation {
             self.plots().iter().map(|plot| figure(&plot.canvas, &plot.caption)).collect();
         let mut text =
             format!("<h4>{}</h4>\n<div class=\"plots\">\n{plots}</div>\n", escape(&self.target));
-        if let EvaluationKind::Regression { worst, .. } = &self.kind
-            && !worst.is_empty()
-        {
+        if !self.worst.is_empty() {
             text.push_str(
                 "<p>Largest errors, by index of the graph in the dataset:</p>\n<ol class=\"worst\">\n",
             );
-            for case in worst {
+            for case in &self.worst {
                 text.push_str(&format!("<li>{}</li>\n", case.to_html()));
             }
             text.push_str("</ol>\n");
@@ -319,8 +317,14 @@ impl WorstCase {
     fn to_html(&self) -> String {
         let [target, predicted, error] =
             [self.target, self.predicted, self.predicted - self.target].map(format_significant);
-        let text =
-            format!("graph {}: true {target}, predicted {predicted}, error {error}", self.graph);
+        let graph = self.graph;
+        let text = match &self.class {
+            None => format!("graph {graph}: true {target}, predicted {predicted}, error {error}"),
+            Some(class) => {
+                let class = escape(class);
+                format!("graph {graph}: true class {class}, predicted with probability {predicted}")
+            }
+        };
         self.figure.as_ref().map_or_else(|| text.clone(), |canvas| figure(canvas, &text))
     }
 }

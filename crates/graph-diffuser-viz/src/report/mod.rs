@@ -325,6 +325,7 @@ mod tests {
             data: None,
             result,
             history: Vec::new(),
+            member_histories: vec![],
             environment: None,
             test_predictions: None,
         }

@@ -214,7 +214,11 @@ impl Card<'_> {
              Intervals are 95 % bootstrap intervals\nover test samples; the baseline predicts the mean \
              or the class frequencies of the training split{}.\n\n",
             result.best.epoch,
-            if has_forest { ",\nand the random forest is trained on Morgan fingerprints and descriptors" } else { "" }
+            if has_forest {
+                ",\nand the random forest is trained on Morgan fingerprints and descriptors"
+            } else {
+                ""
+            }
         );
         let [title, line] = if has_forest { [" random forest |", " ---: |"] } else { ["", ""] };
         text.push_str(&format!(
@@ -372,8 +376,19 @@ mod tests {
             samples: 20,
             prevalence: None,
             metrics: [
-                (Metric::Mae, Score { value: 2.5, interval: Some(interval), baseline: Some(4.0), forest: None }),
-                (Metric::R2, Score { value: f64::NAN, interval: None, baseline: None, forest: None }),
+                (
+                    Metric::Mae,
+                    Score {
+                        value: 2.5,
+                        interval: Some(interval),
+                        baseline: Some(4.0),
+                        forest: None,
+                    },
+                ),
+                (
+                    Metric::R2,
+                    Score { value: f64::NAN, interval: None, baseline: None, forest: None },
+                ),
             ]
             .into(),
         };
@@ -413,6 +428,7 @@ mod tests {
                 ensemble: None,
             },
             history: vec![],
+            member_histories: vec![],
             environment: Some(Environment {
                 version: "1.2.3".into(),
                 commit: None,

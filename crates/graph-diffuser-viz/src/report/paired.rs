@@ -175,6 +175,7 @@ mod tests {
                 ensemble: None,
             },
             history: vec![],
+            member_histories: vec![],
             environment: None,
             test_predictions: Some(predictions),
         }

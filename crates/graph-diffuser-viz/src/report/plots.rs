@@ -1,10 +1,10 @@
 //! Plots of an evaluation: parity, residuals, ROC, precision-recall, calibration, confusion.
 
 use graph_diffuser::explain::summary::truncate;
-use graph_diffuser::task::Metric;
 use graph_diffuser::task::curves::{
     CalibrationBin, ConfusionMatrix, Histogram, expected_calibration_error,
 };
+use graph_diffuser::task::{Metric, UncertaintyCalibration};
 
 use crate::canvas::{Anchor, Canvas, Point, Style, TextStyle};
 use crate::chart::{Chart, Mark, Scale};
@@ -30,8 +30,14 @@ pub(super) struct Plot {
 impl TargetEvaluation {
     /// Draws all plots of the target.
     pub(super) fn plots(&self) -> Vec<Plot> {
+        let mut plots = self.plots_of_kind();
+        plots.extend(self.uncertainty.as_ref().map(uncertainty));
+        plots
+    }
+
+    fn plots_of_kind(&self) -> Vec<Plot> {
         match &self.kind {
-            EvaluationKind::Regression { pairs, residuals, .. } => {
+            EvaluationKind::Regression { pairs, residuals } => {
                 let mut plots = vec![self.parity(pairs)];
                 plots.extend(residuals.as_ref().map(|histogram| self.residuals(pairs, histogram)));
                 plots
@@ -198,6 +204,36 @@ impl TargetEvaluation {
     }
 }
 
+/// Draws the observed over the expected error of an ensemble.
+fn uncertainty(calibration: &UncertaintyCalibration) -> Plot {
+    let points: Vec<Point> = calibration
+        .bins
+        .iter()
+        .map(|bin| [bin.expected_rmse, bin.observed_rmse])
+        .filter(|point| point.iter().all(|value| value.is_finite()))
+        .collect();
+    let most = points.iter().flatten().copied().fold(f64::MIN_POSITIVE, f64::max);
+    let scale = Scale::from_zero_covering(most, 4.0);
+    let labels = ["expected RMSE".to_owned(), "observed RMSE".to_owned()];
+    let title = "Uncertainty".to_owned();
+    let mut chart = Chart::small(title, labels, [scale; 2]).square();
+    let end = *scale.ticks().last().unwrap_or(&most);
+    chart.line(&[[0.0; 2], [end; 2]], &reference_line());
+    chart.line(&points, &Style::stroke(BLUE, 2.0));
+    for point in points {
+        chart.mark(point, Mark::Circle, BLUE);
+    }
+    let caption = format!(
+        "Observed over expected error of {} test samples in bins of equal size, by standard \
+         deviation over the members; dashed: calibrated. Correlation of standard deviation and \
+         error {}, expected normalized calibration error {}.",
+        calibration.samples,
+        format_significant(calibration.spearman),
+        format_significant(calibration.ence)
+    );
+    Plot { name: "uncertainty", caption, canvas: chart.draw(&[]) }
+}
+
 /// Draws a confusion matrix, shaded by the fraction of the true class.
 fn draw_confusion(matrix: &ConfusionMatrix, names: &[String]) -> Canvas {
     const FONT_SIZE: f64 = 12.0;
@@ -264,7 +300,14 @@ mod tests {
     use super::*;
 
     fn evaluation(kind: EvaluationKind) -> TargetEvaluation {
-        TargetEvaluation { target: "a <&> b".into(), samples: 3, metrics: vec![], kind }
+        TargetEvaluation {
+            target: "a <&> b".into(),
+            samples: 3,
+            metrics: vec![],
+            worst: vec![],
+            uncertainty: None,
+            kind,
+        }
     }
 
     #[test]
@@ -279,7 +322,7 @@ mod tests {
             classes: vec!["0".into(), "1".into()],
             confusion: ConfusionMatrix::new(2, []),
         };
-        let regression = EvaluationKind::Regression { pairs, residuals, worst: vec![] };
+        let regression = EvaluationKind::Regression { pairs, residuals };
         for (kind, count) in [(regression, 2), (binary, 2)] {
             let plots = evaluation(kind).plots();
             assert_eq!(plots.len(), count);
@@ -289,6 +332,22 @@ mod tests {
                 assert!(!caption.contains("NaN") && !svg.contains("<&>"), "{caption}");
             }
         }
+    }
+
+    #[test]
+    fn ensembles_have_a_plot_of_expected_and_observed_errors() {
+        let stds: Vec<f64> = (1..=20).map(f64::from).collect();
+        let errors: Vec<f64> = stds.iter().map(|std| 2.0 * std).collect();
+        let calibration = UncertaintyCalibration::new("y".into(), &stds, &errors);
+        let kind = EvaluationKind::Regression { pairs: vec![], residuals: None };
+        let evaluation = TargetEvaluation { uncertainty: Some(calibration), ..evaluation(kind) };
+        let plots = evaluation.plots();
+        let names: Vec<&str> = plots.iter().map(|plot| plot.name).collect();
+        assert_eq!(names, ["parity", "uncertainty"]);
+        assert!(plots[1].caption.contains("20 test samples"), "{}", plots[1].caption);
+        let constant = UncertaintyCalibration::new("y".into(), &[0.0; 10], &[0.0; 10]);
+        let svg = uncertainty(&constant).canvas.to_svg();
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
 
     #[test]

@@ -34,9 +34,11 @@ impl MoleculeFeatureTensor {
                 row[usize::from(bin)] = f32::from(count).ln_1p();
             }
             let statistics = DESCRIPTOR_MEANS.iter().zip(&DESCRIPTOR_STDS);
-            values.extend(features.descriptors.iter().zip(statistics).map(|(value, (mean, std))| {
-                ((value - mean) / std).clamp(-MAX_Z_SCORE, MAX_Z_SCORE) as f32
-            }));
+            values.extend(features.descriptors.iter().zip(statistics).map(
+                |(value, (mean, std))| {
+                    ((value - mean) / std).clamp(-MAX_Z_SCORE, MAX_Z_SCORE) as f32
+                },
+            ));
         }
         let tensor = |values, columns| {
             let data = TensorData::new(values, [graphs.len(), columns]);

@@ -61,7 +61,8 @@ impl RandomForest {
                 used[usize::from(bin)] = true;
             }
         }
-        let bins: Vec<u16> = (0..Fingerprint::BINS as u16).filter(|&bin| used[usize::from(bin)]).collect();
+        let bins: Vec<u16> =
+            (0..Fingerprint::BINS as u16).filter(|&bin| used[usize::from(bin)]).collect();
         let limits = (0..NUM_DESCRIPTORS).map(|column| quantiles(molecules, column)).collect();
         let mut forest = Self { trees: Vec::new(), outputs, bins, limits };
         let features = forest.binned(molecules);
@@ -108,8 +109,8 @@ impl RandomForest {
         }
         let fingerprint = self.bins.iter().map(|&bin| counts[usize::from(bin)]);
         let descriptors = self.limits.iter().zip(&molecule.descriptors);
-        let descriptors = descriptors
-            .map(|(limits, value)| limits.partition_point(|limit| limit < value) as u8);
+        let descriptors =
+            descriptors.map(|(limits, value)| limits.partition_point(|limit| limit < value) as u8);
         fingerprint.chain(descriptors).collect()
     }
 }
@@ -119,9 +120,8 @@ fn quantiles(molecules: &[&MoleculeFeatures], column: usize) -> Vec<f64> {
     let mut values: Vec<f64> =
         molecules.iter().map(|molecule| molecule.descriptors[column]).collect();
     values.sort_unstable_by(f64::total_cmp);
-    let mut limits: Vec<f64> = (1..DESCRIPTOR_BINS)
-        .map(|bin| values[bin * values.len() / DESCRIPTOR_BINS])
-        .collect();
+    let mut limits: Vec<f64> =
+        (1..DESCRIPTOR_BINS).map(|bin| values[bin * values.len() / DESCRIPTOR_BINS]).collect();
     limits.dedup();
     limits
 }
@@ -155,7 +155,8 @@ mod tests {
         let step = |molecule: &MoleculeFeatures| f64::from(molecule.descriptors[0] > 0.4);
         let (train, test) = molecules.split_at(300);
         let forest = fit(train, &train.iter().map(step).collect::<Vec<_>>());
-        let errors = test.iter().map(|molecule| (forest.predict(molecule)[0] - step(molecule)).abs());
+        let errors =
+            test.iter().map(|molecule| (forest.predict(molecule)[0] - step(molecule)).abs());
         let mean = errors.sum::<f64>() / test.len() as f64;
         assert!(mean < 0.05, "{mean}");
     }

@@ -37,9 +37,8 @@ impl ForestReference {
         }
         let fit = |(target, &kind): (usize, &TargetKind)| {
             let observed = molecules.iter().filter(|(_, values)| !values[target].is_nan());
-            let (molecules, values): (Vec<&MoleculeFeatures>, Vec<f64>) = observed
-                .map(|(molecule, values)| (molecule, f64::from(values[target])))
-                .unzip();
+            let (molecules, values): (Vec<&MoleculeFeatures>, Vec<f64>) =
+                observed.map(|(molecule, values)| (molecule, f64::from(values[target]))).unzip();
             if molecules.is_empty() {
                 return None;
             }
@@ -156,7 +155,8 @@ mod tests {
         let predictions = forest.predictions(&dataset, &untrained);
         let scores = TargetScores::compute(&untrained, &dataset.schema, None);
         let scores = TargetScores::with_forest(scores, &predictions);
-        let score = |target: usize, metric| scores[target].metrics[&metric].forest.expect("defined");
+        let score =
+            |target: usize, metric| scores[target].metrics[&metric].forest.expect("defined");
         assert!(score(0, Metric::R2) > 0.95, "{}", score(0, Metric::R2));
         assert_eq!(score(1, Metric::RocAuc), 1.0);
         assert_eq!(score(2, Metric::Accuracy), 1.0);

@@ -53,6 +53,7 @@ impl Recipe {
         }
         let TrainConfig {
             epochs,
+            max_samples,
             batch_size,
             max_pairs,
             eval_every,
@@ -65,6 +66,7 @@ impl Recipe {
         } = self.train;
         let counts = [
             ("train.epochs", epochs),
+            ("train.max_samples", max_samples.unwrap_or(1)),
             ("train.batch_size", batch_size),
             ("train.max_pairs", max_pairs.unwrap_or(1)),
             ("train.eval_every", eval_every),

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 pub struct TrainConfig {
     /// Number of passes over the training graphs.
     pub epochs: usize,
+    /// Maximum number of training graphs over all epochs, which reduces the number of epochs on
+    /// large datasets; default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_samples: Option<usize>,
     /// Maximum number of graphs per batch.
     pub batch_size: usize,
     /// Maximum number of node pairs per batch, which bounds memory for graphs of different sizes;
@@ -30,7 +34,8 @@ pub struct TrainConfig {
     #[serde(default, skip_serializing_if = "SelectBy::is_default")]
     pub select_by: SelectBy,
     /// Decay per step of an exponential moving average of the weights, which is evaluated in place
-    /// of the weights; default: no averaging.
+    /// of the weights; default: no averaging. In step `s`, the decay is at most
+    /// `(1 + s) / (10 + s)`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ema_decay: Option<f64>,
     /// Number of minutes after which a checkpoint is also saved within an epoch; default: only at

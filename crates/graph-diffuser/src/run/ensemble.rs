@@ -162,7 +162,8 @@ impl Run {
             }
             let model = first.take().filter(|_| index == 0);
             let model = model.unwrap_or_else(|| member.recipe.init_model(&dataset.schema, &device));
-            let outcome = member.train_model(&member.lock()?, dataset, model, stop, false, on_event)?;
+            let outcome =
+                member.train_model(&member.lock()?, dataset, model, stop, false, on_event)?;
             if let stopped @ TrainOutcome::Stopped { .. } = outcome {
                 return Ok(stopped);
             }

@@ -116,8 +116,10 @@ pub struct FinishedRun {
     pub data: Option<DataRecord>,
     /// Scores and cost.
     pub result: RunResult,
-    /// Records of its epochs; empty if they were not saved.
+    /// Records of its epochs; empty if they were not saved, or the run is an ensemble.
     pub history: Vec<EpochRecord>,
+    /// Records of the epochs of each member, if the run is an ensemble.
+    pub member_histories: Vec<Vec<EpochRecord>>,
     /// Environment of its first session, if known.
     pub environment: Option<Environment>,
     /// Predictions for the test graphs, if they were saved.

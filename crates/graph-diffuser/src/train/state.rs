@@ -76,6 +76,7 @@ impl State {
         let model = self.optimizer.step(self.model.clone(), gradient, norm, lr);
         self.model = parameters::update_running_stats(model, &ctx.into_statistics(), BN_MOMENTUM);
         if let (Some(average), Some(decay)) = (&mut self.average, ema_decay) {
+            let decay = ema_decay_at(decay, self.progress.step);
             average.inplace(|average| {
                 average * decay + parameters::flatten(&self.model) * (1.0 - decay)
             });
@@ -167,4 +168,23 @@ pub fn check_loss(
     let ctx = ForwardContext::train(dropout_key).detect_non_finite();
     model.forward(batch, &ctx);
     Err(ctx.first_non_finite().unwrap_or_else(|| "loss".to_owned()))
+}
+
+/// Returns the decay of the moving average at a step: at most `(1 + step) / (10 + step)`, so that
+/// the initial weights are forgotten in short runs, too.
+fn ema_decay_at(decay: f64, step: u64) -> f64 {
+    let step = step as f64;
+    decay.min((1.0 + step) / (10.0 + step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ema_decay_at;
+
+    #[test]
+    fn decay_of_the_average_rises_to_its_final_value() {
+        assert!((ema_decay_at(0.995, 0) - 0.1).abs() < 1e-12);
+        assert!((ema_decay_at(0.995, 90) - 0.91).abs() < 1e-12);
+        assert_eq!(ema_decay_at(0.995, 10_000), 0.995);
+    }
 }
