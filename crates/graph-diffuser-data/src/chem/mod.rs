@@ -33,8 +33,8 @@ mod zinc_features;
 
 pub use error::MoleculeError;
 pub use fingerprint::Fingerprint;
-pub(crate) use vocabulary::zinc_schema;
 pub use vocabulary::{ATOM_FEATURES, BOND_FEATURES, ogb_schema};
+pub(crate) use vocabulary::{ZINC_ATOMS, ZINC_BONDS, zinc_schema};
 
 /// A molecule with the properties perceived by `RDKit`.
 #[derive(Debug, Clone)]
