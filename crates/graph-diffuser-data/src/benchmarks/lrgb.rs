@@ -38,7 +38,7 @@ pub enum LrgbError {
     Graph {
         /// Index of the graph in the file.
         graph: usize,
-        /// What is wrong.
+        /// Description of the error.
         problem: String,
     },
     /// A graph does not have the features or targets of the dataset.

@@ -98,8 +98,8 @@ pub fn is_prepared(source: &DatasetSource, data: &Path) -> bool {
 /// Does nothing if the dataset exists already.
 ///
 /// # Errors
-/// Returns an error if the dataset cannot be downloaded, unpacked or converted. Partial downloads are
-/// kept and resumed by the next call.
+/// Returns an error if the dataset cannot be downloaded, unpacked or converted. Partial downloads
+/// are kept and resumed by the next call.
 pub fn prepare_dataset(
     source: &DatasetSource,
     data: &Path,

@@ -66,7 +66,7 @@ pub enum ZincError {
         name: String,
         /// Position of the molecule, starting at 0.
         molecule: usize,
-        /// What is wrong.
+        /// Description of the error.
         problem: String,
     },
     /// A position in an index file is not a number.

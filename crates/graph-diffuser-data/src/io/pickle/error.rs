@@ -45,13 +45,13 @@ pub(crate) enum PickleError {
     TooLarge {
         /// Position in bytes.
         at: usize,
-        /// What is too large.
+        /// Description of the value.
         what: &'static str,
     },
     /// The elements of an array are not of the expected type, or lie outside of its storage.
     #[error("array of the pickle {what}")]
     Array {
-        /// What is wrong.
+        /// Description of the error.
         what: &'static str,
     },
     /// The dictionary has no entry with the requested name.

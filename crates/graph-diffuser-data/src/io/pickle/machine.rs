@@ -38,7 +38,7 @@ pub(super) struct Machine<'a, R> {
     /// Indices of memoized values that are removed when the items of a list are returned.
     large: Vec<usize>,
     context: Context<'a>,
-    /// Whether the items of the outermost list are returned one by one.
+    /// True if the items of the outermost list are returned one by one.
     by_item: bool,
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct StorageId<'a> {
 /// Returns the storages of a PyTorch file.
 pub(crate) type Storages<'a> = &'a dyn Fn(&StorageId<'_>) -> Result<Rc<Storage>, PickleError>;
 
-/// Where storages come from.
+/// Sources of storages.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     /// Storages by persistent id.
