@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
             if let Ok(stream) = GraphStream::new(name, Cursor::new(bytes), &read.schema) {
                 let streamed = stream.filter(|graph| graph.graph.is_ok()).count();
                 // A graph whose nodes are split is read once per split.
-                assert!(streamed == read.graphs.len() || read.has_node_split);
+                assert!(streamed == read.graphs.len() || read.node_split.is_some());
             }
         }
     }

@@ -26,7 +26,7 @@ enum Outcome {
 
 /// All checks: first the fast ones, then those that compile the dependencies. `clippy` and `docs`
 /// share compiled metadata, `tests` has the profile of `cargo test`.
-const CHECKS: [Check; 7] = [
+const CHECKS: [Check; 8] = [
     Check { name: "format", run: format },
     Check { name: "tidy", run: |root| tidy(root).map(|()| Outcome::Passed) },
     Check { name: "packages", run: packages },
@@ -34,6 +34,7 @@ const CHECKS: [Check; 7] = [
     Check { name: "tests", run: |root| cargo(root, &["test", "--workspace"]) },
     Check { name: "clippy", run: clippy },
     Check { name: "docs", run: |root| cargo(root, &["doc", "--workspace", "--no-deps"]) },
+    Check { name: "sanitize", run: sanitize },
 ];
 
 /// Time after which fetching the advisory database is given up.
@@ -102,6 +103,28 @@ fn deny(root: &Path) -> anyhow::Result<Outcome> {
     Ok(Outcome::Limited("advisories were not checked, because their database cannot be fetched"))
 }
 
+/// Checks unsafe code with sanitizers, Miri and loom.
+fn sanitize(root: &Path) -> anyhow::Result<Outcome> {
+    const SOME_SKIPPED: i32 = 3;
+    if !succeeds(Command::new("rustup").args(["run", "nightly", "cargo", "--version"])) {
+        let hint = "install the nightly compiler with `rustup toolchain install nightly`";
+        return Ok(Outcome::Skipped(hint));
+    }
+    if !succeeds(Command::new("bash").arg("--version")) {
+        return Ok(Outcome::Skipped("`scripts/sanitize.sh` needs bash"));
+    }
+    // Without these variables, which refer to the compiler of this program, `cargo +nightly` works.
+    let mut script = Command::new("bash");
+    script.arg("scripts/sanitize.sh").current_dir(root);
+    script.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
+    let status = script.status().context("cannot start `scripts/sanitize.sh`")?;
+    if status.code() == Some(SOME_SKIPPED) {
+        return Ok(Outcome::Limited("a tool is missing, see above"));
+    }
+    ensure!(status.success(), "`scripts/sanitize.sh` ended with {status}");
+    Ok(Outcome::Passed)
+}
+
 /// Waits for a process and ends it after `timeout`.
 fn wait(mut process: Child, timeout: Duration) -> anyhow::Result<ExitStatus> {
     let start = Instant::now();
@@ -137,7 +160,11 @@ fn command(root: &Path, arguments: &[&str]) -> Command {
 }
 
 fn is_installed(subcommand: &str) -> bool {
-    let mut command = command(Path::new("."), &[subcommand, "--version"]);
+    succeeds(&mut command(Path::new("."), &[subcommand, "--version"]))
+}
+
+/// Runs a command without output.
+fn succeeds(command: &mut Command) -> bool {
     let silent = command.stdout(Stdio::null()).stderr(Stdio::null());
     silent.status().is_ok_and(|status| status.success())
 }

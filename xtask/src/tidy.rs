@@ -39,6 +39,7 @@ fn check(files: &[TextFile]) -> Vec<Diagnostic> {
         sources::file_names,
         sources::machine_paths,
         sources::unfinished_work,
+        sources::unsafe_code,
         prose::discouraged_words,
         prose::doc_openings,
         prose::line_width,

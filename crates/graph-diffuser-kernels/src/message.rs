@@ -131,6 +131,8 @@ impl Blockwise for EdgeEndpointSum<'_> {
         self.width
     }
 
+    /// # Safety
+    /// As in [`Blockwise::block`].
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
@@ -170,6 +172,8 @@ impl Blockwise for Sum<'_> {
         self.width
     }
 
+    /// # Safety
+    /// As in [`Blockwise::block`].
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;

@@ -12,6 +12,11 @@
 //! A pool owns the memory that kernels reuse: the spare buffers of the edge-wise network and the
 //! scratch buffers of attention. Process-wide state consists of the default pool alone.
 
+mod sync;
+
+mod job_slot;
+mod task_range;
+
 mod pool;
 
 #[cfg(test)]

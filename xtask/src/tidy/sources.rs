@@ -1,4 +1,5 @@
-//! Rules about source files: module documentation, names, unfinished work and absolute paths.
+//! Rules about source files: module documentation, names, unfinished work, unsafe code and absolute
+//! paths.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,21 @@ const UNFINISHED: [(&str, &str); 3] = [
 ];
 const HOME_DIRECTORIES: [&str; 3] =
     [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/wo", "rk/")];
+
+/// Places with unsafe code, as ARCHITECTURE.md states.
+const UNSAFE_PLACES: [&str; 4] = [
+    "crates/graph-diffuser-kernels/",
+    "crates/graph-diffuser-data/src/io/cache.rs",
+    "crates/graph-diffuser-cli/src/main.rs",
+    "loom/",
+];
+const UNSAFE: [&str; 5] = [
+    concat!("un", "safe {"),
+    concat!("un", "safe fn "),
+    concat!("un", "safe impl"),
+    concat!("un", "safe trait"),
+    concat!("un", "safe extern"),
+];
 
 pub(super) fn module_docs(file: &TextFile) -> Vec<Diagnostic> {
     if !file.is_rust() || file.text.starts_with("//!") {
@@ -58,6 +74,33 @@ pub(super) fn unfinished_work(file: &TextFile) -> Vec<Diagnostic> {
         let (word, why) = words.find(|(word, _)| contains_word(line, word))?;
         Some(format!("`{word}` {why}"))
     })
+}
+
+/// Reports unsafe code in other places than [`UNSAFE_PLACES`], and unsafe functions without a
+/// section on safety.
+pub(super) fn unsafe_code(file: &TextFile) -> Vec<Diagnostic> {
+    if !file.is_rust() {
+        return Vec::new();
+    }
+    let is_allowed = UNSAFE_PLACES.iter().any(|place| file.path.starts_with(place));
+    let mut has_safety = false;
+    let mut diagnostics = Vec::new();
+    for (index, line) in file.text.lines().enumerate() {
+        let code = line.trim_start();
+        let mut report =
+            |message: &str| diagnostics.push(Diagnostic::new(&file.path, index + 1, message));
+        if code.starts_with("//") || code.starts_with("#[") {
+            has_safety |= code == "/// # Safety";
+            continue;
+        }
+        if !is_allowed && UNSAFE.iter().any(|word| contains_word(line, word)) {
+            report("unsafe code outside of the places that ARCHITECTURE.md lists");
+        } else if contains_word(line, UNSAFE[1]) && !has_safety {
+            report("unsafe function without a section `# Safety`");
+        }
+        has_safety = false;
+    }
+    diagnostics
 }
 
 /// Reports public types of one name in several places of the workspace.
@@ -139,6 +182,21 @@ mod tests {
             assert!(check_with(file("CONTRIBUTING.md", &text)).is_empty(), "{word}");
         }
         assert!(check_with(file("xtask/src/x.rs", "//! MASTODON, in_todo!x")).is_empty());
+    }
+
+    #[test]
+    fn unsafe_code_is_confined_and_documented() {
+        let function = format!("//! X.\n/// Does.\n#[inline]\npub {}x() {{}}", UNSAFE[1]);
+        let found = check_with(file("crates/a/src/x.rs", &function));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("crates/a/src/x.rs:4: unsafe code outside"), "{found:?}");
+        let path = "crates/graph-diffuser-kernels/src/x.rs";
+        let found = check_with(file(path, &function));
+        assert!(found[0].ends_with("without a section `# Safety`"), "{found:?}");
+        let documented = function.replace("Does.", "Does.\n///\n/// # Safety\n/// Always.");
+        assert!(check_with(file(path, &documented)).is_empty());
+        let comment = format!("//! X.\n// {}", UNSAFE[0]);
+        assert!(check_with(file("crates/a/src/x.rs", &comment)).is_empty());
     }
 
     #[test]

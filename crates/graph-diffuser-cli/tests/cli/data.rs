@@ -62,8 +62,6 @@ fn data_list_and_fetch_report_present_and_unavailable_datasets() {
     assert_eq!((&zinc["name"], &zinc["present"]), (&"zinc".into(), &true.into()));
     assert_text("data_list", &transcript(&dir.run_ok(&["data", "list"])));
     assert_text("data_fetch_here", &transcript(&dir.run_ok(&["data", "fetch", "zinc"])));
-    fs::remove_file(dir.path("data/zinc/smiles.csv")).expect("the file exists");
-    assert_text("mistake_data_fetch_foreign", &transcript(&dir.run(&["data", "fetch", "zinc"])));
     let output = dir.run(&["data", "fetch", "MUTAG", "--output", "elsewhere", "--retries", "0"]);
     assert_text("mistake_data_fetch_offline", &transcript(&output));
 }

@@ -1,6 +1,7 @@
 //! Benchmark datasets: readers of published files, and generated datasets.
 
 pub mod grid_histogram;
+pub mod lrgb;
 pub mod ogbg_code2;
 pub mod ogbg_mol;
 pub mod ogbg_ppa;

@@ -16,6 +16,7 @@ use crate::io::csv_records::TableRecord;
 use crate::io::numpy_random::NumpyRandom;
 use crate::io::par_chunks::par_chunks;
 use crate::io::progress::ProgressFn;
+use crate::io::torch_file::read_splits;
 use crate::schema::{Schema, TargetSchema};
 use crate::split::Splits;
 
@@ -51,10 +52,13 @@ pub fn graphs(
 
 /// Reads and splits the dataset through a cache file in the directory `cache`.
 ///
+/// Without the published file of the split, it is computed by the rule that the file follows.
+///
 /// # Errors
-/// Returns the first error of the file, or an error if the cache cannot be written.
+/// Returns the first error of a file, or an error if the cache cannot be written.
 pub fn read(
     path: &Path,
+    split: Option<&Path>,
     cache: &Path,
     progress: &mut ProgressFn<'_>,
 ) -> Result<Dataset, LocatedError> {
@@ -67,7 +71,11 @@ pub fn read(
         || graphs(path),
         progress,
     )?;
-    Ok(Dataset { splits: splits(cached.len()), schema: schema(), graphs: Graphs::Cached(cached) })
+    let splits = match split {
+        Some(split) => read_splits(split, cached.len())?,
+        None => splits(cached.len()),
+    };
+    Ok(Dataset { splits, schema: schema(), graphs: Graphs::Cached(cached) })
 }
 
 /// Returns the `shuffle` split of a dataset with `graphs` graphs; the full dataset has 529,434.
@@ -106,6 +114,22 @@ mod tests {
         let read: Vec<Graph> = graphs(&path).unwrap().map(Result::unwrap).collect();
         assert_eq!(read.len(), 3);
         assert_eq!(read[0].targets, Targets::Links(vec![[0, 5], [5, 0]]));
+    }
+
+    #[cfg(feature = "chem")]
+    #[test]
+    fn published_split_is_used_if_present() {
+        let directory = tempfile::tempdir().unwrap();
+        let (table, split) =
+            (directory.path().join("contact.tsv"), directory.path().join("split.pt"));
+        let row = "[H][O][C]([H])([H])[H] |atomProp:0.contact.0:5.contact.0|\n";
+        std::fs::write(&table, format!("cxsmiles\n{}", row.repeat(6 * 16))).unwrap();
+        let arrays = include_bytes!("../../tests/fixtures/split_arrays.pt");
+        std::fs::write(&split, arrays).unwrap();
+        let cache = directory.path().join("cache");
+        let read = |split| super::read(&table, split, &cache, &mut |_, _| {}).unwrap();
+        assert_eq!(read(Some(&split)).splits.train, [3, 1, 4, 15, 9]);
+        assert_eq!(read(None).splits.train.len(), 14);
     }
 
     #[test]

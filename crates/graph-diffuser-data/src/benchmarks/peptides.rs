@@ -14,7 +14,7 @@ use crate::formats::{Featurizer, Table};
 use crate::graph::{Graph, Targets};
 use crate::io::csv_records::TableRecord;
 use crate::io::par_chunks::par_chunks;
-use crate::io::torch_file::ArrayFile;
+use crate::io::torch_file;
 use crate::schema::{Names, Schema, TargetSchema};
 use crate::split::Splits;
 
@@ -61,14 +61,6 @@ enum PeptidesError {
     NotANumber {
         /// Content of the cell.
         cell: String,
-    },
-    /// The split contains a graph index that is out of range.
-    #[error("graph index {graph} is out of range for {graphs} graphs")]
-    SplitOutOfRange {
-        /// Graph index.
-        graph: i64,
-        /// Number of graphs.
-        graphs: usize,
     },
 }
 
@@ -191,14 +183,7 @@ fn standardize(rows: &mut [Vec<f64>]) {
 /// # Errors
 /// Returns an error if the file cannot be read, lacks an array or has an index out of range.
 pub fn read_splits(path: &Path, graphs: usize) -> Result<Splits, LocatedError> {
-    let mut arrays = ArrayFile::read(path)?;
-    let mut part = |name| {
-        arrays.indices(name, |graph| {
-            let index = usize::try_from(graph).ok().filter(|&index| index < graphs);
-            index.ok_or(PeptidesError::SplitOutOfRange { graph, graphs })
-        })
-    };
-    Ok(Splits { train: part("train")?, valid: part("val")?, test: part("test")? })
+    torch_file::read_splits(path, graphs)
 }
 
 /// Returns the schema of Peptides-func.

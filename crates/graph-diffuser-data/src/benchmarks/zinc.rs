@@ -1,9 +1,14 @@
 //! ZINC-12k: penalized logP of small molecules.
 //!
 //! The dataset is read from OGB CSV files, which contain both directions of every edge, or from a
-//! CSV file with columns `smiles`, `y` and `split`. The target is used as stored.
+//! CSV file with columns `smiles`, `y` and `split`. The target is used as stored. The published
+//! files are read by [`read_archive`], and converted to OGB CSV files when they are downloaded.
+
+mod archive;
 
 use std::path::Path;
+
+pub use archive::{ZincError, read_archive, read_bare_pickle};
 
 use crate::chem::zinc_schema;
 use crate::dataset::{Dataset, Graphs};

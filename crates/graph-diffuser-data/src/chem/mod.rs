@@ -39,8 +39,8 @@ pub use descriptors::{
 pub use error::MoleculeError;
 pub use fingerprint::Fingerprint;
 pub use molecule_features::MoleculeFeatures;
-pub(crate) use vocabulary::zinc_schema;
 pub use vocabulary::{ATOM_FEATURES, BOND_FEATURES, ogb_schema};
+pub(crate) use vocabulary::{ZINC_ATOMS, ZINC_BONDS, zinc_schema};
 
 /// A molecule with the properties perceived by `RDKit`.
 #[derive(Debug, Clone)]

@@ -11,6 +11,8 @@ pub struct RemoteFile<'a> {
     pub file_name: &'a str,
     /// Published MD5 checksum, in lowercase hexadecimal digits.
     pub md5: Option<&'a str>,
+    /// Published SHA-256 checksum, in lowercase hexadecimal digits.
+    pub sha256: Option<&'a str>,
     /// Size in bytes, if known.
     pub bytes: Option<u64>,
     /// Maximum size of the download, in bytes.
@@ -39,20 +41,16 @@ pub enum PackageFormat {
     Plain,
     /// One zip or tar.gz archive.
     Archive,
-    /// A format that cannot be read.
-    Unsupported {
-        /// Name of the published format.
-        published: &'static str,
-        /// Files that are read instead from the directory of the dataset.
-        expected: &'static str,
-    },
+    /// An archive with the pickled molecules of ZINC, and index files for train, validation and
+    /// test. They are converted to CSV files in the layout of OGB.
+    ZincPickles,
 }
 
 const MEBIBYTE: u64 = 1 << 20;
 const GIBIBYTE: u64 = 1 << 30;
 
 const fn file(url: &'static str, file_name: &'static str, max_bytes: u64) -> RemoteFile<'static> {
-    RemoteFile { url, file_name, md5: None, bytes: None, max_bytes }
+    RemoteFile { url, file_name, md5: None, sha256: None, bytes: None, max_bytes }
 }
 
 const fn file_with_md5(
@@ -61,7 +59,7 @@ const fn file_with_md5(
     max_bytes: u64,
     md5: &'static str,
 ) -> RemoteFile<'static> {
-    RemoteFile { url, file_name, md5: Some(md5), bytes: None, max_bytes }
+    RemoteFile { url, file_name, md5: Some(md5), sha256: None, bytes: None, max_bytes }
 }
 
 const PEPTIDE_SPLIT: RemoteFile<'static> = file_with_md5(
@@ -108,10 +106,7 @@ pub const SOURCES: &[DatasetSource] = &[
     DatasetSource {
         name: "zinc",
         description: "12,000 small molecules, 1 regression target",
-        format: PackageFormat::Unsupported {
-            published: "Python pickles",
-            expected: "`smiles.csv` (columns `smiles`, `y`, `split`) or OGB CSV files (`raw/`, `split/`)",
-        },
+        format: PackageFormat::ZincPickles,
         files: &[
             file(
                 "https://www.dropbox.com/s/feo9qle74kg48gy/molecules.zip?dl=1",
@@ -128,11 +123,16 @@ pub const SOURCES: &[DatasetSource] = &[
         name: "ogbg-molpcba",
         description: "437,929 molecules, 128 binary labels",
         format: PackageFormat::Archive,
-        files: &[file(
-            "http://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download/pcba.zip",
-            "pcba.zip",
-            2 * GIBIBYTE,
-        )],
+        // OGB publishes no checksum; this one is recorded by TensorFlow Datasets.
+        files: &[RemoteFile {
+            bytes: Some(39_533_472),
+            sha256: Some("0bb12da2f3ec8b0bb80564114a6174fad2df6a3a0d3c19470b3a27813a7d4e53"),
+            ..file(
+                "https://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download/pcba.zip",
+                "pcba.zip",
+                256 * MEBIBYTE,
+            )
+        }],
         license: "MIT",
     },
     DatasetSource {
@@ -140,7 +140,7 @@ pub const SOURCES: &[DatasetSource] = &[
         description: "41,127 molecules, 1 binary label",
         format: PackageFormat::Archive,
         files: &[file(
-            "http://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download/hiv.zip",
+            "https://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download/hiv.zip",
             "hiv.zip",
             256 * MEBIBYTE,
         )],
@@ -151,7 +151,7 @@ pub const SOURCES: &[DatasetSource] = &[
         description: "158,100 protein neighborhoods, 37 classes",
         format: PackageFormat::Archive,
         files: &[file(
-            "http://snap.stanford.edu/ogb/data/graphproppred/ogbg_ppi_medium.zip",
+            "https://snap.stanford.edu/ogb/data/graphproppred/ogbg_ppi_medium.zip",
             "ogbg_ppi_medium.zip",
             16 * GIBIBYTE,
         )],
@@ -162,7 +162,7 @@ pub const SOURCES: &[DatasetSource] = &[
         description: "452,741 syntax trees of Python functions, sub-tokens of the function name",
         format: PackageFormat::Archive,
         files: &[file(
-            "http://snap.stanford.edu/ogb/data/graphproppred/code2.zip",
+            "https://snap.stanford.edu/ogb/data/graphproppred/code2.zip",
             "code2.zip",
             8 * GIBIBYTE,
         )],
@@ -295,12 +295,17 @@ mod tests {
             );
             let mut files = HashSet::new();
             for file in source.files {
-                assert!(file.url.starts_with("http") && files.insert(file.file_name), "{file:?}");
+                assert!(
+                    file.url.starts_with("https://") && files.insert(file.file_name),
+                    "{file:?}"
+                );
                 assert!(file.bytes.is_none_or(|bytes| bytes <= file.max_bytes), "{file:?}");
-                let digits = |md5: &str| {
-                    md5.len() == 32 && md5.bytes().all(|byte| b"0123456789abcdef".contains(&byte))
+                let is_sum = |sum: &str, length| {
+                    sum.len() == length
+                        && sum.bytes().all(|byte| b"0123456789abcdef".contains(&byte))
                 };
-                assert!(file.md5.is_none_or(digits), "{file:?}");
+                assert!(file.md5.is_none_or(|sum| is_sum(sum, 32)), "{file:?}");
+                assert!(file.sha256.is_none_or(|sum| is_sum(sum, 64)), "{file:?}");
             }
         }
     }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use md5::{Digest, Md5};
+use sha2::Sha256;
 use ureq::http::{HeaderMap, StatusCode, header};
 
 use super::catalog::RemoteFile;
@@ -88,13 +89,15 @@ pub enum FetchError {
         limit: u64,
     },
     /// The checksum of the file differs from the published one.
-    #[error("checksum mismatch: MD5 of `{path}` is {found}, expected {expected}")]
+    #[error("checksum mismatch: {algorithm} of `{path}` is {found}, expected {expected}")]
     ChecksumMismatch {
         /// Path to which the file was moved.
         path: PathBuf,
-        /// MD5 checksum of the file.
+        /// Name of the algorithm.
+        algorithm: &'static str,
+        /// Checksum of the file.
         found: String,
-        /// Published MD5 checksum.
+        /// Published checksum.
         expected: String,
     },
     /// Another process is downloading the same file.
@@ -244,7 +247,7 @@ impl<'a> Download<'a> {
         let version = fs::read_to_string(&self.version).ok().filter(|version| !version.is_empty());
         let mut start = self.length()?;
         // Without a version, only the checksum can tell whether two parts belong together.
-        if version.is_none() && self.remote.md5.is_none() {
+        if version.is_none() && self.remote.md5.is_none() && self.remote.sha256.is_none() {
             start = 0;
         }
         let mut request = self.agent.get(url);
@@ -371,27 +374,33 @@ impl Drop for Download<'_> {
     }
 }
 
-/// Verifies the checksum of a file, and renames the file to `NAME.bad` if it is wrong.
+/// Verifies the checksums of a file, and renames the file to `NAME.bad` if one is wrong.
 fn verify_checksum(remote: &RemoteFile<'_>, current: &Path, path: &Path) -> Result<(), FetchError> {
     let io = |source| FetchError::Io { path: current.into(), source };
-    let Some(expected) = remote.md5 else { return Ok(()) };
-    let found = md5_of(current).map_err(io)?;
-    if found == expected {
-        return Ok(());
+    let sums: [(_, _, fn(&Path) -> io::Result<String>); 2] =
+        [("MD5", remote.md5, sum_of::<Md5>), ("SHA-256", remote.sha256, sum_of::<Sha256>)];
+    for (algorithm, expected, sum) in sums {
+        let Some(expected) = expected else { continue };
+        let found = sum(current).map_err(io)?;
+        if found != expected {
+            let aside = with_suffix(path, ".bad");
+            fs::rename(current, &aside).map_err(io)?;
+            let expected = expected.into();
+            return Err(FetchError::ChecksumMismatch { path: aside, algorithm, found, expected });
+        }
     }
-    let aside = with_suffix(path, ".bad");
-    fs::rename(current, &aside).map_err(io)?;
-    Err(FetchError::ChecksumMismatch { path: aside, found, expected: expected.into() })
+    Ok(())
 }
 
-fn md5_of(path: &Path) -> io::Result<String> {
-    let mut sum = Md5::new();
+/// Returns the checksum of a file in hexadecimal digits.
+fn sum_of<D: Digest>(path: &Path) -> io::Result<String> {
+    let mut sum = D::new();
     let mut file = File::open(path)?;
     let mut buffer = vec![0; 1 << 16];
     loop {
         let read = file.read(&mut buffer)?;
         if read == 0 {
-            return Ok(format!("{:x}", sum.finalize()));
+            return Ok(sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect());
         }
         sum.update(&buffer[..read]);
     }

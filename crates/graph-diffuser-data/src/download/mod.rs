@@ -1,5 +1,8 @@
 //! Published datasets: catalog, resumable download and unpacking.
 
+#[cfg(test)]
+mod test_server;
+
 mod archive;
 mod catalog;
 mod fetch;

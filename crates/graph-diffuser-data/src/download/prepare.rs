@@ -4,6 +4,7 @@
 //! data/
 //!   peptides-func/             downloaded files
 //!   ogbg-molhiv/               content of the archive: raw/ split/ mapping/
+//!   zinc/                      CSV files converted from the archive: raw/ split/
 //!   downloads/ogbg-molhiv/     the archive itself
 //! ```
 //!
@@ -13,14 +14,15 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::archive::{ArchiveError, UnpackLimits, unpack};
 use super::catalog::{DatasetSource, PackageFormat, RemoteFile};
 use super::fetch::{DownloadProgress, FetchError, Fetcher};
 use crate::atomic_file::AtomicDirectory;
-use crate::error::Diagnostic;
-use crate::formats::ogb_csv::csv_file;
+use crate::benchmarks::zinc;
+use crate::error::{Diagnostic, LocatedError};
+use crate::formats::ogb_csv::{self, csv_file};
 
 /// Maximum size of the unpacked files, as a multiple of the maximum size of the archive.
 const MAX_UNPACKED_RATIO: u64 = 20;
@@ -52,18 +54,9 @@ pub enum PrepareError {
     /// An archive cannot be unpacked.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// The published files cannot be read.
-    #[error("`{name}` is published as {published}, which are not supported")]
-    Unsupported {
-        /// Name of the dataset.
-        name: &'static str,
-        /// Format of the published files.
-        published: &'static str,
-        /// Files that are read instead.
-        expected: &'static str,
-        /// Directory of these files.
-        directory: PathBuf,
-    },
+    /// The downloaded files cannot be converted.
+    #[error(transparent)]
+    Convert(#[from] LocatedError),
     /// A file or directory cannot be written.
     #[error("cannot write `{path}`")]
     Io {
@@ -79,9 +72,7 @@ impl Diagnostic for PrepareError {
         match self {
             Self::Fetch(error) => error.hint(),
             Self::Archive(error) => error.hint(),
-            Self::Unsupported { expected, directory, .. } => {
-                Some(format!("put {expected} into `{}`", directory.display()))
-            }
+            Self::Convert(error) => error.hint(),
             Self::Io { .. } => Some("check permissions and free disk space".into()),
         }
     }
@@ -95,7 +86,7 @@ pub fn is_prepared(source: &DatasetSource, data: &Path) -> bool {
             source.files.iter().all(|file| directory.join(file.file_name).is_file())
         }
         PackageFormat::Archive => directory.is_dir(),
-        PackageFormat::Unsupported { .. } => {
+        PackageFormat::ZincPickles => {
             csv_file(&directory, "smiles").is_some()
                 || csv_file(&directory.join("raw"), "num-node-list").is_some()
         }
@@ -107,8 +98,8 @@ pub fn is_prepared(source: &DatasetSource, data: &Path) -> bool {
 /// Does nothing if the dataset exists already.
 ///
 /// # Errors
-/// Returns an error if the dataset cannot be downloaded or unpacked, or is not supported. Partial
-/// downloads are kept and resumed by the next call.
+/// Returns an error if the dataset cannot be downloaded, unpacked or converted. Partial downloads
+/// are kept and resumed by the next call.
 pub fn prepare_dataset(
     source: &DatasetSource,
     data: &Path,
@@ -126,10 +117,6 @@ pub fn prepare_dataset(
         })
     };
     match source.format {
-        PackageFormat::Unsupported { published, expected } => {
-            let name = source.name;
-            return Err(PrepareError::Unsupported { name, published, expected, directory });
-        }
         PackageFormat::Plain => {
             for file in source.files {
                 fetch(file, &directory)?;
@@ -143,8 +130,43 @@ pub fn prepare_dataset(
             let max_bytes = file.max_bytes.saturating_mul(MAX_UNPACKED_RATIO);
             unpack_into(&archive, &downloads, &directory, max_bytes)?;
         }
+        PackageFormat::ZincPickles => {
+            let downloads = data.join("downloads").join(source.name);
+            let mut paths = Vec::new();
+            for file in source.files {
+                paths.push(fetch(file, &downloads)?);
+            }
+            report(PrepareEvent::Unpacking { file: &source.files[0] });
+            let converted = convert_zinc(&paths, &downloads, &directory, cancel);
+            if converted.is_err() && cancel.load(Ordering::Relaxed) {
+                return Err(FetchError::Canceled.into());
+            }
+            converted?;
+        }
     }
     Ok(directory)
+}
+
+/// Converts the archive and the index files of ZINC to CSV files in `directory`.
+fn convert_zinc(
+    paths: &[PathBuf],
+    downloads: &Path,
+    directory: &Path,
+    cancel: &AtomicBool,
+) -> Result<(), PrepareError> {
+    let failed = |source| PrepareError::Io { path: directory.to_owned(), source };
+    let [archive, train, valid, test] = paths else {
+        return Err(failed(io::Error::other("ZINC has one archive and three index files")));
+    };
+    let dataset = zinc::read_archive(archive, [train, valid, test], cancel)?;
+    let beside = AtomicDirectory::create(&downloads.join("content")).map_err(failed)?;
+    ogb_csv::write(&dataset, beside.content()).map_err(failed)?;
+    fs::create_dir_all(directory).map_err(failed)?;
+    // A dataset is complete if it has `raw`, so this comes last.
+    for name in ["split", "raw"] {
+        fs::rename(beside.content().join(name), directory.join(name)).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Unpacks an archive into `directory`, stripping the top-level directory if it is the only entry.
@@ -180,6 +202,7 @@ mod tests {
 
     use super::*;
     use crate::download::find_source;
+    use crate::download::test_server::{Server, complete, serve};
 
     fn zipped(files: &[(&str, &str)]) -> Vec<u8> {
         let mut writer = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
@@ -237,17 +260,76 @@ mod tests {
         assert!(!data.path().join("MUTAG").exists());
     }
 
+    /// Returns `zinc` with all files on a local server.
+    fn served_zinc(files: &[(&'static str, Vec<u8>)]) -> (DatasetSource, Server) {
+        let server = serve(files.iter().map(|(_, content)| complete(content)).collect());
+        let remote = |(file_name, _): &(&'static str, _)| RemoteFile {
+            url: format!("{}/{file_name}?dl=1", server.address).leak(),
+            file_name,
+            md5: None,
+            sha256: None,
+            bytes: None,
+            max_bytes: 1 << 20,
+        };
+        let files = files.iter().map(remote).collect::<Vec<_>>().leak();
+        (DatasetSource { files, ..*find_source("zinc").unwrap() }, server)
+    }
+
+    fn zinc_files(index: &str) -> Vec<(&'static str, Vec<u8>)> {
+        let mut writer = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
+        for name in ["train", "val", "test"] {
+            let options = zip::write::SimpleFileOptions::default();
+            writer.start_file(format!("molecules/{name}.pickle"), options).unwrap();
+            let pickle = include_bytes!("../../tests/fixtures/zinc_protocol2.pickle");
+            writer.write_all(pickle).unwrap();
+        }
+        let mut files = vec![("molecules.zip", writer.finish().unwrap().into_inner())];
+        let indices = ["train.index", "val.index", "test.index"];
+        files.extend(indices.map(|name| (name, index.as_bytes().to_vec())));
+        files
+    }
+
     #[test]
-    fn unsupported_dataset_is_not_downloaded() {
+    fn downloaded_zinc_is_converted_and_read() {
         let data = tempfile::tempdir().unwrap();
-        let source = find_source("zinc").unwrap();
-        let error =
-            prepare_dataset(source, data.path(), &offline(), &AtomicBool::new(false), |_| {})
-                .unwrap_err();
-        assert!(error.hint().unwrap().contains("`smiles.csv`"), "{error}");
-        assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0);
+        let (source, server) = served_zinc(&zinc_files("3,0,1\n"));
+        let stop = AtomicBool::new(false);
+        let mut unpacked = Vec::new();
+        let directory = prepare_dataset(&source, data.path(), &offline(), &stop, |event| {
+            if let PrepareEvent::Unpacking { file } = event {
+                unpacked.push(file.file_name);
+            }
+        })
+        .unwrap();
+        assert_eq!(server.requests.join().unwrap().len(), 4);
+        assert_eq!(unpacked, ["molecules.zip"]);
+        assert!(is_prepared(&source, data.path()));
+        let cache = data.path().join("cache");
+        let dataset = zinc::read(&directory, &cache, &mut |_, _| {}).unwrap();
+        assert_eq!(dataset.check(), Ok(()));
+        assert_eq!(dataset.splits.valid, [3, 4, 5]);
+        assert_eq!(dataset.schema, zinc::schema());
+        let last = dataset.graphs.get(3);
+        assert_eq!((last.num_nodes, last.edges.len()), (4, 6));
+        assert_eq!(last.targets, crate::Targets::GraphValues(vec![3.0]));
+        // The second call neither downloads nor converts.
+        prepare_dataset(&source, data.path(), &offline(), &stop, |event| panic!("{event:?}"))
+            .unwrap();
+    }
+
+    #[test]
+    fn unreadable_zinc_leaves_no_dataset() {
+        let data = tempfile::tempdir().unwrap();
+        let (source, _server) = served_zinc(&zinc_files("0,99\n"));
+        let stop = AtomicBool::new(false);
+        let error = prepare_dataset(&source, data.path(), &offline(), &stop, |_| {}).unwrap_err();
+        assert!(error.to_string().contains("position 99 is out of range"), "{error}");
+        assert!(error.hint().unwrap().contains("`smiles.csv`"));
+        assert!(!is_prepared(&source, data.path()));
+        // The files are kept, and CSV files may be provided instead.
+        assert_eq!(fs::read_dir(data.path().join("downloads/zinc")).unwrap().count(), 4);
         fs::create_dir(data.path().join("zinc")).unwrap();
         fs::write(data.path().join("zinc/smiles.csv"), "smiles,y,split\n").unwrap();
-        assert!(is_prepared(source, data.path()));
+        assert!(is_prepared(&source, data.path()));
     }
 }

@@ -42,6 +42,7 @@ mod error;
 mod infer;
 mod splits;
 mod targets;
+mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,6 +54,7 @@ pub(crate) use columns::{ColumnReader, FeatureStream};
 pub use error::OgbCsvError;
 pub(crate) use splits::read_splits;
 use targets::TargetStream;
+pub use writer::write;
 
 use crate::dataset::{Dataset, Graphs};
 use crate::error::LocatedError;

@@ -1,13 +1,35 @@
-//! Reader for files written by `torch.save`: uncompressed zip archives with a pickle and storages.
+//! Reader for files written by `torch.save`.
+//!
+//! Since PyTorch 1.6 they are uncompressed zip archives with a pickle and one entry per storage.
+//! Before, and still for storages inside of a bare pickle, they are five pickles followed by the
+//! bytes of all storages.
 
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
 use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
+use std::rc::{Rc, Weak};
 
 use zip::{CompressionMethod, ZipArchive};
 
 use crate::error::{Diagnostic, LocatedError};
 use crate::io::csv_records::CsvRecordError;
-use crate::io::pickle::{Arrays, PickleError, read_arrays, read_with_storages};
+use crate::io::pickle::{
+    Arrays, Context, Item, ListItems, PickleError, RawStorage, Storage, StorageId, Value,
+    arrays_of, read_value,
+};
+use crate::split::Splits;
+
+/// Magic number with which the legacy format begins, a pickled integer.
+const LEGACY_MAGIC: &[u8] = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.";
+/// Maximum number of bytes before the magic number: the protocol and the length of the frame.
+const MAX_LEGACY_START: usize = 16;
+
+/// Context of a pickle that is not in a PyTorch file: storages are values of the pickle.
+pub(crate) const BARE_PICKLE: Context<'static> = Context {
+    storages: &|_| Err(PickleError::Torch { what: "a storage is missing" }),
+    load: load_storage,
+};
 
 /// Integer arrays of a PyTorch file or a bare pickle.
 pub(crate) struct ArrayFile {
@@ -46,19 +68,126 @@ impl ArrayFile {
     }
 }
 
+/// Reads the split of `graphs` graphs from arrays `train`, `val` and `test`.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, lacks an array or has an index out of range.
+pub(crate) fn read_splits(path: &Path, graphs: usize) -> Result<Splits, LocatedError> {
+    let mut arrays = ArrayFile::read(path)?;
+    let mut part = |name| {
+        arrays.indices(name, |graph| {
+            let index = usize::try_from(graph).ok().filter(|&index| index < graphs);
+            index.ok_or(PickleError::OutOfRange { graph, graphs })
+        })
+    };
+    Ok(Splits { train: part("train")?, valid: part("val")?, test: part("test")? })
+}
+
 /// Reads a dictionary of integer arrays or tensors from a PyTorch file or a bare pickle.
 fn read_torch_arrays(bytes: &[u8]) -> Result<Arrays, PickleError> {
-    const CORRUPT: PickleError =
-        PickleError::Torch { what: "the zip archive is truncated or corrupt" };
-    if !bytes.starts_with(b"PK") {
-        return read_arrays(bytes);
+    arrays_of(&*read_torch(bytes, BARE_PICKLE)?)
+}
+
+/// Calls `visit` with every item of the list in a PyTorch file or a bare pickle.
+///
+/// # Errors
+/// Returns the first error of the file or of `visit`.
+pub(crate) fn for_each_item<E: From<PickleError>>(
+    bytes: &[u8],
+    mut visit: impl FnMut(&Value) -> Result<(), E>,
+) -> Result<(), E> {
+    if bytes.starts_with(b"PK") {
+        let archive = TorchArchive::open(bytes)?;
+        let storages = |id: &StorageId<'_>| archive.storage(id);
+        let context = Context { storages: &storages, ..BARE_PICKLE };
+        for item in ListItems::new(&archive.pickle[..], context) {
+            visit(&*item?)?;
+        }
+    } else if let Some(rest) = legacy_content(bytes) {
+        // Storages come last, so all items have to be read first.
+        let value = read_legacy(rest, BARE_PICKLE)?;
+        let items = value.items().ok_or(PickleError::Torch { what: "it does not hold a list" })?;
+        items.iter().try_for_each(|item| visit(item))?;
+    } else {
+        for item in ListItems::new(bytes, BARE_PICKLE) {
+            visit(&*item?)?;
+        }
     }
-    let archive = ZipArchive::new(Cursor::new(bytes)).map_err(|_| CORRUPT)?;
-    let name = archive.file_names().find(|name| name.ends_with("/data.pkl") || *name == "data.pkl");
-    let name = name.ok_or(PickleError::Torch { what: "`data.pkl` is missing" })?;
-    let root = &name[..name.len() - "data.pkl".len()];
-    let pickle = read_entry(&archive, name).ok_or(CORRUPT)?;
-    read_with_storages(&pickle, &|key| read_entry(&archive, &format!("{root}data/{key}")))
+    Ok(())
+}
+
+/// Reads the value of a PyTorch file or of a bare pickle.
+///
+/// # Errors
+/// Returns an error if the file is truncated, corrupt or in another format.
+pub(crate) fn read_torch(bytes: &[u8], bare: Context<'_>) -> Result<Item, PickleError> {
+    if bytes.starts_with(b"PK") {
+        let archive = TorchArchive::open(bytes)?;
+        let storages = |id: &StorageId<'_>| archive.storage(id);
+        read_value(&archive.pickle[..], Context { storages: &storages, ..bare })
+    } else if let Some(rest) = legacy_content(bytes) {
+        read_legacy(rest, bare)
+    } else {
+        read_value(bytes, bare)
+    }
+}
+
+/// Reads a storage that is a PyTorch file inside of a pickle, in either format.
+fn load_storage(bytes: &[u8]) -> Result<RawStorage, PickleError> {
+    const NOT_A_STORAGE: PickleError = PickleError::Torch { what: "it does not hold a storage" };
+    // A storage inside of a storage would allow any depth.
+    let bare = Context { load: |_| Err(NOT_A_STORAGE), ..BARE_PICKLE };
+    let Some(Value::Storage(storage)) = read_torch(bytes, bare)?.into_value() else {
+        return Err(NOT_A_STORAGE);
+    };
+    match Rc::into_inner(storage) {
+        Some(Storage::Raw(raw)) => Ok(raw),
+        Some(Storage::Deferred { element, bytes }) => {
+            let bytes = bytes.into_inner();
+            let bytes = bytes.ok_or(PickleError::Torch { what: "a storage is missing" })?;
+            Ok(RawStorage { element, bytes })
+        }
+        Some(Storage::Saved { .. }) | None => Err(NOT_A_STORAGE),
+    }
+}
+
+/// Zip archive of `torch.save`.
+struct TorchArchive<'a> {
+    archive: ZipArchive<Cursor<&'a [u8]>>,
+    /// Directory of all entries, with a slash at the end.
+    root: String,
+    pickle: Vec<u8>,
+    /// Storages that tensors still refer to.
+    storages: RefCell<BTreeMap<String, Weak<Storage>>>,
+}
+
+impl<'a> TorchArchive<'a> {
+    fn open(bytes: &'a [u8]) -> Result<Self, PickleError> {
+        const CORRUPT: PickleError =
+            PickleError::Torch { what: "the zip archive is truncated or corrupt" };
+        let archive = ZipArchive::new(Cursor::new(bytes)).map_err(|_| CORRUPT)?;
+        let name =
+            archive.file_names().find(|name| name.ends_with("/data.pkl") || *name == "data.pkl");
+        let name = name.ok_or(PickleError::Torch { what: "`data.pkl` is missing" })?;
+        let root = name[..name.len() - "data.pkl".len()].to_owned();
+        if read_entry(&archive, &format!("{root}byteorder")).is_some_and(|order| order == b"big") {
+            return Err(PickleError::Torch { what: "its numbers are big-endian" });
+        }
+        let pickle = read_entry(&archive, name).ok_or(CORRUPT)?;
+        Ok(Self { archive, root, pickle, storages: RefCell::default() })
+    }
+
+    fn storage(&self, id: &StorageId<'_>) -> Result<Rc<Storage>, PickleError> {
+        let mut storages = self.storages.borrow_mut();
+        if let Some(storage) = storages.get(id.key).and_then(Weak::upgrade) {
+            return Ok(storage);
+        }
+        let bytes = read_entry(&self.archive, &format!("{}data/{}", self.root, id.key))
+            .ok_or(PickleError::Torch { what: "a storage is missing" })?;
+        let storage = Rc::new(Storage::Raw(RawStorage { element: id.element, bytes }));
+        storages.insert(id.key.to_owned(), Rc::downgrade(&storage));
+        Ok(storage)
+    }
 }
 
 /// Returns the content of an entry, or `None` if it is missing, corrupt or compressed.
@@ -74,6 +203,56 @@ fn read_entry(archive: &ZipArchive<Cursor<&[u8]>>, name: &str) -> Option<Vec<u8>
     let mut content = Vec::new();
     entry.read_to_end(&mut content).ok()?;
     Some(content)
+}
+
+/// Returns what follows the magic number of the legacy format.
+fn legacy_content(bytes: &[u8]) -> Option<&[u8]> {
+    let start = &bytes[..bytes.len().min(MAX_LEGACY_START + LEGACY_MAGIC.len())];
+    let magic = start.windows(LEGACY_MAGIC.len()).position(|window| window == LEGACY_MAGIC)?;
+    Some(&bytes[magic + LEGACY_MAGIC.len()..])
+}
+
+/// Reads the legacy format after its magic number: the version, properties of the system, the
+/// value, the keys of all storages, and for each storage its number of elements and its bytes.
+fn read_legacy(mut rest: &[u8], bare: Context<'_>) -> Result<Item, PickleError> {
+    const TRUNCATED: PickleError = PickleError::Torch { what: "a storage is truncated" };
+    let deferred: RefCell<BTreeMap<String, Rc<Storage>>> = RefCell::default();
+    let storages = |id: &StorageId<'_>| {
+        let mut deferred = deferred.borrow_mut();
+        let storage = deferred.entry(id.key.to_owned()).or_insert_with(|| {
+            Rc::new(Storage::Deferred { element: id.element, bytes: OnceCell::new() })
+        });
+        Ok(storage.clone())
+    };
+    let context = Context { storages: &storages, ..bare };
+    let _version = read_value(&mut rest, context)?;
+    let system = read_value(&mut rest, context)?;
+    if matches!(system.get("little_endian"), Some(Value::Bool(false))) {
+        return Err(PickleError::Torch { what: "its numbers are big-endian" });
+    }
+    let value = read_value(&mut rest, context)?;
+    let keys = read_value(&mut rest, context)?;
+    let keys = keys.items().ok_or(PickleError::Torch { what: "it has no list of storages" })?;
+    for key in keys {
+        let deferred = deferred.borrow();
+        let storage = match &**key {
+            Value::Text(key) => deferred.get(key),
+            _ => None,
+        };
+        let Some(Storage::Deferred { element, bytes }) = storage.map(|storage| &**storage) else {
+            return Err(PickleError::Torch { what: "it lists a storage that it does not use" });
+        };
+        let (count, after) = rest.split_first_chunk().ok_or(TRUNCATED)?;
+        let length = usize::try_from(u64::from_le_bytes(*count)).ok();
+        let length = length.and_then(|count| count.checked_mul(element.size()));
+        let (content, after) =
+            length.and_then(|length| after.split_at_checked(length)).ok_or(TRUNCATED)?;
+        bytes
+            .set(content.to_vec())
+            .map_err(|_| PickleError::Torch { what: "it lists a storage twice" })?;
+        rest = after;
+    }
+    Ok(value)
 }
 
 #[cfg(test)]
@@ -107,6 +286,23 @@ mod tests {
         assert_eq!(read_torch_arrays(&file).unwrap()["train"], [3, 1, 4, 15, 9]);
         assert_eq!(read_torch_arrays(PROTOCOL_2).unwrap()["val"], [2, 6]);
         read_torch_arrays(&archive(files, CompressionMethod::Deflated)).unwrap_err();
+    }
+
+    #[test]
+    fn splits_recorded_from_pytorch_are_read() {
+        for bytes in [
+            &include_bytes!("../../tests/fixtures/split_tensors.pt")[..],
+            include_bytes!("../../tests/fixtures/split_tensors_legacy.pt"),
+            include_bytes!("../../tests/fixtures/split_arrays.pt"),
+        ] {
+            let arrays = read_torch_arrays(bytes).unwrap();
+            assert_eq!(arrays["train"], [3, 1, 4, 15, 9]);
+            assert_eq!(arrays["val"], [2, 6]);
+            assert!(arrays["test"].is_empty());
+            for end in 0..bytes.len() {
+                read_torch_arrays(&bytes[..end]).unwrap_err();
+            }
+        }
     }
 
     #[test]

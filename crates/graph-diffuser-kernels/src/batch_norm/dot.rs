@@ -60,6 +60,8 @@ impl Blockwise for Dots<'_> {
         self.weight.len()
     }
 
+    /// # Safety
+    /// As in [`Blockwise::block`].
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         // SAFETY: `x` has whole rows of `channels` values, and `to` has one value per row.

@@ -193,6 +193,8 @@ impl<const DOTTED: bool> Blockwise for GradientSums<'_, DOTTED> {
         self.affine.scale.len()
     }
 
+    /// # Safety
+    /// As in [`Blockwise::block`].
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let (mut plain, mut products) = ([simd.zero(); W], [simd.zero(); W]);
@@ -249,6 +251,8 @@ impl<const DOTTED: bool> Blockwise for InputGradient<'_, DOTTED> {
         self.affine.scale.len()
     }
 
+    /// # Safety
+    /// As in [`Blockwise::block`].
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         // SAFETY: `x`, `d_y` and `d_x` have the same rows; those of `x` and `d_x` have all

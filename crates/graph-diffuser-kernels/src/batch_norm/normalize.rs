@@ -114,6 +114,8 @@ impl Blockwise for Normalize<'_> {
         self.affine.scale.len()
     }
 
+    /// # Safety
+    /// As in [`Blockwise::block`].
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let floor = simd.splat(if self.relu { 0.0 } else { f32::NEG_INFINITY });

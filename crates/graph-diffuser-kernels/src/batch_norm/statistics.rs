@@ -94,6 +94,8 @@ impl Blockwise for ChunkSums<'_> {
         self.channels
     }
 
+    /// # Safety
+    /// As in [`Blockwise::block`].
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let channels = block.channels;

@@ -153,6 +153,8 @@ impl Blockwise for GatedForward<'_> {
         self.width
     }
 
+    /// # Safety
+    /// As in [`Blockwise::block`].
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
@@ -209,6 +211,8 @@ impl Blockwise for GatedAtTarget<'_> {
         self.width
     }
 
+    /// # Safety
+    /// As in [`Blockwise::block`].
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
@@ -276,6 +280,8 @@ impl Blockwise for GatedAtSource<'_> {
         self.width
     }
 
+    /// # Safety
+    /// As in [`Blockwise::block`].
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;

@@ -78,6 +78,8 @@ impl Blockwise for GineForward<'_> {
         self.width
     }
 
+    /// # Safety
+    /// As in [`Blockwise::block`].
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;
@@ -125,6 +127,8 @@ impl Blockwise for GineBackward<'_> {
         self.width
     }
 
+    /// # Safety
+    /// As in [`Blockwise::block`].
     #[inline(always)]
     unsafe fn block<S: Simd, const W: usize>(&mut self, simd: S, block: Block) {
         let width = self.width;

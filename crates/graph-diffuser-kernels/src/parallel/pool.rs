@@ -2,17 +2,14 @@
 
 use std::cell::RefCell;
 use std::fmt::Debug;
-use std::hint::spin_loop;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 use std::thread::{self, JoinHandle};
 
+use super::job_slot::JobSlot;
+use super::task_range::TaskRange;
 use crate::buffer::BufferCache;
-
-/// Number of polls for a job before a thread sleeps: about a millisecond.
-const SPIN_ROUNDS: usize = 1 << 14;
 
 /// Maximum number of spare buffers of a pool: those of two edge-wise networks of three layers.
 const MAX_SPARE_BUFFERS: usize = 4;
@@ -45,17 +42,8 @@ pub(super) struct Pool {
     threads: usize,
     /// Held while a job runs; a caller that finds it held runs its job alone.
     busy: Mutex<()>,
-    /// Current job, or null.
-    job: AtomicPtr<Job<'static>>,
-    /// Number of jobs published so far.
-    published: AtomicUsize,
-    /// Number of workers that may hold a reference to the job.
-    active: AtomicUsize,
-    /// Number of workers that sleep or are about to.
-    sleeping: AtomicUsize,
-    sleep_lock: Mutex<()>,
-    wake: Condvar,
-    shutdown: AtomicBool,
+    /// Current job.
+    slot: JobSlot<Job<'static>>,
     /// Spare buffers with the values of all pairs.
     pub(super) buffers: Arc<BufferCache>,
     /// Spare scratch buffers, one per thread.
@@ -81,36 +69,6 @@ impl Job<'_> {
     }
 }
 
-/// Remaining contiguous tasks of one thread, packed into 64 bits: the start in the upper half, the
-/// end in the lower. Aligned so that no two ranges share a cache line.
-#[repr(align(128))]
-pub(super) struct TaskRange(AtomicU64);
-
-impl TaskRange {
-    pub(super) fn new(tasks: Range<usize>) -> Self {
-        assert!(u32::try_from(tasks.end).is_ok(), "too many tasks: {}", tasks.end);
-        Self(AtomicU64::new((tasks.start as u64) << 32 | tasks.end as u64))
-    }
-
-    fn take_first(&self) -> Option<usize> {
-        let previous = self.0.fetch_update(SeqCst, SeqCst, |remaining| {
-            (!is_empty(remaining)).then(|| remaining + (1 << 32))
-        });
-        previous.ok().map(|remaining| (remaining >> 32) as usize)
-    }
-
-    fn take_last(&self) -> Option<usize> {
-        let previous = self.0.fetch_update(SeqCst, SeqCst, |remaining| {
-            (!is_empty(remaining)).then(|| remaining - 1)
-        });
-        previous.ok().map(|remaining| (remaining as u32 - 1) as usize)
-    }
-}
-
-fn is_empty(remaining: u64) -> bool {
-    remaining >> 32 >= u64::from(remaining as u32)
-}
-
 /// Pool of threads on which no pool is installed.
 static DEFAULT_POOL: OnceLock<ThreadPool> = OnceLock::new();
 
@@ -132,13 +90,7 @@ impl ThreadPool {
         let pool = Arc::new(Pool {
             threads: count.max(1),
             busy: Mutex::new(()),
-            job: AtomicPtr::new(std::ptr::null_mut()),
-            published: AtomicUsize::new(0),
-            active: AtomicUsize::new(0),
-            sleeping: AtomicUsize::new(0),
-            sleep_lock: Mutex::new(()),
-            wake: Condvar::new(),
-            shutdown: AtomicBool::new(false),
+            slot: JobSlot::new(),
             buffers: BufferCache::new(MAX_SPARE_BUFFERS),
             scratch: BufferCache::new(count.max(1)),
         });
@@ -166,8 +118,7 @@ impl ThreadPool {
 
 impl Drop for ThreadPool {
     fn drop(&mut self) {
-        self.pool.shutdown.store(true, SeqCst);
-        self.pool.publish();
+        self.pool.slot.shut_down();
         for worker in self.workers.drain(..) {
             // Workers catch the panics of their tasks.
             let _ = worker.join();
@@ -176,56 +127,13 @@ impl Drop for ThreadPool {
 }
 
 impl Pool {
-    /// Announces a new job to spinning and sleeping workers.
-    fn publish(&self) {
-        self.published.fetch_add(1, SeqCst);
-        if self.sleeping.load(SeqCst) > 0 {
-            let _guard = self.sleep_lock.lock().unwrap_or_else(PoisonError::into_inner);
-            self.wake.notify_all();
-        }
-    }
-
     /// Main loop of the worker with this index; the calling thread has index 0.
     fn run_worker(&self, index: usize) {
-        let mut seen = 0;
-        loop {
-            seen = self.wait(seen);
-            if self.shutdown.load(SeqCst) {
-                return;
+        self.slot.serve(|job| {
+            if catch_unwind(AssertUnwindSafe(|| (job.work)(job, index))).is_err() {
+                job.panicked.store(true, SeqCst);
             }
-            self.active.fetch_add(1, SeqCst);
-            let job = self.job.load(SeqCst);
-            if !job.is_null() {
-                // SAFETY: the owner retracts the job, then waits until `active` is zero before it
-                // drops the job. This thread has incremented `active` before it read the pointer,
-                // so the job is alive.
-                let job = unsafe { &*job };
-                if catch_unwind(AssertUnwindSafe(|| (job.work)(job, index))).is_err() {
-                    job.panicked.store(true, SeqCst);
-                }
-            }
-            self.active.fetch_sub(1, SeqCst);
-        }
-    }
-
-    /// Waits until the number of published jobs differs from `seen` and returns it.
-    fn wait(&self, seen: usize) -> usize {
-        for _ in 0..SPIN_ROUNDS {
-            let published = self.published.load(SeqCst);
-            if published != seen {
-                return published;
-            }
-            spin_loop();
-        }
-        let mut sleep_lock = self.sleep_lock.lock().unwrap_or_else(PoisonError::into_inner);
-        // Incremented before the final check: a publisher that comes after it sees a sleeping
-        // worker and notifies it.
-        self.sleeping.fetch_add(1, SeqCst);
-        while self.published.load(SeqCst) == seen {
-            sleep_lock = self.wake.wait(sleep_lock).unwrap_or_else(PoisonError::into_inner);
-        }
-        self.sleeping.fetch_sub(1, SeqCst);
-        self.published.load(SeqCst)
+        });
     }
 
     /// Runs a job of `count` tasks on all available threads until no task remains.
@@ -241,26 +149,9 @@ impl Pool {
             Err(TryLockError::Poisoned(busy)) => busy.into_inner(),
             Err(TryLockError::WouldBlock) => return work(&job, 0), // nested or concurrent job
         };
-        let retract = RetractJob(self);
-        self.job.store((&raw const job).cast_mut().cast(), SeqCst);
-        self.publish();
-        work(&job, 0);
-        drop(retract);
+        // SAFETY: the job lives until the end of this function.
+        unsafe { self.slot.offer((&raw const job).cast(), || work(&job, 0)) };
         assert!(!job.panicked.load(SeqCst), "a worker thread panicked");
-    }
-}
-
-/// Retracts a job on drop, also during unwinding, and waits until no worker uses it.
-struct RetractJob<'a>(&'a Pool);
-
-impl Drop for RetractJob<'_> {
-    fn drop(&mut self) {
-        self.0.job.store(std::ptr::null_mut(), SeqCst);
-        let mut rounds = 0;
-        while self.0.active.load(SeqCst) > 0 {
-            rounds += 1;
-            if rounds < SPIN_ROUNDS { spin_loop() } else { thread::yield_now() }
-        }
     }
 }
 

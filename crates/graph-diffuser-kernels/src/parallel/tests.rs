@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use super::pool::TaskRange;
+use super::task_range::TaskRange;
 use super::*;
 
 #[test]

@@ -21,16 +21,22 @@ impl Simd for Portable {
     fn splat(self, value: f32) -> Self::V {
         [value; 8]
     }
+    /// # Safety
+    /// As in [`Simd::load`].
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> Self::V {
         // SAFETY: the caller guarantees eight readable values; the read is unaligned.
         unsafe { from.cast::<[f32; 8]>().read_unaligned() }
     }
+    /// # Safety
+    /// As in [`Simd::store`].
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, value: Self::V) {
         // SAFETY: the caller guarantees eight writable values; the write is unaligned.
         unsafe { to.cast::<[f32; 8]>().write_unaligned(value) }
     }
+    /// # Safety
+    /// As in [`Simd::store_nontemporal`].
     #[inline(always)]
     unsafe fn store_nontemporal(self, to: *mut f32, value: Self::V) {
         // SAFETY: guaranteed by the caller.
@@ -38,12 +44,16 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn fence(self) {}
+    /// # Safety
+    /// As in [`Simd::load_partial`].
     #[inline(always)]
     unsafe fn load_partial(self, from: *const f32, count: usize) -> Self::V {
         // SAFETY: only the first `count` values are read, which the caller guarantees to be
         // readable.
         std::array::from_fn(|lane| if lane < count { unsafe { *from.add(lane) } } else { 0.0 })
     }
+    /// # Safety
+    /// As in [`Simd::store_partial`].
     #[inline(always)]
     unsafe fn store_partial(self, to: *mut f32, value: Self::V, count: usize) {
         for (lane, value) in value.into_iter().enumerate().take(count) {
@@ -104,6 +114,8 @@ impl Simd for Portable {
     fn exp2_int(self, n: Self::V) -> Self::V {
         n.map(|n| f32::from_bits(((n as i32 + 127) as u32) << 23))
     }
+    /// # Safety
+    /// As in [`Simd::splat_pair`].
     #[inline(always)]
     unsafe fn splat_pair(self, from: *const f32) -> Self::V {
         // SAFETY: the caller guarantees two readable values.

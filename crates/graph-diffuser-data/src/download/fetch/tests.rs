@@ -1,48 +1,9 @@
 //! Downloads from a local HTTP server with scripted responses.
 
-use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
-use std::thread::JoinHandle;
 
 use super::*;
-
-/// Response to one connection.
-type Response = Box<dyn FnOnce(&mut TcpStream) + Send>;
-
-struct Server {
-    address: String,
-    requests: JoinHandle<Vec<String>>,
-}
-
-fn serve(responses: Vec<Response>) -> Server {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://127.0.0.1:{}", listener.local_addr().unwrap().port());
-    let requests = std::thread::spawn(move || {
-        let mut requests = Vec::new();
-        for respond in responses {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut reader = BufReader::new(stream.try_clone().unwrap());
-            let mut request = String::new();
-            while reader.read_line(&mut request).unwrap() > 2 {}
-            requests.push(request.to_lowercase());
-            respond(&mut stream);
-        }
-        requests
-    });
-    Server { address, requests }
-}
-
-fn reply(head: &str, body: &[u8]) -> Response {
-    let bytes = [format!("HTTP/1.1 {head}\r\nConnection: close\r\n\r\n").as_bytes(), body].concat();
-    Box::new(move |stream| {
-        // The client may have closed the connection.
-        let _ = stream.write_all(&bytes);
-    })
-}
-
-fn complete(body: &[u8]) -> Response {
-    reply(&format!("200 OK\r\nETag: \"one\"\r\nContent-Length: {}", body.len()), body)
-}
+use crate::download::test_server::{Response, complete, reply, serve};
 
 /// Announces the full length but sends only the first `length` bytes.
 fn truncated(body: &[u8], length: usize) -> Response {
@@ -51,6 +12,7 @@ fn truncated(body: &[u8], length: usize) -> Response {
 
 const BODY: &[u8] = b"0,1\n1,2\n2,0\n";
 const MD5: &str = "45828c0c9b531245c4d37e371dc6955b";
+const SHA256: &str = "d1c77ad38a3f0daeef6b12c6f529ddafb0e17a6b9389a98bb6b998bafac17d03";
 
 const QUICK: Fetcher = Fetcher {
     timeout: Duration::from_millis(400),
@@ -88,6 +50,7 @@ fn fetch_with(responses: Vec<Response>, md5: Option<&str>, max_bytes: u64) -> Ou
         url: &format!("{}/edges.csv?dl=1", server.address),
         file_name: "edges.csv",
         md5,
+        sha256: None,
         bytes: None,
         max_bytes,
     };
@@ -111,10 +74,34 @@ fn existing_file_is_not_downloaded_again() {
         url: "http://127.0.0.1:1/",
         file_name: "edges.csv",
         md5: Some(MD5),
+        sha256: None,
         bytes: None,
         max_bytes: 1,
     };
     QUICK.fetch(&file, outcome.directory.path(), &AtomicBool::new(false), &mut |_| {}).unwrap();
+}
+
+#[test]
+fn sha256_is_verified_too() {
+    let sum = "a77bcfcd0aab61ccbb8aad3a3a7f6ec09d8ab3a9b18ca5c6b2d5ef9fd5e9f1a0";
+    let server = serve(vec![complete(BODY)]);
+    let directory = tempfile::tempdir().unwrap();
+    let file = RemoteFile {
+        url: &format!("{}/edges.csv", server.address),
+        file_name: "edges.csv",
+        md5: Some(MD5),
+        sha256: Some(sum),
+        bytes: None,
+        max_bytes: 99,
+    };
+    let fetched = QUICK.fetch(&file, directory.path(), &AtomicBool::new(false), &mut |_| {});
+    let Err(FetchError::ChecksumMismatch { algorithm, found, .. }) = fetched else {
+        panic!("{fetched:?}")
+    };
+    assert_eq!((algorithm, &*found), ("SHA-256", SHA256));
+    fs::rename(directory.path().join("edges.csv.bad"), directory.path().join("edges.csv")).unwrap();
+    let file = RemoteFile { sha256: Some(SHA256), ..file };
+    QUICK.fetch(&file, directory.path(), &AtomicBool::new(false), &mut |_| {}).unwrap();
 }
 
 #[test]
@@ -143,6 +130,7 @@ fn later_call_resumes_the_partial_file() {
         url: &server.address,
         file_name: "edges.csv",
         md5: None,
+        sha256: None,
         bytes: None,
         max_bytes: 99,
     };
@@ -240,8 +228,14 @@ fn stalled_download_times_out_and_is_resumed() {
 fn hint_without_network_names_url_and_path() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("http://127.0.0.1:{port}/edges.csv");
-    let file =
-        RemoteFile { url: &url, file_name: "edges.csv", md5: None, bytes: None, max_bytes: 99 };
+    let file = RemoteFile {
+        url: &url,
+        file_name: "edges.csv",
+        md5: None,
+        sha256: None,
+        bytes: None,
+        max_bytes: 99,
+    };
     let directory = tempfile::tempdir().unwrap();
     let error =
         QUICK.fetch(&file, directory.path(), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
@@ -260,6 +254,7 @@ fn download_can_be_canceled_and_is_locked() {
         url: &server.address,
         file_name: "edges.csv",
         md5: None,
+        sha256: None,
         bytes: None,
         max_bytes: 99,
     };

@@ -36,14 +36,20 @@ impl Simd for Avx2 {
     fn splat(self, value: f32) -> Self::V {
         with!(_mm256_set1_ps(value))
     }
+    /// # Safety
+    /// As in [`Simd::load`].
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> Self::V {
         with!(_mm256_loadu_ps(from))
     }
+    /// # Safety
+    /// As in [`Simd::store`].
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, value: Self::V) {
         with!(_mm256_storeu_ps(to, value));
     }
+    /// # Safety
+    /// As in [`Simd::store_nontemporal`].
     #[inline(always)]
     unsafe fn store_nontemporal(self, to: *mut f32, value: Self::V) {
         with!(_mm256_stream_ps(to, value));
@@ -52,10 +58,14 @@ impl Simd for Avx2 {
     fn fence(self) {
         with!(_mm_sfence());
     }
+    /// # Safety
+    /// As in [`Simd::load_partial`].
     #[inline(always)]
     unsafe fn load_partial(self, from: *const f32, count: usize) -> Self::V {
         with!(_mm256_maskload_ps(from, first_8(count)))
     }
+    /// # Safety
+    /// As in [`Simd::store_partial`].
     #[inline(always)]
     unsafe fn store_partial(self, to: *mut f32, value: Self::V, count: usize) {
         with!(_mm256_maskstore_ps(to, first_8(count), value));
@@ -118,6 +128,8 @@ impl Simd for Avx2 {
             _mm256_castsi256_ps(_mm256_slli_epi32::<23>(n))
         }
     }
+    /// # Safety
+    /// As in [`Simd::splat_pair`].
     #[inline(always)]
     unsafe fn splat_pair(self, from: *const f32) -> Self::V {
         with!(_mm256_castpd_ps(_mm256_set1_pd(from.cast::<f64>().read_unaligned())))

@@ -30,14 +30,20 @@ impl Simd for Avx512 {
     fn splat(self, value: f32) -> Self::V {
         with!(_mm512_set1_ps(value))
     }
+    /// # Safety
+    /// As in [`Simd::load`].
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> Self::V {
         with!(_mm512_loadu_ps(from))
     }
+    /// # Safety
+    /// As in [`Simd::store`].
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, value: Self::V) {
         with!(_mm512_storeu_ps(to, value));
     }
+    /// # Safety
+    /// As in [`Simd::store_nontemporal`].
     #[inline(always)]
     unsafe fn store_nontemporal(self, to: *mut f32, value: Self::V) {
         with!(_mm512_stream_ps(to, value));
@@ -46,10 +52,14 @@ impl Simd for Avx512 {
     fn fence(self) {
         with!(_mm_sfence());
     }
+    /// # Safety
+    /// As in [`Simd::load_partial`].
     #[inline(always)]
     unsafe fn load_partial(self, from: *const f32, count: usize) -> Self::V {
         with!(_mm512_maskz_loadu_ps(first_16(count), from))
     }
+    /// # Safety
+    /// As in [`Simd::store_partial`].
     #[inline(always)]
     unsafe fn store_partial(self, to: *mut f32, value: Self::V, count: usize) {
         with!(_mm512_mask_storeu_ps(to, first_16(count), value));
@@ -113,6 +123,8 @@ impl Simd for Avx512 {
     fn ldexp(self, a: Self::V, n: Self::V) -> Self::V {
         with!(_mm512_scalef_ps(a, n))
     }
+    /// # Safety
+    /// As in [`Simd::splat_pair`].
     #[inline(always)]
     unsafe fn splat_pair(self, from: *const f32) -> Self::V {
         with!(_mm512_castpd_ps(_mm512_set1_pd(from.cast::<f64>().read_unaligned())))
@@ -147,6 +159,8 @@ impl Simd for Avx512 {
     fn prefetch(self, from: *const f32) {
         with!(_mm_prefetch::<_MM_HINT_T0>(from.cast()));
     }
+    /// # Safety
+    /// As in [`Simd::transpose`].
     #[inline(always)]
     unsafe fn transpose(
         self,

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use graph_diffuser_data::benchmarks::ogbg_code2::{self, Code2Options};
 use graph_diffuser_data::benchmarks::peptides::StructScale;
-use graph_diffuser_data::benchmarks::{ogbg_mol, ogbg_ppa, pcqm_contact, pcqm4mv2, peptides, zinc};
+use graph_diffuser_data::benchmarks::{
+    lrgb, ogbg_mol, ogbg_ppa, pcqm_contact, pcqm4mv2, peptides, zinc,
+};
 use graph_diffuser_data::chem::ogb_schema;
 use graph_diffuser_data::formats::Featurizer;
 use graph_diffuser_data::{Dataset, ProgressFn, Schema, TargetSchema};
@@ -141,8 +143,12 @@ pub(super) const PCQM_CONTACT: Benchmark = Benchmark {
         if files.has_ogb_csv() {
             return Ok(ogbg_mol::read_contacts(&files.directory, &files.cache, progress)?);
         }
+        if let Some(parts) = lrgb::find_files(&files.directory) {
+            return Ok(lrgb::read(&parts, pcqm_contact::schema())?);
+        }
         let table = files.published(&["pcqm4m-contact.tsv.gz"])?;
-        Ok(pcqm_contact::read(&table, &files.cache, progress)?)
+        let split = files.published(&["530k_shuffle_split_dict.pt"]).ok();
+        Ok(pcqm_contact::read(&table, split.as_deref(), &files.cache, progress)?)
     },
 };
 
@@ -153,6 +159,9 @@ pub(super) const PEPTIDES_FUNC: Benchmark = Benchmark {
     read: |files, progress| {
         if files.has_ogb_csv() {
             return files.read_ogb_csv(peptides::func_schema, progress);
+        }
+        if let Some(parts) = lrgb::find_files(&files.directory) {
+            return Ok(lrgb::read(&parts, peptides::func_schema())?);
         }
         let table = files.published(&["peptide_multi_class_dataset.csv.gz"])?;
         Ok(peptides::read_func(&table, &files.published(&[PEPTIDE_SPLIT])?)?)
@@ -166,6 +175,9 @@ pub(super) const PEPTIDES_STRUCT: Benchmark = Benchmark {
     read: |files, progress| {
         if files.has_ogb_csv() {
             return files.read_ogb_csv(peptides::struct_schema, progress);
+        }
+        if let Some(parts) = lrgb::find_files(&files.directory) {
+            return Ok(lrgb::read(&parts, peptides::struct_schema())?);
         }
         let table = files.published(&[
             "peptide_structure_normalized_dataset.csv.gz",
