@@ -210,7 +210,7 @@ impl InferenceInput {
             }
             (Format::OgbCsv, _) if is_graphs => {
                 let add_reverse_edges = featurizer == Featurizer::UndirectedGraphs;
-                let graphs = graph_directory::open_ogb(path, add_reverse_edges, schema, &read);
+                let graphs = graph_directory::open_ogb(path, add_reverse_edges, schema, &read)?;
                 (Some(directory_header()), Source::Directory(graphs.enumerate()))
             }
             _ if is_graphs => {
