@@ -16,25 +16,27 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use crate::error::Diagnostic;
 
 /// File that is written under a temporary name and renamed by [`AtomicFile::persist`].
 ///
-/// The temporary file is removed on drop.
+/// The temporary file is removed on drop. It is locked while it is open, and that of a killed
+/// process is reused by the next writer of the same path.
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
     temporary: PathBuf,
     file: File,
     overwrite: bool,
+    is_persisted: bool,
 }
 
 /// Error of writing a file.
@@ -141,7 +143,8 @@ impl AtomicFile {
     pub fn create(path: &Path, overwrite: bool) -> Result<Self, WriteError> {
         check_path(path, overwrite)?;
         let (temporary, file) = create_temporary(path).map_err(WriteError::at(path))?;
-        Ok(Self { path: path.to_owned(), temporary, file, overwrite })
+        let path = path.to_owned();
+        Ok(Self { path, temporary, file, overwrite, is_persisted: false })
     }
 
     /// Writes `content` to `path`, replacing an existing file and creating its directory.
@@ -175,12 +178,14 @@ impl AtomicFile {
     ///
     /// # Errors
     /// Returns an error if the path exists by now and must not be overwritten, or on an I/O error.
-    pub fn persist(self) -> Result<(), WriteError> {
+    pub fn persist(mut self) -> Result<(), WriteError> {
         check_path(&self.path, self.overwrite)?;
         let synced = self.file.sync_all();
         synced
             .and_then(|()| rename_durably(&self.temporary, &self.path))
-            .map_err(WriteError::at(&self.path))
+            .map_err(WriteError::at(&self.path))?;
+        self.is_persisted = true;
+        Ok(())
     }
 }
 
@@ -202,24 +207,79 @@ impl Seek for AtomicFile {
 
 impl Drop for AtomicFile {
     fn drop(&mut self) {
-        // Fails if the file was persisted.
-        let _ = fs::remove_file(&self.temporary);
+        // After it was persisted, the name may belong to another writer.
+        if !self.is_persisted {
+            let _ = fs::remove_file(&self.temporary);
+        }
     }
 }
 
-/// Creates a file beside `path`, under a name that no other writer uses.
+/// Creates an empty file beside `path`, under a name that no other writer uses, or takes over that
+/// of a killed process.
 fn create_temporary(path: &Path) -> io::Result<(PathBuf, File)> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    loop {
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let temporary = path.with_file_name(format!(".{name}.{}-{count}.part", std::process::id()));
+    let name = short_name(path, 200);
+    for count in 0_u64.. {
+        let mut temporary = OsString::from(".");
+        temporary.push(&name);
+        temporary.push(if count == 0 { ".part".to_owned() } else { format!(".{count}.part") });
+        let temporary = path.with_file_name(temporary);
         match OpenOptions::new().write(true).create_new(true).open(&temporary) {
-            // Left by a killed process, or in use by one on another machine with the same id.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            created => return created.map(|file| (temporary, file)),
+            Ok(file) => match file.try_lock() {
+                // Another writer has taken it over before it was locked.
+                Err(TryLockError::WouldBlock) => {}
+                // On file systems without locks, the name alone reserves the file.
+                Ok(()) | Err(TryLockError::Error(_)) if is_at(&file, &temporary) => {
+                    return Ok((temporary, file));
+                }
+                _ => {}
+            },
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if let Some(file) = take_over(&temporary) {
+                    return Ok((temporary, file));
+                }
+            }
+            Err(error) => return Err(error),
         }
     }
+    unreachable!("there is an unused name")
+}
+
+/// Opens and empties a temporary file that no other process has locked.
+fn take_over(temporary: &Path) -> Option<File> {
+    // The target of a link must not be changed.
+    if !fs::symlink_metadata(temporary).ok()?.is_file() {
+        return None;
+    }
+    let file = OpenOptions::new().write(true).open(temporary).ok()?;
+    file.try_lock().ok()?;
+    // The other writer may have renamed or removed the file before it was locked.
+    (is_at(&file, temporary) && file.set_len(0).is_ok()).then_some(file)
+}
+
+/// Returns whether `path` is the name of an open file, and its only one.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let (Ok(open), Ok(found)) = (file.metadata(), fs::symlink_metadata(path)) else { return false };
+    (open.dev(), open.ino()) == (found.dev(), found.ino()) && open.nlink() == 1
+}
+
+/// Other operating systems do not rename open files.
+#[cfg(not(unix))]
+fn is_at(_: &File, path: &Path) -> bool {
+    path.exists()
+}
+
+/// Returns the file name of a path, which is replaced by a hash if it is longer than `limit` bytes:
+/// file systems limit names to 255 bytes.
+pub(crate) fn short_name(path: &Path, limit: usize) -> OsString {
+    let name = path.file_name().unwrap_or_default();
+    if name.len() <= limit {
+        return name.to_owned();
+    }
+    let digest = Sha256::digest(name.as_encoded_bytes());
+    let digits: Vec<String> = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.concat().into()
 }
 
 /// New directory that is filled under a temporary name and renamed by [`AtomicDirectory::persist`].
@@ -317,6 +377,37 @@ mod tests {
         first.persist().expect("persisted");
         assert_eq!(fs::read(&path).expect("there"), b"first");
         assert_eq!(fs::read_dir(path.parent().expect("a parent")).expect("there").count(), 1);
+    }
+
+    #[test]
+    fn temporary_file_of_a_killed_process_is_reused_unless_it_is_a_link() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("out.csv");
+        let temporary = directory.path().join(".out.csv.part");
+        fs::write(&temporary, "left over").expect("written");
+        AtomicFile::replace(&path, b"new").expect("written");
+        assert_eq!(fs::read(&path).expect("there"), b"new");
+        assert!(!temporary.exists());
+        let other = directory.path().join("other");
+        fs::write(&other, "untouched").expect("written");
+        #[cfg(unix)]
+        {
+            std::os::unix::fs::symlink(&other, &temporary).expect("linked");
+            AtomicFile::replace(&path, b"newer").expect("written");
+            fs::remove_file(&temporary).expect("removed");
+        }
+        fs::hard_link(&other, &temporary).expect("linked");
+        AtomicFile::replace(&path, b"newest").expect("written");
+        assert_eq!(fs::read(&path).expect("there"), b"newest");
+        assert_eq!(fs::read(&other).expect("there"), b"untouched");
+    }
+
+    #[test]
+    fn names_may_be_as_long_as_the_file_system_allows() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("x".repeat(255));
+        AtomicFile::replace(&path, b"long").expect("written");
+        assert_eq!(fs::read(&path).expect("there"), b"long");
     }
 
     #[test]

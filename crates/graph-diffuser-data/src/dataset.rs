@@ -15,7 +15,7 @@ use crate::split::{Split, Splits};
 pub enum Graphs {
     /// In memory.
     InMemory(Vec<Graph>),
-    /// In a memory-mapped cache file.
+    /// In a cache file.
     Cached(CachedGraphs),
 }
 

@@ -35,6 +35,7 @@ mod error;
 
 mod atomic_file;
 mod partial_file;
+mod threads;
 
 mod graph;
 mod random;
@@ -71,3 +72,4 @@ pub use schema::{
     ColumnSchema, FeatureSchema, Names, Schema, Standardization, TargetKind, TargetSchema,
 };
 pub use split::{Split, SplitError, Splits};
+pub use threads::{ThreadError, map_on_threads};

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::atomic_file::{AtomicFile, WriteError, check_path, rename_durably};
+use crate::atomic_file::{AtomicFile, WriteError, check_path, rename_durably, short_name};
 
 /// File that is written under the name `OUT.partial`, continued after an interruption and renamed
 /// by [`PartialFile::persist`].
@@ -71,7 +71,8 @@ impl PartialFile {
         job: &Value,
     ) -> Result<(Self, Option<S>), WriteError> {
         check_path(path, overwrite)?;
-        let partial = with_suffix(path, ".partial");
+        // Together with the temporary name of the journal, at most 255 bytes.
+        let partial = with_suffix(&path.with_file_name(short_name(path, 220)), ".partial");
         let journal_path = with_suffix(&partial, ".jsonl");
         let file = lock(&partial)?;
         let length = file.metadata().map_err(WriteError::at(&partial))?.len();
@@ -169,6 +170,10 @@ impl Drop for PartialFile {
 /// Opens or creates the partial file and locks it.
 fn lock(partial: &Path) -> Result<File, WriteError> {
     loop {
+        // The target of a link must not be changed.
+        if fs::symlink_metadata(partial).is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(WriteError::NotAFile { path: partial.to_owned() });
+        }
         let mut options = File::options();
         let file = options.read(true).write(true).create(true).truncate(false).open(partial);
         let file = file.map_err(WriteError::at(partial))?;
@@ -241,6 +246,30 @@ mod tests {
             assert_eq!(fs::read_to_string(&path).unwrap(), format!("{done}end"));
             assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
         }
+    }
+
+    #[test]
+    fn names_may_be_as_long_as_the_file_system_allows() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x".repeat(255));
+        let (file, _) = PartialFile::open::<u64>(&path, false, &json!({})).unwrap();
+        file.file().write_all(b"rows").unwrap();
+        file.persist().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"rows");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn link_at_the_place_of_the_partial_file_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("out.csv");
+        let target = directory.path().join("target");
+        fs::write(&target, "untouched").unwrap();
+        std::os::unix::fs::symlink(&target, directory.path().join("out.csv.partial")).unwrap();
+        let opened = PartialFile::open::<u64>(&path, true, &json!({}));
+        assert!(matches!(opened.unwrap_err(), WriteError::NotAFile { .. }));
+        assert_eq!(fs::read_to_string(&target).unwrap(), "untouched");
     }
 
     #[test]

@@ -70,8 +70,8 @@ impl GridHistogram {
             Self { train, valid, test, .. } if [train, valid, test].contains(&&0) => {
                 Some("`train`, `valid` and `test` must be at least 1")
             }
-            _ if self.colors.max(self.classes) > u32::MAX as usize => {
-                Some("`colors` and `classes` must be less than 2³²")
+            _ if self.colors.max(self.classes) > 1 << 24 => {
+                Some("`colors` and `classes` must be at most 16,777,216")
             }
             _ if self.max_total_nodes() > 1e8 => {
                 Some("the dataset must not exceed 100 million nodes")

@@ -147,20 +147,20 @@ impl Code2Options {
                         Err(NumericCsvError::CategoryOutOfRange { value, size: size as usize })
                     }
                 };
-                Ok(ColumnReader::start(
+                ColumnReader::start(
                     scope,
                     NumericCsvReader::open(&csv_file_or_default(&raw, name), read)?,
                     "num-node-list",
                     Some(1),
                     cell,
-                ))
+                )
             };
             let mut counts = Counts::start(scope, &raw, read)?;
             let edge_rows = NumericCsvReader::open(&csv_file_or_default(&raw, "edge"), read)?;
             let mut edges =
                 ColumnReader::start(scope, edge_rows, "num-edge-list", Some(2), |_, cell| {
                     parse_u32(cell)
-                });
+                })?;
             let node_rows = NumericCsvReader::open(&csv_file_or_default(&raw, "node-feat"), read)?;
             let mut nodes_read =
                 FeatureStream::categories(scope, node_rows, "num-node-list", known)?;

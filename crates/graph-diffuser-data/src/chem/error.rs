@@ -113,6 +113,9 @@ pub enum MoleculeError {
         /// Number of atoms with this id.
         atoms: usize,
     },
+    /// The thread that parses a long molecule cannot be started.
+    #[error("cannot start a thread for a long molecule")]
+    NoThread,
     /// The parser panicked.
     #[error("internal error of the molecule parser")]
     ParserPanic,
@@ -131,6 +134,7 @@ impl Diagnostic for MoleculeError {
                 "check charges and explicit hydrogens; RDKit rejects this molecule, too".into(),
             ),
             Self::CxExtension { .. } => Some("remove the text after the first space".into()),
+            Self::NoThread => Some("raise the limit on processes (`ulimit -u`) or memory".into()),
             Self::Disabled => Some("enable the cargo feature `chem`".into()),
             _ => None,
         }

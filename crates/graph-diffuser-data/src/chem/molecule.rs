@@ -198,10 +198,7 @@ pub(super) fn catch_panic<T: Send>(
     }
     std::thread::scope(|scope| {
         let spawned = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
-        spawned
-            .map_err(|_| MoleculeError::ParserPanic)?
-            .join()
-            .map_err(|_| MoleculeError::ParserPanic)
+        spawned.map_err(|_| MoleculeError::NoThread)?.join().map_err(|_| MoleculeError::ParserPanic)
     })
 }
 

@@ -11,6 +11,7 @@ use super::{ogb_csv, tu};
 use crate::error::LocatedError;
 use crate::graph::{Features, Graph};
 use crate::schema::Schema;
+use crate::threads::ThreadError;
 
 /// Number of graphs that are read ahead.
 const CHANNEL_GRAPHS: usize = 256;
@@ -30,19 +31,23 @@ pub(super) fn open_tu(
 }
 
 /// Opens a directory of OGB CSV files, which a thread reads a few graphs ahead.
+///
+/// # Errors
+/// Returns an error if the thread cannot be started.
 pub(super) fn open_ogb(
     directory: &Path,
     add_reverse_edges: bool,
     schema: &Schema,
     read: &Arc<AtomicU64>,
-) -> DirectoryGraphs {
+) -> Result<DirectoryGraphs, LocatedError> {
+    let path = directory.to_owned();
     let (directory, schema, read) = (directory.to_owned(), schema.clone(), Arc::clone(read));
     let names = &schema.names;
     let nodes = KnownCategories::new(&schema.node_features, &names.node_categories);
     let edges = KnownCategories::new(&schema.edge_features, &names.edge_categories);
     let (sender, receiver) = sync_channel(CHANNEL_GRAPHS);
     // The thread ends with the files, or when the receiver is dropped and sending fails.
-    thread::spawn(move || {
+    let read_graphs = move || {
         let raw = directory.join("raw");
         let mut index = 0;
         let stop = || LocatedError::new(&raw, std::io::Error::other("no more graphs are needed"));
@@ -61,8 +66,11 @@ pub(super) fn open_ogb(
             // Fails only if nobody listens.
             let _ = sender.send(Err(error));
         }
-    });
-    Box::new(receiver.into_iter())
+    };
+    thread::Builder::new()
+        .spawn(read_graphs)
+        .map_err(|error| LocatedError::new(&path, ThreadError(error)))?;
+    Ok(Box::new(receiver.into_iter()))
 }
 
 fn encode(

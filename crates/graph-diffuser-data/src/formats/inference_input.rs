@@ -10,7 +10,7 @@
 use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -113,6 +113,8 @@ pub struct CsvHeader {
 
 /// An open input of molecules or graphs.
 pub struct InferenceInput {
+    /// Path, or name used in errors.
+    pub path: PathBuf,
     /// Header, if the output is a CSV file.
     pub header: Option<CsvHeader>,
     /// Size on disk; 0 if unknown.
@@ -210,7 +212,7 @@ impl InferenceInput {
             }
             (Format::OgbCsv, _) if is_graphs => {
                 let add_reverse_edges = featurizer == Featurizer::UndirectedGraphs;
-                let graphs = graph_directory::open_ogb(path, add_reverse_edges, schema, &read);
+                let graphs = graph_directory::open_ogb(path, add_reverse_edges, schema, &read)?;
                 (Some(directory_header()), Source::Directory(graphs.enumerate()))
             }
             _ if is_graphs => {
@@ -246,7 +248,7 @@ impl InferenceInput {
             }
             (_, None) => return Err(LocatedError::new(path, InputError::NotMolecules { found })),
         };
-        Ok(Self { header, bytes: 0, read, source })
+        Ok(Self { path: path.to_owned(), header, bytes: 0, read, source })
     }
 
     /// Skips rows without converting them into graphs of molecules.
@@ -409,13 +411,7 @@ fn is_fatal(located: &LocatedError) -> bool {
         )
     };
     let in_jsonl = |error: &JsonlError| {
-        matches!(
-            error,
-            JsonlError::Read(_)
-                | JsonlError::Gzip(_)
-                | JsonlError::TooLong { .. }
-                | JsonlError::Separator { .. }
-        )
+        matches!(error, JsonlError::Read(_) | JsonlError::Gzip(_) | JsonlError::Separator { .. })
     };
     error.downcast_ref().is_some_and(in_csv)
         || error.downcast_ref().is_some_and(in_jsonl)

@@ -228,7 +228,7 @@ fn stream_with(
             "num-edge-list",
             Some(2),
             |_, cell| parse_u32(cell),
-        );
+        )?;
         let mut node_features = features(
             scope,
             &raw,
@@ -285,9 +285,7 @@ impl Counts {
     ) -> Result<Self, LocatedError> {
         let counts = |name| {
             let rows = NumericCsvReader::open(&csv_file_or_default(raw, name), read)?;
-            Ok(ColumnReader::start(scope, rows, "num-node-list", Some(1), |_, cell| {
-                parse_u32(cell)
-            }))
+            ColumnReader::start(scope, rows, "num-node-list", Some(1), |_, cell| parse_u32(cell))
         };
         Ok(Self { nodes: counts("num-node-list")?, edges: counts("num-edge-list")?, graphs: 0 })
     }
@@ -341,7 +339,7 @@ fn features<'scope>(
             FeatureStream::floats(scope, open()?, counts, Some(*columns))
         }
         (Some(FeatureSchema::Mixed(columns)), _) => {
-            Ok(FeatureStream::mixed(scope, open()?, counts, columns))
+            FeatureStream::mixed(scope, open()?, counts, columns)
         }
         (None, Some(path)) if infer::has_floats(&path, read)? => {
             FeatureStream::floats(scope, open()?, counts, None)

@@ -1,4 +1,4 @@
-//! Memory-mapped cache of graphs, built once from slower sources.
+//! Cache of graphs in a file, built once from slower sources.
 //!
 //! ```text
 //! header: magic, version, key of the sources, offsets and counts,
@@ -9,11 +9,17 @@
 //! ```
 //!
 //! A file is written under a temporary name and renamed once it is complete and on disk. Opening a
-//! file validates all of it, including every record, so later reads cannot fail. An invalid file is
-//! a [`CacheError`], and [`open_or_build`] then rebuilds it.
+//! file validates all of it, including every record. An invalid file is a [`CacheError`], and
+//! [`open_or_build`] then rebuilds it.
+//!
+//! The records of a small file are kept in memory. Those of a large one are read one by one, so
+//! that its size is not limited by the memory; the file must not be modified in place meanwhile,
+//! which this program never does. A memory map would be as fast, but another process that truncates
+//! the file would end this one by a signal.
 
 mod key;
 pub(crate) mod record;
+mod records;
 mod writer;
 
 use std::fs::File;
@@ -23,15 +29,15 @@ use std::sync::Arc;
 use std::thread;
 
 use flate2::Crc;
-use memmap2::Mmap;
-
 pub(crate) use key::CacheKey;
+use records::{Records, SharedFile};
 pub(crate) use writer::CacheWriter;
 
 use crate::error::{Diagnostic, LocatedError};
 use crate::graph::Graph;
 use crate::io::progress::{ProgressFn, ProgressMeter};
 use crate::schema::Schema;
+use crate::threads::map_on_threads;
 
 const MAGIC: [u8; 8] = *b"GDGRAPHS";
 const VERSION: u32 = 2;
@@ -41,6 +47,8 @@ const HEADER: usize = 8 + 4 + 4 + 32 + 4 * 8;
 const CHECKSUM: std::ops::Range<usize> = 12..16;
 /// Bytes of a table entry: offset, number of nodes and checksum.
 const ENTRY: usize = 8 + 4 + 4;
+/// Length of the records up to which they are kept in memory.
+const MAX_MEMORY: u64 = 256 << 20;
 
 /// Errors of reading or writing a cache file.
 #[derive(Debug, thiserror::Error)]
@@ -102,14 +110,27 @@ impl Diagnostic for CacheError {
     }
 }
 
-/// Graphs in a memory-mapped file; clones share the mapping.
+/// Graphs in a file; clones share it.
 #[derive(Debug, Clone)]
 pub struct CachedGraphs {
-    map: Arc<Mmap>,
+    records: Arc<Records>,
     schema: Arc<Schema>,
-    graphs: usize,
-    schema_offset: usize,
-    table_offset: usize,
+    table: Arc<[Entry]>,
+    schema_offset: u64,
+}
+
+/// Entry of the table.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    offset: u64,
+    nodes: u32,
+    checksum: u32,
+}
+
+impl Entry {
+    fn parse(bytes: &[u8]) -> Self {
+        Self { offset: u64_at(bytes, 0), nodes: u32_at(bytes, 8), checksum: u32_at(bytes, 12) }
+    }
 }
 
 impl CachedGraphs {
@@ -125,25 +146,31 @@ impl CachedGraphs {
     }
 
     fn open_checked(path: &Path, key: &CacheKey) -> Result<Self, CacheError> {
+        Self::open_with(path, key, MAX_MEMORY)
+    }
+
+    /// Opens a file whose records are kept in memory if they have at most `max_memory` bytes.
+    fn open_with(path: &Path, key: &CacheKey, max_memory: u64) -> Result<Self, CacheError> {
         let file = File::open(path).map_err(CacheError::Read)?;
         let found = file.metadata().map_err(CacheError::Read)?.len();
         if found < HEADER as u64 {
             return Err(CacheError::NotACache);
         }
-        let map = map(&file).map_err(CacheError::Read)?;
-        if map.len() < HEADER || map[..8] != MAGIC {
+        let records = Records::File(SharedFile::new(file));
+        let header = records.read(0..HEADER as u64).map_err(CacheError::Read)?;
+        if header[..8] != MAGIC {
             return Err(CacheError::NotACache);
         }
-        let version = u32_at(&map, 8);
+        let version = u32_at(&header, 8);
         if version != VERSION {
             return Err(CacheError::Version { found: version });
         }
-        if map[16..48] != key.0 {
+        if header[16..48] != key.0 {
             return Err(CacheError::OtherSources);
         }
         let [graphs, schema_offset, table_offset, expected] =
-            [48, 56, 64, 72].map(|offset| u64_at(&map, offset));
-        if expected != map.len() as u64 {
+            [48, 56, 64, 72].map(|offset| u64_at(&header, offset));
+        if expected != found {
             return Err(CacheError::Length { expected, found });
         }
         let in_order = HEADER as u64 <= schema_offset
@@ -153,21 +180,21 @@ impl CachedGraphs {
         if !in_order || table_length != Some(expected - table_offset) {
             return Err(CacheError::Checksum);
         }
-        // All three are at most the length of the mapping, so they fit into `usize`.
-        let (graphs, schema_offset, table_offset) =
-            (graphs as usize, schema_offset as usize, table_offset as usize);
-        if u32_at(&map, CHECKSUM.start) != checksum(&map[..HEADER], &map[schema_offset..]) {
+        let tail = records.read(schema_offset..expected).map_err(CacheError::Read)?;
+        if u32_at(&header, CHECKSUM.start) != checksum(&header, &tail) {
             return Err(CacheError::Checksum);
         }
-        let schema = serde_json::from_slice(&map[schema_offset..table_offset])
-            .map_err(CacheError::Schema)?;
-        let opened = Self {
-            map: Arc::new(map),
-            schema: Arc::new(schema),
-            graphs,
-            schema_offset,
-            table_offset,
+        let (schema, table) = tail.split_at((table_offset - schema_offset) as usize);
+        let schema = serde_json::from_slice(schema).map_err(CacheError::Schema)?;
+        let table = table.chunks_exact(ENTRY).map(Entry::parse).collect();
+        let records = if schema_offset <= max_memory {
+            let bytes = records.read(0..schema_offset).map_err(CacheError::Read)?;
+            Records::Memory(bytes.into_owned())
+        } else {
+            records
         };
+        let opened =
+            Self { records: Arc::new(records), schema: Arc::new(schema), table, schema_offset };
         opened.check_graphs()?;
         Ok(opened)
     }
@@ -179,18 +206,16 @@ impl CachedGraphs {
 
     /// Returns the number of graphs.
     pub(crate) fn len(&self) -> usize {
-        self.graphs
+        self.table.len()
     }
 
     /// Decodes the graph at `index`.
     ///
     /// # Panics
-    /// Panics if `index` is out of bounds, or if the file was modified in place after it was
-    /// opened.
+    /// Panics if `index` is out of bounds, or if a file that is too large for the memory was
+    /// modified in place after it was opened.
     pub(crate) fn get(&self, index: usize) -> Graph {
-        assert!(index < self.graphs, "graph {index} of {}", self.graphs);
-        self.decode(index)
-            .expect("the file was valid when it was opened, and writers replace it as a whole")
+        self.decode(index).expect("another process has modified the graph cache; delete it")
     }
 
     /// Returns the number of nodes of the graph at `index` without decoding it.
@@ -198,32 +223,22 @@ impl CachedGraphs {
     /// # Panics
     /// Panics if `index` is out of bounds.
     pub(crate) fn num_nodes(&self, index: usize) -> usize {
-        assert!(index < self.graphs, "graph {index} of {}", self.graphs);
-        u32_at(&self.map, self.table_offset + index * ENTRY + 8) as usize
-    }
-
-    /// Returns the offset of a record; for `index == len()`, the end of the last record.
-    fn offset(&self, index: usize) -> u64 {
-        if index == self.graphs {
-            self.schema_offset as u64
-        } else {
-            u64_at(&self.map, self.table_offset + index * ENTRY)
-        }
+        self.table[index].nodes as usize
     }
 
     fn decode(&self, index: usize) -> Option<Graph> {
-        let start = usize::try_from(self.offset(index)).ok()?;
-        let end = usize::try_from(self.offset(index + 1)).ok()?;
-        if start < HEADER || end > self.schema_offset {
+        let entry = self.table[index];
+        let end = self.table.get(index + 1).map_or(self.schema_offset, |next| next.offset);
+        if entry.offset < HEADER as u64 || entry.offset > end || end > self.schema_offset {
             return None;
         }
-        let bytes = self.map.get(start..end)?;
+        let bytes = self.records.read(entry.offset..end).ok()?;
         let mut crc = Crc::new();
-        crc.update(bytes);
-        if crc.sum() != u32_at(&self.map, self.table_offset + index * ENTRY + 12) {
+        crc.update(&bytes);
+        if crc.sum() != entry.checksum {
             return None;
         }
-        record::decode(bytes)
+        record::decode(&bytes)
     }
 
     /// Checks that every record decodes to a valid graph that matches the schema.
@@ -237,24 +252,13 @@ impl CachedGraphs {
         };
         let threads = thread::available_parallelism()
             .map_or(1, usize::from)
-            .min(self.graphs.div_ceil(256))
+            .min(self.len().div_ceil(256))
             .max(1);
-        let chunk = self.graphs.div_ceil(threads).max(1);
-        let first_invalid = thread::scope(|scope| {
-            let workers: Vec<_> = (0..self.graphs)
-                .step_by(chunk)
-                .map(|start| {
-                    let mut indices = start..(start + chunk).min(self.graphs);
-                    scope.spawn(move || indices.find(|index| !is_valid(index)))
-                })
-                .collect();
-            workers
-                .into_iter()
-                .filter_map(|worker| {
-                    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                })
-                .min()
-        });
+        let chunk = self.len().div_ceil(threads).max(1);
+        let ranges =
+            (0..self.len()).step_by(chunk).map(|start| start..(start + chunk).min(self.len()));
+        let invalid = map_on_threads(ranges, |mut indices| indices.find(|index| !is_valid(index)));
+        let first_invalid = invalid.into_iter().flatten().min();
         first_invalid.map_or(Ok(()), |graph| Err(CacheError::Graph { graph }))
     }
 }
@@ -317,14 +321,6 @@ pub(crate) fn open_or_build_from_file<G: Iterator<Item = Result<Graph, LocatedEr
         progress(done, done);
         Ok(schema)
     })
-}
-
-#[expect(unsafe_code, reason = "no type can guarantee that a mapped file is not modified")]
-fn map(file: &File) -> io::Result<Mmap> {
-    // SAFETY: the mapping is read-only. This program never modifies a cache file in place: it
-    // renames a new file over it, which leaves existing mappings intact. All content is validated
-    // before use.
-    unsafe { Mmap::map(file) }
 }
 
 /// Computes the checksum over the header (without the checksum itself), the schema and the table.

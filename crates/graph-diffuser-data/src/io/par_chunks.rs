@@ -1,8 +1,14 @@
 //! Ordered parallel map over an iterator, one chunk at a time.
 
 use std::collections::VecDeque;
+use std::error::Error as _;
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use rayon::{ThreadBuilder, ThreadPoolBuilder};
 
 /// Number of items per chunk: enough to keep many threads busy, with little memory.
 const CHUNK: usize = 2048;
@@ -41,11 +47,36 @@ where
     fn next(&mut self) -> Option<Output> {
         if self.ready.is_empty() {
             let chunk: Vec<Source::Item> = self.source.by_ref().take(CHUNK).collect();
-            let done: Vec<Output> = chunk.into_par_iter().map(&self.work).collect();
-            self.ready = done.into();
+            self.ready = if has_global_pool() {
+                chunk.into_par_iter().map(&self.work).collect::<Vec<Output>>().into()
+            } else {
+                chunk.into_iter().map(&self.work).collect()
+            };
         }
         self.ready.pop_front()
     }
+}
+
+/// Starts the global thread pool, unless it exists, and returns `false` if it has no threads.
+///
+/// By itself, the pool panics on its first use if one of its threads cannot be started.
+fn has_global_pool() -> bool {
+    static EXISTS: OnceLock<bool> = OnceLock::new();
+    *EXISTS.get_or_init(|| {
+        let started = AtomicUsize::new(0);
+        let start = |worker: ThreadBuilder| match thread::Builder::new().spawn(|| worker.run()) {
+            Ok(_) => {
+                started.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            // The threads that were started do the work of the others.
+            Err(_) if started.load(Ordering::Relaxed) > 0 => Ok(()),
+            Err(error) => Err::<(), io::Error>(error),
+        };
+        let built = ThreadPoolBuilder::new().spawn_handler(start).build_global();
+        // Without a source, the error is that the pool exists already.
+        built.map_or_else(|error| error.source().is_none(), |()| true)
+    })
 }
 
 #[cfg(test)]

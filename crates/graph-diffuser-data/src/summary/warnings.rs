@@ -14,6 +14,9 @@ use crate::summary::{FeatureSummary, Summary, TargetSummary};
 
 /// Number of nodes from which a graph counts as large: its virtual edges in 16 channels take 1 GiB.
 const LARGE_NODES: usize = 4096;
+/// Magnitude of a feature from which its square, of which batch norm computes sums, is close to the
+/// largest single-precision number.
+const MAX_FEATURE: f64 = 1e15;
 /// Number of distinct integers up to which a regression target may be meant as classes.
 const FEW_VALUES: usize = 20;
 
@@ -76,6 +79,15 @@ pub enum Warning {
         /// Index of the column.
         column: usize,
     },
+    /// A real-valued feature has values that are so large that computations overflow.
+    HugeFeature {
+        /// `node` or `edge`.
+        part: &'static str,
+        /// Index of the column.
+        column: usize,
+        /// Value with the largest magnitude.
+        value: f64,
+    },
     /// Graphs with at least 4096 nodes.
     LargeGraphs {
         /// Number of large graphs.
@@ -137,6 +149,11 @@ impl fmt::Display for Warning {
             Self::ConstantFeature { part, column } => {
                 write!(formatter, "{part} feature {column} is constant")
             }
+            Self::HugeFeature { part, column, value } => write!(
+                formatter,
+                "{part} feature {column} has the value {value:.2e}, which overflows in \
+                 single-precision computations; rescale it"
+            ),
             Self::LargeGraphs { graphs, graph, nodes } => write!(
                 formatter,
                 "{graphs} graphs have {LARGE_NODES} or more nodes (graph {graph} has {nodes}); \
@@ -191,6 +208,12 @@ pub fn warnings_from_summary(dataset: &Dataset, summary: &Summary) -> Vec<Warnin
             };
             if constant {
                 found.push(Warning::ConstantFeature { part, column: index });
+            }
+            if let FeatureSummary::Real(stats) = column {
+                let value = if -stats.min > stats.max { stats.min } else { stats.max };
+                if value.abs() > MAX_FEATURE {
+                    found.push(Warning::HugeFeature { part, column: index, value });
+                }
             }
         }
     }
@@ -387,6 +410,17 @@ mod tests {
             "2 edges are duplicates; set `\"directed\": true` if both directions are listed",
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn features_that_overflow_are_reported() {
+        let found = warning_messages(
+            r#"{"node_features": [[1.0, -3e38], [2.0, 1e37]], "target": 1.5}
+               {"node_features": [[1.5, 0.0]], "target": 2.5}"#,
+        );
+        let expected = "node feature 1 has the value -3.00e38, which overflows in single-precision \
+                        computations; rescale it";
+        assert_eq!(found, [expected]);
     }
 
     #[test]

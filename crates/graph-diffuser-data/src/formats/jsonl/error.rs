@@ -25,6 +25,12 @@ pub enum JsonlError {
         /// Maximum length in bytes.
         limit: usize,
     },
+    /// A graph takes too much memory when it is parsed.
+    #[error("graph takes more than {} MiB of memory", limit >> 20)]
+    TooMuchMemory {
+        /// Maximum in bytes.
+        limit: usize,
+    },
     /// A graph is not valid UTF-8.
     #[error("invalid UTF-8 at byte {byte} of the graph")]
     NotUtf8 {
@@ -256,6 +262,9 @@ impl Diagnostic for JsonlError {
                             {\"nodes\": 2, \"edges\": [[0, 1]], \"target\": 0.5}"
                 .into(),
             Self::TooLong { .. } => "split it into smaller graphs".into(),
+            Self::TooMuchMemory { .. } => "split it into smaller graphs, or write its edges as \
+                                           `edge_index`, which takes less memory"
+                .into(),
             Self::NotUtf8 { .. } => "save the file as UTF-8, plain or gzip".into(),
             Self::NotJson { not_a_number: true, .. } => {
                 "JSON has no NaN or Infinity; use null for a missing target".into()

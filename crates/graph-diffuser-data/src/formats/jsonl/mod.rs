@@ -17,6 +17,7 @@
 
 mod error;
 
+mod bounded_value;
 mod categories;
 mod record;
 mod splits;

@@ -6,6 +6,7 @@ use serde::Deserializer;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
+use super::bounded_value::{BoundedValue, MAX_VALUE_MEMORY, MemoryBudget};
 use super::error::{JsonlError, Position, RecordError};
 
 /// Keys of a graph; the second group is that of PyTorch Geometric.
@@ -69,7 +70,13 @@ impl JsonRecord {
     pub(super) fn parse(text: &str, position: Position) -> Result<Parsed, RecordError> {
         let mut reader = serde_json::Deserializer::from_str(text);
         let not_json = |error| not_json(&error, text, position);
-        let pairs = reader.deserialize_any(KeyValuePairs).map_err(not_json)?;
+        let budget = MemoryBudget::new();
+        let pairs = match reader.deserialize_any(KeyValuePairs(&budget)) {
+            Err(_) if budget.is_exceeded() => {
+                return Err(JsonlError::TooMuchMemory { limit: MAX_VALUE_MEMORY }.into());
+            }
+            pairs => pairs.map_err(not_json)?,
+        };
         reader.end().map_err(not_json)?;
         let pairs = pairs.map_err(|found| JsonlError::NotAnObject { found })?;
         if let [(key, _)] = pairs.as_slice()
@@ -202,9 +209,9 @@ fn nearest(name: &str, known: &'static [&'static str]) -> Option<&'static str> {
 
 /// Visitor that reads an object as key-value pairs, so that duplicate keys can be detected, and
 /// returns a description of any other value.
-struct KeyValuePairs;
+struct KeyValuePairs<'b>(&'b MemoryBudget);
 
-impl<'de> Visitor<'de> for KeyValuePairs {
+impl<'de> Visitor<'de> for KeyValuePairs<'_> {
     type Value = Result<Vec<(String, Value)>, String>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -213,11 +220,11 @@ impl<'de> Visitor<'de> for KeyValuePairs {
 
     fn visit_map<Map: MapAccess<'de>>(self, mut map: Map) -> Result<Self::Value, Map::Error> {
         let mut pairs = Vec::new();
-        while let Some(pair) = map.next_entry()? {
+        while let Some(key) = map.next_key()? {
             if pairs.len() > 1000 {
                 return Err(Map::Error::custom("more than 1000 keys"));
             }
-            pairs.push(pair);
+            pairs.push((key, map.next_value_seed(BoundedValue(self.0))?));
         }
         Ok(Ok(pairs))
     }

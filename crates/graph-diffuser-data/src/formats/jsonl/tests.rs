@@ -747,3 +747,16 @@ fn nodes_of_a_single_graph_are_split_by_position_among_labeled_nodes() {
     assert_eq!(file.splits, Some(Splits { train: vec![0], valid: vec![1], test: vec![2] }));
     assert_eq!((file.node_split, file.needs_node_split()), (Some(1), false));
 }
+
+#[test]
+fn graph_whose_values_take_too_much_memory_is_an_error_of_its_line() {
+    // Sixteen megabytes of objects take more than a gigabyte.
+    let nodes = "{\"id\":0},".repeat(1_800_000);
+    let text = format!(
+        "{{\"nodes\":[{nodes}{{\"id\":1}}]}}\n{{\"nodes\": 1, \"edges\": [], \"target\": 1}}\n"
+    );
+    let errors = read_from(Path::new("x"), Cursor::new(text), &JsonlOptions::default());
+    let errors = errors.expect_err("too large");
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].to_string(), "`x`, line 1: graph takes more than 512 MiB of memory");
+}

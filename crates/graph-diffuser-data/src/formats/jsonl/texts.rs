@@ -10,7 +10,7 @@ use super::error::{JsonlError, Position};
 use crate::error::LocatedError;
 use crate::io::text_file::{TextReader, detect_gzip};
 
-/// Maximum length of a value in bytes. The parsed value may take sixteen times as much memory.
+/// Maximum length of a value in bytes.
 pub(super) const MAX_VALUE_BYTES: usize = 64 << 20;
 /// Number of bytes from which the layout is detected.
 const PEEKED_BYTES: u64 = 1 << 12;
@@ -45,6 +45,8 @@ pub(super) struct JsonTexts {
     column: usize,
     elements: usize,
     ended: bool,
+    /// Value over the limit whose rest is skipped before the next one is read.
+    too_long: Option<Nesting>,
     limit: usize,
 }
 
@@ -82,6 +84,7 @@ impl JsonTexts {
             column: 0,
             elements: 0,
             ended: false,
+            too_long: None,
             limit: MAX_VALUE_BYTES,
         })
     }
@@ -98,6 +101,12 @@ impl JsonTexts {
 
     /// Reads the next line without its terminator.
     fn next_line(&mut self) -> Option<(Position, Result<String, JsonlError>)> {
+        if self.too_long.take().is_some() {
+            match self.reader.skip_until(b'\n') {
+                Ok(_) => self.line += 1,
+                Err(error) => return Some((self.here(), Err(self.failure(error)))),
+            }
+        }
         while !self.ended {
             let position = self.here();
             let mut bytes = Vec::new();
@@ -110,7 +119,11 @@ impl JsonTexts {
                 break;
             }
             if bytes.len() > self.limit {
-                self.ended = true;
+                if bytes.last() == Some(&b'\n') {
+                    self.line += 1;
+                } else {
+                    self.too_long = Some(Nesting::default());
+                }
                 return Some((position, Err(JsonlError::TooLong { limit: self.limit })));
             }
             self.line += 1;
@@ -127,6 +140,12 @@ impl JsonTexts {
 
     /// Reads the next value of a list or of a file with values that span several lines.
     fn next_value(&mut self) -> Option<(Position, Result<String, JsonlError>)> {
+        while let Some(nesting) = self.too_long.take() {
+            match self.read_value(nesting) {
+                Ok(_) | Err(JsonlError::TooLong { .. }) => {}
+                Err(error) => return Some((self.here(), Err(error))),
+            }
+        }
         while !self.ended {
             let next = match self.skip_whitespace() {
                 Ok(next) => next,
@@ -135,7 +154,7 @@ impl JsonTexts {
             match self.expect(next) {
                 Ok(Step::Value) => {
                     let position = self.here();
-                    let text = self.read_value().and_then(utf8);
+                    let text = self.read_value(Nesting::default()).and_then(utf8);
                     self.elements += 1;
                     if let Layout::List(state) = &mut self.layout {
                         *state = ListState::AfterElement;
@@ -191,9 +210,8 @@ impl JsonTexts {
     }
 
     /// Reads up to the closing bracket of an object or list, or up to the end of a scalar.
-    fn read_value(&mut self) -> Result<Vec<u8>, JsonlError> {
+    fn read_value(&mut self, mut nesting: Nesting) -> Result<Vec<u8>, JsonlError> {
         let mut bytes = Vec::new();
-        let mut nesting = Nesting::default();
         let mut is_complete = false;
         while !is_complete {
             let buffer = match self.reader.fill_buf() {
@@ -219,7 +237,7 @@ impl JsonTexts {
             bytes.extend_from_slice(&buffer[..used]);
             self.consume(used);
             if bytes.len() > self.limit {
-                self.ended = true;
+                self.too_long = (!is_complete).then_some(nesting);
                 return Err(JsonlError::TooLong { limit: self.limit });
             }
         }
@@ -395,12 +413,17 @@ mod tests {
     }
 
     #[test]
-    fn reading_stops_at_a_value_over_the_limit() {
+    fn values_after_one_over_the_limit_are_read() {
         let too_long = || Err("graph is longer than 20 bytes".to_owned());
-        let found = lines(&gzip(&"x".repeat(10_000)));
-        assert_eq!(found, [(1, too_long())]);
+        let next = || Ok("2".to_owned());
+        for length in [20, 21, 30, 100_000] {
+            let found = lines(&gzip(&format!("{}\n2\n", "x".repeat(length))));
+            assert_eq!(found, [(1, too_long()), (2, next())], "{length}");
+            let list = format!("[\"{}\",\n2]", "x".repeat(length));
+            assert_eq!(lines(list.as_bytes()), [(1, too_long()), (2, next())], "{length}");
+        }
+        assert_eq!(lines("x".repeat(100).as_bytes()), [(1, too_long())]);
         assert_eq!(lines("x".repeat(19).as_bytes()).len(), 1);
-        assert_eq!(lines(format!("[\"{}\"]", "x".repeat(30)).as_bytes()), [(1, too_long())]);
     }
 
     #[test]

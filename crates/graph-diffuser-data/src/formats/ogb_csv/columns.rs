@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::Scope;
+use std::thread::{self, Scope};
 
 use super::OgbCsvError;
 use crate::error::LocatedError;
@@ -11,6 +11,7 @@ use crate::io::cache::record::duplicate_rows;
 use crate::io::numeric_csv::{NumericCsvError, NumericCsvReader, parse_f32, parse_u32};
 use crate::io::text_file::TextReader;
 use crate::schema::{ColumnSchema, FeatureSchema};
+use crate::threads::ThreadError;
 
 /// Values per block: large enough to make the channel overhead negligible, small enough for several
 /// blocks to fit into the CPU cache.
@@ -41,27 +42,33 @@ impl<T: Copy + Send> ColumnReader<T> {
     /// rows.
     ///
     /// The thread ends at the end of the file, at an error, or when the reader is dropped.
+    ///
+    /// # Errors
+    /// Returns an error if the thread cannot be started.
     pub(crate) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         rows: NumericCsvReader<TextReader>,
         counts: &'static str,
         columns: Option<usize>,
         cell: impl FnMut(usize, &[u8]) -> Result<T, NumericCsvError> + Send + 'scope,
-    ) -> Self
+    ) -> Result<Self, LocatedError>
     where
         T: 'scope,
     {
         let path = rows.path().to_owned();
         let (sender, blocks) = sync_channel(CHANNEL_BLOCKS);
-        scope.spawn(move || read_blocks(rows, columns, cell, &sender));
-        Self {
+        let read = move || read_blocks(rows, columns, cell, &sender);
+        thread::Builder::new()
+            .spawn_scoped(scope, read)
+            .map_err(|error| LocatedError::new(&path, ThreadError(error)))?;
+        Ok(Self {
             path,
             counts,
             blocks,
             block: Block { columns: 1, values: vec![] },
             used: 0,
             consumed_rows: 0,
-        }
+        })
     }
 
     /// Appends the next `rows` rows to `into`; memory grows only with the rows actually present.
@@ -231,7 +238,7 @@ impl FeatureStream {
                 Err(NumericCsvError::CategoryOutOfRange { value, size })
             }
         };
-        let mut reader = ColumnReader::start(scope, rows, counts, sizes.map(<[usize]>::len), cell);
+        let mut reader = ColumnReader::start(scope, rows, counts, sizes.map(<[usize]>::len), cell)?;
         let columns = match sizes {
             Some(sizes) => Some(sizes.len()),
             None => reader.columns()?,
@@ -250,7 +257,7 @@ impl FeatureStream {
         columns: Option<usize>,
     ) -> Result<Self, LocatedError> {
         let mut reader =
-            ColumnReader::start(scope, rows, counts, columns, |_, bytes| parse_f32(bytes));
+            ColumnReader::start(scope, rows, counts, columns, |_, bytes| parse_f32(bytes))?;
         let columns = match columns {
             Some(columns) => Some(columns),
             None => reader.columns()?,
@@ -264,7 +271,7 @@ impl FeatureStream {
         rows: NumericCsvReader<TextReader>,
         counts: &'static str,
         columns: &[ColumnSchema],
-    ) -> Self {
+    ) -> Result<Self, LocatedError> {
         let kinds = columns.to_vec();
         let cell = move |column: usize, bytes: &[u8]| match kinds[column] {
             ColumnSchema::Float => parse_f32(bytes),
@@ -274,8 +281,8 @@ impl FeatureStream {
                 value => Err(NumericCsvError::CategoryOutOfRange { value, size }),
             },
         };
-        let reader = ColumnReader::start(scope, rows, counts, Some(columns.len()), cell);
-        Self::Mixed { reader, columns: columns.to_vec() }
+        let reader = ColumnReader::start(scope, rows, counts, Some(columns.len()), cell)?;
+        Ok(Self::Mixed { reader, columns: columns.to_vec() })
     }
 
     /// Reads the next rows, each repeated once if `duplicate` is set.

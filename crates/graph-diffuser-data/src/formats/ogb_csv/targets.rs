@@ -77,14 +77,14 @@ impl TargetStream {
                     "num-node-list",
                     Some(1),
                     |_, cell| parse_u32(cell),
-                );
+                )?;
                 let pairs = ColumnReader::start(
                     scope,
                     open("contact")?,
                     "num-contact-list",
                     Some(2),
                     |_, cell| parse_u32(cell),
-                );
+                )?;
                 return Ok(Self::Links { counts, pairs });
             }
             TargetSchema::SubTokens(_) => {
@@ -110,7 +110,7 @@ impl TargetStream {
                 "num-node-list",
                 Some(columns),
                 cell,
-            ),
+            )?,
         })
     }
 

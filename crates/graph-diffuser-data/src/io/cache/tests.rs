@@ -58,6 +58,30 @@ fn graphs_round_trip_by_index() {
 }
 
 #[test]
+fn graphs_of_a_large_file_are_read_on_demand() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("some.graphs");
+    write(&path);
+    let cached = CachedGraphs::open_with(&path, &KEY, 0).unwrap();
+    assert!(matches!(*cached.records, Records::File(_)));
+    for index in 0..5 {
+        assert_eq!(cached.get(index), path_graph(index + 1));
+    }
+}
+
+#[test]
+fn file_that_is_truncated_after_it_was_opened_ends_no_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("some.graphs");
+    write(&path);
+    let cached = CachedGraphs::open(&path, &KEY).unwrap();
+    let on_demand = CachedGraphs::open_with(&path, &KEY, 0).unwrap();
+    fs::write(&path, "").unwrap();
+    assert_eq!(cached.get(4), path_graph(5));
+    assert!(on_demand.decode(4).is_none());
+}
+
+#[test]
 fn each_kind_of_corruption_has_its_own_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("some.graphs");
@@ -147,17 +171,16 @@ proptest! {
         let mut writer = CacheWriter::create(&path, &KEY).unwrap();
         graphs.iter().try_for_each(|graph| writer.push(graph)).unwrap();
         writer.finish(&schema()).unwrap();
-        let file = File::open(&path).unwrap();
         // No schema matches graphs of all kinds, so the records are read without
         // `CachedGraphs::open`.
-        let map = map(&file).unwrap();
-        let [schema_offset, table_offset] = [56, 64].map(|offset| u64_at(&map, offset) as usize);
+        let bytes = fs::read(&path).unwrap();
+        let [schema_offset, table_offset] = [56, 64].map(|offset| u64_at(&bytes, offset));
+        let table = bytes[table_offset as usize..].chunks_exact(ENTRY).map(Entry::parse);
         let cached = CachedGraphs {
-            map: Arc::new(map),
             schema: Arc::new(schema()),
-            graphs: graphs.len(),
+            table: table.collect(),
             schema_offset,
-            table_offset,
+            records: Arc::new(Records::Memory(bytes)),
         };
         for (index, graph) in graphs.iter().enumerate() {
             prop_assert_eq!(&cached.get(index), graph);
