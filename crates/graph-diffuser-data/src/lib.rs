@@ -10,6 +10,7 @@
 //! | [`chem`] | molecules from SMILES and molfiles, their features and scaffolds |
 //! | [`formats`] | user files: tables of molecules, JSON graphs, OGB CSV, TU datasets |
 //! | [`benchmarks`] | published and generated datasets, one module each |
+//! | [`examples`] | small datasets for demonstrations |
 //! | `download` | catalog and download of published datasets |
 //!
 //! A module imports only from those above it and from the core types at the root.
@@ -55,6 +56,8 @@ pub mod formats;
 mod report;
 
 pub mod benchmarks;
+
+pub mod examples;
 
 #[cfg(feature = "download")]
 pub mod download;

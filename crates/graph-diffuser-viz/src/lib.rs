@@ -9,6 +9,8 @@
 //! Attention of an untrained model on a generated grid:
 //!
 //! ```
+//! use std::sync::Arc;
+//!
 //! use graph_diffuser::explain::Explainer;
 //! use graph_diffuser::nn::ParamInit;
 //! use graph_diffuser::recipe::{DataDirs, Recipe};
@@ -19,12 +21,12 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let overrides = ["data.train=1", "data.valid=1", "data.test=1"].map(String::from);
 //! let recipe = Recipe::find("grid-quick", &overrides)?;
-//! let dataset = recipe.dataset(&DataDirs::from_env())?;
+//! let dataset = Arc::new(recipe.dataset(&DataDirs::from_env())?);
 //! let device = Device::flex();
 //! let model = recipe.model.init(&dataset, &mut ParamInit::new(SeedTree::new(0), &device));
 //!
 //! let batcher = recipe.model.batcher(&device, DType::F32);
-//! let explainer = Explainer::new(&recipe, &dataset, model, batcher)?;
+//! let explainer = Explainer::new(recipe, dataset.clone(), model, batcher)?;
 //! let trace = explainer.trace(&dataset.graphs.get(0), Some(0), &[5]);
 //! let canvas = draw_attention(&trace, FigureView { node: 5, layer: 0, head: None });
 //! assert!(canvas.to_svg().starts_with("<svg"));

@@ -31,6 +31,7 @@ mod result;
 mod schema;
 
 mod ensemble;
+mod saved_model;
 mod tensorboard;
 
 use std::fs::{self, File};
@@ -54,8 +55,8 @@ use crate::recipe::{DataDirs, LoadedDataset, Recipe};
 use crate::task::predictions::{from_safetensors, to_safetensors};
 use crate::task::{Baseline, Predictions, TargetScores};
 use crate::train::{
-    Checkpoints, EpochRecord, Evaluator, TrainEvent, TrainOutcome, Trainer, load_model,
-    with_encoding_cache,
+    Checkpoints, EpochRecord, Evaluator, LoadedCheckpoint, TrainEvent, TrainOutcome, Trainer,
+    load_model, with_encoding_cache,
 };
 
 use tensorboard::EventFile;
@@ -69,6 +70,7 @@ pub use error::RunError;
 pub use result::{
     EnsembleEvaluation, EnsembleResult, Evaluation, FinishedRun, MemberResult, RunResult,
 };
+pub use saved_model::{SavedModel, SavedModelError};
 pub use schema::RunSchema;
 
 /// Name of the file with the fingerprints of the training molecules.
@@ -265,7 +267,16 @@ impl Run {
         dirs: &DataDirs,
         progress: &mut ProgressFn<'_>,
     ) -> Result<LoadedDataset, RunError> {
-        let mut loaded = self.recipe.load(dirs, progress).map_err(RunError::Dataset)?;
+        let mut recipe = self.recipe.clone();
+        // A data file saved in the run directory is moved and copied with it.
+        if let Some(path) = recipe.data.path_mut()
+            && !path.exists()
+            && let Some(saved) = path.file_name().map(|name| self.directory.join(name))
+            && saved.is_file()
+        {
+            *path = saved;
+        }
+        let mut loaded = recipe.load(dirs, progress).map_err(RunError::Dataset)?;
         // A run that was stopped before its first step has no schema.
         if let Ok(RunSchema { schema, .. }) = self.schema() {
             let current = &mut loaded.dataset.schema;
@@ -449,21 +460,7 @@ impl Run {
         split: Split,
     ) -> Result<Evaluation, RunError> {
         let models = self.best_models(&dataset.schema, device)?;
-        let evaluator = Evaluator::new(&self.recipe, dataset, self.batcher(device));
-        let (accumulator, ensemble) = match &models[..] {
-            [model] => (evaluator.metric_accumulator(model, dataset.split(split)), None),
-            models => {
-                let accumulators = evaluator.ensemble_accumulators(models, dataset.split(split));
-                let members = EnsembleEvaluation::new(&accumulators, &dataset.schema);
-                (accumulators.average, Some(members))
-            }
-        };
-        Ok(Evaluation {
-            metric: self.recipe.task_for(&dataset.schema).metric(),
-            scores: accumulator.scores(),
-            targets: target_scores(&accumulator.predictions(), dataset),
-            ensemble,
-        })
+        Ok(evaluate_models(&self.recipe, &models, self.batcher(device), dataset, split))
     }
 
     /// Loads the model with the weights of the best epoch so far.
@@ -490,18 +487,31 @@ impl Run {
         if self.is_ensemble() {
             return Err(RunError::IsEnsemble { directory: self.directory.clone() });
         }
+        self.load_checkpoint(&self.best_checkpoint()?, schema, device)
+    }
+
+    /// Reads the checkpoint of the best epoch so far.
+    fn best_checkpoint(&self) -> Result<LoadedCheckpoint, RunError> {
         let best = Checkpoints::new(&self.checkpoints(), "best");
         let found = match self.result()? {
             Some(result) => best.open_epoch(result.best.epoch)?,
             None => best.open_newest()?,
         };
-        let found =
-            found.ok_or_else(|| RunError::NoWeights { directory: self.directory.clone() })?;
+        found.ok_or_else(|| RunError::NoWeights { directory: self.directory.clone() })
+    }
+
+    /// Creates the model of a checkpoint.
+    fn load_checkpoint(
+        &self,
+        found: &LoadedCheckpoint,
+        schema: &Schema,
+        device: &Device,
+    ) -> Result<GraphDiffuser, RunError> {
         let model = self
             .recipe
             .model
             .init_for(schema, &mut ParamInit::new(SeedTree::new(self.recipe.seed), device));
-        Ok(load_model(model, &found)?)
+        Ok(load_model(model, found)?)
     }
 
     fn checkpoints(&self) -> PathBuf {
@@ -545,6 +555,31 @@ impl Run {
     /// Returns an error if the file cannot be written; a previous version is kept.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), RunError> {
         Ok(AtomicFile::replace(&self.directory.join(name), content)?)
+    }
+}
+
+/// Evaluates one model, or the average of the members of an ensemble.
+fn evaluate_models(
+    recipe: &Recipe,
+    models: &[GraphDiffuser],
+    batcher: Batcher,
+    dataset: &Dataset,
+    split: Split,
+) -> Evaluation {
+    let evaluator = Evaluator::new(recipe, dataset, batcher);
+    let (accumulator, ensemble) = match models {
+        [model] => (evaluator.metric_accumulator(model, dataset.split(split)), None),
+        models => {
+            let accumulators = evaluator.ensemble_accumulators(models, dataset.split(split));
+            let members = EnsembleEvaluation::new(&accumulators, &dataset.schema);
+            (accumulators.average, Some(members))
+        }
+    };
+    Evaluation {
+        metric: recipe.task_for(&dataset.schema).metric(),
+        scores: accumulator.scores(),
+        targets: target_scores(&accumulator.predictions(), dataset),
+        ensemble,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use graph_diffuser::Device;
@@ -149,13 +150,13 @@ pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> Result<ExitCo
     } else {
         load_run_dataset(&run)?
     };
-    let dataset = &loaded.dataset;
-    let explainer = Explainer::open(&run, dataset, &Device::flex())?;
+    let LoadedDataset { dataset, rows, .. } = loaded;
+    let explainer = Explainer::open(&run, Arc::new(dataset), &Device::flex())?;
     let (index, graph) = if let Some(smiles) = &args.smiles {
         (None, explainer.molecule(smiles)?)
     } else {
         let index = explainer.graph_index(split, args.graph)?;
-        (Some(index), dataset.graphs.get(index).into_owned())
+        (Some(index), explainer.dataset().graphs.get(index).into_owned())
     };
     let name = index.map_or("the molecule".to_owned(), |index| format!("graph {index}"));
     explainer.check(&graph, &name, args.node, args.layer, args.head)?;
@@ -174,7 +175,7 @@ pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> Result<ExitCo
         printer.data(&report, || report.to_string());
     }
     if let Some(output) = output {
-        let labels = [loaded.rows.id(index.unwrap_or(0)), loaded.rows.smiles(index.unwrap_or(0))];
+        let labels = [rows.id(index.unwrap_or(0)), rows.smiles(index.unwrap_or(0))];
         let label = labels.map(|label| label.map(|label| format!(", {label}")).unwrap_or_default());
         write(&args, &run, output, &explainer, (index, &graph, label.concat()), printer)?;
     }
@@ -185,7 +186,7 @@ fn write(
     args: &ExplainArgs,
     run: &Run,
     (format, destination): (OutputFormat, Destination),
-    explainer: &Explainer<'_>,
+    explainer: &Explainer,
     (index, graph, label): (Option<usize>, &Graph, String),
     printer: &mut Printer,
 ) -> Result<()> {

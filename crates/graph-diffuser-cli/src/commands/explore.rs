@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
@@ -97,14 +97,15 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCo
         }
         read => read?,
     };
-    let explainer = match Explainer::open(&run, &loaded.dataset, &Device::flex()) {
+    let LoadedDataset { dataset, rows, .. } = loaded;
+    let explainer = match Explainer::open(&run, Arc::new(dataset), &Device::flex()) {
         Err(ExplainError::Run(error)) if is_without_weights(&error) && destination.is_none() => {
             printer.note(&format!("{error}; showing its learning curves"));
             return serve_live(&args, printer);
         }
         opened => opened?,
     };
-    let (name, rows) = (args.run.name(), &loaded.rows);
+    let (name, rows) = (args.run.name(), &rows);
     if let Some(destination) = destination {
         let limit = args.num_graphs.map_or(export::DEFAULT_GRAPHS, |graphs| graphs as usize);
         let explorer = Explorer::new(&explainer, rows, name, split, limit);

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::slice;
 use std::sync::atomic::AtomicBool;
 
 use clap::Args;
@@ -12,7 +11,7 @@ use graph_diffuser::Device;
 use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::parameters;
 use graph_diffuser::recipe::{DataConfig, DataDirs, LoadedDataset, Recipe, SelectBy};
-use graph_diffuser::run::{FinishedRun, Run, RunError, RunLock, RunResult, shell_quote};
+use graph_diffuser::run::{Run, RunError, RunLock, RunResult, shell_quote};
 use graph_diffuser::statistics::MeanStd;
 use graph_diffuser::sweep::SeedRange;
 use graph_diffuser::task::Metric;
@@ -21,7 +20,7 @@ use graph_diffuser::train::{
 };
 use graph_diffuser_data::summary::Summary;
 use graph_diffuser_data::{Dataset, Split};
-use graph_diffuser_viz::report::{Report, model_card};
+use graph_diffuser_viz::report::write_run_report;
 use serde::Serialize;
 
 use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs, environment};
@@ -169,7 +168,7 @@ impl TrainArgs {
         if let Ok(Some(finished)) = run.finished() {
             printer.note(&format!("{} is finished, nothing to resume", directory.display()));
             // Training may have been killed after its result was written.
-            write_report(&run, &finished)?;
+            write_run_report(&run, &finished)?;
             print_result(&run, &finished.result, printer);
             return Ok(ExitCode::SUCCESS);
         }
@@ -346,7 +345,7 @@ fn train_one(
     match outcome? {
         TrainOutcome::Finished { best, .. } => {
             let finished = run.finished()?.expect("a finished run has a result");
-            write_report(run, &finished)?;
+            write_run_report(run, &finished)?;
             let result = finished.result;
             if result.ensemble.is_none() && result.epochs < recipe.train.epochs {
                 printer.note(&format!(
@@ -368,19 +367,6 @@ fn train_one(
             Ok(None)
         }
     }
-}
-
-/// Writes the report and the model card of a finished run, unless they exist.
-fn write_report(run: &Run, finished: &FinishedRun) -> Result<()> {
-    let is_missing = |name: &str| !run.directory().join(name).exists();
-    if is_missing("report.md") {
-        let report = Report::new(slice::from_ref(finished)).to_markdown();
-        run.write("report.md", report.as_bytes())?;
-    }
-    if is_missing("README.md") {
-        run.write("README.md", model_card(finished).as_bytes())?;
-    }
-    Ok(())
 }
 
 /// Prints the scores of a finished run.

@@ -126,7 +126,7 @@ struct GraphLayout {
 
 /// Computes the responses for one run.
 pub(crate) struct Explorer<'a> {
-    explainer: &'a Explainer<'a>,
+    explainer: &'a Explainer,
     rows: &'a RowLabels,
     run: String,
     split: Split,
@@ -138,7 +138,7 @@ pub(crate) struct Explorer<'a> {
 impl<'a> Explorer<'a> {
     /// Creates an explorer of the first `limit` graphs of a split.
     pub(crate) fn new(
-        explainer: &'a Explainer<'a>,
+        explainer: &'a Explainer,
         rows: &'a RowLabels,
         run: String,
         split: Split,

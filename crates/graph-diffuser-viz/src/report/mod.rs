@@ -16,12 +16,13 @@ mod table;
 mod targets;
 
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use graph_diffuser_data::{AtomicFile, Dataset};
 use serde::Serialize;
 
 use graph_diffuser::recipe::{PaperResult, Recipe, distinct_settings};
-use graph_diffuser::run::{DataRecord, FinishedRun, RunResult};
+use graph_diffuser::run::{DataRecord, FinishedRun, Run, RunError, RunResult};
 use graph_diffuser::statistics::{SeedStats, mean};
 use graph_diffuser::sweep::{SweepError, file_names};
 use graph_diffuser::task::Metric;
@@ -34,6 +35,22 @@ pub use model_card::model_card;
 pub use paired::PairedDifference;
 pub use sweep_summary::{ConfigurationRow, FailedRun, Provenance, RunCounts, SweepSummary, Tuning};
 pub use targets::TargetRow;
+
+/// Writes `report.md` and the model card `README.md` of a finished run, unless they exist.
+///
+/// # Errors
+/// Returns an error if a file cannot be written.
+pub fn write_run_report(run: &Run, finished: &FinishedRun) -> Result<(), RunError> {
+    let is_missing = |name: &str| !run.directory().join(name).exists();
+    if is_missing("report.md") {
+        let report = Report::new(slice::from_ref(finished)).to_markdown();
+        run.write("report.md", report.as_bytes())?;
+    }
+    if is_missing("README.md") {
+        run.write("README.md", model_card(finished).as_bytes())?;
+    }
+    Ok(())
+}
 
 /// Results of runs, grouped by recipe.
 ///

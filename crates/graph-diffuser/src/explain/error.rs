@@ -3,7 +3,7 @@
 use graph_diffuser_data::Diagnostic;
 use graph_diffuser_data::chem::MoleculeError;
 
-use crate::run::RunError;
+use crate::run::{RunError, SavedModelError};
 
 /// Error of [`Explainer`](super::Explainer).
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,9 @@ pub enum ExplainError {
     /// The run cannot be loaded.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// The saved model cannot be loaded.
+    #[error(transparent)]
+    Saved(#[from] SavedModelError),
 }
 
 impl Diagnostic for ExplainError {
@@ -63,6 +66,7 @@ impl Diagnostic for ExplainError {
             }
             Self::Molecule(error) => error.hint(),
             Self::Run(error) => error.hint(),
+            Self::Saved(error) => error.hint(),
         }
     }
 
@@ -70,7 +74,7 @@ impl Diagnostic for ExplainError {
         match self {
             Self::OutOfRange { .. } | Self::SmilesUnsupported { .. } | Self::Molecule(_) => true,
             Self::Run(error) => error.is_usage_error(),
-            Self::NoAttention { .. } | Self::NotAColoredGrid { .. } => false,
+            Self::NoAttention { .. } | Self::NotAColoredGrid { .. } | Self::Saved(_) => false,
         }
     }
 }

@@ -3,14 +3,16 @@
 //! [`Explainer::trace`] runs the model on one graph and records position, content and attention
 //! weights (Eq. 6–8) of every layer and head.
 
-use burn::tensor::Device;
+use std::sync::Arc;
+
+use burn::tensor::{DType, Device};
 use graph_diffuser_data::benchmarks::grid_histogram;
 use graph_diffuser_data::{Dataset, FeatureSchema, Features, Graph, MISSING_CLASS, Split, Targets};
 
 use crate::batch::Batcher;
 use crate::model::GraphDiffuser;
 use crate::recipe::Recipe;
-use crate::run::Run;
+use crate::run::{Run, SavedModel};
 
 use super::atoms::structure;
 use super::decode::{activate, decode};
@@ -27,6 +29,8 @@ pub(super) const MAX_FULLY_TRACED_NODES: usize = 256;
 ///
 /// # Examples
 /// ```no_run
+/// use std::sync::Arc;
+///
 /// use graph_diffuser::Device;
 /// use graph_diffuser::explain::Explainer;
 /// use graph_diffuser::recipe::DataDirs;
@@ -35,8 +39,8 @@ pub(super) const MAX_FULLY_TRACED_NODES: usize = 256;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let run = Run::open("runs/grid-quick-s0".as_ref())?;
-/// let dataset = run.recipe().dataset(&DataDirs::from_env())?;
-/// let explainer = Explainer::open(&run, &dataset, &Device::flex())?;
+/// let dataset = Arc::new(run.recipe().dataset(&DataDirs::from_env())?);
+/// let explainer = Explainer::open(&run, dataset.clone(), &Device::flex())?;
 /// let index = explainer.graph_index(Split::Test, None)?;
 /// let graph = dataset.graphs.get(index);
 /// let trace = explainer.trace(&graph, Some(index), &[5]);
@@ -45,20 +49,36 @@ pub(super) const MAX_FULLY_TRACED_NODES: usize = 256;
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Explainer<'a> {
-    recipe: &'a Recipe,
-    dataset: &'a Dataset,
+pub struct Explainer {
+    recipe: Recipe,
+    dataset: Arc<Dataset>,
     pub(super) model: TracedModel,
 }
 
-impl<'a> Explainer<'a> {
+impl Explainer {
     /// Loads the best checkpoint of a run.
     ///
     /// # Errors
     /// Returns an error if the run has no usable checkpoint or its model has no attention layer.
-    pub fn open(run: &'a Run, dataset: &'a Dataset, device: &Device) -> Result<Self, ExplainError> {
-        let model = run.best_model(dataset, device)?;
-        Self::new(run.recipe(), dataset, model, run.batcher(device))
+    pub fn open(run: &Run, dataset: Arc<Dataset>, device: &Device) -> Result<Self, ExplainError> {
+        let model = run.best_model(&dataset, device)?;
+        Self::new(run.recipe().clone(), dataset, model, run.batcher(device))
+    }
+
+    /// Creates the explainer of a saved model, which needs no run directory; its dataset is empty.
+    /// `member` is the index of the member of an ensemble, or 0.
+    ///
+    /// # Errors
+    /// Returns an error if the weights are corrupt, there is no such member, or the model has no
+    /// attention layer.
+    pub fn from_saved(
+        saved: &SavedModel,
+        member: usize,
+        device: &Device,
+    ) -> Result<Self, ExplainError> {
+        let model = saved.model(member, device)?;
+        let batcher = saved.recipe.model.batcher(device, DType::F32);
+        Self::new(saved.recipe.clone(), Arc::new(saved.empty_dataset()), model, batcher)
     }
 
     /// Creates an explainer of `model`, which was built from `recipe`.
@@ -66,25 +86,25 @@ impl<'a> Explainer<'a> {
     /// # Errors
     /// Returns an error if the model has no attention layer.
     pub fn new(
-        recipe: &'a Recipe,
-        dataset: &'a Dataset,
+        recipe: Recipe,
+        dataset: Arc<Dataset>,
         model: GraphDiffuser,
         batcher: Batcher,
     ) -> Result<Self, ExplainError> {
         if recipe.model.layers == 0 {
-            return Err(ExplainError::NoAttention { recipe: recipe.name.clone() });
+            return Err(ExplainError::NoAttention { recipe: recipe.name });
         }
         Ok(Self { recipe, dataset, model: TracedModel::new(model, batcher) })
     }
 
     /// Returns the dataset.
     pub fn dataset(&self) -> &Dataset {
-        self.dataset
+        &self.dataset
     }
 
     /// Returns the recipe of the model.
     pub fn recipe(&self) -> &Recipe {
-        self.recipe
+        &self.recipe
     }
 
     /// Returns a dataset index: `index` itself, or that of the first graph of a split.

@@ -45,7 +45,7 @@ pub struct TargetScore {
     pub error: Option<f64>,
 }
 
-impl Explainer<'_> {
+impl Explainer {
     /// Groups graphs of similar size into batches for [`Explainer::score`].
     pub fn score_batches(&self, indices: &[usize]) -> Vec<Vec<usize>> {
         self.model.batches(self.dataset(), indices)

@@ -14,17 +14,18 @@ mod row;
 mod file;
 
 use burn::module::Module;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use graph_diffuser_data::formats::Featurizer;
 use graph_diffuser_data::{Dataset, Graph, Graphs, Schema, Splits};
 use sha2::{Digest, Sha256};
 
-use crate::batch::GraphBatch;
+use crate::batch::{Batcher, GraphBatch};
 use crate::domain::TrainingDomain;
 use crate::model::GraphDiffuser;
 use crate::nn::ForwardContext;
 use crate::parameters::named_tensors;
-use crate::run::{Run, RunError, RunSchema};
+use crate::recipe::Recipe;
+use crate::run::{Run, RunError, RunSchema, SavedModel, SavedModelError};
 use crate::task::{Pooling, Prediction, Task};
 use crate::train::{BatchSize, EvalBatcher};
 
@@ -76,16 +77,37 @@ impl Predictor {
     /// Returns an error if the run has no weights or no schema yet, or a file is corrupt.
     pub fn open(run: &Run, device: &Device) -> Result<Self, RunError> {
         let device = device.clone().inner();
-        let RunSchema { input: featurizer, schema } = run.schema()?;
-        let models = run.best_models(&schema, &device)?;
+        let schema = run.schema()?;
+        let models = run.best_models(&schema.schema, &device)?;
+        let (batcher, domain) = (run.batcher(&device), run.training_domain()?);
+        Ok(Self::new(run.recipe(), schema, models, batcher, domain))
+    }
+
+    /// Creates the predictor of a saved model, which needs no run directory.
+    ///
+    /// # Errors
+    /// Returns an error if the weights or fingerprints are corrupt or do not fit the recipe.
+    pub fn from_saved(saved: &SavedModel, device: &Device) -> Result<Self, SavedModelError> {
+        let device = device.clone().inner();
+        let (models, domain) = (saved.models(&device)?, saved.training_domain()?);
+        let batcher = saved.recipe.model.batcher(&device, DType::F32);
+        Ok(Self::new(&saved.recipe, saved.schema.clone(), models, batcher, domain))
+    }
+
+    fn new(
+        recipe: &Recipe,
+        schema: RunSchema,
+        models: Vec<GraphDiffuser>,
+        batcher: Batcher,
+        domain: Option<TrainingDomain>,
+    ) -> Self {
+        let RunSchema { input: featurizer, schema } = schema;
         let models: Vec<GraphDiffuser> = models.into_iter().map(|model| model.valid()).collect();
-        let recipe = run.recipe();
-        let batcher = EvalBatcher::new(run.batcher(&device), BATCH);
+        let batcher = EvalBatcher::new(batcher, BATCH);
         let smiles_column = recipe.data.smiles_column().map(str::to_owned);
         let embedding_dim = models.len() * recipe.model.hidden_dim;
         let task = recipe.task_for(&schema);
-        let domain = run.training_domain()?;
-        Ok(Self { models, task, batcher, featurizer, schema, smiles_column, embedding_dim, domain })
+        Self { models, task, batcher, featurizer, schema, smiles_column, embedding_dim, domain }
     }
 
     /// Returns the number of models whose predictions are averaged.

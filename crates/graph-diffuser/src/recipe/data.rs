@@ -6,6 +6,8 @@ mod error;
 mod split;
 mod user_files;
 
+use std::path::PathBuf;
+
 use graph_diffuser_data::benchmarks::grid_histogram::GridHistogram;
 use graph_diffuser_data::formats::{Featurizer, RowLabels};
 use graph_diffuser_data::summary::{Summary, Warning, warnings_from_summary};
@@ -177,6 +179,17 @@ impl DataConfig {
             }
         };
         name.to_owned()
+    }
+
+    /// Returns the path of user files; `None` for benchmarks and generated datasets.
+    pub fn path_mut(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            Self::SmilesCsv(SmilesCsvConfig { path, .. })
+            | Self::Jsonl(JsonlConfig { path, .. })
+            | Self::OgbCsv(OgbCsvConfig { path, .. })
+            | Self::Tu(TuConfig { path, .. }) => Some(path),
+            _ => None,
+        }
     }
 
     /// Describes the split if it is known without reading the data.

@@ -16,7 +16,7 @@ use crate::model::GraphDiffuser;
 use crate::parameters;
 use crate::recipe::{Recipe, TrainConfig};
 use crate::task::Predictions;
-use crate::train::{BestEpoch, Evaluator, TrainEvent, TrainOutcome};
+use crate::train::{BestEpoch, Evaluator, LoadedCheckpoint, TrainEvent, TrainOutcome};
 
 use super::result::{EnsembleEvaluation, EnsembleResult, MemberResult};
 use super::{Run, RunError, RunResult};
@@ -113,24 +113,30 @@ impl Run {
         schema: &Schema,
         device: &Device,
     ) -> Result<Vec<GraphDiffuser>, RunError> {
+        let checkpoints = self.best_checkpoints()?;
+        checkpoints.iter().map(|found| self.load_checkpoint(found, schema, device)).collect()
+    }
+
+    /// Reads the best checkpoints so far: one, or those of all members of an ensemble.
+    pub(super) fn best_checkpoints(&self) -> Result<Vec<LoadedCheckpoint>, RunError> {
         if !self.is_ensemble() {
-            return Ok(vec![self.best_model_for(schema, device)?]);
+            return Ok(vec![self.best_checkpoint()?]);
         }
-        let mut models = Vec::with_capacity(self.num_members());
+        let mut checkpoints = Vec::with_capacity(self.num_members());
         for member in self.members()? {
-            match member.best_model_for(schema, device) {
+            match member.best_checkpoint() {
                 Err(RunError::NoWeights { .. }) => break,
-                model => models.push(model?),
+                found => checkpoints.push(found?),
             }
         }
-        if models.len() < self.num_members() {
+        if checkpoints.len() < self.num_members() {
             return Err(RunError::IncompleteEnsemble {
                 directory: self.directory.clone(),
-                trained: models.len(),
+                trained: checkpoints.len(),
                 members: self.num_members(),
             });
         }
-        Ok(models)
+        Ok(checkpoints)
     }
 
     /// Trains the members one after another, then evaluates their average.

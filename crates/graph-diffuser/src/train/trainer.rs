@@ -16,7 +16,7 @@ use crate::task::{EvalMetrics, Metric, Task};
 
 use super::batches::{for_each_batch, with_encoding_cache};
 use super::state::State;
-use super::weights::{load_model, serialize_model};
+use super::weights::{WEIGHTS, load_model, serialize_model};
 use super::{
     BestEpoch, Checkpoint, Checkpoints, EpochRecord, Evaluator, RunLock, TrainError, TrainEvent,
     TrainOutcome, TrainProgress, recalibration_batches, training_batches,
@@ -280,7 +280,7 @@ impl<'a> Trainer<'a> {
             progress.best = Some(BestEpoch { epoch, valid });
             // Saved before `last`: if the process is killed in between, this epoch is repeated and
             // the same weights are saved again.
-            let files = [("weights.safetensors".to_owned(), serialize_model(model))];
+            let files = [(WEIGHTS.to_owned(), serialize_model(model))];
             self.best.save(&Checkpoint { epoch, files: files.into() })?;
         }
         progress.history.push(record.clone());

@@ -9,6 +9,9 @@ use crate::parameters;
 
 use super::{CheckpointError, LoadedCheckpoint};
 
+/// Name of the file with the weights of a checkpoint.
+pub(crate) const WEIGHTS: &str = "weights.safetensors";
+
 /// Serializes parameters and buffers of a model as a safetensors file.
 pub(super) fn serialize_model(model: &GraphDiffuser) -> Vec<u8> {
     let values: Vec<_> = parameters::named_tensors(model)
@@ -42,10 +45,15 @@ pub(crate) fn load_model(
     model: GraphDiffuser,
     found: &LoadedCheckpoint,
 ) -> Result<GraphDiffuser, CheckpointError> {
-    let weights = SafeTensors::deserialize(found.file("weights.safetensors")?)
-        .map_err(|error| found.incompatible(format!("`weights.safetensors`: {error}")))?;
+    load_weights(model, found.file(WEIGHTS)?).map_err(|reason| found.incompatible(reason))
+}
+
+/// Returns `model` with the weights of a safetensors file, or the reason why they do not fit.
+pub(crate) fn load_weights(model: GraphDiffuser, file: &[u8]) -> Result<GraphDiffuser, String> {
+    let weights =
+        SafeTensors::deserialize(file).map_err(|error| format!("`{WEIGHTS}`: {error}"))?;
     parameters::load(model, |name| weights.tensor(name).ok().and_then(|view| safetensor(&view)))
-        .map_err(|error| found.incompatible(error.to_string()))
+        .map_err(|error| error.to_string())
 }
 
 /// Returns a tensor of a safetensors file; `None` if it is not single precision.

@@ -3,18 +3,12 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use graph_diffuser_data::examples::{BOILING_POINTS, paths_and_rings};
 use serde_json::json;
 
 use crate::error::Result;
 use crate::output::{Destination, OutputArgs};
 use crate::printer::Printer;
-
-/// Approximate boiling points of 234 organic compounds at atmospheric pressure in °C, written from
-/// general knowledge for demonstration and not checked against a reference.
-const BOILING_POINTS: &str = include_str!("boiling-points.csv");
-
-/// Number of generated graphs.
-const NUM_GRAPHS: usize = 60;
 
 /// Write an example dataset: boiling points of 234 organic compounds in °C, or small graphs
 #[derive(Debug, Args)]
@@ -42,22 +36,4 @@ pub(super) fn example(args: &ExampleArgs, printer: &mut Printer) -> Result<ExitC
         printer.data(&json!({ "path": path }), || format!("wrote {}", path.display()));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns paths and rings of 4 to 13 nodes as JSON Lines.
-fn paths_and_rings() -> String {
-    let graph = |index: usize| {
-        let nodes = 4 + index / 2 % 10;
-        let is_ring = !index.is_multiple_of(2);
-        let mut edges: Vec<[usize; 2]> = (1..nodes).map(|node| [node - 1, node]).collect();
-        if is_ring {
-            edges.push([nodes - 1, 0]);
-        }
-        let features: Vec<&str> = (0..nodes)
-            .map(|node| if (node + index / 4).is_multiple_of(3) { "a" } else { "b" })
-            .collect();
-        let target = if is_ring { "ring" } else { "path" };
-        json!({ "node_features": features, "edges": edges, "target": target }).to_string() + "\n"
-    };
-    (0..NUM_GRAPHS).map(graph).collect()
 }

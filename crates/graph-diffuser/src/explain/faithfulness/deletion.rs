@@ -44,7 +44,7 @@ impl DeletionTest {
     }
 }
 
-impl Explainer<'_> {
+impl Explainer {
     /// Returns a description of what [`Explainer::change`] computes.
     pub(super) fn change_metric(&self) -> &'static str {
         match &self.dataset().schema.targets {

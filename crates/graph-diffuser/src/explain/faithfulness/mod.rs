@@ -45,7 +45,7 @@ pub struct FaithfulnessReport {
     pub grid: Option<GridFaithfulness>,
 }
 
-impl Explainer<'_> {
+impl Explainer {
     /// Tests the attention on the first graphs of a split.
     ///
     /// `progress` receives the number of finished graphs and their total.
