@@ -33,6 +33,7 @@ mod schema;
 mod ensemble;
 mod saved_model;
 mod tensorboard;
+mod transfer;
 
 use std::fs::{self, File};
 use std::io::Write as _;

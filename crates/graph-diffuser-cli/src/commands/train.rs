@@ -10,6 +10,7 @@ use clap::Args;
 use graph_diffuser::Device;
 use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::parameters;
+use graph_diffuser::pretrained::Pretrained;
 use graph_diffuser::recipe::{DataConfig, DataDirs, LoadedDataset, Recipe, SelectBy};
 use graph_diffuser::run::{Run, RunError, RunLock, RunResult, shell_quote};
 use graph_diffuser::statistics::MeanStd;
@@ -24,7 +25,7 @@ use graph_diffuser_viz::report::write_run_report;
 use serde::Serialize;
 
 use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs, environment};
-use crate::error::Result;
+use crate::error::{Result, UsageError};
 use crate::explorer::server;
 use crate::input::check_training_input;
 use crate::interrupt::{exit_code, stop_flag, stop_with_input};
@@ -55,6 +56,10 @@ pub(crate) struct TrainArgs {
     training: TrainingArgs,
     #[command(flatten)]
     settings: SetArgs,
+    /// Start from the weights of this run, or of `pretrained:NAME`, instead of random weights; the
+    /// model is that of the run
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["resume", "ensemble"])]
+    from: Option<PathBuf>,
     /// Random seed [default: from the recipe]
     #[arg(long, conflicts_with_all = ["resume", "seeds"])]
     seed: Option<u64>,
@@ -103,7 +108,8 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
         return args.resume(&stop, printer);
     };
     check_training_input(Path::new(name))?;
-    let planned = args.planned_runs(name)?;
+    let source = args.from.as_deref().map(open_source).transpose()?;
+    let planned = args.planned_runs(name, source.as_ref())?;
     // All directories are checked before the first run starts.
     for PlannedRun { directory, .. } in &planned {
         if directory.exists() {
@@ -130,11 +136,17 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
         }
         // Before the directory is created.
         check_selection(recipe, dataset)?;
-        let model = recipe.init_model(&dataset.schema, &Device::flex());
+        let model = match &source {
+            Some(source) => source.transferred_model(recipe, &dataset.schema, &Device::flex())?,
+            None => recipe.init_model(&dataset.schema, &Device::flex()),
+        };
         args.check_memory(recipe, dataset, &model)?;
         let run = describe_split(Run::create(directory, recipe.clone(), &environment)?, &data)
             .with_encoding_cache(DataDirs::from_env().encoding_cache());
         let lock = run.lock()?;
+        if source.is_some() {
+            run.save_initial_weights(&model)?;
+        }
         open_live_view(&args, &run, printer)?;
         let Some(result) = train_one(&run, &lock, dataset, model, &stop, printer)? else {
             let rest = planned.len() - index - 1;
@@ -176,7 +188,7 @@ impl TrainArgs {
         let loaded = load_run_dataset(&run)?;
         let run = describe_split(run, &loaded);
         let dataset = &loaded.dataset;
-        let model = run.recipe().init_model(&dataset.schema, &Device::flex());
+        let model = run.init_model(&dataset.schema, &Device::flex())?;
         self.check_memory(run.recipe(), dataset, &model)?;
         open_live_view(self, &run, printer)?;
         let result = train_one(&run, &lock, dataset, model, stop, printer)?;
@@ -184,16 +196,25 @@ impl TrainArgs {
     }
 
     /// Returns the runs to train: one, or one per seed or fold.
-    fn planned_runs(&self, name: &str) -> Result<Vec<PlannedRun>> {
+    fn planned_runs(&self, name: &str, source: Option<&Run>) -> Result<Vec<PlannedRun>> {
         let options = [self.table.overrides(), self.training.overrides()].concat();
         let overrides: Vec<String> =
             options.into_iter().chain(self.settings.set.iter().cloned()).collect();
-        let recipe = Recipe::find(name, &overrides)?;
+        let find = |overrides: &[String]| -> Result<Recipe> {
+            let recipe = Recipe::find(name, overrides)?;
+            let Some(source) = source else { return Ok(recipe) };
+            if let Some(setting) = overrides.iter().find(|text| text.starts_with("model.")) {
+                let message = format!("`--from` determines the model, but `{setting}` changes it");
+                return Err(UsageError { message, hint: format!("omit `{setting}`") }.into());
+            }
+            Ok(Recipe { model: source.recipe().model.clone(), ..recipe })
+        };
+        let recipe = find(&overrides)?;
         if let Some(folds) = self.folds {
             let fold = |fold: u16| {
                 let split = format!("data.split={{kind=\"k_fold\",k={folds},fold={fold}}}");
                 let overrides: Vec<String> = overrides.iter().cloned().chain([split]).collect();
-                let recipe = Recipe::find(name, &overrides)?;
+                let recipe = find(&overrides)?;
                 let recipe = Recipe { seed: self.seed.unwrap_or(recipe.seed), ..recipe };
                 let name = format!("{}-fold{fold}-s{}", recipe.name, recipe.seed);
                 let parent = self.output.as_deref().unwrap_or(Path::new("runs"));
@@ -235,6 +256,18 @@ impl TrainArgs {
             (None, _) => Path::new("runs").join(name),
         }
     }
+}
+
+/// Opens the run that training starts from.
+fn open_source(path: &Path) -> Result<Run> {
+    let name = path.to_str().and_then(|path| path.strip_prefix("pretrained:"));
+    let Some(name) = name else { return Ok(Run::open(path)?) };
+    let Some(model) = Pretrained::ALL.into_iter().find(|model| model.name() == name) else {
+        let names = Pretrained::ALL.map(|model| format!("`pretrained:{}`", model.name()));
+        let message = format!("there is no pretrained model `{name}`");
+        return Err(UsageError { message, hint: format!("use {}", names.join(" or ")) }.into());
+    };
+    Ok(model.open(&DataDirs::from_env().cache)?)
 }
 
 /// Serves the learning curves of a run with `--open`, and opens them in the browser.

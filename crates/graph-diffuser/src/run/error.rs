@@ -76,6 +76,14 @@ pub enum RunError {
         /// Path of the directory.
         directory: PathBuf,
     },
+    /// The weights of a run do not fit the model that should start from them.
+    #[error("cannot start from `{directory}`: it has no matching tensor for `{tensor}`")]
+    CannotTransfer {
+        /// Path of the directory.
+        directory: PathBuf,
+        /// First tensor without a counterpart.
+        tensor: String,
+    },
     /// The dataset of the run cannot be read.
     #[error(transparent)]
     Dataset(RecipeError),
@@ -125,6 +133,9 @@ impl Diagnostic for RunError {
             Self::SchemaMismatch { .. } | Self::DataChanged { .. } => {
                 Some("restore the data that the run was trained on, or train a new run".into())
             }
+            Self::CannotTransfer { .. } => Some(
+                "use a run that was trained on graphs with the same node and edge features".into(),
+            ),
             Self::Write(error) => error.hint(),
             Self::Recipe(error) | Self::Dataset(error) => error.hint(),
             Self::Train(error) => error.hint(),

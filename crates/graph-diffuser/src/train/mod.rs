@@ -23,4 +23,4 @@ pub use memory::{BatchShape, available_bytes, check_memory, largest_step, step_b
 pub use progress::{BestEpoch, EpochRecord, TrainEvent, TrainOutcome, TrainProgress};
 pub use state::check_loss;
 pub use trainer::{Trainer, check_selection};
-pub(crate) use weights::{WEIGHTS, load_model, load_weights};
+pub(crate) use weights::{WEIGHTS, load_model, load_weights, serialize_model};

@@ -13,7 +13,7 @@ use super::{CheckpointError, LoadedCheckpoint};
 pub(crate) const WEIGHTS: &str = "weights.safetensors";
 
 /// Serializes parameters and buffers of a model as a safetensors file.
-pub(super) fn serialize_model(model: &GraphDiffuser) -> Vec<u8> {
+pub(crate) fn serialize_model(model: &GraphDiffuser) -> Vec<u8> {
     let values: Vec<_> = parameters::named_tensors(model)
         .into_iter()
         .map(|(entry, tensor)| (entry, host(&tensor)))

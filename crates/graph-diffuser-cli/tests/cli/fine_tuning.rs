@@ -1,0 +1,70 @@
+//! `train --from`: initial weights from another run.
+
+use std::fs;
+
+use crate::test_dir::{SMILES, TINY_MODEL, TestDir};
+
+fn write_table(dir: &TestDir, name: &str, target: &str, value: fn(&str) -> String) {
+    let rows: Vec<String> =
+        SMILES.iter().map(|smiles| format!("{smiles},{}\n", value(smiles))).collect();
+    dir.write(name, &format!("smiles,{target}\n{}", rows.concat()));
+}
+
+/// Trains a tiny model on a regression target into `source`.
+fn train_source(dir: &TestDir) {
+    write_table(dir, "source.csv", "size", |smiles| format!("{}.5", smiles.len()));
+    let settings: Vec<&str> = TINY_MODEL.iter().flat_map(|setting| ["--set", *setting]).collect();
+    dir.run_ok(&[&["train", "source.csv", "-o", "source"], &settings[..]].concat());
+}
+
+#[test]
+fn fine_tuned_run_starts_with_the_weights_of_its_source_and_can_be_resumed_without_it() {
+    let dir = TestDir::new();
+    train_source(&dir);
+    write_table(&dir, "labels.csv", "aromatic", |smiles| smiles.contains('c').to_string());
+    let arguments = ["train", "labels.csv", "--from", "source", "--epochs", "2", "-o", "tuned"];
+    dir.run_ok(&arguments);
+    assert_eq!(
+        dir.read("tuned/recipe.toml").split("[model").nth(1),
+        dir.read("source/recipe.toml").split("[model").nth(1),
+        "the model is that of the source"
+    );
+    // The run starts again from its own copy of the initial weights.
+    fs::rename(dir.path("source"), dir.path("moved")).expect("renamed");
+    fs::create_dir(dir.path("copy")).expect("created");
+    for file in ["recipe.toml", "environment.json", "initial.safetensors"] {
+        fs::copy(dir.path("tuned").join(file), dir.path("copy").join(file)).expect("copied");
+    }
+    dir.run_ok(&["train", "--resume", "copy"]);
+    dir.assert_same_weights("tuned", "copy");
+    // Random initial weights give another model.
+    let settings: Vec<&str> = TINY_MODEL.iter().flat_map(|setting| ["--set", *setting]).collect();
+    let random = ["train", "labels.csv", "--epochs", "2", "-o", "random"];
+    dir.run_ok(&[&random, &settings[..]].concat());
+    let weights = |run: &str| {
+        fs::read(dir.path(run).join("checkpoints/last/weights.safetensors")).expect("weights")
+    };
+    assert_ne!(weights("random"), weights("tuned"));
+}
+
+#[test]
+fn source_with_other_features_is_an_error() {
+    let dir = TestDir::new();
+    train_source(&dir);
+    dir.write(
+        "graphs.jsonl",
+        &r#"{"nodes": 3, "edges": [[0, 1], [1, 2]], "target": 1.5}
+"#
+        .repeat(20),
+    );
+    let output = dir.run(&["train", "graphs.jsonl", "--from", "source", "-o", "tuned"]);
+    assert_ne!(output.code, Some(0));
+    assert!(output.stderr.contains("molecule"), "{}", output.stderr);
+    assert!(!dir.path("tuned").exists(), "no directory is created");
+    let output = dir.run(&["train", "source.csv", "--from", "source", "--set", "model.layers=3"]);
+    assert_eq!(output.code, Some(2));
+    assert!(output.stderr.contains("`--from` determines the model"), "{}", output.stderr);
+    let output = dir.run(&["train", "source.csv", "--from", "pretrained:nothing"]);
+    assert_eq!(output.code, Some(2));
+    assert!(output.stderr.contains("`pretrained:zinc`"), "{}", output.stderr);
+}
