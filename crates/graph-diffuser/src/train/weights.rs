@@ -42,10 +42,32 @@ pub(crate) fn load_model(
     model: GraphDiffuser,
     found: &LoadedCheckpoint,
 ) -> Result<GraphDiffuser, CheckpointError> {
-    let weights = SafeTensors::deserialize(found.file("weights.safetensors")?)
-        .map_err(|error| found.incompatible(format!("`weights.safetensors`: {error}")))?;
+    let weights = weights(found)?;
+    let is_finite = |view: &TensorView<'_>| {
+        safetensor(view).is_none_or(|data| data.iter::<f32>().all(f32::is_finite))
+    };
+    if let Some((tensor, _)) = weights.iter().find(|(_, view)| !is_finite(view)) {
+        let (path, tensor) = (found.path.clone(), tensor.to_owned());
+        return Err(CheckpointError::NonFinite { path, tensor });
+    }
     parameters::load(model, |name| weights.tensor(name).ok().and_then(|view| safetensor(&view)))
         .map_err(|error| found.incompatible(error.to_string()))
+}
+
+/// Checks that the weights of a checkpoint have the shapes of `model`, which may have
+/// [shapes only](crate::nn::ParamInit::shapes_only).
+pub(crate) fn check_weights(
+    model: &GraphDiffuser,
+    found: &LoadedCheckpoint,
+) -> Result<(), CheckpointError> {
+    let weights = weights(found)?;
+    let shape = |name: &str| Some(weights.tensor(name).ok()?.shape().to_vec());
+    parameters::check_shapes(model, shape).map_err(|error| found.incompatible(error.to_string()))
+}
+
+fn weights(found: &LoadedCheckpoint) -> Result<SafeTensors<'_>, CheckpointError> {
+    SafeTensors::deserialize(found.file("weights.safetensors")?)
+        .map_err(|error| found.incompatible(format!("`weights.safetensors`: {error}")))
 }
 
 /// Returns a tensor of a safetensors file; `None` if it is not single precision.
