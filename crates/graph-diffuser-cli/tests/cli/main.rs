@@ -6,6 +6,7 @@
 mod data;
 mod ensemble;
 mod explain;
+mod faults;
 mod help;
 mod predict;
 #[path = "../program/mod.rs"]
