@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use graph_diffuser::pretrained::Pretrained;
 use graph_diffuser::recipe::DataDirs;
 use graph_diffuser::run::{Environment, Run, RunError};
-use graph_diffuser_data::Split;
+use graph_diffuser_data::{Dataset, Split};
 
 use crate::printer::{Printer, print_note};
 
@@ -103,6 +103,45 @@ impl SplitArgs {
             SplitName::Valid => Split::Valid,
             SplitName::Test => Split::Test,
         }
+    }
+}
+
+/// The `--allow-changed-data` option.
+#[derive(Debug, Args)]
+pub(crate) struct ChangedDataArgs {
+    /// Use the dataset even if it has changed since training was started
+    #[arg(long)]
+    pub(crate) allow_changed_data: bool,
+}
+
+impl ChangedDataArgs {
+    /// Checks that a dataset is that of the run, or warns if it need not be.
+    pub(crate) fn check(
+        &self,
+        run: &Run,
+        dataset: &Dataset,
+        printer: &Printer,
+    ) -> Result<(), RunError> {
+        match run.check_data(dataset) {
+            Err(error @ RunError::DataChanged { .. }) if self.allow_changed_data => {
+                printer.note(&format!("warning: {error}"));
+                Ok(())
+            }
+            checked => checked,
+        }
+    }
+}
+
+/// Warns if a dataset is not the one that the run was trained on.
+///
+/// A large dataset, whose comparison takes long, is not compared, nor is an empty one, for
+/// molecules that are given otherwise.
+pub(crate) fn warn_changed_data(run: &Run, dataset: &Dataset, printer: &Printer) {
+    const MAX_GRAPHS: usize = 50_000;
+    if (1..=MAX_GRAPHS).contains(&dataset.graphs.len())
+        && let Err(error) = run.check_data(dataset)
+    {
+        printer.note(&format!("warning: {error}"));
     }
 }
 
@@ -234,6 +273,7 @@ impl ThreadArgs {
 /// Describes this process for the run directory.
 pub(crate) fn environment(threads: usize) -> Environment {
     // The program's name instead of its path, which depends on the installation.
-    let command = std::iter::once("graph-diffuser".to_owned()).chain(std::env::args().skip(1));
+    let arguments = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned());
+    let command = std::iter::once("graph-diffuser".to_owned()).chain(arguments);
     Environment::new(threads, option_env!("GRAPH_DIFFUSER_COMMIT"), command.collect())
 }

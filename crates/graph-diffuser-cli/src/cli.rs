@@ -1,5 +1,7 @@
 //! The command line: all commands, and hints for unknown options.
 
+use std::io;
+
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
@@ -8,6 +10,8 @@ use crate::commands::{
     BenchArgs, DataArgs, EmbedArgs, EvalArgs, ExplainArgs, ExploreArgs, PredictArgs, RecipeArgs,
     ReportArgs, SweepArgs, TrainArgs,
 };
+use crate::error::Failure;
+use crate::printer::Printer;
 
 /// Train, evaluate and explain graph Transformers with learned diffusion
 #[derive(Debug, Parser)]
@@ -53,7 +57,16 @@ pub(crate) fn parse() -> Arguments {
             ErrorKind::InvalidSubcommand => suggest_command(&mut error),
             _ => {}
         }
-        error.exit()
+        let code = error.exit_code();
+        match error.print() {
+            // Help and version are results.
+            Err(failure) if code == 0 && failure.kind() != io::ErrorKind::BrokenPipe => {
+                let failure = Failure::caused("cannot write to standard output")(failure);
+                let _ = Printer::new(false).error(&failure.into());
+                std::process::exit(1)
+            }
+            _ => std::process::exit(code),
+        }
     })
 }
 
@@ -71,7 +84,8 @@ fn suggest_setting(error: &mut clap::Error) {
     error.remove(ContextKind::Suggested);
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return };
     let option = option.split('=').next().unwrap_or_default();
-    let mut commands = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
+    let mut commands =
+        std::env::args_os().skip(1).filter(|arg| !arg.as_encoded_bytes().starts_with(b"-"));
     let has_settings = commands.next().is_some_and(|name| name == "train" || name == "sweep");
     let setting = SETTINGS.iter().find(|(name, _)| *name == option && has_settings);
     if let Some((_, setting)) = setting {

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
+use graph_diffuser_data::ThreadError;
 use signal_hook::consts::signal;
 use signal_hook::flag;
 
@@ -58,11 +59,16 @@ fn ignored_signals() -> u64 {
 }
 
 /// Sets `stop` when standard input is closed, as it is when the parent process exits.
-pub(crate) fn stop_with_input(stop: &Arc<AtomicBool>) {
+///
+/// # Errors
+/// Returns an error if the thread that waits for it cannot be started.
+pub(crate) fn stop_with_input(stop: &Arc<AtomicBool>) -> Result<(), ThreadError> {
     let stop = stop.clone();
-    std::thread::spawn(move || {
+    let wait = move || {
         // A read error counts as end of input.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         stop.store(true, Ordering::SeqCst);
-    });
+    };
+    std::thread::Builder::new().spawn(wait)?;
+    Ok(())
 }

@@ -32,8 +32,11 @@ use printer::Printer;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    keep_freed_memory();
     let arguments = cli::parse();
+    // The server of `explore` runs for a long time and returns the memory of a large molecule.
+    if !matches!(arguments.command, Command::Explore(_)) {
+        keep_freed_memory();
+    }
     let mut printer = Printer::new(arguments.json);
     let result = match arguments.command {
         Command::Data(args) => commands::data(args, &mut printer),

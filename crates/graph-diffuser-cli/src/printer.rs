@@ -1,10 +1,12 @@
 //! Output: results to stdout, diagnostics to stderr.
 
-use std::io::{self, ErrorKind, StdoutLock, Write};
+use std::borrow::Cow;
+use std::io::{self, ErrorKind, IsTerminal as _, StdoutLock, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::error::{CommandError, Failure};
 
@@ -42,8 +44,9 @@ impl Printer {
         self.raw(text.trim_end());
     }
 
-    /// Prints a line of text to stdout.
+    /// Prints a line of text to stdout, with control characters escaped on a terminal.
     pub(crate) fn raw(&mut self, text: &str) {
+        let text = if io::stdout().is_terminal() { printable(text) } else { text.into() };
         self.bytes(format!("{text}\n").as_bytes());
     }
 
@@ -88,8 +91,41 @@ impl Printer {
     }
 }
 
-/// Prints a diagnostic to stderr, with colored labels if stderr is a terminal with colors.
+/// Serializes a path, of which invalid UTF-8 is replaced; for `serialize_with`.
+pub(crate) fn path_text<P: AsRef<Path>, S: Serializer>(
+    path: &P,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.as_ref().to_string_lossy())
+}
+
+/// Escapes control characters, except line breaks and tabs, and characters that change the
+/// direction of text.
+///
+/// Names and cells of a file may contain sequences that move the cursor or rename the terminal.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let is_unsafe = |char: char| {
+        char.is_control() && char != '\n' && char != '\t'
+            || matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(is_unsafe) {
+        return text.into();
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for char in text.chars() {
+        if is_unsafe(char) {
+            escaped.extend(char.escape_default());
+        } else {
+            escaped.push(char);
+        }
+    }
+    escaped.into()
+}
+
+/// Prints a diagnostic to stderr, with colored labels if stderr is a terminal with colors, and with
+/// control characters escaped.
 pub(crate) fn print_note(text: &str) {
+    let text = &*printable(text);
     let mut styled = String::with_capacity(text.len() + 16);
     for line in text.split_inclusive('\n') {
         match LABELS.iter().find(|(label, _)| line.starts_with(label)) {
@@ -123,6 +159,13 @@ pub(crate) fn thousands(count: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(printable("a\tb\nµ"), "a\tb\nµ");
+        assert_eq!(printable("a\x1b[2Jb\r\u{9b}\x7f"), "a\\u{1b}[2Jb\\r\\u{9b}\\u{7f}");
+        assert_eq!(printable("\u{202e}abc"), "\\u{202e}abc");
+    }
 
     #[test]
     fn thousands_are_separated_by_commas() {

@@ -17,10 +17,8 @@
 //!
 //! A drug-like molecule takes about 120 bytes, so that the file of a large dataset has about 6 MB.
 
-use std::thread;
-
 use graph_diffuser_data::chem::Fingerprint;
-use graph_diffuser_data::{Dataset, Graph, SeedTree, Split};
+use graph_diffuser_data::{Dataset, Graph, SeedTree, Split, map_on_threads};
 use sha2::{Digest, Sha256};
 
 const MAGIC: &[u8; 8] = b"GDFINGER";
@@ -146,12 +144,7 @@ impl TrainingDomain {
         if chunk >= molecules.len() {
             return check(molecules);
         }
-        thread::scope(|scope| {
-            let spawned: Vec<_> =
-                molecules.chunks(chunk).map(|chunk| scope.spawn(move || check(chunk))).collect();
-            let checked = spawned.into_iter().map(thread::ScopedJoinHandle::join);
-            checked.flat_map(|checks| checks.expect("comparing molecules does not panic")).collect()
-        })
+        map_on_threads(molecules.chunks(chunk), check).into_iter().flatten().collect()
     }
 
     /// Compares a molecule with the training molecules; `common` is reused memory.

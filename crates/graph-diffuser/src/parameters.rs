@@ -34,23 +34,39 @@ pub struct NamedParam {
 
 impl NamedParam {
     /// Returns the number of elements.
+    ///
+    /// The number of a shape that no memory could hold may be limited to `usize::MAX`.
     pub fn count(&self) -> usize {
-        self.shape.iter().product()
+        self.shape.iter().fold(1, |count: usize, &size| count.saturating_mul(size))
     }
 }
 
-/// Lists all parameters and buffers of a model.
+/// Lists all parameters and buffers of a model, which may have
+/// [shapes only](crate::nn::ParamInit::shapes_only).
 pub fn named_params<M: Module>(model: &M) -> Vec<NamedParam> {
-    let mut params = Vec::new();
-    visit_tensors(model, |name, shape, _| {
-        params.push(NamedParam { name: name.to_owned(), shape, trainable: is_trainable(name) });
-    });
-    params
+    struct Visit(Path, Vec<NamedParam>);
+    impl ModuleVisitor for Visit {
+        fn enter_module(&mut self, name: &str, container: &str) {
+            self.0.enter(name, container);
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.0.exit();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let (name, shape) = (self.0.name(), param.lazy_shape().to_vec());
+            let trainable = is_trainable(&name);
+            self.1.push(NamedParam { name, shape, trainable });
+        }
+    }
+    let mut visit = Visit(Path::default(), Vec::new());
+    model.visit(&mut visit);
+    visit.1
 }
 
 /// Returns the number of trainable parameters.
 pub fn count<M: Module>(model: &M) -> usize {
-    named_params(model).iter().filter(|param| param.trainable).map(NamedParam::count).sum()
+    let trainable = named_params(model).into_iter().filter(|param| param.trainable);
+    trainable.fold(0, |sum: usize, param| sum.saturating_add(param.count()))
 }
 
 /// Returns the device of a model, with or without autodiff.
@@ -198,6 +214,24 @@ pub fn transfer<M: Module, S: Module>(model: M, source: &S) -> (M, Vec<String>) 
         }
     });
     (model, kept)
+}
+
+/// Checks that `find` returns the shape of every parameter and buffer of a model, which may have
+/// [shapes only](crate::nn::ParamInit::shapes_only).
+///
+/// # Errors
+/// Returns an error for the first tensor that is missing or has the wrong shape.
+pub fn check_shapes<M: Module>(
+    model: &M,
+    find: impl Fn(&str) -> Option<Vec<usize>>,
+) -> Result<(), LoadError> {
+    for NamedParam { name, shape: expected, .. } in named_params(model) {
+        let found = find(&name);
+        if found.as_ref() != Some(&expected) {
+            return Err(LoadError { name, expected, found });
+        }
+    }
+    Ok(())
 }
 
 /// Error returned by [`load`] if the tensors do not match the model.

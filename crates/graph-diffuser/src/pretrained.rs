@@ -1,7 +1,8 @@
 //! Pretrained models embedded in the program.
 //!
 //! Each is a complete run directory with its recipe, seed, metrics and scores. It is unpacked into
-//! the cache directory on first use; missing or corrupt files are restored.
+//! the cache directory on first use; missing or corrupt files are restored. If the cache directory
+//! cannot be written, the run is in a temporary directory.
 
 use std::fs;
 use std::path::Path;
@@ -60,11 +61,24 @@ impl Pretrained {
         }
     }
 
-    /// Opens the run of the model, unpacking it into a directory under `cache` if necessary.
+    /// Opens the run of the model, unpacking it into a directory under `cache` if necessary, or into
+    /// a temporary directory that exists as long as the run.
     ///
     /// # Errors
-    /// Returns an error if the directory cannot be written.
+    /// Returns an error if neither directory can be written.
     pub fn open(self, cache: &Path) -> Result<Run, RunError> {
+        let error = match self.unpack(cache) {
+            Err(error @ RunError::Write(_)) => error,
+            opened => return opened,
+        };
+        let Ok(temporary) = tempfile::tempdir() else { return Err(error) };
+        match self.unpack(temporary.path()) {
+            Ok(run) => Ok(run.with_temporary_directory(temporary)),
+            Err(_) => Err(error),
+        }
+    }
+
+    fn unpack(self, cache: &Path) -> Result<Run, RunError> {
         let files = self.files();
         let mut hash = Sha256::new();
         for (_, content) in &files {
@@ -90,6 +104,16 @@ mod tests {
 
     use super::*;
     use crate::recipe::Recipe;
+
+    #[test]
+    fn temporary_directory_is_used_if_the_cache_cannot_be_written() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let run = Pretrained::Grid.open(&file.path().join("below")).expect("unpacked");
+        let directory = run.directory().to_owned();
+        assert!(directory.is_dir() && run.result().expect("readable").is_some());
+        drop(run);
+        assert!(!directory.exists());
+    }
 
     #[test]
     fn pretrained_models_are_finished_runs_of_built_in_recipes_and_are_restored() {

@@ -183,7 +183,11 @@ impl Recipe {
             Format::OgbCsv => ("graphs", "ogb_csv"),
             Format::Tu => ("graphs", "tu"),
         };
-        let data_path = Value::String(path.to_string_lossy().into_owned());
+        // A recipe is TOML, which is UTF-8.
+        let Some(text) = path.to_str() else {
+            return Err(RecipeError::NotUtf8 { path: path.to_owned() });
+        };
+        let data_path = Value::String(text.to_owned());
         let defaults = [
             format!("data={{kind=\"{kind}\",path={data_path}}}"),
             format!("name={}", data_name(path)),
@@ -309,16 +313,21 @@ impl Recipe {
         self.model.init_for(schema, &mut ParamInit::new(SeedTree::new(self.seed), &device))
     }
 
+    /// Counts the trainable parameters of the model for data with this schema; the model is not
+    /// built, so the count takes no memory.
+    pub fn num_parameters(&self, schema: &Schema) -> usize {
+        parameters::count(&self.model.init_for(schema, &mut ParamInit::shapes_only()))
+    }
+
     /// Counts the trainable parameters of each part of the model for data with this schema, in
     /// model order.
     pub fn parameters_by_part(&self, schema: &Schema) -> Vec<(String, usize)> {
-        let mut init = ParamInit::new(SeedTree::new(0), &Device::flex());
-        let model = self.model.init_for(schema, &mut init);
+        let model = self.model.init_for(schema, &mut ParamInit::shapes_only());
         let mut parts: Vec<(String, usize)> = Vec::new();
         for entry in parameters::named_params(&model).into_iter().filter(|entry| entry.trainable) {
             let part = entry.name.split('.').next().unwrap_or_default();
             match parts.last_mut() {
-                Some((last, count)) if last == part => *count += entry.count(),
+                Some((last, count)) if last == part => *count = count.saturating_add(entry.count()),
                 _ => parts.push((part.to_owned(), entry.count())),
             }
         }
@@ -397,6 +406,22 @@ mod tests {
     }
 
     #[test]
+    fn parameters_are_counted_without_building_the_model() {
+        for (name, _) in BUILT_IN {
+            let recipe = Recipe::find(name, &[]).expect("valid recipe");
+            let Some(schema) = recipe.data.schema() else { continue };
+            let built = recipe.init_model(&schema, &Device::flex());
+            let shapes = recipe.model.init_for(&schema, &mut ParamInit::shapes_only());
+            assert_eq!(parameters::named_params(&shapes), parameters::named_params(&built));
+            assert_eq!(recipe.num_parameters(&schema), parameters::count(&built), "{name}");
+        }
+        let large = ["model.virtual_edges.ffn.expansion=1000", "data.colors=16777216"];
+        let recipe = quick(&large).expect("valid recipe");
+        let schema = recipe.data.schema().expect("known");
+        assert!(recipe.num_parameters(&schema) > 16_777_216 * recipe.model.hidden_dim);
+    }
+
+    #[test]
     fn override_sets_a_value_by_its_path() {
         let recipe = quick(&["optim.lr=0.25", "train.batch_size=7", "name=mine", "seed=3"])
             .expect("valid recipe");
@@ -449,6 +474,13 @@ mod tests {
             ("name=../elsewhere", "directory names"),
             ("model.hidden_dim=100000000000", "`model.hidden_dim` is 100000000000"),
             ("data.train=100000000000000", "100 million nodes"),
+            ("data.colors=1000000000", "`colors` and `classes` must be at most 16,777,216"),
+            ("model.virtual_edges.ffn.layers=1000000", "exceeds the maximum of 1024"),
+            ("model.virtual_edges.ffn.expansion=1000000", "exceeds the maximum of 1024"),
+            (
+                "model.head={kind=\"node\",mlp={kind=\"plain\",hidden_layers=1000000000}}",
+                "`model.head.mlp.hidden_layers` is 1000000000",
+            ),
             ("task.loss=mse", "`task.loss` has no effect"),
             ("model.head.dropout=0.1", "`model.head.dropout` has no effect"),
             ("task.metric=mae", "`task.metric` is mae"),

@@ -21,8 +21,8 @@
 //! An ensemble has no metrics and checkpoints of its own; its predictions and result are those of
 //! the average of its members.
 //!
-//! A run directory is never overwritten. Inference needs no other file; evaluation also reads the
-//! dataset.
+//! A directory `NAME` is created under the name `.NAME.new` and renamed, and is never overwritten.
+//! Inference needs no other file; evaluation also reads the dataset.
 
 mod data;
 mod environment;
@@ -35,16 +35,20 @@ mod saved_model;
 mod tensorboard;
 mod transfer;
 
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::{DType, Device};
 use graph_diffuser_data::{
     AtomicFile, Dataset, Graphs, ProgressFn, Schema, SeedTree, Split, Splits, WriteError,
 };
 use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
 
 use crate::batch::Batcher;
 use crate::domain::TrainingDomain;
@@ -57,7 +61,7 @@ use crate::task::predictions::{from_safetensors, to_safetensors};
 use crate::task::{Baseline, Predictions, TargetScores};
 use crate::train::{
     Checkpoints, EpochRecord, Evaluator, LoadedCheckpoint, TrainEvent, TrainOutcome, Trainer,
-    load_model, with_encoding_cache,
+    check_weights, load_model, with_encoding_cache,
 };
 
 use tensorboard::EventFile;
@@ -96,10 +100,18 @@ pub struct Run {
     recipe: Recipe,
     encoding_cache: Option<PathBuf>,
     split_description: Option<String>,
+    allows_changed_data: bool,
+    /// Lock of a new run, until it is passed on by [`Run::lock`].
+    creation_lock: Mutex<Option<RunLock>>,
+    /// Parent directory that is removed with the run.
+    _temporary: Option<TempDir>,
 }
 
 impl Run {
-    /// Creates a run directory.
+    /// Creates a run directory, which is locked as long as the run or its [lock](Run::lock) exists.
+    ///
+    /// The directory is filled under a temporary name and renamed. Creating a run again after the
+    /// process was killed in between reuses the temporary directory.
     ///
     /// # Errors
     /// Returns an error if the directory exists or cannot be written.
@@ -108,16 +120,48 @@ impl Run {
         recipe: Recipe,
         environment: &Environment,
     ) -> Result<Self, RunError> {
-        if directory.exists() {
+        Self::check_new(directory)?;
+        let new = new_directory(directory);
+        fs::create_dir_all(&new).map_err(WriteError::at(&new))?;
+        reject_symlink(&new).map_err(WriteError::at(&new))?;
+        let run = Self::at(&new, recipe);
+        let lock = run.lock()?;
+        // Another process may have completed the directory before it was locked.
+        lock.check()?;
+        run.check_incomplete()?;
+        run.write("environment.json", &to_json(environment))?;
+        run.write("recipe.toml", run.recipe.to_toml().as_bytes())?;
+        run.remove_temporary_files();
+        Self::check_new(directory)?;
+        fs::rename(&new, directory).map_err(WriteError::at(directory))?;
+        let creation_lock = Mutex::new(Some(lock.moved_to(directory)));
+        Ok(Self { directory: directory.to_owned(), creation_lock, ..run })
+    }
+
+    /// Checks that a directory has no files except those of an interrupted [`Run::create`].
+    fn check_incomplete(&self) -> Result<(), RunError> {
+        let entries = fs::read_dir(&self.directory).map_err(WriteError::at(&self.directory))?;
+        let mut names = entries.flatten().map(|entry| entry.file_name());
+        let is_known = |name: &OsString| {
+            ["environment.json", "recipe.toml", "lock"].iter().any(|known| name == known)
+                || AtomicFile::is_temporary(name)
+        };
+        if names.all(|name| is_known(&name)) {
+            return Ok(());
+        }
+        Err(RunError::Exists { directory: self.directory.clone(), is_run: false })
+    }
+
+    /// Checks that a run can be created at `directory`.
+    ///
+    /// # Errors
+    /// Returns an error if the directory exists.
+    pub fn check_new(directory: &Path) -> Result<(), RunError> {
+        if directory.exists() || directory.is_symlink() {
             let is_run = directory.join("recipe.toml").exists();
             return Err(RunError::Exists { directory: directory.to_owned(), is_run });
         }
-        fs::create_dir_all(directory).map_err(WriteError::at(directory))?;
-        let run = Self::at(directory, recipe);
-        run.write("environment.json", &to_json(environment))?;
-        // Last, because it marks a complete run directory.
-        run.write("recipe.toml", run.recipe.to_toml().as_bytes())?;
-        Ok(run)
+        Ok(())
     }
 
     /// Opens a run directory.
@@ -139,8 +183,15 @@ impl Run {
     }
 
     fn at(directory: &Path, recipe: Recipe) -> Self {
-        let directory = directory.to_owned();
-        Self { directory, recipe, encoding_cache: None, split_description: None }
+        Self {
+            directory: directory.to_owned(),
+            recipe,
+            encoding_cache: None,
+            split_description: None,
+            allows_changed_data: false,
+            creation_lock: Mutex::default(),
+            _temporary: None,
+        }
     }
 
     /// Caches raw positional encodings in `directory`; by default they are kept in memory.
@@ -151,6 +202,17 @@ impl Run {
     /// Describes the split of the dataset in `data.json`; by default it is not described.
     pub fn with_split_description(self, description: String) -> Self {
         Self { split_description: Some(description), ..self }
+    }
+
+    /// Continues training although the dataset has changed since it was started, and records the
+    /// present dataset; by default this is an error.
+    pub fn with_changed_data(self) -> Self {
+        Self { allows_changed_data: true, ..self }
+    }
+
+    /// Removes a temporary directory, which contains that of the run, when the run is dropped.
+    pub(crate) fn with_temporary_directory(self, temporary: TempDir) -> Self {
+        Self { _temporary: Some(temporary), ..self }
     }
 
     /// Returns the path of the directory.
@@ -233,7 +295,22 @@ impl Run {
             Some(recorded) if recorded.fingerprint == record.fingerprint => Ok(()),
             // The scores of a finished run do not depend on the present data.
             Some(_) if self.result()?.is_some() => Ok(()),
+            Some(_) if self.allows_changed_data => self.write("data.json", &to_json(&record)),
             Some(_) => Err(RunError::DataChanged { directory: self.directory.clone() }),
+        }
+    }
+
+    /// Checks that a dataset has the graphs, targets and splits that the run was trained on, if
+    /// they were recorded.
+    ///
+    /// # Errors
+    /// Returns [`RunError::DataChanged`] if it has not.
+    pub fn check_data(&self, dataset: &Dataset) -> Result<(), RunError> {
+        match self.data() {
+            Some(recorded) if recorded.fingerprint != dataset.fingerprint() => {
+                Err(RunError::DataChanged { directory: self.directory.clone() })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -348,11 +425,21 @@ impl Run {
         mut on_event: impl FnMut(TrainEvent<'_>),
     ) -> Result<TrainOutcome, RunError> {
         lock.check()?;
+        self.remove_temporary_files();
         if self.is_ensemble() {
             self.write_schema(dataset)?;
             return self.train_ensemble(dataset, model, stop, &mut on_event);
         }
         self.train_model(lock, dataset, model, stop, true, &mut on_event)
+    }
+
+    /// Removes the temporary files of a killed process; the run must be locked.
+    fn remove_temporary_files(&self) {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| AtomicFile::is_temporary(&entry.file_name())) {
+            // A file that cannot be removed does no harm.
+            let _ = fs::remove_file(entry.path());
+        }
     }
 
     fn write_schema(&self, dataset: &Dataset) -> Result<(), RunError> {
@@ -387,6 +474,7 @@ impl Run {
         self.write_history(&trainer.progress().history)?;
         let events = if self.recipe.train.tensorboard {
             let directory = self.directory.join("tensorboard");
+            reject_symlink(&directory).map_err(WriteError::at(&directory))?;
             fs::create_dir_all(&directory).map_err(WriteError::at(&directory))?;
             Some(EventFile::open(&directory, &trainer.progress().history)?)
         } else {
@@ -453,7 +541,7 @@ impl Run {
     /// of its members.
     ///
     /// # Errors
-    /// Returns an error if there are no weights yet.
+    /// Returns an error if there are no weights yet, or if predictions are not finite.
     pub fn evaluate(
         &self,
         dataset: &Dataset,
@@ -461,7 +549,7 @@ impl Run {
         split: Split,
     ) -> Result<Evaluation, RunError> {
         let models = self.best_models(&dataset.schema, device)?;
-        Ok(evaluate_models(&self.recipe, &models, self.batcher(device), dataset, split))
+        evaluate_models(&self.recipe, &models, self.batcher(device), dataset, split)
     }
 
     /// Loads the model with the weights of the best epoch so far.
@@ -508,6 +596,9 @@ impl Run {
         schema: &Schema,
         device: &Device,
     ) -> Result<GraphDiffuser, RunError> {
+        // A wrong schema may describe a model that does not fit into memory.
+        let shapes = self.recipe.model.init_for(schema, &mut ParamInit::shapes_only());
+        check_weights(&shapes, found)?;
         let model = self
             .recipe
             .model
@@ -524,6 +615,10 @@ impl Run {
     /// # Errors
     /// Returns an error if another process holds the lock.
     pub fn lock(&self) -> Result<RunLock, RunError> {
+        let created = self.creation_lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(lock) = created {
+            return Ok(lock);
+        }
         let lock = RunLock::acquire(&self.directory);
         let lock = lock.map_err(WriteError::at(&self.directory.join("lock")))?;
         lock.ok_or_else(|| RunError::Busy { directory: self.directory.clone() })
@@ -540,6 +635,7 @@ impl Run {
 
     fn append_history(&self, record: &EpochRecord) -> Result<(), RunError> {
         let path = self.directory.join("metrics.jsonl");
+        reject_symlink(&path).map_err(WriteError::at(&path))?;
         let mut line = serde_json::to_vec(record).expect("plain data can be serialized");
         line.push(b'\n');
         let appended = File::options()
@@ -566,7 +662,7 @@ fn evaluate_models(
     batcher: Batcher,
     dataset: &Dataset,
     split: Split,
-) -> Evaluation {
+) -> Result<Evaluation, RunError> {
     let evaluator = Evaluator::new(recipe, dataset, batcher);
     let (accumulator, ensemble) = match models {
         [model] => (evaluator.metric_accumulator(model, dataset.split(split)), None),
@@ -576,12 +672,36 @@ fn evaluate_models(
             (accumulators.average, Some(members))
         }
     };
-    Evaluation {
+    if let Some((graphs, graph)) = accumulator.non_finite() {
+        return Err(RunError::NonFinite { graphs, graph });
+    }
+    Ok(Evaluation {
         metric: recipe.task_for(&dataset.schema).metric(),
         scores: accumulator.scores(),
         targets: target_scores(&accumulator.predictions(), dataset),
         ensemble,
+    })
+}
+
+/// Returns an error if a file of a run directory is a symbolic link, whose target would be changed.
+fn reject_symlink(path: &Path) -> io::Result<()> {
+    if path.is_symlink() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "is a symbolic link"));
     }
+    Ok(())
+}
+
+/// Returns the temporary directory of a new run.
+fn new_directory(directory: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(directory.file_name().unwrap_or_default());
+    // A name may have up to 255 bytes.
+    if name.len() > 240 {
+        let digest = Sha256::digest(name.as_encoded_bytes());
+        name = format!(".{:02x?}", &digest[..8]).replace([',', ' ', '[', ']'], "").into();
+    }
+    name.push(".new");
+    directory.with_file_name(name)
 }
 
 fn target_scores(predictions: &Predictions, dataset: &Dataset) -> Vec<TargetScores> {

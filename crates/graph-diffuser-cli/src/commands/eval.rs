@@ -12,9 +12,9 @@ use graph_diffuser::task::{Metric, TargetScores};
 use graph_diffuser_data::Split;
 use serde::Serialize;
 
-use crate::args::{RunArgs, SplitArgs, ThreadArgs};
+use crate::args::{ChangedDataArgs, RunArgs, SplitArgs, ThreadArgs};
 use crate::error::Result;
-use crate::printer::{Printer, thousands};
+use crate::printer::{Printer, path_text, thousands};
 use crate::progress::read_run_dataset;
 use crate::scores::score_table;
 
@@ -31,12 +31,15 @@ pub(crate) struct EvalArgs {
     #[command(flatten)]
     split: SplitArgs,
     #[command(flatten)]
+    changed_data: ChangedDataArgs,
+    #[command(flatten)]
     threads: ThreadArgs,
 }
 
 /// Output of `eval --json`.
 #[derive(Debug, Serialize)]
 struct EvaluationJson {
+    #[serde(serialize_with = "path_text")]
     run: PathBuf,
     split: Split,
     metric: &'static str,
@@ -54,6 +57,7 @@ pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> Result<ExitCode> {
     let split = args.split.split();
     let run = args.run.open()?;
     let dataset = read_run_dataset(&run)?;
+    args.changed_data.check(&run, &dataset, printer)?;
     let Evaluation { metric, scores, targets, ensemble } =
         run.evaluate(&dataset, &Device::flex(), split)?;
     let evaluation = EvaluationJson {

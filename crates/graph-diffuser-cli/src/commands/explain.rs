@@ -16,10 +16,10 @@ use graph_diffuser_viz::figure::{FigureView, draw_attention};
 use graph_diffuser_viz::npz::to_npz;
 use serde::Serialize;
 
-use crate::args::{RunArgs, SplitArgs, ThreadArgs};
+use crate::args::{RunArgs, SplitArgs, ThreadArgs, warn_changed_data};
 use crate::error::{Result, UsageError};
 use crate::output::{Destination, OutputArgs};
-use crate::printer::Printer;
+use crate::printer::{Printer, path_text};
 use crate::progress::{TaskProgress, load_run_dataset};
 
 /// Draw the attention of a trained model, or measure its faithfulness
@@ -129,6 +129,7 @@ impl ExplainArgs {
 /// Output of `explain --json`.
 #[derive(Debug, Serialize)]
 struct Explanation<'a> {
+    #[serde(serialize_with = "path_text")]
     run: &'a Path,
     graph: Option<usize>,
     split: Option<Split>,
@@ -137,6 +138,7 @@ struct Explanation<'a> {
     layer: usize,
     head: Option<usize>,
     outcome: String,
+    #[serde(serialize_with = "path_text")]
     file: &'a Path,
 }
 
@@ -150,6 +152,7 @@ pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> Result<ExitCo
     } else {
         load_run_dataset(&run)?
     };
+    warn_changed_data(&run, &loaded.dataset, printer);
     let LoadedDataset { dataset, rows, .. } = loaded;
     let explainer = Explainer::open(&run, Arc::new(dataset), &Device::flex())?;
     let (index, graph) = if let Some(smiles) = &args.smiles {

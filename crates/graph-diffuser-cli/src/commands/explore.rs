@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
 use std::time::Duration;
 
 use clap::Args;
@@ -12,16 +13,16 @@ use graph_diffuser::Device;
 use graph_diffuser::explain::{ExplainError, Explainer};
 use graph_diffuser::recipe::{DataError, LoadedDataset, RecipeError};
 use graph_diffuser::run::{Run, RunError};
-use graph_diffuser_data::Split;
+use graph_diffuser_data::{Split, ThreadError};
 use serde::Serialize;
 
-use crate::args::{RunArgs, SplitArgs, ThreadArgs};
+use crate::args::{RunArgs, SplitArgs, ThreadArgs, warn_changed_data};
 use crate::error::{Failure, Result, UsageError};
 use crate::explorer::server::PendingRequest;
 use crate::explorer::{Explorer, export, server};
 use crate::interrupt::stop_flag;
 use crate::output::{Destination, OutputArgs};
-use crate::printer::{Printer, counted};
+use crate::printer::{Printer, counted, path_text};
 use crate::progress::load_run_dataset;
 
 /// Number of threads that compute traces, besides one for long SMILES.
@@ -64,6 +65,7 @@ pub(crate) struct ExploreArgs {
 /// Output of `explore --json` when the server has started.
 #[derive(Debug, Serialize)]
 struct ServerInfo<'a> {
+    #[serde(serialize_with = "path_text")]
     run: &'a Path,
     split: Split,
     graphs: usize,
@@ -73,9 +75,11 @@ struct ServerInfo<'a> {
 /// Output of `explore --output FILE --json`.
 #[derive(Debug, Serialize)]
 struct ExportedPage<'a> {
+    #[serde(serialize_with = "path_text")]
     run: &'a Path,
     split: Split,
     graphs: usize,
+    #[serde(serialize_with = "path_text")]
     file: &'a Path,
     bytes: usize,
 }
@@ -97,6 +101,7 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCo
         }
         read => read?,
     };
+    warn_changed_data(&run, &loaded.dataset, printer);
     let LoadedDataset { dataset, rows, .. } = loaded;
     let explainer = match Explainer::open(&run, Arc::new(dataset), &Device::flex()) {
         Err(ExplainError::Run(error)) if is_without_weights(&error) && destination.is_none() => {
@@ -194,8 +199,8 @@ fn serve(
     let stop = stop_flag();
     let listener = server::listen(args.port)?;
     let address = format!("http://{}/", listener.local_addr()?);
-    let directory = args.run.open()?.directory().to_owned();
-    let requests = server::start(listener, directory)?;
+    let whole = args.run.open()?;
+    let requests = server::start(listener, whole.directory().to_owned())?;
     let graphs = explorer.graphs().len();
     let info = ServerInfo {
         run: run.directory(),
@@ -213,10 +218,20 @@ fn serve(
     }
     let (traces, long_traces) = (Mutex::new(requests.traces), Mutex::new(requests.long_traces));
     std::thread::scope(|scope| {
-        for _ in 0..TRACE_THREADS {
-            scope.spawn(|| answer_traces(&traces, explorer, &stop));
+        let is_stopped: &AtomicBool = &stop;
+        let start = |queue| {
+            let answer = move || answer_traces(queue, explorer, is_stopped);
+            Builder::new().spawn_scoped(scope, answer).map_err(ThreadError)
+        };
+        // One thread per queue is enough.
+        let required = start(&traces).and_then(|_| start(&long_traces));
+        if let Err(error) = required {
+            stop.store(true, Ordering::SeqCst);
+            return Err(error.into());
         }
-        scope.spawn(|| answer_traces(&long_traces, explorer, &stop));
+        for _ in 1..TRACE_THREADS {
+            drop(start(&traces));
+        }
         let mut is_scoring = true;
         while !stop.load(Ordering::SeqCst) {
             let timeout = Duration::from_millis(if is_scoring { 0 } else { 100 });

@@ -23,7 +23,7 @@ use crate::error::{Failure, Result, UsageError};
 use crate::input::{is_stdin, is_stream};
 use crate::interrupt::{exit_code, stop_flag};
 use crate::output::{Destination, OutputArgs};
-use crate::printer::{Printer, counted};
+use crate::printer::{Printer, counted, path_text};
 use crate::progress::TaskProgress;
 
 /// Number of invalid rows reported one by one; the others are counted.
@@ -83,8 +83,11 @@ pub(super) enum InvalidRows {
 /// Output of `predict --json` and `embed --json`.
 #[derive(Debug, Serialize)]
 struct PredictSummary {
+    #[serde(serialize_with = "path_text")]
     run: PathBuf,
+    #[serde(serialize_with = "path_text")]
     input: PathBuf,
+    #[serde(serialize_with = "path_text")]
     output: PathBuf,
     #[serde(flatten)]
     counts: RowCounts,

@@ -12,7 +12,7 @@ use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::parameters;
 use graph_diffuser::pretrained::Pretrained;
 use graph_diffuser::recipe::{DataConfig, DataDirs, LoadedDataset, Recipe, SelectBy};
-use graph_diffuser::run::{Run, RunError, RunLock, RunResult, shell_quote};
+use graph_diffuser::run::{Run, RunLock, RunResult, shell_quote};
 use graph_diffuser::statistics::MeanStd;
 use graph_diffuser::sweep::SeedRange;
 use graph_diffuser::task::Metric;
@@ -81,6 +81,9 @@ pub(crate) struct TrainArgs {
         "batch_size", "ensemble", "tensorboard",
     ])]
     resume: Option<PathBuf>,
+    /// With `--resume`, continue with a dataset that has changed since training was started
+    #[arg(long, requires = "resume")]
+    allow_changed_data: bool,
     #[command(flatten)]
     threads: ThreadArgs,
     /// Fail if a training step is estimated to need more memory [default: available memory]
@@ -102,7 +105,7 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
     let environment = environment(args.threads.apply());
     let stop = stop_flag();
     if args.stop_with_input {
-        stop_with_input(&stop);
+        stop_with_input(&stop)?;
     }
     let Some(name) = &args.recipe else {
         return args.resume(&stop, printer);
@@ -112,10 +115,7 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
     let planned = args.planned_runs(name, source.as_ref())?;
     // All directories are checked before the first run starts.
     for PlannedRun { directory, .. } in &planned {
-        if directory.exists() {
-            let (directory, is_run) = (directory.clone(), directory.join("recipe.toml").exists());
-            return Err(RunError::Exists { directory, is_run }.into());
-        }
+        Run::check_new(directory)?;
     }
     let mut results = Vec::new();
     let mut loaded: Option<(DataConfig, LoadedDataset)> = None;
@@ -136,11 +136,11 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
         }
         // Before the directory is created.
         check_selection(recipe, dataset)?;
+        args.check_memory(recipe, dataset)?;
         let model = match &source {
             Some(source) => source.transferred_model(recipe, &dataset.schema, &Device::flex())?,
             None => recipe.init_model(&dataset.schema, &Device::flex()),
         };
-        args.check_memory(recipe, dataset, &model)?;
         let run = describe_split(Run::create(directory, recipe.clone(), &environment)?, &data)
             .with_encoding_cache(DataDirs::from_env().encoding_cache());
         let lock = run.lock()?;
@@ -186,10 +186,16 @@ impl TrainArgs {
         }
         printer.note(&format!("{}: loading dataset", directory.display()));
         let loaded = load_run_dataset(&run)?;
-        let run = describe_split(run, &loaded);
+        let mut run = describe_split(run, &loaded);
         let dataset = &loaded.dataset;
+        if self.allow_changed_data {
+            if let Err(error) = run.check_data(dataset) {
+                printer.note(&format!("warning: {error}"));
+            }
+            run = run.with_changed_data();
+        }
+        self.check_memory(run.recipe(), dataset)?;
         let model = run.init_model(&dataset.schema, &Device::flex())?;
-        self.check_memory(run.recipe(), dataset, &model)?;
         open_live_view(self, &run, printer)?;
         let result = train_one(&run, &lock, dataset, model, stop, printer)?;
         Ok(if result.is_some() { ExitCode::SUCCESS } else { exit_code() })
@@ -233,18 +239,14 @@ impl TrainArgs {
         Ok(planned.collect())
     }
 
-    /// Checks that a training step fits into memory.
-    fn check_memory(
-        &self,
-        recipe: &Recipe,
-        dataset: &Dataset,
-        model: &GraphDiffuser,
-    ) -> Result<()> {
+    /// Checks that a training step fits into memory, before the model is built.
+    fn check_memory(&self, recipe: &Recipe, dataset: &Dataset) -> Result<()> {
         let available = self
             .max_memory
             .map(|megabytes| megabytes.saturating_mul(1_000_000))
             .or_else(available_bytes);
-        Ok(check_memory(recipe, dataset, parameters::count(model), available)?)
+        let parameters = recipe.num_parameters(&dataset.schema);
+        Ok(check_memory(recipe, dataset, parameters, available)?)
     }
 
     /// Returns the run directory for one seed.
@@ -385,6 +387,12 @@ fn train_one(
                     "stopped early after {} epochs: no improvement since epoch {}",
                     result.epochs, best.epoch
                 ));
+            }
+            if result.test.samples > 0 && !result.test.loss.is_finite() {
+                printer.note(
+                    "warning: predictions of test graphs are not finite; check their features with \
+                     `graph-diffuser data check`",
+                );
             }
             print_result(run, &result, printer);
             Ok(Some(result))

@@ -316,9 +316,12 @@ async fn trace(State(state): State<AppState>, request: Request) -> Result<Respon
     let body = body.map_err(|rejection| {
         ApiError::new(rejection.status(), format!("the request exceeds {BODY_LIMIT} bytes"))
     })?;
-    let request = serde_json::from_slice(&body).map_err(|error| {
-        ApiError::new(StatusCode::BAD_REQUEST, format!("invalid request: {error}"))
-    })?;
+    // A list is not a request, although the fields of a struct can be read from one.
+    let request = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&body)
+        .and_then(|object| serde_json::from_value(object.into()))
+        .map_err(|error| {
+            ApiError::new(StatusCode::BAD_REQUEST, format!("invalid request: {error}"))
+        })?;
     state.request(ApiRequest::Trace(request)).await
 }
 

@@ -6,6 +6,7 @@
 mod data;
 mod ensemble;
 mod explain;
+mod faults;
 mod fine_tuning;
 mod help;
 mod predict;

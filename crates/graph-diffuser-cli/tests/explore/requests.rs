@@ -52,6 +52,8 @@ fn pretrained_model_predicts_a_smiles_without_a_dataset() {
     );
     assert!(response["trace"]["outcome"]["targets"][0]["predicted"].is_f64());
     assert_error(&explorer.trace("{\"graph\": 0}"), 422, "graph 0 is out of range");
+    assert_error(&explorer.trace("[]"), 400, "invalid request");
+    assert_error(&explorer.trace("[0, \"C\"]"), 400, "invalid request");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! sampling error than either score. Every bootstrap sample draws test graphs, the same for both,
 //! and runs of each configuration.
 
-use graph_diffuser_data::SeedTree;
+use graph_diffuser_data::{SeedTree, map_on_threads};
 use serde::Serialize;
 
 use graph_diffuser::run::FinishedRun;
@@ -118,16 +118,10 @@ impl PairedDifference {
 /// Evaluates `sample` for the indices `0..count` on all cores; the order does not depend on them.
 fn in_parallel(count: usize, sample: &(impl Fn(usize) -> f64 + Sync)) -> Vec<f64> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(count.max(1));
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|thread| {
-                let range = count * thread / threads..count * (thread + 1) / threads;
-                scope.spawn(move || range.map(sample).collect::<Vec<f64>>())
-            })
-            .collect();
-        let results = workers.into_iter().map(|worker| worker.join().expect("no sample panics"));
-        results.flatten().collect()
-    })
+    let ranges =
+        (0..threads).map(|thread| count * thread / threads..count * (thread + 1) / threads);
+    let parts = map_on_threads(ranges, |range| range.map(sample).collect::<Vec<f64>>());
+    parts.concat()
 }
 
 #[cfg(test)]

@@ -168,9 +168,19 @@ impl ModelConfig {
             ("ffn_ratio", self.ffn_ratio, 64),
             ("virtual_edges.num_steps", steps, 1 << 10),
         ] {
-            if value > max {
-                return Err(ModelError::TooLarge { field, value, max });
-            }
+            check_size(field, value, max)?;
+        }
+        if let Some(edges) = &self.virtual_edges {
+            let (layers, expansion) = edges.ffn.sizes();
+            check_size("virtual_edges.ffn.layers", layers, 1 << 10)?;
+            check_size("virtual_edges.ffn.expansion", expansion, 1 << 10)?;
+        }
+        if let HeadConfig::Node { mlp: MlpConfig::Plain { hidden_layers }, .. }
+        | HeadConfig::Graph { mlp: MlpConfig::Plain { hidden_layers }, .. }
+        | HeadConfig::Link { mlp: MlpConfig::Plain { hidden_layers }, .. }
+        | HeadConfig::Auto { mlp: MlpConfig::Plain { hidden_layers }, .. } = self.head
+        {
+            check_size("head.mlp.hidden_layers", hidden_layers, 1 << 10)?;
         }
         positive("hidden_dim", self.hidden_dim)?;
         positive("ffn_ratio", self.ffn_ratio)?;
@@ -195,9 +205,7 @@ impl ModelConfig {
         if let Some(encoding) = self.positional_encoding {
             for (field, value) in encoding.sizes() {
                 positive(field, value)?;
-                if value > 1 << 14 {
-                    return Err(ModelError::TooLarge { field, value, max: 1 << 14 });
-                }
+                check_size(field, value, 1 << 14)?;
             }
             if let Some(dim) = encoding.concat_dim().filter(|&dim| dim >= self.hidden_dim) {
                 return Err(ModelError::EncodingTooLarge {
@@ -313,10 +321,8 @@ impl ModelConfig {
         }
         match self.head.max_tokens() {
             Some(0) => return Err(ModelError::Zero { field: "head.max_tokens" }),
-            Some(value) if value > 1 << 10 => {
-                return Err(ModelError::TooLarge { field: "head.max_tokens", value, max: 1 << 10 });
-            }
-            _ => {}
+            Some(value) => check_size("head.max_tokens", value, 1 << 10)?,
+            None => {}
         }
         if self.head.uses_cls() && self.layers == 0 {
             return Err(ModelError::Missing { missing: "model.layers", needed_by: "CLS pooling" });
@@ -349,6 +355,10 @@ impl ModelConfig {
         }
         Err(ModelError::HeadMismatch { targets: found, head, expected })
     }
+}
+
+fn check_size(field: &'static str, value: usize, max: usize) -> Result<(), ModelError> {
+    if value > max { Err(ModelError::TooLarge { field, value, max }) } else { Ok(()) }
 }
 
 fn check_positive(field: &'static str, value: f64) -> Result<(), ModelError> {

@@ -15,6 +15,8 @@ pub struct ParamInit {
     dtype: DType,
     stream: RandomStream,
     created: u64,
+    /// If `true`, parameters have a shape and no values.
+    shapes_only: bool,
 }
 
 impl ParamInit {
@@ -25,7 +27,15 @@ impl ParamInit {
 
     /// Creates parameters of the given data type; tests use `F64`.
     pub fn with_dtype(seeds: SeedTree, device: &Device, dtype: DType) -> Self {
-        Self { device: device.clone(), dtype, stream: seeds.stream("init"), created: 0 }
+        let stream = seeds.stream("init");
+        Self { device: device.clone(), dtype, stream, created: 0, shapes_only: false }
+    }
+
+    /// Creates parameters that have a shape and no values, so that a model of any size takes almost
+    /// no memory. Its parameters can be listed and counted; using their values panics.
+    pub fn shapes_only() -> Self {
+        let init = Self::new(SeedTree::new(0), &Device::flex());
+        Self { shapes_only: true, ..init }
     }
 
     /// Creates a trainable parameter with values uniform in `[-bound, bound]`.
@@ -53,12 +63,23 @@ impl ParamInit {
         shape: [usize; D],
         mut value: impl FnMut(&mut RandomStream) -> f64,
     ) -> Param<Tensor<D>> {
+        // Sequential instead of random ids, so that two builds of a model serialize identically.
+        self.created += 1;
+        let id = ParamId::from(self.created);
+        if self.shapes_only {
+            let no_values = |_: &Device, _: bool| panic!("the model has shapes only");
+            return Param::uninitialized(
+                id,
+                no_values,
+                self.device.clone(),
+                true,
+                Shape::from(shape),
+            );
+        }
         let count = shape.iter().product();
         let values: Vec<f64> = (0..count).map(|_| value(&mut self.stream)).collect();
         let data = TensorData::new(values, Shape::from(shape));
         let tensor = Tensor::from_data(data, (&self.device, self.dtype));
-        // Sequential instead of random ids, so that two builds of a model serialize identically.
-        self.created += 1;
-        Param::initialized(ParamId::from(self.created), tensor).set_require_grad(true)
+        Param::initialized(id, tensor).set_require_grad(true)
     }
 }

@@ -5,6 +5,7 @@
 
 use std::io::{self, Seek, SeekFrom, Write};
 use std::panic;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -12,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use graph_diffuser_data::formats::inference_input::{CsvHeader, InferenceInput, InputRow, RowText};
-use graph_diffuser_data::{Diagnostic, Graph, LocatedError, WriteError};
+use graph_diffuser_data::{Diagnostic, Graph, LocatedError, ThreadError, WriteError};
 use serde_json::{Map, Value, json};
 
 use super::Predictor;
@@ -88,6 +89,9 @@ pub enum PredictError {
         /// Name of the column.
         column: String,
     },
+    /// The thread that reads the input cannot be started.
+    #[error(transparent)]
+    Thread(#[from] ThreadError),
     /// The output file exists or cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -115,6 +119,7 @@ impl Diagnostic for PredictError {
                         .map_or_else(|| options.to_owned(), |hint| format!("{hint}; {options}")),
                 )
             }
+            Self::Thread(error) => error.hint(),
             Self::ColumnTaken { .. } => Some("rename or remove the column".into()),
             Self::Write(error) => error.hint(),
             Self::Output(_) => Some("check free disk space and permissions".into()),
@@ -126,7 +131,11 @@ impl Diagnostic for PredictError {
         match self {
             Self::ColumnTaken { .. } => true,
             Self::Write(error) => error.is_usage_error(),
-            Self::Input(_) | Self::Invalid(_) | Self::Output(_) | Self::Stopped { .. } => false,
+            Self::Input(_)
+            | Self::Invalid(_)
+            | Self::Thread(_)
+            | Self::Output(_)
+            | Self::Stopped { .. } => false,
         }
     }
 }
@@ -179,7 +188,8 @@ pub fn predict_rows(
         }
         rows
     };
-    let (counts, out) = run(job, out, infer, write, on_event)?;
+    let is_finite = |row: &RowPrediction| row.is_finite;
+    let (counts, out) = run(job, out, infer, is_finite, write, on_event)?;
     finish(out)?;
     Ok(counts)
 }
@@ -209,7 +219,8 @@ pub fn embed_rows(
     };
     if format == EmbeddingFormat::Npy && !out.is_seekable() {
         let mut array = tempfile::tempfile().map_err(PredictError::Output)?;
-        let (counts, written) = run(job, RowOutput::stream(&array), infer, write, on_event)?;
+        let written = RowOutput::stream(&array);
+        let (counts, written) = run(job, written, infer, are_finite, write, on_event)?;
         let rows = written.progress.embeddings;
         finish(written)?;
         let copied = out.write_all(&writer.header(rows)).and_then(|()| {
@@ -224,7 +235,7 @@ pub fn embed_rows(
         // The header of an npy array is written again at the end, with the number of rows.
         out.write_all(&writer.header(0)).map_err(PredictError::Output)?;
     }
-    let (counts, mut out) = run(job, out, infer, write, on_event)?;
+    let (counts, mut out) = run(job, out, infer, are_finite, write, on_event)?;
     let rows = out.progress.embeddings;
     if format == EmbeddingFormat::Npy {
         out.overwrite_start(&writer.header(rows)).map_err(PredictError::Output)?;
@@ -240,21 +251,38 @@ fn run<'o, T>(
     job: PredictJob<'_>,
     mut out: RowOutput<'o>,
     infer: impl Fn(Vec<Graph>) -> Vec<T>,
+    is_finite: impl Fn(&T) -> bool,
     mut write: impl FnMut(&mut RowOutput<'o>, &RowText, Option<T>) -> io::Result<()>,
     mut on_event: impl FnMut(PredictEvent<'_>),
 ) -> Result<(RowCounts, RowOutput<'o>), PredictError> {
     let PredictJob { mut input, on_invalid, threads, stop, .. } = job;
+    let path = input.path.clone();
+    let infer = |graphs: Vec<Graph>, rows: &[RowText]| {
+        let checked = infer(graphs).into_iter().zip(rows).map(|(result, row)| {
+            if is_finite(&result) { Ok(result) } else { Err(not_finite(&path, row.line)) }
+        });
+        checked.collect::<Vec<Result<T, LocatedError>>>()
+    };
     let (read, bytes) = (Arc::clone(&input.read), input.bytes);
     let resumed_rows = out.resumed_rows();
     if resumed_rows > 0 {
         on_event(PredictEvent::Resumed { rows: resumed_rows });
     }
     let (send, receive) = mpsc::sync_channel::<Vec<InputRow>>(1);
-    let reader = thread::spawn(move || {
+    let read_rows = move || {
         input.skip_rows(resumed_rows);
         // Sending fails when the receiver has stopped, which ends the reader.
         let _ = input.chunks(threads).try_for_each(|chunk| send.send(chunk));
-    });
+    };
+    let reader = match thread::Builder::new().spawn(read_rows) {
+        Ok(reader) => reader,
+        Err(error) => {
+            if resumed_rows == 0 {
+                out.discard();
+            }
+            return Err(ThreadError(error).into());
+        }
+    };
     loop {
         let chunk = receive.recv_timeout(STOP_INTERVAL);
         if stop.load(Ordering::Relaxed) {
@@ -293,43 +321,94 @@ fn run_chunk<'o, T>(
     chunk: Vec<InputRow>,
     out: &mut RowOutput<'o>,
     on_invalid: OnInvalidRow,
-    infer: impl Fn(Vec<Graph>) -> Vec<T>,
+    infer: impl Fn(Vec<Graph>, &[RowText]) -> Vec<Result<T, LocatedError>>,
     mut write: impl FnMut(&mut RowOutput<'o>, &RowText, Option<T>) -> io::Result<()>,
     mut on_event: impl FnMut(PredictEvent<'_>),
 ) -> Result<(), PredictError> {
     let mut counts = out.progress.counts;
     counts.rows += chunk.len() as u64;
-    let mut rows: Vec<(RowText, bool)> = Vec::with_capacity(chunk.len());
     let mut graphs = Vec::with_capacity(chunk.len());
+    let mut predicted = Vec::with_capacity(chunk.len());
+    // Text of each row, with the error of an invalid one.
+    let mut rows = Vec::with_capacity(chunk.len());
     for InputRow { text, graph, is_fatal } in chunk {
-        match graph {
+        let row = match graph {
             Ok(Some(graph)) => {
                 graphs.push(graph);
-                rows.push((text, true));
+                predicted.push(text);
+                RowKind::Graph
             }
-            // A row without content is neither predicted nor invalid.
-            Ok(None) => rows.push((text, false)),
+            Ok(None) => RowKind::Blank(text),
             Err(error) if is_fatal => return Err(PredictError::Input(error)),
             Err(error) if on_invalid == OnInvalidRow::Fail => {
                 return Err(PredictError::Invalid(error));
             }
-            Err(error) => {
-                counts.invalid += 1;
-                on_event(PredictEvent::Invalid(&error));
-                if on_invalid == OnInvalidRow::Keep {
-                    rows.push((text, false));
-                }
+            Err(error) => RowKind::Invalid(text, error),
+        };
+        rows.push(row);
+    }
+    let mut results = infer(graphs, &predicted).into_iter().zip(predicted);
+    let mut written = Vec::with_capacity(rows.len());
+    for row in rows {
+        let (text, error) = match row {
+            RowKind::Blank(text) => {
+                written.push((text, None));
+                continue;
             }
+            RowKind::Invalid(text, error) => (text, error),
+            RowKind::Graph => match results.next().expect("every graph has a result") {
+                (Ok(result), text) => {
+                    counts.predicted += 1;
+                    written.push((text, Some(result)));
+                    continue;
+                }
+                (Err(error), _) if on_invalid == OnInvalidRow::Fail => {
+                    return Err(PredictError::Invalid(error));
+                }
+                (Err(error), text) => (text, error),
+            },
+        };
+        counts.invalid += 1;
+        on_event(PredictEvent::Invalid(&error));
+        if on_invalid == OnInvalidRow::Keep {
+            written.push((text, None));
         }
     }
-    counts.predicted += graphs.len() as u64;
     out.progress.counts = counts;
-    let mut results = infer(graphs).into_iter();
-    for (text, valid) in rows {
-        let result = if valid { results.next() } else { None };
+    for (text, result) in written {
         write(out, &text, result).map_err(PredictError::Output)?;
     }
     out.end_chunk().map_err(PredictError::Output)
+}
+
+/// Row of a chunk.
+enum RowKind {
+    /// Row with the next graph of the chunk.
+    Graph,
+    /// Row without content, which is neither predicted nor invalid.
+    Blank(RowText),
+    Invalid(RowText, LocatedError),
+}
+
+/// A prediction is NaN or infinite.
+#[derive(Debug, thiserror::Error)]
+#[error("the output of the model is not finite")]
+struct NonFiniteOutput;
+
+impl Diagnostic for NonFiniteOutput {
+    fn hint(&self) -> Option<String> {
+        Some("check the features of this row: very large values overflow".into())
+    }
+}
+
+fn not_finite(path: &Path, line: u64) -> LocatedError {
+    let error = Box::new(NonFiniteOutput);
+    LocatedError { path: path.to_owned(), line: Some(line), column: None, error }
+}
+
+#[expect(clippy::ptr_arg, reason = "the embeddings of one row")]
+fn are_finite(embeddings: &Vec<f32>) -> bool {
+    embeddings.iter().all(|value| value.is_finite())
 }
 
 fn write_cells(

@@ -169,11 +169,15 @@ impl Predictor {
                     outputs.iter().map(decode).collect()
                 }
             };
+            let finite: Vec<Vec<bool>> =
+                outputs.into_iter().map(|output| self.task.are_finite(output, batch)).collect();
             let predictions = self.task.predictions(average, batch).into_iter().enumerate();
             let row = |(graph, prediction): (usize, Prediction)| {
                 let members: Vec<&Prediction> =
                     members.iter().map(|predictions| &predictions[graph]).collect();
-                RowPrediction::new(prediction, &members)
+                let mut row = RowPrediction::new(prediction, &members);
+                row.is_finite &= finite.iter().all(|finite| finite[graph]);
+                row
             };
             predictions.map(row).collect()
         })

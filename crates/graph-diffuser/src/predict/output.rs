@@ -301,7 +301,7 @@ pub fn describe_job(predictor: &Predictor, input: &Path, options: &Value) -> io:
     Ok(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "model": predictor.fingerprint(),
-        "input": { "path": fs::canonicalize(input)?, "bytes": bytes, "modified": modified },
+        "input": { "path": fs::canonicalize(input)?.to_string_lossy(), "bytes": bytes, "modified": modified },
         "options": options,
     }))
 }

@@ -21,6 +21,8 @@ pub struct RowPrediction {
     pub std: Vec<f32>,
     /// Comparison with the training molecules, if they are known.
     pub domain: Option<DomainCheck>,
+    /// False if an output of a model is NaN or infinite.
+    pub is_finite: bool,
 }
 
 impl RowPrediction {
@@ -38,7 +40,8 @@ impl RowPrediction {
             }
             _ => Vec::new(),
         };
-        Self { prediction, std, domain: None }
+        let is_finite = prediction.is_finite();
+        Self { prediction, std, domain: None, is_finite }
     }
 }
 

@@ -35,6 +35,12 @@ pub enum RecipeError {
         /// Path of the directory.
         directory: PathBuf,
     },
+    /// The path of a dataset cannot be written to a recipe.
+    #[error("the path `{path}` is not valid UTF-8")]
+    NotUtf8 {
+        /// Path of the dataset.
+        path: PathBuf,
+    },
     /// The file is not valid TOML or does not have the structure of a recipe.
     #[error("{origin}: {message}")]
     Parse {
@@ -148,12 +154,17 @@ impl Diagnostic for RecipeError {
             Self::Model(error) => error.hint(),
             Self::Task(error) => error.hint(),
             Self::Data(error) => error.hint(),
+            Self::NotUtf8 { .. } => Some("rename the file or directory".into()),
             Self::Value { .. } | Self::DataSettings { .. } | Self::Dataset(_) => None,
         }
     }
 
     fn is_usage_error(&self) -> bool {
-        true
+        match self {
+            Self::Data(error) => error.is_usage_error(),
+            Self::Dataset(_) => false,
+            _ => true,
+        }
     }
 }
 

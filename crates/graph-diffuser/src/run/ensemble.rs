@@ -19,7 +19,7 @@ use crate::task::Predictions;
 use crate::train::{BestEpoch, Evaluator, LoadedCheckpoint, TrainEvent, TrainOutcome};
 
 use super::result::{EnsembleEvaluation, EnsembleResult, MemberResult};
-use super::{Run, RunError, RunResult};
+use super::{Run, RunError, RunResult, reject_symlink};
 
 /// Returns the seed of a member: that of the ensemble for the first, and hashes of seed and index
 /// for the others, so that ensembles with consecutive seeds share no member.
@@ -73,6 +73,7 @@ impl Run {
         let run = Self {
             encoding_cache: self.encoding_cache.clone(),
             split_description: self.split_description.clone(),
+            allows_changed_data: self.allows_changed_data,
             ..Self::open(&directory)?
         };
         if run.recipe != self.member_recipe(member) {
@@ -85,16 +86,19 @@ impl Run {
     /// Opens a member, and creates it if it does not exist or its creation was interrupted.
     fn create_member(&self, member: usize) -> Result<Self, RunError> {
         let directory = self.member_directory(member);
+        for path in [&self.directory.join("members"), &directory] {
+            reject_symlink(path).map_err(WriteError::at(path))?;
+        }
         if directory.join("recipe.toml").is_file() {
             return self.open_member(member);
         }
         fs::create_dir_all(&directory).map_err(WriteError::at(&directory))?;
         let recipe = self.member_recipe(member);
         let run = Self {
-            directory,
-            recipe,
             encoding_cache: self.encoding_cache.clone(),
             split_description: self.split_description.clone(),
+            allows_changed_data: self.allows_changed_data,
+            ..Self::at(&directory, recipe)
         };
         if let Ok(environment) = fs::read(self.directory.join("environment.json")) {
             run.write("environment.json", &environment)?;

@@ -70,7 +70,7 @@ pub enum RunError {
         /// Path of the directory.
         directory: PathBuf,
     },
-    /// The graphs, targets or splits of an unfinished run have changed.
+    /// The graphs, targets or splits of the dataset have changed.
     #[error("the dataset has changed since the training of `{directory}` was started")]
     DataChanged {
         /// Path of the directory.
@@ -83,6 +83,14 @@ pub enum RunError {
         directory: PathBuf,
         /// First tensor without a counterpart.
         tensor: String,
+    },
+    /// Outputs of the model are NaN or infinite.
+    #[error("predictions are not finite for {graphs} graphs, the first of which is graph {graph}")]
+    NonFinite {
+        /// Number of graphs.
+        graphs: usize,
+        /// Index of the first graph in the dataset.
+        graph: usize,
     },
     /// The dataset of the run cannot be read.
     #[error(transparent)]
@@ -130,12 +138,20 @@ impl Diagnostic for RunError {
             Self::NoSchema { .. } => {
                 Some("restore the directory from a backup, or train the run again".into())
             }
-            Self::SchemaMismatch { .. } | Self::DataChanged { .. } => {
+            Self::SchemaMismatch { .. } => {
                 Some("restore the data that the run was trained on, or train a new run".into())
             }
             Self::CannotTransfer { .. } => Some(
                 "use a run that was trained on graphs with the same node and edge features".into(),
             ),
+            Self::DataChanged { .. } => Some(
+                "restore the data that the run was trained on, or use the present data with \
+                 `--allow-changed-data`"
+                    .into(),
+            ),
+            Self::NonFinite { .. } => {
+                Some("check the features of these graphs with `graph-diffuser data check`".into())
+            }
             Self::Write(error) => error.hint(),
             Self::Recipe(error) | Self::Dataset(error) => error.hint(),
             Self::Train(error) => error.hint(),
@@ -144,9 +160,10 @@ impl Diagnostic for RunError {
     }
 
     fn is_usage_error(&self) -> bool {
-        matches!(
-            self,
-            Self::Exists { .. } | Self::NotARun { .. } | Self::Recipe(_) | Self::Dataset(_)
-        )
+        match self {
+            Self::Exists { .. } | Self::NotARun { .. } => true,
+            Self::Recipe(error) | Self::Dataset(error) => error.is_usage_error(),
+            _ => false,
+        }
     }
 }

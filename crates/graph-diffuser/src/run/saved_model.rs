@@ -66,6 +66,9 @@ pub enum SavedModelError {
         /// Missing or unreadable content.
         reason: String,
     },
+    /// The model cannot be evaluated.
+    #[error(transparent)]
+    Evaluation(#[from] RunError),
     /// The fingerprints cannot be read.
     #[error("the fingerprints of the saved model are corrupt")]
     Fingerprints,
@@ -75,6 +78,7 @@ impl Diagnostic for SavedModelError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Recipe(error) => error.hint(),
+            Self::Evaluation(error) => error.hint(),
             _ => Some("save the model again, with this version of the program".into()),
         }
     }
@@ -167,6 +171,6 @@ impl SavedModel {
         split: Split,
     ) -> Result<Evaluation, SavedModelError> {
         let batcher = self.recipe.model.batcher(device, DType::F32);
-        Ok(evaluate_models(&self.recipe, &self.models(device)?, batcher, dataset, split))
+        Ok(evaluate_models(&self.recipe, &self.models(device)?, batcher, dataset, split)?)
     }
 }

@@ -42,7 +42,9 @@ impl EventFile {
     /// epochs and incomplete events are removed, missing ones are added.
     pub(super) fn open(directory: &Path, history: &[EpochRecord]) -> Result<Self, WriteError> {
         let path = directory.join(FILE);
-        let existing = fs::read(&path).unwrap_or_default();
+        // The target of a symbolic link is not changed: the link is replaced by a file.
+        let is_link = path.is_symlink();
+        let existing = if is_link { Vec::new() } else { fs::read(&path).unwrap_or_default() };
         let mut kept = 0;
         let mut length = 0;
         for (index, end) in frame_ends(&existing).into_iter().enumerate() {
@@ -66,7 +68,7 @@ impl EventFile {
         for record in history.iter().skip(kept) {
             content.extend(frame(&epoch_event(record, now())));
         }
-        if content != existing {
+        if content != existing || is_link {
             AtomicFile::replace(&path, &content)?;
         }
         Ok(Self { path })

@@ -20,13 +20,13 @@ mod random;
 mod plan;
 mod selection;
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use graph_diffuser_data::{AtomicFile, WriteError};
 
 use crate::recipe::Recipe;
-use crate::run::{Environment, FinishedRun, Run, RunError};
+use crate::run::{Environment, FinishedRun, Run, RunError, RunLock};
 
 pub use error::SweepError;
 pub use grid::{Axis, SeedRange};
@@ -47,7 +47,7 @@ pub struct Sweep {
 /// Exclusive lock of a sweep directory, released on drop.
 #[derive(Debug)]
 pub struct SweepLock {
-    _file: File,
+    _lock: RunLock,
 }
 
 /// Run of a sweep.
@@ -234,13 +234,7 @@ impl Sweep {
     /// Returns an error if the directory exists or cannot be written.
     pub fn create_run(&self, run: &PlannedRun, environment: &Environment) -> Result<(), RunError> {
         let directory = self.run_directory(run);
-        // Created under another name and renamed, so that a killed process leaves no partial run.
-        let new = self.directory.join("runs").join(format!("{}.new", run.name));
-        if new.exists() {
-            remove_partial_run(&new).map_err(WriteError::at(&new))?;
-        }
-        Run::create(&new, self.recipe(run), environment)?;
-        Ok(fs::rename(&new, &directory).map_err(WriteError::at(&directory))?)
+        Run::create(&directory, self.recipe(run), environment).map(drop)
     }
 
     /// Records that a run failed, and why.
@@ -268,13 +262,9 @@ impl Sweep {
     /// Returns an error if another process holds the lock.
     pub fn lock(&self) -> Result<SweepLock, SweepError> {
         let path = self.directory.join("lock");
-        let lock = File::create(&path).map_err(WriteError::at(&path))?;
-        match lock.try_lock() {
-            Err(fs::TryLockError::WouldBlock) => {
-                Err(SweepError::Busy { directory: self.directory.clone() })
-            }
-            // Sweeps continue on file systems that do not support locks.
-            Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(SweepLock { _file: lock }),
+        match RunLock::acquire(&self.directory).map_err(WriteError::at(&path))? {
+            Some(lock) => Ok(SweepLock { _lock: lock }),
+            None => Err(SweepError::Busy { directory: self.directory.clone() }),
         }
     }
 
@@ -285,17 +275,6 @@ impl Sweep {
     pub fn write(&self, name: &Path, content: &[u8]) -> Result<(), SweepError> {
         Ok(AtomicFile::replace(&self.directory.join(name), content)?)
     }
-}
-
-/// Removes a run directory whose creation was interrupted; fails if it contains anything else.
-fn remove_partial_run(directory: &Path) -> std::io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let name = entry?.file_name();
-        if name == "environment.json" || name == "recipe.toml" || AtomicFile::is_temporary(&name) {
-            fs::remove_file(directory.join(name))?;
-        }
-    }
-    fs::remove_dir(directory)
 }
 
 fn remove_file_if_exists(path: &Path) -> std::io::Result<()> {

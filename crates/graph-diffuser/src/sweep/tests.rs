@@ -162,12 +162,13 @@ fn run_state_follows_from_the_run_directory() {
     let directory = sweep.run_directory(run);
     assert_eq!(sweep.state(run), RunState::Missing);
     // A killed process may leave a temporary directory, which must not prevent a restart.
-    let new = directory.with_file_name(format!("{}.new", run.name));
+    let new = directory.with_file_name(format!(".{}.new", run.name));
     fs::create_dir_all(&new).expect("created");
     for name in ["environment.json", ".recipe.toml.7-0.part"] {
         fs::write(new.join(name), b"{").expect("written");
     }
     finish(&sweep, run, 0.5, 0.6);
+    assert!(!new.exists());
     assert!(matches!(sweep.state(run), RunState::Finished(_)));
     let result = directory.join("result.json");
     let whole = fs::read(&result).expect("a result");

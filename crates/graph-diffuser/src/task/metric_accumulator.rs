@@ -14,12 +14,14 @@ pub struct MetricAccumulator {
     /// Total weight of the loss: number of targets, or sum of their class weights.
     loss_weight: f64,
     predictions: Predictions,
+    /// Graphs with outputs that are NaN or infinite.
+    non_finite: Vec<usize>,
 }
 
 impl MetricAccumulator {
     pub(super) fn new(task: Task) -> Self {
         let predictions = Predictions::new(task.metrics());
-        Self { task, loss_sum: 0.0, loss_weight: 0.0, predictions }
+        Self { task, loss_sum: 0.0, loss_weight: 0.0, predictions, non_finite: Vec::new() }
     }
 
     /// Adds a batch with its mean loss.
@@ -33,11 +35,14 @@ impl MetricAccumulator {
             self.loss_sum += mean_loss * weight;
             self.loss_weight += weight;
         }
-        let predictions = &mut self.predictions;
+        let (predictions, non_finite) = (&mut self.predictions, &mut self.non_finite);
         predictions.graphs.extend(batch.indices.iter().map(|&graph| graph as u32));
         self.task.for_each_graph(output, batch, |position, rows| {
             let samples = self.task.kind.add_samples(rows, &targets.graphs[position], predictions);
             predictions.samples.push(samples as u32);
+            if !rows.is_finite() {
+                non_finite.push(batch.indices[position]);
+            }
         });
     }
 
@@ -52,6 +57,12 @@ impl MetricAccumulator {
             samples: self.predictions.len(),
             metrics,
         }
+    }
+
+    /// Returns the number of graphs with outputs that are NaN or infinite, and the first of them;
+    /// `None` if there are none.
+    pub fn non_finite(&self) -> Option<(usize, usize)> {
+        Some((self.non_finite.len(), *self.non_finite.iter().min()?))
     }
 
     /// Returns the predictions, sorted by graph index.

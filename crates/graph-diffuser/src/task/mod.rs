@@ -102,6 +102,13 @@ pub struct OutputRows<'a> {
     pub columns: usize,
 }
 
+impl OutputRows<'_> {
+    /// Returns whether no value is NaN or infinite.
+    pub fn is_finite(&self) -> bool {
+        self.values.iter().all(|value| value.is_finite())
+    }
+}
+
 /// Task of a model, with the metric that selects the best epoch.
 ///
 /// # Examples
@@ -202,6 +209,13 @@ impl Task {
         let (values, columns) = self.kind.average(&output_rows);
         let options = (&outputs[0].device(), outputs[0].dtype());
         Tensor::from_data(TensorData::new(values, [rows, columns]), options)
+    }
+
+    /// Returns for each graph of a batch whether its outputs are neither NaN nor infinite.
+    pub fn are_finite(&self, output: Tensor<2>, batch: &GraphBatch) -> Vec<bool> {
+        let mut finite = Vec::with_capacity(batch.indices.len());
+        self.for_each_graph(output, batch, |_, rows| finite.push(rows.is_finite()));
+        finite
     }
 
     /// Calls `visit` with the position and the output of each graph of a batch.

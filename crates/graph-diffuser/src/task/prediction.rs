@@ -118,7 +118,34 @@ impl TargetPrediction {
     }
 }
 
+impl TargetPrediction {
+    /// Returns whether no value is NaN or infinite.
+    pub fn is_finite(&self) -> bool {
+        match self {
+            Self::Value(value) | Self::Probability(value) => value.is_finite(),
+            Self::Class(prediction) => prediction.is_finite(),
+        }
+    }
+}
+
+impl ClassPrediction {
+    /// Returns whether no probability is NaN or infinite.
+    pub fn is_finite(&self) -> bool {
+        self.class.is_some() && self.probabilities.iter().all(|value| value.is_finite())
+    }
+}
+
 impl Prediction {
+    /// Returns whether no value is NaN or infinite.
+    pub fn is_finite(&self) -> bool {
+        match self {
+            Self::Graph(targets) => targets.iter().all(TargetPrediction::is_finite),
+            Self::NodeClasses(nodes) => nodes.iter().all(ClassPrediction::is_finite),
+            Self::SubTokens(_) => true,
+            Self::Links(links) => links.iter().all(|link| link.probability.is_finite()),
+        }
+    }
+
     /// Returns the cells of the prediction in a CSV file, one per column of [`csv_columns`].
     pub fn csv_cells(&self, schema: &Schema) -> Vec<String> {
         let cell = |value: Value| match value {

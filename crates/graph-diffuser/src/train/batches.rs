@@ -106,7 +106,8 @@ pub(crate) fn with_encoding_cache(batcher: Batcher, directory: Option<&Path>) ->
     Batcher { encoding_cache: batcher.encoding_cache.map(open), ..batcher }
 }
 
-/// Calls `each` for every batch in order, collating the next batch in a background thread.
+/// Calls `each` for every batch in order, collating the next batch in a background thread if one
+/// can be started.
 ///
 /// Stops at the first batch for which `each` returns a value, and returns it.
 pub(crate) fn for_each_batch<T>(
@@ -117,14 +118,18 @@ pub(crate) fn for_each_batch<T>(
 ) -> Option<T> {
     thread::scope(|scope| {
         let (send, receive) = mpsc::sync_channel(1);
-        scope.spawn(move || {
+        let collate = move || {
             for indices in batches {
                 if send.send(batcher.collate(dataset, indices)).is_err() {
                     return; // the receiver stopped early
                 }
             }
-        });
-        receive.into_iter().find_map(&mut each)
+        };
+        match thread::Builder::new().spawn_scoped(scope, collate) {
+            Ok(_) => receive.into_iter().find_map(&mut each),
+            // Without a second thread, batches are collated on this one.
+            Err(_) => batches.iter().find_map(|indices| each(batcher.collate(dataset, indices))),
+        }
     })
 }
 

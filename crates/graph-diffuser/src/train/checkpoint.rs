@@ -93,6 +93,14 @@ pub enum CheckpointError {
         /// Path of the link.
         path: PathBuf,
     },
+    /// The weights contain NaN or infinite values.
+    #[error("checkpoint `{path}` has values in `{tensor}` that are not finite")]
+    NonFinite {
+        /// Path of the checkpoint.
+        path: PathBuf,
+        /// Name of the first such tensor.
+        tensor: String,
+    },
     /// The checkpoint is intact but does not match the model or this version of the program.
     #[error("checkpoint `{path}` is incompatible with this model or version: {reason}")]
     Incompatible {
@@ -106,7 +114,7 @@ pub enum CheckpointError {
 impl Diagnostic for CheckpointError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Corrupt { .. } | Self::NotOfEpoch { .. } => {
+            Self::Corrupt { .. } | Self::NotOfEpoch { .. } | Self::NonFinite { .. } => {
                 Some("restore the directory from a backup, or train the run again".into())
             }
             Self::SymbolicLink { .. } => Some("replace it by a copy of its target".into()),

@@ -32,6 +32,11 @@ impl RunLock {
         }
     }
 
+    /// Follows the run directory, which was renamed to `directory`.
+    pub(crate) fn moved_to(self, directory: &Path) -> Self {
+        Self { path: directory.join("lock"), ..self }
+    }
+
     /// Checks that the run directory still contains the locked file.
     ///
     /// Another process may have removed the directory and started another run in its place, whose

@@ -167,14 +167,6 @@ pub fn largest_step<'a>(
     bytes.max_by_key(|(bytes, _)| *bytes)
 }
 
-/// Returns the available system memory in bytes, if the system reports it.
-pub fn available_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(kilobytes * 1024)
-}
-
 /// Checks that the training steps of the first epoch of a model with `parameters` parameters fit
 /// into `available` bytes; `None` skips the check.
 ///

@@ -1,5 +1,6 @@
 //! Training loop with exact resume and results that do not depend on the number of threads.
 
+mod available_memory;
 mod batches;
 mod checkpoint;
 mod error;
@@ -12,6 +13,7 @@ mod state;
 mod trainer;
 mod weights;
 
+pub use available_memory::available_bytes;
 pub(crate) use batches::with_encoding_cache;
 pub use batches::{BatchSize, recalibration_batches, training_batches};
 pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, LoadedCheckpoint};
@@ -19,8 +21,8 @@ pub use error::TrainError;
 pub use eval_batcher::EvalBatcher;
 pub use evaluate::{EnsembleAccumulators, Evaluator, recalibrate};
 pub use lock::RunLock;
-pub use memory::{BatchShape, available_bytes, check_memory, largest_step, step_bytes};
+pub use memory::{BatchShape, check_memory, largest_step, step_bytes};
 pub use progress::{BestEpoch, EpochRecord, TrainEvent, TrainOutcome, TrainProgress};
 pub use state::check_loss;
 pub use trainer::{Trainer, check_selection};
-pub(crate) use weights::{WEIGHTS, load_model, load_weights, serialize_model};
+pub(crate) use weights::{WEIGHTS, check_weights, load_model, load_weights, serialize_model};

@@ -45,15 +45,50 @@ pub(crate) fn load_model(
     model: GraphDiffuser,
     found: &LoadedCheckpoint,
 ) -> Result<GraphDiffuser, CheckpointError> {
-    load_weights(model, found.file(WEIGHTS)?).map_err(|reason| found.incompatible(reason))
+    let weights = weights(found)?;
+    if let Some(tensor) = first_non_finite(&weights) {
+        return Err(CheckpointError::NonFinite { path: found.path.clone(), tensor });
+    }
+    load_tensors(model, &weights).map_err(|reason| found.incompatible(reason))
 }
 
 /// Returns `model` with the weights of a safetensors file, or the reason why they do not fit.
 pub(crate) fn load_weights(model: GraphDiffuser, file: &[u8]) -> Result<GraphDiffuser, String> {
     let weights =
         SafeTensors::deserialize(file).map_err(|error| format!("`{WEIGHTS}`: {error}"))?;
+    match first_non_finite(&weights) {
+        Some(tensor) => Err(format!("tensor `{tensor}` has values that are not finite")),
+        None => load_tensors(model, &weights),
+    }
+}
+
+/// Returns the name of a tensor with values that are NaN or infinite.
+fn first_non_finite(weights: &SafeTensors<'_>) -> Option<String> {
+    let is_finite = |view: &TensorView<'_>| {
+        safetensor(view).is_none_or(|data| data.iter::<f32>().all(f32::is_finite))
+    };
+    weights.iter().find(|(_, view)| !is_finite(view)).map(|(name, _)| name.to_owned())
+}
+
+fn load_tensors(model: GraphDiffuser, weights: &SafeTensors<'_>) -> Result<GraphDiffuser, String> {
     parameters::load(model, |name| weights.tensor(name).ok().and_then(|view| safetensor(&view)))
         .map_err(|error| error.to_string())
+}
+
+/// Checks that the weights of a checkpoint have the shapes of `model`, which may have
+/// [shapes only](crate::nn::ParamInit::shapes_only).
+pub(crate) fn check_weights(
+    model: &GraphDiffuser,
+    found: &LoadedCheckpoint,
+) -> Result<(), CheckpointError> {
+    let weights = weights(found)?;
+    let shape = |name: &str| Some(weights.tensor(name).ok()?.shape().to_vec());
+    parameters::check_shapes(model, shape).map_err(|error| found.incompatible(error.to_string()))
+}
+
+fn weights(found: &LoadedCheckpoint) -> Result<SafeTensors<'_>, CheckpointError> {
+    SafeTensors::deserialize(found.file(WEIGHTS)?)
+        .map_err(|error| found.incompatible(format!("`{WEIGHTS}`: {error}")))
 }
 
 /// Returns a tensor of a safetensors file; `None` if it is not single precision.

@@ -48,6 +48,16 @@ impl Default for EdgeFfnConfig {
 }
 
 impl EdgeFfnConfig {
+    /// Returns the number of layers and the expansion; zeros without a network.
+    pub(crate) fn sizes(self) -> (usize, usize) {
+        match self {
+            Self::None {} => (0, 0),
+            Self::Residual { layers, expansion }
+            | Self::AuthorsRelease { layers, expansion }
+            | Self::AuthorsGrid { layers, expansion } => (layers, expansion),
+        }
+    }
+
     /// Returns the number of output channels for a number of input channels.
     pub fn output_channels(self, channels: usize) -> usize {
         match self {

@@ -72,7 +72,7 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> Result<ExitCode> 
         printer.note(&format!("warning: {warning}"));
     }
     let value = json!({
-        "path": path,
+        "path": path.to_string_lossy(),
         "format": format.name(),
         "graphs": dataset.graphs.len(),
         "valid": true,
@@ -92,7 +92,7 @@ pub(super) fn check(args: CheckArgs, printer: &mut Printer) -> Result<ExitCode> 
 
 fn to_json(error: &LocatedError) -> serde_json::Value {
     json!({
-        "path": error.path,
+        "path": error.path.to_string_lossy(),
         "line": error.line,
         "column": error.column,
         "problem": error.error.to_string(),

@@ -33,7 +33,9 @@ pub(super) fn example(args: &ExampleArgs, printer: &mut Printer) -> Result<ExitC
     let destination = args.output.destination(printer)?;
     args.output.write(text.as_bytes(), destination, printer)?;
     if destination != Destination::Stdout {
-        printer.data(&json!({ "path": path }), || format!("wrote {}", path.display()));
+        printer.data(&json!({ "path": path.to_string_lossy() }), || {
+            format!("wrote {}", path.display())
+        });
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -69,7 +69,7 @@ pub(super) fn fetch(args: FetchArgs, printer: &mut Printer) -> Result<ExitCode> 
     };
     let value = serde_json::json!({
         "name": source.name,
-        "directory": directory,
+        "directory": directory.to_string_lossy(),
         "was_present": was_present,
     });
     printer.data(&value, || {

@@ -7,7 +7,7 @@ use graph_diffuser::recipe::DataDirs;
 use graph_diffuser_data::download::{DatasetSource, SOURCES, is_prepared};
 use serde::Serialize;
 
-use crate::printer::Printer;
+use crate::printer::{Printer, path_text};
 
 /// Output of `data list --json`, one object per dataset.
 #[derive(Debug, Serialize)]
@@ -15,6 +15,7 @@ struct ListedDataset {
     name: &'static str,
     description: &'static str,
     license: &'static str,
+    #[serde(serialize_with = "path_text")]
     directory: PathBuf,
     /// True if the dataset is in `directory`.
     present: bool,

@@ -29,6 +29,10 @@ impl Process {
         log: &Path,
         threads: usize,
     ) -> Result<Self> {
+        if log.is_symlink() {
+            let message = format!("cannot write `{}`: it is a symbolic link", log.display());
+            return Err(Failure::new(&message).into());
+        }
         let file = fs::create_dir_all(log.parent().expect("the log path has a parent"))
             .and_then(|()| File::options().append(true).create(true).open(log))
             .map_err(Failure::caused(format!("cannot write `{}`", log.display())))?;

@@ -58,6 +58,18 @@ impl From<LocatedError> for DataError {
 }
 
 impl Diagnostic for DataError {
+    fn is_usage_error(&self) -> bool {
+        match self {
+            // The content of files is not a usage error.
+            Self::Problems(_) | Self::Split(_) => false,
+            Self::Missing { .. }
+            | Self::NoFile { .. }
+            | Self::NoSplit { .. }
+            | Self::NodeSplit
+            | Self::NoScaffolds => true,
+        }
+    }
+
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Missing { name: name @ "zinc-dev", .. } => format!(
