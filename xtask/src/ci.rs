@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
+use crate::python;
 use crate::tidy::tidy;
 
 /// A check of the workspace.
@@ -24,14 +25,15 @@ enum Outcome {
     Skipped(&'static str),
 }
 
-/// All checks: first the fast ones, then those that compile the dependencies. `clippy` and `docs`
-/// share compiled metadata, `tests` has the profile of `cargo test`.
-const CHECKS: [Check; 8] = [
+/// All checks: first the fast ones, then those that compile the dependencies. `python`
+/// uses what `tests` compiled, `clippy` and `docs` share compiled metadata.
+const CHECKS: [Check; 9] = [
     Check { name: "format", run: format },
     Check { name: "tidy", run: |root| tidy(root).map(|()| Outcome::Passed) },
     Check { name: "packages", run: packages },
     Check { name: "deny", run: deny },
     Check { name: "tests", run: |root| cargo(root, &["test", "--workspace"]) },
+    Check { name: "python", run: python },
     Check { name: "clippy", run: clippy },
     Check { name: "docs", run: |root| cargo(root, &["doc", "--workspace", "--no-deps"]) },
     Check { name: "sanitize", run: sanitize },
@@ -69,6 +71,20 @@ pub(crate) fn ci(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Runs one check.
+///
+/// # Errors
+/// Returns an error if there is no such check or it fails.
+pub(crate) fn one(root: &Path, name: &str) -> anyhow::Result<()> {
+    let check = CHECKS.iter().find(|check| check.name == name);
+    let check = check.with_context(|| format!("no check `{name}`"))?;
+    match (check.run)(root)? {
+        Outcome::Passed => {}
+        Outcome::Limited(reason) | Outcome::Skipped(reason) => eprintln!("{name}: {reason}"),
+    }
+    Ok(())
+}
+
 fn format(root: &Path) -> anyhow::Result<Outcome> {
     if !is_installed("fmt") {
         return Ok(Outcome::Skipped("install rustfmt with `rustup component add rustfmt`"));
@@ -83,9 +99,16 @@ fn clippy(root: &Path) -> anyhow::Result<Outcome> {
     cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
 }
 
+/// Builds and tests the Python package.
+fn python(root: &Path) -> anyhow::Result<Outcome> {
+    let skipped = python::python(root, |root, arguments| cargo(root, arguments).map(|_| ()))?;
+    Ok(skipped.map_or(Outcome::Passed, Outcome::Skipped))
+}
+
 /// Packs every crate that can be published; the compiler has seen the sources already.
 fn packages(root: &Path) -> anyhow::Result<Outcome> {
-    let arguments = "package --workspace --exclude xtask --no-verify --allow-dirty --quiet";
+    let arguments = "package --workspace --exclude xtask --exclude graph-diffuser-python \
+                     --no-verify --allow-dirty --quiet";
     cargo(root, &arguments.split(' ').collect::<Vec<_>>())
 }
 

@@ -3,6 +3,7 @@
 mod repository;
 mod modules;
 mod tidy;
+mod python;
 mod ci;
 
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ const USAGE: &str = "\
 Usage: cargo xtask <COMMAND>
 
 Commands:
-  ci                 Run every check
+  ci [CHECK]         Run every check, or one
   tidy               Check style rules: wording, names, links, citations, recipes, module order
   modules            Print the module diagrams of all crates
     --write          Write them to docs/modules.md
@@ -37,6 +38,7 @@ fn run() -> anyhow::Result<()> {
     let root = root()?;
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["ci"] => ci::ci(&root),
+        ["ci", check] => ci::one(&root, check),
         ["tidy"] => tidy::tidy(&root),
         ["modules"] => modules::modules(&root, Output::Print),
         ["modules", "--write"] => modules::modules(&root, Output::Write),
