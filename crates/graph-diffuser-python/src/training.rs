@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use graph_diffuser::Device;
-use graph_diffuser::parameters;
 use graph_diffuser::recipe::{DataDirs, LoadedDataset, Recipe};
-use graph_diffuser::run::{Environment, Run, RunError};
+use graph_diffuser::run::{Environment, Run};
 use graph_diffuser::train::{
     TrainEvent, TrainOutcome, available_bytes, check_memory, check_selection,
 };
 use graph_diffuser_data::summary::Summary;
-use graph_diffuser_data::{AtomicFile, Diagnostic, WriteError};
+use graph_diffuser_data::{AtomicFile, Diagnostic, Split, WriteError};
 use graph_diffuser_viz::report::write_run_report;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
@@ -45,10 +44,7 @@ pub(crate) fn train(
         let mut recipe = Recipe::find(recipe, &overrides).map_err(raise)?;
         let default = || Path::new("runs").join(format!("{}-s{}", recipe.name, recipe.seed));
         let directory = directory.unwrap_or_else(default);
-        if directory.exists() {
-            let is_run = directory.join("recipe.toml").exists();
-            return Err(raise(RunError::Exists { directory, is_run }));
-        }
+        Run::check_new(&directory).map_err(raise)?;
         let dirs = DataDirs::from_env();
         let mut readable = recipe.clone();
         let mut saved_as = None;
@@ -63,6 +59,7 @@ pub(crate) fn train(
         }
         let loaded = readable.load(&dirs, &mut |_, _| {}).map_err(raise)?;
         threads::report(progress.as_ref(), || data_event(&loaded).to_string())?;
+        let recipe = recipe.for_training_graphs(loaded.dataset.split(Split::Train).len());
         // Before the directory is created.
         check_selection(&recipe, &loaded.dataset).map_err(raise)?;
         let environment = Environment::new(threads, None, command);
@@ -110,9 +107,9 @@ fn train_run(
     };
     let run = run.with_encoding_cache(dirs.encoding_cache());
     let lock = run.lock().map_err(raise)?;
-    let model = run.recipe().init_model(&dataset.schema, &Device::flex());
-    check_memory(run.recipe(), dataset, parameters::count(&model), available_bytes())
-        .map_err(raise)?;
+    let parameters = run.recipe().num_parameters(&dataset.schema);
+    check_memory(run.recipe(), dataset, parameters, available_bytes()).map_err(raise)?;
+    let model = run.init_model(&dataset.schema, &Device::flex()).map_err(raise)?;
     let stop = AtomicBool::new(false);
     let mut interrupted: Option<PyErr> = None;
     let mut reported = Instant::now();
