@@ -103,8 +103,8 @@ fn deny(root: &Path) -> anyhow::Result<Outcome> {
     Ok(Outcome::Limited("advisories were not checked, because their database cannot be fetched"))
 }
 
-/// Checks unsafe code with the address sanitizer and loom; the thread sanitizer and Miri take longer
-/// and are not run.
+/// Checks unsafe code with the address sanitizer and loom; the thread sanitizer and Miri take
+/// longer and are not run.
 fn sanitize(root: &Path) -> anyhow::Result<Outcome> {
     const SOME_SKIPPED: i32 = 3;
     if !succeeds(Command::new("rustup").args(["run", "nightly", "cargo", "--version"])) {
