@@ -61,8 +61,8 @@ impl Pretrained {
         }
     }
 
-    /// Opens the run of the model, unpacking it into a directory under `cache` if necessary, or into
-    /// a temporary directory that exists as long as the run.
+    /// Opens the run of the model, unpacking it into a directory under `cache` if necessary, or
+    /// into a temporary directory that exists as long as the run.
     ///
     /// # Errors
     /// Returns an error if neither directory can be written.

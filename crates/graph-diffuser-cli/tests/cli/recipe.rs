@@ -30,7 +30,7 @@ fn a_dataset_passed_as_a_recipe_is_recognized() {
     ];
     for (name, arguments) in cases {
         let output = dir.run(arguments);
-        assert_eq!((output.code, output.stdout.as_str()), (Some(2), ""), "{name}");
+        assert_eq!((output.code, output.stdout.as_str()), (Some(1), ""), "{name}");
         assert!(!output.stderr.contains("TOML parse error"), "{}", output.stderr);
         assert_text(&format!("mistake_{name}"), &transcript(&output));
     }

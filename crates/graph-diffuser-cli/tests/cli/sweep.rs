@@ -255,7 +255,7 @@ fn sweep_trains_on_a_data_file_with_the_options_of_train() {
     // An error of the data is found before anything is written.
     dir.write("empty.csv", "smiles,size\n");
     let output = dir.run(&["sweep", "empty.csv", "--random", "1"]);
-    assert_eq!(output.code, Some(2), "{}", output.stderr);
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
     assert!(!dir.path("sweeps/empty").exists());
 }
 

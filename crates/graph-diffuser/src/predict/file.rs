@@ -3,6 +3,7 @@
 //! A reader thread parses the next chunk while the model processes the current one, so that only a
 //! few thousand rows are in memory.
 
+use std::collections::BTreeMap;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::panic;
 use std::path::Path;
@@ -14,7 +15,8 @@ use std::time::Duration;
 
 use graph_diffuser_data::formats::inference_input::{CsvHeader, InferenceInput, InputRow, RowText};
 use graph_diffuser_data::{Diagnostic, Graph, LocatedError, ThreadError, WriteError};
-use serde_json::{Map, Value, json};
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
 
 use super::Predictor;
 use super::columns::csv_quote;
@@ -438,8 +440,10 @@ fn write_csv_row(
 
 fn write_jsonl_row(out: &mut dyn Write, text: &RowText, prediction: Value) -> io::Result<()> {
     let line = text.bytes.trim_ascii();
+    // The values of an invalid line may take much more memory than its text.
     let is_object = || {
-        serde_json::from_slice::<Map<String, Value>>(line).is_ok_and(|object| !object.is_empty())
+        serde_json::from_slice::<BTreeMap<String, IgnoredAny>>(line)
+            .is_ok_and(|object| !object.is_empty())
     };
     match line.strip_suffix(b"}") {
         // The line of a valid graph is an object; an invalid line may be anything.
