@@ -59,7 +59,7 @@ pub(crate) fn python(
         &["-m", "pytest", "-q", "-rs", "--durations=5"][..],
         &["-m", "mypy"],
         &["-m", "mypy.stubtest", "graph_diffuser._native"],
-        &["-m", "maturin", "sdist", "--quiet", "--out", "../../target/python/sdist"],
+        &["-m", "maturin", "sdist", "--out", "../../target/python/sdist"],
     ] {
         let line = format!("python {}", arguments.join(" "));
         eprintln!("{line}");
