@@ -225,12 +225,11 @@ fn create_temporary(path: &Path) -> io::Result<(PathBuf, File)> {
         let temporary = path.with_file_name(temporary);
         match OpenOptions::new().write(true).create_new(true).open(&temporary) {
             Ok(file) => match file.try_lock() {
-                // Another writer has taken it over before it was locked.
-                Err(TryLockError::WouldBlock) => {}
                 // On file systems without locks, the name alone reserves the file.
                 Ok(()) | Err(TryLockError::Error(_)) if is_at(&file, &temporary) => {
                     return Ok((temporary, file));
                 }
+                // Another writer has taken it over before it was locked.
                 _ => {}
             },
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

@@ -16,20 +16,21 @@ struct Header {
 /// Counts differences by name, and returns the number of compared molecules.
 fn differences(text: &str) -> (usize, Vec<(String, Vec<String>)>) {
     let mut lines = text.lines();
-    let header: Header = serde_json::from_str(lines.next().unwrap()).unwrap();
+    let header: Header = serde_json::from_str(lines.next().expect("a header")).expect("valid JSON");
     let mut found: Vec<(String, Vec<String>)> =
         header.names.iter().map(|name| (name.clone(), Vec::new())).collect();
     let columns: Vec<usize> = header
         .names
         .iter()
-        .map(|name| DESCRIPTOR_NAMES.iter().position(|known| known == name).unwrap())
+        .map(|name| DESCRIPTOR_NAMES.iter().position(|known| known == name).expect("a known name"))
         .collect();
     let mut compared = 0;
     for line in lines {
-        let (smiles, expected): (String, Vec<f64>) = serde_json::from_str(line).unwrap();
+        let (smiles, expected): (String, Vec<f64>) =
+            serde_json::from_str(line).expect("valid JSON");
         let Ok(molecule) = Molecule::from_smiles(&smiles) else { continue };
         compared += 1;
-        let values = descriptors(&molecule.ogb_graph()).unwrap();
+        let values = descriptors(&molecule.ogb_graph()).expect("OGB features");
         for ((&column, expected), (_, found)) in columns.iter().zip(expected).zip(&mut found) {
             let tolerance = 1e-4 * (1.0 + expected.abs() / 10.0);
             if (values[column] - expected).abs() > tolerance {

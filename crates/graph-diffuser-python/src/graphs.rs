@@ -47,7 +47,7 @@ impl Table {
         match self {
             // The exact value, which is read back with the same bits.
             Self::Float(table) => {
-                push_cells(line, table, row, |value| format!("{:?}", f64::from(value)))
+                push_cells(line, table, row, |value| format!("{:?}", f64::from(value)));
             }
             Self::Integer(table) => push_cells(line, table, row, |value| value.to_string()),
             Self::Text(rows) => {

@@ -54,7 +54,9 @@ impl<'py> PredictionArrays<'py> {
         for row in predictions {
             match &row {
                 Some(RowPrediction { prediction: Prediction::Graph(targets), .. }) => {
-                    targets.iter().for_each(|target| push_outputs(target, &mut values));
+                    for target in targets {
+                        push_outputs(target, &mut values);
+                    }
                 }
                 _ => values.extend(std::iter::repeat_n(f32::NAN, outputs)),
             }
@@ -80,7 +82,7 @@ impl<'py> PredictionArrays<'py> {
 fn push_outputs(target: &TargetPrediction, values: &mut Vec<f32>) {
     match target {
         TargetPrediction::Value(value) | TargetPrediction::Probability(value) => {
-            values.push(*value)
+            values.push(*value);
         }
         TargetPrediction::Class(class) => values.extend(&class.probabilities),
     }

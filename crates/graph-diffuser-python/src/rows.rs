@@ -198,7 +198,7 @@ impl Rows {
                             *result = results.next().map_or(Pending::Empty, Pending::Done);
                         }
                     }
-                    Python::attach(|py| py.check_signals())?;
+                    Python::attach(|py| -> PyResult<()> { py.check_signals() })?;
                 }
                 Ok(inferred)
             })

@@ -377,11 +377,13 @@ impl Drop for Download<'_> {
 /// Verifies the checksums of a file, and renames the file to `NAME.bad` if one is wrong.
 fn verify_checksum(remote: &RemoteFile<'_>, current: &Path, path: &Path) -> Result<(), FetchError> {
     let io = |source| FetchError::Io { path: current.into(), source };
-    let sums: [(_, _, fn(&Path) -> io::Result<String>); 2] =
-        [("MD5", remote.md5, sum_of::<Md5>), ("SHA-256", remote.sha256, sum_of::<Sha256>)];
-    for (algorithm, expected, sum) in sums {
+    let sum = |algorithm| match algorithm {
+        "MD5" => sum_of::<Md5>(current),
+        _ => sum_of::<Sha256>(current),
+    };
+    for (algorithm, expected) in [("MD5", remote.md5), ("SHA-256", remote.sha256)] {
         let Some(expected) = expected else { continue };
-        let found = sum(current).map_err(io)?;
+        let found = sum(algorithm).map_err(io)?;
         if found != expected {
             let aside = with_suffix(path, ".bad");
             fs::rename(current, &aside).map_err(io)?;
@@ -400,7 +402,9 @@ fn sum_of<D: Digest>(path: &Path) -> io::Result<String> {
     loop {
         let read = file.read(&mut buffer)?;
         if read == 0 {
-            return Ok(sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect());
+            let digits =
+                sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>();
+            return Ok(digits.concat());
         }
         sum.update(&buffer[..read]);
     }

@@ -90,13 +90,13 @@ impl<'a, R: BufRead> ListItems<'a, R> {
             match self.machine.step()? {
                 Step::Continue => {}
                 Step::Items(items) => self.items = items.into(),
-                Step::Stop(value) => match &*value {
-                    Value::List(_) => return Ok(None),
-                    _ => {
-                        let at = self.machine.at();
-                        return Err(PickleError::Expected { at, what: "a list" });
+                Step::Stop(value) => {
+                    if matches!(&*value, Value::List(_)) {
+                        return Ok(None);
                     }
-                },
+                    let at = self.machine.at();
+                    return Err(PickleError::Expected { at, what: "a list" });
+                }
             }
         }
     }
@@ -162,8 +162,8 @@ mod tests {
         for bytes in [
             &b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7f."[..],
             &[&b"N"[..], &[0x85; 5_000], b"."].concat(),
-            &[&[b'N'; 100_000][..], b"."].concat(),
-            &[&[b'('; 100_000][..], b"."].concat(),
+            &[&vec![b'N'; 100_000][..], b"."].concat(),
+            &[&vec![b'('; 100_000][..], b"."].concat(),
         ] {
             let error = read_arrays(bytes).unwrap_err();
             assert!(matches!(error, PickleError::TooLarge { .. }), "{error}");

@@ -148,8 +148,10 @@ impl Report {
         })
     }
 
-    /// Returns the table of the scores of each target, if there are any.
+    /// Returns the table of the scores of each target, if there are any; the column of the random
+    /// forest is shown for molecules.
     pub(super) fn targets_table(&self) -> Option<ReportTable> {
+        const FOREST_COLUMN: usize = 5;
         let columns = vec![
             ("target", Align::Left),
             ("metric", Align::Left),
@@ -179,15 +181,21 @@ impl Report {
                 ]
             })
         });
-        let rows: Vec<Vec<String>> = rows.collect();
-        (!rows.is_empty()).then_some(ReportTable {
-            id: "targets",
-            caption: "Test scores by target; the baseline predicts the mean or the class \
-                      frequencies of the training split, the forest is a random forest on Morgan \
-                      fingerprints and descriptors of molecules",
-            columns,
-            rows,
-        })
+        let mut rows: Vec<Vec<String>> = rows.collect();
+        let mut columns = columns;
+        let mut targets = self.rows.iter().flat_map(|row| &row.targets);
+        let caption = if targets.any(|target| target.forest.is_some()) {
+            "Test scores by target; the baseline predicts the mean or the class frequencies of the \
+             training split, the forest is a random forest on fingerprints and descriptors"
+        } else {
+            columns.remove(FOREST_COLUMN);
+            for row in &mut rows {
+                row.remove(FOREST_COLUMN);
+            }
+            "Test scores by target; the baseline predicts the mean or the class frequencies of the \
+             training split"
+        };
+        (!rows.is_empty()).then_some(ReportTable { id: "targets", caption, columns, rows })
     }
 
     /// Returns the report as Markdown: results, and the protocol at the end.

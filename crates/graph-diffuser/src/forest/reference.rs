@@ -76,7 +76,9 @@ impl ForestReference {
                     values[0] = probability.ln() - (1.0 - probability).ln();
                 }
                 TargetKind::Multiclass(classes) => {
-                    values.iter_mut().for_each(|value| *value = smooth(*value, *classes).ln());
+                    for value in &mut values {
+                        *value = smooth(*value, *classes).ln();
+                    }
                 }
             }
             values

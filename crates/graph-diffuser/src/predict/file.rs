@@ -297,7 +297,7 @@ fn run<'o, T>(
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => break,
         };
-        match run_chunk(chunk, &mut out, on_invalid, &infer, &mut write, &mut on_event) {
+        match run_chunk(chunk, &mut out, on_invalid, infer, &mut write, &mut on_event) {
             Ok(()) => {}
             Err(error @ PredictError::Output(_)) => return Err(error),
             Err(error) => {
@@ -438,6 +438,7 @@ fn write_csv_row(
     write_cells(out, header, if text.bytes.is_empty() { &empty } else { &text.bytes }, cells)
 }
 
+#[expect(clippy::zero_sized_map_values, reason = "keys are counted, values are skipped")]
 fn write_jsonl_row(out: &mut dyn Write, text: &RowText, prediction: Value) -> io::Result<()> {
     let line = text.bytes.trim_ascii();
     // The values of an invalid line may take much more memory than its text.

@@ -140,19 +140,6 @@ pub(crate) fn cases() -> Vec<Case> {
             TargetSchema::regression(1),
             true,
         ),
-        case(
-            "molecule features",
-            &[
-                base,
-                "mpnn = { kind = \"gine\", pre_layers = 1 }",
-                &edges(""),
-                &attention(gate),
-                "[molecule_features]\nfingerprint_dim = 3\ndescriptors = true",
-                &graph("norm", "{ kind = \"plain\", hidden_layers = 1 }"),
-            ],
-            TargetSchema::regression(1),
-            true,
-        ),
     ];
     let mixed = case(
         "mixed",
@@ -161,8 +148,21 @@ pub(crate) fn cases() -> Vec<Case> {
         true,
     );
     cases.push(Case { mixed: true, ..mixed });
+    cases.push(molecule_features());
     cases.extend(other_tasks());
     cases
+}
+
+/// Returns a model with features of whole molecules.
+fn molecule_features() -> Case {
+    let model = "hidden_dim = 8\nlayers = 2\nmpnn = { kind = \"gine\", pre_layers = 1 }\n[virtual_edges]\nnum_steps = 3\n[attention]\nheads = 2\nscores = { kind = \"position_and_content\", combine = \"gate\" }\n[molecule_features]\nfingerprint_dim = 3\ndescriptors = true\n[head]\nkind = \"graph\"\npooling = \"norm\"\nmlp = { kind = \"plain\", hidden_layers = 1 }";
+    Case {
+        name: "molecule features",
+        config: toml::from_str(model).unwrap_or_else(|error| panic!("{error}")),
+        targets: TargetSchema::regression(1),
+        edge_features: true,
+        mixed: false,
+    }
 }
 
 /// Returns one model with parallel message passing for each of the remaining heads.

@@ -54,7 +54,7 @@ impl Atom {
 
 /// A molecule as a list of atoms and bonds.
 #[derive(Debug, Clone)]
-pub(super) struct Atoms {
+pub(super) struct MoleculeGraph {
     pub atoms: Vec<Atom>,
     /// First atom, second atom and order of each bond.
     pub bonds: Vec<(usize, usize, Order)>,
@@ -62,7 +62,7 @@ pub(super) struct Atoms {
     pub ring_sizes: Vec<usize>,
 }
 
-impl Atoms {
+impl MoleculeGraph {
     /// Decodes a graph; `None` if it does not have the OGB features of molecules.
     pub(super) fn of(graph: &Graph) -> Option<Self> {
         let (columns, values) = graph.node_features.categories();

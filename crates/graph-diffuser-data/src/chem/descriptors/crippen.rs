@@ -6,18 +6,18 @@
 //! is single or aromatic, an uppercase element is aliphatic, `A` is any aliphatic and `a` any
 //! aromatic atom.
 
-use super::atoms::{Atom, Atoms, Order};
+use super::atoms::{Atom, MoleculeGraph, Order};
 
 /// Contribution of an atom to logP and to the molar refractivity.
 pub(super) type Contribution = [f64; 2];
 
 /// Returns the contributions of each atom of the graph, without implicit hydrogens.
-pub(super) fn contributions(molecule: &Atoms) -> Vec<Contribution> {
+pub(super) fn contributions(molecule: &MoleculeGraph) -> Vec<Contribution> {
     molecule.atoms.iter().map(|atom| atom_contribution(&molecule.atoms, atom)).collect()
 }
 
 /// Returns the summed contributions of implicit hydrogens.
-pub(super) fn hydrogen_contributions(molecule: &Atoms) -> Contribution {
+pub(super) fn hydrogen_contributions(molecule: &MoleculeGraph) -> Contribution {
     molecule.atoms.iter().fold([0.0, 0.0], |[logp, refractivity], atom| {
         let count = atom.hydrogens as f64;
         let [hydrogen_logp, hydrogen_refractivity] = match atom.hydrogens {
@@ -59,8 +59,8 @@ fn atom_contribution(atoms: &[Atom], atom: &Atom) -> Contribution {
         15 => [0.8612, 6.92],
         16 if atom.aromatic => [0.6237, 6.691],
         16 => sulfur(atoms, atom),
-        3 | 11 | 19 | 37 | 55 | 4 | 12 | 20 | 38 | 56 => [-0.3808, 5.754],
-        5 | 13 | 31 | 49 | 81 | 14 | 32 | 50 | 82 | 33 | 51 | 83 | 34 | 52 | 84 => [-0.3808, 5.754],
+        3 | 11 | 19 | 37 | 55 | 4 | 12 | 20 | 38 | 56 | 5 | 13 | 31 | 49 | 81 | 14 | 32 | 50
+        | 82 | 33 | 51 | 83 | 34 | 52 | 84 => [-0.3808, 5.754],
         21..=30 | 39..=48 | 72..=80 => [-0.0025, 0.0],
         _ => [0.0, 0.0],
     }

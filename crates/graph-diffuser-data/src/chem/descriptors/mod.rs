@@ -9,7 +9,7 @@ mod surface;
 
 use crate::graph::Graph;
 
-use atoms::{Atoms, MAX_RING, Order};
+use atoms::{MAX_RING, MoleculeGraph, Order};
 
 /// Number of descriptors of a molecule.
 pub const NUM_DESCRIPTORS: usize = DESCRIPTOR_NAMES.len();
@@ -98,11 +98,65 @@ pub const DESCRIPTOR_NAMES: [&str; 59] = [
 
 /// Means of the descriptors over 24,945 drug-like molecules of ZINC.
 pub const DESCRIPTOR_MEANS: [f64; NUM_DESCRIPTORS] = [
-    332.0, 23.13, 2.457, 89.06, 64.92, 138.4, 1.451, 5.145, 6.106, 5.578, 2.751, 10.2, 1.367,
-    0.4116, 0.8901, 0.2015, 0.4191, 1.579, 0.0621, 17.02, 2.835, 2.31, 0.4114, 0.0007216, 0.3162,
-    0.1771, 0.05111, 0.003448, 0.0, 1.0, 0.1892, 0.07184, 4.21, 10.34, 0.2258, 0.01808, 7.305,
-    8.594, 32.57, 9.761, 7.01, 28.5, 33.87, 0.8406, 3.538, 0.0, 5.086, 2.097, 6.287, 13.06, 0.2922,
-    9.426, 3.053, 28.97, 15.96, 44.23, 0.0, 3.977, 19.19,
+    332.0,
+    23.13,
+    2.457,
+    89.06,
+    64.92,
+    138.4,
+    1.451,
+    5.145,
+    6.106,
+    5.578,
+    2.751,
+    10.2,
+    1.367,
+    0.4116,
+    0.8901,
+    0.2015,
+    0.4191,
+    1.579,
+    0.0621,
+    17.02,
+    2.835,
+    2.31,
+    0.4114,
+    0.000_721_6,
+    0.3162,
+    0.1771,
+    0.05111,
+    0.003_448,
+    0.0,
+    1.0,
+    0.1892,
+    0.07184,
+    4.21,
+    10.34,
+    0.2258,
+    0.01808,
+    7.305,
+    8.594,
+    32.57,
+    9.761,
+    7.01,
+    28.5,
+    33.87,
+    0.8406,
+    3.538,
+    0.0,
+    5.086,
+    2.097,
+    6.287,
+    13.06,
+    0.2922,
+    9.426,
+    3.053,
+    28.97,
+    15.96,
+    44.23,
+    0.0,
+    3.977,
+    19.19,
 ];
 
 /// Standard deviations of the descriptors over the same molecules, at least 0.5 for counts and 2 for
@@ -130,7 +184,7 @@ pub const DESCRIPTOR_STDS: [f64; NUM_DESCRIPTORS] = [
 /// # Ok::<(), graph_diffuser_data::chem::MoleculeError>(())
 /// ```
 pub fn descriptors(graph: &Graph) -> Option<[f64; NUM_DESCRIPTORS]> {
-    let molecule = Atoms::of(graph)?;
+    let molecule = MoleculeGraph::of(graph)?;
     let atoms = &molecule.atoms;
     let count = |property: &dyn Fn(&atoms::Atom) -> bool| {
         atoms.iter().filter(|atom| property(atom)).count() as f64
@@ -208,7 +262,7 @@ fn binned(
 }
 
 /// Counts single bonds outside rings between atoms that have other neighbors and no triple bond.
-fn rotatable_bonds(molecule: &Atoms) -> usize {
+fn rotatable_bonds(molecule: &MoleculeGraph) -> usize {
     let can_rotate = |index: usize| {
         let atom = &molecule.atoms[index];
         let heavy = |other: &&atoms::Neighbor| molecule.atoms[other.atom].number != 1;
@@ -223,7 +277,7 @@ fn rotatable_bonds(molecule: &Atoms) -> usize {
 }
 
 /// Returns the number of connected components.
-fn fragments(molecule: &Atoms) -> usize {
+fn fragments(molecule: &MoleculeGraph) -> usize {
     let mut seen = vec![false; molecule.atoms.len()];
     let mut count = 0;
     let mut stack = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use super::atoms::{Atom, Atoms, Order};
+use super::atoms::{Atom, MoleculeGraph, Order};
 
 /// Bond radii of the elements in Å, as in `RDKit`; 0 for unlisted elements.
 const RADII: [f64; 95] = [
@@ -22,7 +22,7 @@ fn radius(number: usize) -> f64 {
 ///
 /// As in `RDKit`, every atom overlaps with one hydrogen, whatever its number of hydrogens, and all
 /// these overlaps are subtracted from the surface of a single hydrogen.
-pub(super) fn labute(molecule: &Atoms) -> (Vec<f64>, f64) {
+pub(super) fn labute(molecule: &MoleculeGraph) -> (Vec<f64>, f64) {
     let mut overlap = vec![0.0; molecule.atoms.len()];
     for &(first, second, order) in &molecule.bonds {
         let radii = [first, second].map(|atom| radius(molecule.atoms[atom].number));
@@ -60,11 +60,11 @@ fn overlaps([first, second]: [f64; 2], shortening: f64) -> [f64; 2] {
 }
 
 /// Returns the topological polar surface area of nitrogen and oxygen atoms (Ertl et al. 2000).
-pub(super) fn polar(molecule: &Atoms) -> f64 {
+pub(super) fn polar(molecule: &MoleculeGraph) -> f64 {
     molecule.atoms.iter().map(|atom| polar_of(molecule, atom)).sum()
 }
 
-fn polar_of(molecule: &Atoms, atom: &Atom) -> f64 {
+fn polar_of(molecule: &MoleculeGraph, atom: &Atom) -> f64 {
     let is_hydrogen = |index: usize| molecule.atoms[index].number == 1;
     let hydrogen_nodes = atom.neighbors.iter().filter(|other| is_hydrogen(other.atom)).count();
     let hydrogens = atom.hydrogens + hydrogen_nodes;

@@ -35,15 +35,12 @@ impl MemoryBudget {
     }
 
     fn take<E: Error>(&self, bytes: usize) -> Result<(), E> {
-        match self.left.get().checked_sub(bytes) {
-            Some(left) => {
-                self.left.set(left);
-                Ok(())
-            }
-            None => {
-                self.is_exceeded.set(true);
-                Err(E::custom("the graph takes too much memory"))
-            }
+        if let Some(left) = self.left.get().checked_sub(bytes) {
+            self.left.set(left);
+            Ok(())
+        } else {
+            self.is_exceeded.set(true);
+            Err(E::custom("the graph takes too much memory"))
         }
     }
 }

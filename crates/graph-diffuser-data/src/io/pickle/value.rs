@@ -239,9 +239,12 @@ impl Tensor {
     /// # Errors
     /// Returns an error if the elements are floats or lie outside of the storage.
     pub(crate) fn integers(&self) -> Result<Vec<i64>, PickleError> {
-        self.map(|element, bytes| match element.is_float() {
-            true => Err(PickleError::Array { what: "holds floats, expected integers" }),
-            false => Ok(element.integer(bytes)),
+        self.map(|element, bytes| {
+            if element.is_float() {
+                Err(PickleError::Array { what: "holds floats, expected integers" })
+            } else {
+                Ok(element.integer(bytes))
+            }
         })
     }
 
