@@ -15,7 +15,8 @@ const WRAPPER: &str = r#"#!/bin/sh
 case " $* " in
   *" --resume "*|*" --help "*) ;;
   " train "*|" sweep "*)
-    small="--set model.hidden_dim=8 --set train.bn_recalibration_batches=2"
+    small="--set train.bn_recalibration_batches=2"
+    case " $* " in *" --from "*) ;; *) small="$small --set model.hidden_dim=8" ;; esac
     case " $* " in *" --epochs "*|*"train.epochs"*) ;; *) small="$small --set train.epochs=1" ;; esac
     case "$2" in
       grid*|*.toml) small="$small --set data.train=8 --set data.valid=4 --set data.test=8 --set data.rows=3" ;;

@@ -15,7 +15,8 @@ const MAX_Z_SCORE: f64 = 6.0;
 pub struct MoleculeFeatureTensor {
     /// `ln(1 + count)` of each fingerprint bin, `[b, Fingerprint::BINS]`.
     pub fingerprints: Tensor<2>,
-    /// Descriptors, standardized with the statistics of drug-like molecules, `[b, NUM_DESCRIPTORS]`.
+    /// Descriptors, standardized with the statistics of drug-like molecules,
+    /// `[b, NUM_DESCRIPTORS]`.
     pub descriptors: Tensor<2>,
 }
 

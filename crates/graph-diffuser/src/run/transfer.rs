@@ -16,7 +16,8 @@ use super::{Run, RunError};
 const INITIAL_WEIGHTS: &str = "initial.safetensors";
 
 impl Run {
-    /// Initializes the model: with the weights saved by [`Run::save_initial_weights`], or at random.
+    /// Initializes the model: with the weights saved by [`Run::save_initial_weights`], or at
+    /// random.
     ///
     /// # Errors
     /// Returns an error if the saved weights cannot be read.

@@ -25,7 +25,7 @@ pub(super) struct Neighbor {
 /// An atom with its bonds to other atoms of the graph.
 #[derive(Debug, Clone)]
 pub(super) struct Atom {
-    /// Atomic number; 0 for the last category, which stands for any unlisted element.
+    /// Atomic number; 0 for the last category, which represents any unlisted element.
     pub number: usize,
     pub charge: i32,
     /// Hydrogens that are not nodes of the graph.

@@ -1,7 +1,8 @@
 //! Two-dimensional molecular descriptors, computed from the OGB features of a molecule's graph.
 //!
 //! Definitions are those of `RDKit`, except for rings: their number is that of independent cycles,
-//! and ring bonds are counted by the smallest ring through each bond. A recorded fixture compares them with `RDKit`.
+//! and ring bonds are counted by the smallest ring through each bond. A recorded fixture compares
+//! them with `RDKit`.
 
 mod atoms;
 mod crippen;
@@ -159,8 +160,8 @@ pub const DESCRIPTOR_MEANS: [f64; NUM_DESCRIPTORS] = [
     19.19,
 ];
 
-/// Standard deviations of the descriptors over the same molecules, at least 0.5 for counts and 2 for
-/// surface areas, so that rare elements and groups do not get extreme z-scores.
+/// Standard deviations of the descriptors over the same molecules, at least 0.5 for counts and 2
+/// for surface areas, so that rare elements and groups do not get extreme z-scores.
 pub const DESCRIPTOR_STDS: [f64; NUM_DESCRIPTORS] = [
     62.32, 4.524, 1.444, 17.28, 22.95, 25.65, 1.082, 1.691, 1.845, 1.865, 1.002, 5.095, 1.493,
     0.2201, 0.9575, 0.5443, 0.6789, 1.12, 0.5, 3.738, 1.395, 1.307, 0.6056, 0.5, 0.7669, 0.5, 0.5,
@@ -178,7 +179,7 @@ pub const DESCRIPTOR_STDS: [f64; NUM_DESCRIPTORS] = [
 ///
 /// let benzene = Molecule::from_smiles("c1ccccc1")?.ogb_graph();
 /// let values = descriptors(&benzene).expect("the graph has OGB features");
-/// let logp = DESCRIPTOR_NAMES.iter().position(|&name| name == "logp").expect("logP is a descriptor");
+/// let logp = DESCRIPTOR_NAMES.iter().position(|&name| name == "logp").expect("a descriptor");
 /// assert!((values[logp] - 1.6866).abs() < 1e-9);
 /// # }
 /// # Ok::<(), graph_diffuser_data::chem::MoleculeError>(())
