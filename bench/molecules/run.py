@@ -200,7 +200,8 @@ def run_cell(peer: Peer, table: Path, task: str, seed: int, work: Path) -> dict:
         "cpu_seconds": round(peer.seconds, 1),
         "wall_seconds": round(time.time() - start, 1),
         "peak_mb": peer.memory,
-        "predictions": [[round(value, 6) for value in row] for row in predicted],
+        # Nine digits keep the order of single-precision probabilities.
+        "predictions": [[float(f"{value:.9g}") for value in row] for row in predicted],
     }
 
 

@@ -3,7 +3,8 @@
     python table.py OUT [--ours graph-diffuser] [--peers chemprop chemprop-rdkit forest] [--seeds 0 1 2 3 4]
 
 Scores are means ± standard deviations over seeds. A difference is that of the mean scores over the seeds that both methods
-have, with a 95 % bootstrap interval over seeds and test molecules. Positive differences favor `--ours`.
+have, with a 95 % bootstrap interval over seeds and test molecules. Positive differences favor `--ours`. A dataset is
+lost if the interval of one of its splits is below zero.
 """
 
 import argparse
@@ -94,6 +95,8 @@ def main() -> None:
     print("| dataset | split | metric |", " | ".join(methods), "|", " | ".join(f"vs {peer}" for peer in arguments.peers), "|")
     print("| --- | --- | --- |" + " ---: |" * (len(methods) + len(arguments.peers)))
     outcomes = {peer: [0, 0, 0] for peer in arguments.peers}
+    compared = {peer: set() for peer in arguments.peers}
+    lost = {peer: set() for peer in arguments.peers}
     cost = {method: [] for method in methods}
     for name, dataset in splits.DATASETS.items():
         for kind in splits.KINDS:
@@ -119,11 +122,15 @@ def main() -> None:
                 ]
                 mean, low, high = difference(dataset.task, paired)
                 outcomes[peer][0 if low > 0 else 2 if high < 0 else 1] += 1
+                compared[peer].add(name)
+                if high < 0:
+                    lost[peer].add(name)
                 cells.append(f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]")
             print("| " + " | ".join(cells) + " |")
     print()
     for peer, (wins, ties, losses) in outcomes.items():
-        print(f"- against `{peer}`: {wins} wins, {ties} ties, {losses} losses (95 % intervals)")
+        won = f"{len(compared[peer] - lost[peer])} of {len(compared[peer])} datasets without a loss"
+        print(f"- against `{peer}`: {wins} wins, {ties} ties, {losses} losses (95 % intervals); {won}")
     for method, cells in cost.items():
         if cells:
             seconds, memory = zip(*cells)
