@@ -42,7 +42,9 @@ impl Graphs {
     /// Returns the graph at `index`.
     ///
     /// # Panics
-    /// Panics if `index` is out of bounds.
+    /// Panics if `index` is out of bounds, and unwinds with a
+    /// [`CacheModifiedError`](crate::CacheModifiedError) if another program has modified the cache
+    /// file.
     pub fn get(&self, index: usize) -> Cow<'_, Graph> {
         match self {
             Self::InMemory(graphs) => Cow::Borrowed(&graphs[index]),

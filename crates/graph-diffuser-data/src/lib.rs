@@ -66,7 +66,7 @@ pub use atomic_file::{AtomicDirectory, AtomicFile, WriteError};
 pub use dataset::{Dataset, DatasetError, Graphs};
 pub use error::{Diagnostic, LocatedError};
 pub use graph::{Features, Graph, GraphError, MISSING_CLASS, Targets};
-pub use io::cache::CachedGraphs;
+pub use io::cache::{CacheModifiedError, CachedGraphs};
 pub use io::progress::ProgressFn;
 pub use partial_file::PartialFile;
 pub use random::{RandomStream, SeedTree};

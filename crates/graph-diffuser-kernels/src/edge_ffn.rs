@@ -38,6 +38,7 @@ pub use crate::tile::PairTransform;
 
 use crate::buffer::CachedBuffer;
 use crate::parallel;
+use crate::shards::{Exchange, Reduction};
 use crate::simd::Isa;
 use crate::tile::WIDTH;
 
@@ -121,10 +122,12 @@ pub struct EdgeFfnStatistics {
 }
 
 /// Statistics used by the batch norms.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub enum BatchNormMode<'a> {
     /// Statistics of these pairs (training).
     Batch,
+    /// Statistics of all shards of the batch, of which these pairs are one.
+    Shard(Exchange<'a>),
     /// Running statistics: of the norm of the stack, then of each layer (evaluation).
     Running(&'a [EdgeFfnStatistics]),
 }
@@ -148,6 +151,8 @@ pub struct EdgeFfnSaved {
     normalizations: Vec<Normalization>,
     /// True if the statistics are those of the batch.
     batch: bool,
+    /// Number of pairs of the batch, counted with their multiplicities.
+    pub pairs: f64,
     /// Moments of the input of each layer; empty with running statistics.
     moments: Vec<Moments>,
     /// Shift subtracted from the input of each layer but the first, so that values are near zero.
@@ -205,6 +210,11 @@ pub fn forward(
     let (stack, self_pairs) =
         (Stack::new(isa, transform, params.channels, pairs), pairs.self_pairs);
     let (mut saved, mut inputs) = (EdgeFfnSaved::default(), vec![]);
+    saved.pairs = pairs.multiplicity(params.channels);
+    let exchange = match normalize {
+        BatchNormMode::Shard(exchange) => Some(exchange),
+        _ => None,
+    };
     match normalize {
         BatchNormMode::Running(statistics) => {
             assert_eq!(
@@ -216,19 +226,24 @@ pub fn forward(
                 saved.push(double(&statistics.mean), &double(&statistics.variance));
             }
         }
-        BatchNormMode::Batch => {
+        BatchNormMode::Batch | BatchNormMode::Shard(_) => {
             saved.batch = true;
-            let raw = stack.moments();
+            let raw = stack.moments().over_shards(saved.pairs, exchange);
+            if exchange.is_some() {
+                saved.pairs = raw.count;
+            }
             saved.push(raw.mean.clone(), &raw.variances());
             let mut moments = raw.normalized(&saved.normalizations[0]);
             for index in 0..params.layers.len() {
                 if index > 0 {
                     let network = Network::new(params, &saved.normalizations, &saved.shifts);
-                    saved.shifts.push(network.sample_mean(&stack, &inputs, index - 1));
+                    let shift = network.sample_mean(&stack, &inputs, index - 1);
+                    saved.shifts.push(mean_over_shards(shift, exchange));
                     let network = Network::new(params, &saved.normalizations, &saved.shifts);
                     let (input, of_input) = network.apply_layer(&stack, &inputs, index - 1);
                     inputs.push(input);
-                    moments = of_input;
+                    let own_pairs = pairs.multiplicity(params.channels);
+                    moments = of_input.over_shards(own_pairs, exchange);
                 }
                 let (mean, variance) =
                     FirstLinear::new(params, index, &saved.shifts).statistics(&moments);
@@ -250,7 +265,20 @@ pub fn forward(
     EdgeFfnForward { scores, diagonal, saved }
 }
 
+/// Returns the mean of a vector over all shards.
+fn mean_over_shards(mut values: Vec<f64>, exchange: Option<Exchange<'_>>) -> Vec<f64> {
+    let Some(exchange) = exchange else { return values };
+    values.push(1.0);
+    exchange(Reduction::Sum, &mut values);
+    let shards = values.pop().unwrap_or(1.0);
+    values.iter().map(|value| value / shards).collect()
+}
+
 /// Computes the gradients of [`forward`].
+///
+/// With an `exchange`, the pairs are one shard of the batch, as in [`forward`]: the gradient of the
+/// stack includes the effect of this shard on the statistics of all others, and the gradients of
+/// parameters are the contribution of this shard, whose sum over shards is the gradient.
 ///
 /// Inaccurate for very few pairs: with two, batch norm leaves small differences of large values
 /// that are lost in sums over pairs, and the relative error of the gradient of the stack reaches
@@ -269,11 +297,19 @@ pub fn backward<D: AsRef<[f32]>>(
     pairs: PairInputs<'_>,
     d_scores: Vec<Option<D>>,
     d_diagonal: Option<&[f32]>,
+    exchange: Option<Exchange<'_>>,
 ) -> EdgeFfnGradients {
     let (c, layers) = (params.channels, params.layers.len());
     let (stack, self_pairs) = (Stack::new(isa, transform, c, pairs), pairs.self_pairs);
-    let pairs =
-        pairs.counts.map_or(stack.plan.pairs as f64, |counts| double(counts).iter().sum()).max(1.0);
+    let pairs = saved.pairs.max(1.0);
+    // Returns the sums of all shards.
+    let of_batch = |sums: &[f64]| {
+        let mut sums = sums.to_vec();
+        if let Some(exchange) = exchange {
+            exchange(Reduction::Sum, &mut sums);
+        }
+        sums
+    };
     let network = Network::new(params, &saved.normalizations, &saved.shifts);
     let mut inputs =
         std::mem::take(&mut *saved.inputs.lock().unwrap_or_else(PoisonError::into_inner));
@@ -284,7 +320,9 @@ pub fn backward<D: AsRef<[f32]>>(
         .pop()
         .unwrap_or_else(|| parallel::buffer_cache().take(stack.plan.tiles * (c + 1) * WIDTH));
 
-    let mut correction = Correction::none(c);
+    // The correction from the sums of all shards, and its part from the sums of this one. Gradients
+    // of parameters are linear in these sums and use the part, so that each sum counts once.
+    let (mut correction, mut own_correction) = (Correction::none(c), Correction::none(c));
     let d_output = OutputGradients::new(params, &network, self_pairs, &d_scores, d_diagonal);
     let mut sums = network.backward_layer(
         &stack,
@@ -308,6 +346,7 @@ pub fn backward<D: AsRef<[f32]>>(
         let normalization = &saved.normalizations[index + 1];
         let first = FirstLinear::new(params, index, &saved.shifts);
         let (mut layer, next) = first.backward(normalization, moments, pairs, &sums.first);
+        own_correction = next;
         layer.second_weight = single(&sums.second);
         layer.second_bias = single(&sum);
         for (j, sum) in sum.iter_mut().enumerate() {
@@ -317,7 +356,10 @@ pub fn backward<D: AsRef<[f32]>>(
                 .sum::<f64>();
         }
         gradients.layers.push(layer);
-        correction = next;
+        correction = match exchange {
+            None => own_correction.clone(),
+            Some(_) => first.backward(normalization, moments, pairs, &of_batch(&sums.first)).1,
+        };
     }
     gradients.layers.reverse();
 
@@ -330,16 +372,19 @@ pub fn backward<D: AsRef<[f32]>>(
         .map(|i| {
             sums.dots[i]
                 - pairs
-                    * (0..c).map(|j| correction.matrix[i * c + j] * covariance(j, i)).sum::<f64>()
+                    * (0..c)
+                        .map(|j| own_correction.matrix[i * c + j] * covariance(j, i))
+                        .sum::<f64>()
         })
         .collect();
     if saved.batch {
+        let of_batch = of_batch(&[&d_gamma[..], &sum].concat());
         for i in 0..c {
-            correction.matrix[i * c + i] += d_gamma[i] / pairs;
-            correction.constant[i] += sum[i] / pairs;
+            correction.matrix[i * c + i] += of_batch[i] / pairs;
+            correction.constant[i] += of_batch[c + i] / pairs;
         }
     }
-    gradients.stack = if saved.batch && stack.plan.pairs == 1 {
+    gradients.stack = if saved.batch && stack.plan.pairs == 1 && exchange.is_none() {
         // A single pair equals its mean, so its gradient is zero; the general formula would amplify
         // rounding errors.
         vec![0.0; c]
@@ -349,6 +394,14 @@ pub fn backward<D: AsRef<[f32]>>(
     gradients.gamma = single(&d_gamma);
     gradients.beta = single(&sum);
     gradients
+}
+
+impl PairInputs<'_> {
+    /// Returns the number of pairs, counted with their multiplicities.
+    fn multiplicity(&self, channels: usize) -> f64 {
+        self.counts
+            .map_or((self.stack.len() / channels) as f64, |counts| double(counts).iter().sum())
+    }
 }
 
 impl EdgeFfnSaved {

@@ -34,6 +34,8 @@ mod buffer;
 
 mod parallel;
 
+mod shards;
+
 mod offsets;
 
 mod edges;
@@ -61,5 +63,6 @@ pub mod adamw;
 
 pub use edges::{Csr, EdgeIndex, EdgeTypes};
 pub use offsets::GraphOffsets;
-pub use parallel::{ThreadPool, parallel_map, set_num_threads};
+pub use parallel::{ThreadPool, num_threads, parallel_map, set_num_threads};
+pub use shards::{Exchange, Reduction};
 pub use simd::{Dropout, Isa, hash32};

@@ -25,7 +25,7 @@ mod tests;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::Arc;
 
-pub use pool::{ThreadPool, set_num_threads};
+pub use pool::{ThreadPool, num_threads, set_num_threads};
 
 use crate::buffer::BufferCache;
 use pool::{Job, with_pool};

@@ -13,23 +13,25 @@
 //! [`open_or_build`] then rebuilds it.
 //!
 //! The records of a small file are kept in memory. Those of a large one are read one by one, so
-//! that its size is not limited by the memory; the file must not be modified in place meanwhile,
-//! which this program never does. A memory map would be as fast, but another process that truncates
-//! the file would end this one by a signal.
+//! that its size is not limited by the memory; if another program modifies the file in place
+//! meanwhile, reading a graph is a [`CacheModifiedError`]. A memory map would be as fast, but
+//! another process that truncates the file would end this one by a signal.
 
 mod key;
+mod modified;
 pub(crate) mod record;
 mod records;
 mod writer;
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
 use flate2::Crc;
 pub(crate) use key::CacheKey;
+pub use modified::CacheModifiedError;
 use records::{Records, SharedFile};
 pub(crate) use writer::CacheWriter;
 
@@ -117,6 +119,7 @@ pub struct CachedGraphs {
     schema: Arc<Schema>,
     table: Arc<[Entry]>,
     schema_offset: u64,
+    path: Arc<PathBuf>,
 }
 
 /// Entry of the table.
@@ -193,8 +196,13 @@ impl CachedGraphs {
         } else {
             records
         };
-        let opened =
-            Self { records: Arc::new(records), schema: Arc::new(schema), table, schema_offset };
+        let opened = Self {
+            records: Arc::new(records),
+            schema: Arc::new(schema),
+            table,
+            schema_offset,
+            path: Arc::new(path.to_owned()),
+        };
         opened.check_graphs()?;
         Ok(opened)
     }
@@ -212,10 +220,10 @@ impl CachedGraphs {
     /// Decodes the graph at `index`.
     ///
     /// # Panics
-    /// Panics if `index` is out of bounds, or if a file that is too large for the memory was
-    /// modified in place after it was opened.
+    /// Panics if `index` is out of bounds, and unwinds with a [`CacheModifiedError`] if a file that
+    /// is too large for the memory was modified in place after it was opened.
     pub(crate) fn get(&self, index: usize) -> Graph {
-        self.decode(index).expect("another process has modified the graph cache; delete it")
+        self.decode(index).unwrap_or_else(|| CacheModifiedError::new(&self.path).unwind())
     }
 
     /// Returns the number of nodes of the graph at `index` without decoding it.

@@ -14,7 +14,7 @@ pub(super) struct Affine {
 
 impl Affine {
     pub(super) fn new(statistics: &BatchStatistics, gamma: &[f32], beta: &[f32]) -> Self {
-        let BatchStatistics { mean, variance } = statistics;
+        let BatchStatistics { mean, variance, .. } = statistics;
         let channels = mean.len();
         assert_eq!(
             [variance.len(), gamma.len(), beta.len()],

@@ -5,9 +5,12 @@ use super::affine::{Affine, Channels};
 use super::statistics::batch_statistics;
 use super::{BatchStatistics, CHUNK, rows};
 use crate::channel_blocks::{Block, Blockwise, run_all};
+use crate::shards::Exchange;
 use crate::simd::{Isa, Simd};
 
 /// Normalizes by the statistics of the batch and returns the dot products and the statistics.
+///
+/// With an `exchange`, the rows are one shard of the batch.
 ///
 /// # Shapes
 /// - `x`: `[rows, channels]`
@@ -19,8 +22,9 @@ pub fn forward_dot(
     gamma: &[f32],
     beta: &[f32],
     weight: &[f32],
+    exchange: Option<Exchange<'_>>,
 ) -> (Vec<f32>, BatchStatistics) {
-    let statistics = batch_statistics(isa, x, gamma.len(), None);
+    let statistics = batch_statistics(isa, x, gamma.len(), None).over_shards(exchange);
     (evaluate_dot(isa, x, &statistics, gamma, beta, weight), statistics)
 }
 

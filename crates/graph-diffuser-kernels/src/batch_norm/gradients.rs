@@ -6,6 +6,7 @@ use super::affine::{Affine, Channels};
 use super::{BatchStatistics, CHUNK, EPSILON, rows};
 use crate::buffer::UninitBuffer;
 use crate::channel_blocks::{Block, Blockwise, run_all};
+use crate::shards::{Exchange, Reduction};
 use crate::simd::{Dropout, Isa, Simd};
 
 /// Gradients computed by [`backward`] and [`backward_dot`].
@@ -26,6 +27,9 @@ pub struct BatchNormGradients {
 /// With `g` the gradient before the `ReLU` and `z` the normalized `x`: `dβ = Σ g`, `dγ = Σ g z` and
 /// `dx = γ / √(variance + ε) · (g - dβ / rows - z dγ / rows)`.
 ///
+/// With an `exchange`, the rows are one shard of the batch: the sums in `dx` are those of all
+/// shards, while the gradients of γ and β are the contribution of this shard.
+///
 /// # Shapes
 /// - `x`, `d_y`: `[rows, channels]`; `x` includes the residual branch
 /// - `gamma`, `beta`: `[channels]`
@@ -38,9 +42,10 @@ pub fn backward(
     statistics: &BatchStatistics,
     relu: bool,
     d_y: &[f32],
+    exchange: Option<Exchange<'_>>,
 ) -> BatchNormGradients {
     assert_eq!(x.len(), d_y.len(), "d_y must have the shape of x");
-    backward_impl::<false>(isa, x, dropout, gamma, beta, statistics, relu, d_y, &[]).0
+    backward_impl::<false>(isa, x, dropout, gamma, beta, statistics, relu, d_y, &[], exchange).0
 }
 
 /// Computes the gradients of [`forward_dot`](super::forward_dot); the second result is the gradient
@@ -61,10 +66,11 @@ pub fn backward_dot(
     weight: &[f32],
     statistics: &BatchStatistics,
     d: &[f32],
+    exchange: Option<Exchange<'_>>,
 ) -> (BatchNormGradients, Vec<f32>) {
     assert_eq!(weight.len(), gamma.len(), "weight must be [channels]");
     assert_eq!(rows(x, gamma.len()), d.len(), "d must be [rows]");
-    backward_impl::<true>(isa, x, None, gamma, beta, statistics, true, d, weight)
+    backward_impl::<true>(isa, x, None, gamma, beta, statistics, true, d, weight, exchange)
 }
 
 /// Computes the gradients; the gradient of a row is `d_y ⊗ weight` if `DOTTED`, otherwise `d_y`.
@@ -78,6 +84,7 @@ fn backward_impl<const DOTTED: bool>(
     relu: bool,
     d_y: &[f32],
     weight: &[f32],
+    exchange: Option<Exchange<'_>>,
 ) -> (BatchNormGradients, Vec<f32>) {
     let channels = gamma.len();
     let rows = rows(x, channels);
@@ -99,6 +106,10 @@ fn backward_impl<const DOTTED: bool>(
             *total += f64::from(*sum);
         }
     }
+    let mut of_batch = total.clone();
+    if let Some(exchange) = exchange {
+        exchange(Reduction::Sum, &mut of_batch);
+    }
     // dx = scale · g + (x - center) · slope + intercept
     let (mut slope, mut intercept) = (vec![0.0; channels], vec![0.0; channels]);
     let (mut d_gamma, mut d_beta) = (vec![0.0; channels], vec![0.0; channels]);
@@ -109,18 +120,23 @@ fn backward_impl<const DOTTED: bool>(
             (statistics.mean[channel], 1.0 / (statistics.variance[channel] + EPSILON).sqrt());
         let residual = mean - f64::from(affine.center[channel]);
         let (mut plain, mut product) = (total[channel], total[channels + channel]);
+        let (mut plain_of_batch, mut product_of_batch) =
+            (of_batch[channel], of_batch[channels + channel]);
         if DOTTED {
             let [scale_of_rows, constant] =
                 [affine.scale[channel], affine.constant[channel]].map(f64::from);
             d_weight[channel] = (scale_of_rows * product + constant * plain) as f32;
             scale[channel] *= weight[channel];
-            plain *= f64::from(weight[channel]);
-            product *= f64::from(weight[channel]);
+            for sum in [&mut plain, &mut product, &mut plain_of_batch, &mut product_of_batch] {
+                *sum *= f64::from(weight[channel]);
+            }
         }
-        let centered = product - residual * plain;
         d_beta[channel] = plain as f32;
-        d_gamma[channel] = (centered * inverse) as f32;
-        let gamma_inverse_mean = f64::from(gamma[channel]) * inverse / rows.max(1) as f64;
+        d_gamma[channel] = ((product - residual * plain) * inverse) as f32;
+        let (plain, product) = (plain_of_batch, product_of_batch);
+        let centered = product - residual * plain;
+        let gamma_inverse_mean =
+            f64::from(gamma[channel]) * inverse / statistics.rows.max(1) as f64;
         let channel_slope = -gamma_inverse_mean * inverse * inverse * centered;
         slope[channel] = channel_slope as f32;
         intercept[channel] = (-gamma_inverse_mean * plain - channel_slope * residual) as f32;

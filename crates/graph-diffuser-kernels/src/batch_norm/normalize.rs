@@ -7,6 +7,7 @@ use super::statistics::batch_statistics;
 use super::{BatchStatistics, CHUNK, rows};
 use crate::buffer::UninitBuffer;
 use crate::channel_blocks::{Block, Blockwise, run_all};
+use crate::shards::Exchange;
 use crate::simd::{Dropout, Isa, Simd};
 
 /// Residual branch that is added to the rows before they are normalized.
@@ -31,6 +32,8 @@ pub struct Normalized {
 
 /// Normalizes by the statistics of the batch, which are zero for an empty batch.
 ///
+/// With an `exchange`, the rows are one shard of the batch.
+///
 /// # Shapes
 /// - `x`: `[rows, channels]`
 /// - `gamma`, `beta`: `[channels]`
@@ -41,6 +44,7 @@ pub fn forward(
     gamma: &[f32],
     beta: &[f32],
     relu: bool,
+    exchange: Option<Exchange<'_>>,
 ) -> Normalized {
     let channels = gamma.len();
     let (sum, statistics) = match branch {
@@ -52,6 +56,7 @@ pub fn forward(
             (Some(unsafe { sum.assume_init() }), statistics)
         }
     };
+    let statistics = statistics.over_shards(exchange);
     let affine = Affine::new(&statistics, gamma, beta);
     let y = normalize(isa, sum.as_deref().unwrap_or(x), None, channels, &affine, relu);
     Normalized { y, sum, statistics }

@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 
 use super::{Branch, CHUNK, rows};
 use crate::channel_blocks::{Block, Blockwise, run_all};
+use crate::shards::{Exchange, Reduction};
 use crate::simd::{Dropout, Isa, Kernel, Simd};
 
 /// Mean and variance of a batch, per channel.
@@ -14,6 +15,20 @@ pub struct BatchStatistics {
     pub mean: Vec<f64>,
     /// Biased variance.
     pub variance: Vec<f64>,
+    /// Number of rows of the batch; 0 for running statistics.
+    pub rows: usize,
+}
+
+impl BatchStatistics {
+    /// Returns the statistics of all shards of the batch, of which these are one.
+    pub(super) fn over_shards(self, exchange: Option<Exchange<'_>>) -> Self {
+        let Some(exchange) = exchange else { return self };
+        let Self { mean, variance, rows } = self;
+        let mut values = [&[rows as f64][..], &mean, &variance].concat();
+        exchange(Reduction::Variance, &mut values);
+        let (mean, variance) = values[1..].split_at(mean.len());
+        Self { mean: mean.to_vec(), variance: variance.to_vec(), rows: values[0] as usize }
+    }
 }
 
 /// Computes the statistics of `x`, or of its sum with a branch, which is written in the same pass.
@@ -188,6 +203,6 @@ impl Kernel for MergeChunks<'_> {
         for variance in &mut variance {
             *variance = (*variance / rows).max(0.0);
         }
-        BatchStatistics { mean, variance }
+        BatchStatistics { mean, variance, rows: self.rows }
     }
 }

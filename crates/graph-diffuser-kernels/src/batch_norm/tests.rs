@@ -103,7 +103,7 @@ fn compare(isa: Isa, x: &[f32], channels: usize, relu: bool, tolerance: f64) {
         (random_values(channels, 3), random_values(channels, 4), random_values(x.len(), 2));
     let exact = exact(x, channels, &gamma, &beta, relu, &d_y);
     let what = format!("{isa:?} [{}, {channels}] {relu}", x.len() / channels);
-    let Normalized { y, statistics, .. } = forward(isa, x, None, &gamma, &beta, relu);
+    let Normalized { y, statistics, .. } = forward(isa, x, None, &gamma, &beta, relu, None);
     let mean_size = |at: usize| exact.mean[at].abs() + exact.variance[at].sqrt();
     assert_close(&statistics.mean, &exact.mean, mean_size, 1e-6, &format!("{what} mean"));
     let variance_size = |at: usize| exact.variance[at] + 1e-9;
@@ -115,7 +115,7 @@ fn compare(isa: Isa, x: &[f32], channels: usize, relu: bool, tolerance: f64) {
         &format!("{what} variance"),
     );
     assert_close(&y, &exact.y, |at| 1.0 + exact.y[at].abs(), tolerance, &format!("{what} y"));
-    let gradients = backward(isa, x, None, &gamma, &beta, &statistics, relu, &d_y);
+    let gradients = backward(isa, x, None, &gamma, &beta, &statistics, relu, &d_y, None);
     // The gradient is ambiguous if rounding decides the sign before the `ReLU`.
     if (0..y.len()).any(|at| (y[at] > 0.0) != (exact.y[at] > 0.0)) && relu {
         return;
@@ -142,10 +142,13 @@ fn four_row_example_matches_hand_computation() {
     let one = (1.0 / (1.0 + EPSILON).sqrt()) as f32;
     for isa in Isa::available() {
         let Normalized { y, statistics, .. } =
-            forward(isa, &x, None, &[1.0, 1.0], &[0.0, 2.0], false);
-        assert_eq!(statistics, BatchStatistics { mean: vec![2.0, 5.0], variance: vec![1.0, 0.0] });
+            forward(isa, &x, None, &[1.0, 1.0], &[0.0, 2.0], false, None);
+        assert_eq!(
+            statistics,
+            BatchStatistics { mean: vec![2.0, 5.0], variance: vec![1.0, 0.0], rows: 4 }
+        );
         assert_eq!(y, [-one, 2.0, one, 2.0, -one, 2.0, one, 2.0]);
-        let y = forward(isa, &x, None, &[1.0, 1.0], &[0.0, -2.0], true).y;
+        let y = forward(isa, &x, None, &[1.0, 1.0], &[0.0, -2.0], true, None).y;
         assert_eq!(y, [0.0, 0.0, one, 0.0, 0.0, 0.0, one, 0.0]);
     }
 }
@@ -211,14 +214,24 @@ fn residual_branch_is_dropped_out_and_added_before_normalization() {
                     &gamma,
                     &beta,
                     true,
+                    None,
                 );
-                let plain = forward(isa, &sum, None, &gamma, &beta, true);
+                let plain = forward(isa, &sum, None, &gamma, &beta, true, None);
                 assert_eq!(ours.sum.as_ref(), Some(&sum));
                 assert_eq!((ours.y, &ours.statistics), (plain.y, &plain.statistics));
-                let gradients =
-                    backward(isa, &sum, dropout, &gamma, &beta, &plain.statistics, true, &d_y);
+                let gradients = backward(
+                    isa,
+                    &sum,
+                    dropout,
+                    &gamma,
+                    &beta,
+                    &plain.statistics,
+                    true,
+                    &d_y,
+                    None,
+                );
                 let expected =
-                    backward(isa, &sum, None, &gamma, &beta, &plain.statistics, true, &d_y);
+                    backward(isa, &sum, None, &gamma, &beta, &plain.statistics, true, &d_y, None);
                 assert_eq!(expected.branch, None);
                 let branch: Vec<f32> = (0..x.len()).map(|at| expected.x[at] * factor(at)).collect();
                 assert_eq!(
@@ -240,8 +253,8 @@ fn fused_dot_matches_dot_with_stored_rows() {
         let (mut weight, d) = (random_values(channels, 7), random_values(rows, 8));
         weight[0] = 0.0;
         for isa in Isa::available() {
-            let (dots, statistics) = forward_dot(isa, &x, &gamma, &beta, &weight);
-            let written = forward(isa, &x, None, &gamma, &beta, true);
+            let (dots, statistics) = forward_dot(isa, &x, &gamma, &beta, &weight, None);
+            let written = forward(isa, &x, None, &gamma, &beta, true, None);
             assert_eq!(statistics, written.statistics);
             assert_eq!(dots, evaluate_dot(isa, &x, &statistics, &gamma, &beta, &weight));
             let dot = |row: &[f32]| {
@@ -254,7 +267,7 @@ fn fused_dot_matches_dot_with_stored_rows() {
                 d.iter().flat_map(|d| weight.iter().map(move |weight| d * weight)).collect();
             let expected = exact(&x, channels, &gamma, &beta, true, &d_y);
             let (gradients, d_weight) =
-                backward_dot(isa, &x, &gamma, &beta, &weight, &statistics, &d);
+                backward_dot(isa, &x, &gamma, &beta, &weight, &statistics, &d, None);
             let size = |at: usize| {
                 f64::from(gamma[at % channels])
                     / (expected.variance[at % channels] + EPSILON).sqrt()
@@ -276,7 +289,8 @@ fn fused_dot_matches_dot_with_stored_rows() {
 #[test]
 fn evaluation_uses_given_statistics() {
     for isa in Isa::available() {
-        let statistics = BatchStatistics { mean: vec![1.0, -2.0], variance: vec![4.0, 1.0] };
+        let statistics =
+            BatchStatistics { mean: vec![1.0, -2.0], variance: vec![4.0, 1.0], rows: 0 };
         let (x, branch) = ([2.0, -2.0, 1.0, 0.5], [1.0, 0.0, 0.0, -0.5]);
         let y = evaluate(isa, &x, Some(&branch), &statistics, &[2.0, 1.0], &[0.5, -1.0], true);
         assert_eq!(
@@ -310,7 +324,7 @@ fn evaluation_uses_given_statistics() {
 fn nan_propagates() {
     for isa in Isa::available() {
         for relu in [false, true] {
-            let y = forward(isa, &[f32::NAN, 1.0], None, &[1.0], &[0.0], relu).y;
+            let y = forward(isa, &[f32::NAN, 1.0], None, &[1.0], &[0.0], relu, None).y;
             assert!(y.iter().all(|y| y.is_nan()), "{isa:?} {y:?}");
         }
     }
@@ -331,10 +345,19 @@ fn results_are_independent_of_thread_count() {
                 pool.install(|| {
                     let branch = Branch { values: &residual, dropout: Some(DROPOUT) };
                     let Normalized { y, sum, statistics } =
-                        forward(isa, &x, Some(branch), &gamma, &beta, true);
+                        forward(isa, &x, Some(branch), &gamma, &beta, true, None);
                     let sum = sum.expect("forward returns the sum if there is a branch");
-                    let gradients =
-                        backward(isa, &sum, Some(DROPOUT), &gamma, &beta, &statistics, true, &d_y);
+                    let gradients = backward(
+                        isa,
+                        &sum,
+                        Some(DROPOUT),
+                        &gamma,
+                        &beta,
+                        &statistics,
+                        true,
+                        &d_y,
+                        None,
+                    );
                     let d_branch =
                         gradients.branch.expect("dropout yields a separate branch gradient");
                     let bits = [y, gradients.x, d_branch, gradients.gamma, gradients.beta]

@@ -1,5 +1,6 @@
 //! Quantities derived from sums over pairs, in double precision.
 
+use crate::shards::{Exchange, Reduction};
 use crate::tile::Matrix;
 
 use super::{EdgeFfnLayerGradients, EdgeFfnParams};
@@ -63,6 +64,16 @@ impl Moments {
             }
         }
         all
+    }
+
+    /// Returns the moments of all shards of the batch, of which these are one with `count` pairs.
+    pub(super) fn over_shards(self, count: f64, exchange: Option<Exchange<'_>>) -> Self {
+        let Some(exchange) = exchange else { return self };
+        let channels = self.mean.len();
+        let mut values = [&[count][..], &self.mean, &self.covariance].concat();
+        exchange(Reduction::Covariance { channels }, &mut values);
+        let (mean, covariance) = values[1..].split_at(channels);
+        Self { count: values[0], mean: mean.to_vec(), covariance: covariance.to_vec() }
     }
 
     /// Returns the diagonal of the covariance.
@@ -247,6 +258,7 @@ pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
 
 /// Term to be subtracted from a gradient of `x` once the sums over all pairs are known:
 /// `matrix · t + constant`, times the multiplicity of the pair.
+#[derive(Clone)]
 pub(super) struct Correction {
     /// `[c, c]`
     pub(super) matrix: Vec<f64>,

@@ -200,7 +200,8 @@ fn run_kernel(data: &Data, isa: Isa) -> NamedArrays {
         forward(isa, &params, transform, normalize, data.pairs(), true);
     let d_scores: Vec<Option<&[f32]>> = data.d_scores.iter().map(Option::as_deref).collect();
     let d_diagonal = data.d_diagonal.as_deref();
-    let gradients = backward(isa, &params, transform, &saved, data.pairs(), d_scores, d_diagonal);
+    let gradients =
+        backward(isa, &params, transform, &saved, data.pairs(), d_scores, d_diagonal, None);
     let mut all: Vec<(String, usize, Vec<f32>)> = Vec::new();
     for (group, scores) in scores.into_iter().enumerate() {
         all.push((format!("scores {group}"), 1, scores));
@@ -644,6 +645,7 @@ fn second_backward_recomputes_consumed_inputs() {
                 data.pairs(),
                 d_scores,
                 data.d_diagonal.as_deref(),
+                None,
             )
             .stack
         });
@@ -659,8 +661,16 @@ fn empty_input_yields_zero_gradients() {
     let pairs = PairInputs { stack: &[], self_pairs: &[], counts: None };
     let saved = forward(isa, &params, PairTransform::None, BatchNormMode::Batch, pairs, true).saved;
     let d_scores: [Option<&[f32]>; 3] = [Some(&[]); 3];
-    let gradients =
-        backward(isa, &params, PairTransform::None, &saved, pairs, d_scores.to_vec(), Some(&[]));
+    let gradients = backward(
+        isa,
+        &params,
+        PairTransform::None,
+        &saved,
+        pairs,
+        d_scores.to_vec(),
+        Some(&[]),
+        None,
+    );
     assert!(
         gradients.gamma.iter().chain(&gradients.layers[0].first_weight).all(|value| *value == 0.0)
     );

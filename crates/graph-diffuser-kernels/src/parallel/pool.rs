@@ -1,10 +1,10 @@
 //! Threads of a pool, and the jobs that they run.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, OnceLock, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 
 use super::job_slot::JobSlot;
@@ -55,7 +55,8 @@ pub(super) struct Job<'a> {
     pub(super) work: &'a (dyn Fn(&Job<'_>, usize) + Sync),
     /// Remaining tasks of each thread.
     pub(super) ranges: Vec<TaskRange>,
-    pub(super) panicked: AtomicBool,
+    /// First panic of a worker.
+    pub(super) panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 impl Job<'_> {
@@ -82,6 +83,12 @@ thread_local! {
 /// Returns false if the default pool already exists, which then keeps its threads.
 pub fn set_num_threads(count: usize) -> bool {
     DEFAULT_POOL.set(ThreadPool::new(count)).is_ok()
+}
+
+/// Returns the number of threads of the pool that is installed on this thread, or else of the
+/// default pool.
+pub fn num_threads() -> usize {
+    with_pool(|pool| pool.threads)
 }
 
 impl ThreadPool {
@@ -130,8 +137,8 @@ impl Pool {
     /// Main loop of the worker with this index; the calling thread has index 0.
     fn run_worker(&self, index: usize) {
         self.slot.serve(|job| {
-            if catch_unwind(AssertUnwindSafe(|| (job.work)(job, index))).is_err() {
-                job.panicked.store(true, SeqCst);
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (job.work)(job, index))) {
+                job.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
             }
         });
     }
@@ -142,7 +149,7 @@ impl Pool {
             TaskRange::new(count * thread / self.threads..count * (thread + 1) / self.threads)
         };
         let ranges = (0..self.threads).map(range).collect();
-        let job = Job { work, ranges, panicked: AtomicBool::new(false) };
+        let job = Job { work, ranges, panic: Mutex::new(None) };
         let _busy = match self.busy.try_lock() {
             Ok(busy) => busy,
             // A panicked job leaves no inconsistent state behind.
@@ -151,7 +158,9 @@ impl Pool {
         };
         // SAFETY: the job lives until the end of this function.
         unsafe { self.slot.offer((&raw const job).cast(), || work(&job, 0)) };
-        assert!(!job.panicked.load(SeqCst), "a worker thread panicked");
+        if let Some(panic) = job.panic.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            resume_unwind(panic);
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Tests of the thread pool.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn every_task_runs_once_and_results_keep_task_order() {
 #[test]
 fn threads_take_own_tasks_from_front_and_steal_from_back() {
     let ranges = [0..2, 2..5, 5..5].map(TaskRange::new).into();
-    let job = Job { work: &|_, _| {}, ranges, panicked: AtomicBool::new(false) };
+    let job = Job { work: &|_, _| {}, ranges, panic: Mutex::new(None) };
     let taken: Vec<usize> =
         [1, 0, 0, 0, 2].into_iter().filter_map(|thread| job.take(thread)).collect();
     assert_eq!(taken, [2, 0, 1, 4, 3]);
@@ -77,7 +77,9 @@ fn panic_propagates_to_caller_and_workers_survive() {
                 for_each((0..100).collect(), |task: usize| assert!(task != 50, "task 50"));
             });
         }));
-        assert!(panicked.is_err());
+        // The panic of a worker reaches the caller with its message.
+        let panic = panicked.expect_err("task 50 panics");
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"task 50"));
         // All threads participate in the next job: each task waits until every thread has one.
         let count = threads.workers.len() + 1;
         let barrier = Barrier::new(count);

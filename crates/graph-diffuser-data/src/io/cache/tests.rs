@@ -78,7 +78,31 @@ fn file_that_is_truncated_after_it_was_opened_ends_no_process() {
     let on_demand = CachedGraphs::open_with(&path, &KEY, 0).unwrap();
     fs::write(&path, "").unwrap();
     assert_eq!(cached.get(4), path_graph(5));
-    assert!(on_demand.decode(4).is_none());
+    let error = CacheModifiedError::catch(|| on_demand.get(4)).unwrap_err();
+    assert_eq!(error, CacheModifiedError::new(&path));
+    assert!(error.to_string().contains("some.graphs"), "{error}");
+    // On other threads, too.
+    let read = |index| on_demand.get(index);
+    assert_eq!(CacheModifiedError::catch(|| map_on_threads(0..3, read)).unwrap_err(), error);
+}
+
+#[test]
+fn graph_that_is_overwritten_after_the_file_was_opened_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("some.graphs");
+    write(&path);
+    let cached = CachedGraphs::open_with(&path, &KEY, 0).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[HEADER + 2] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    assert!(CacheModifiedError::catch(|| cached.get(0)).is_err());
+    assert_eq!(CacheModifiedError::catch(|| cached.get(1)), Ok(path_graph(2)));
+}
+
+#[test]
+#[should_panic(expected = "out of range")]
+fn other_panics_are_not_caught() {
+    let _ = CacheModifiedError::catch(|| panic!("out of range"));
 }
 
 #[test]
@@ -181,6 +205,7 @@ proptest! {
             table: table.collect(),
             schema_offset,
             records: Arc::new(Records::Memory(bytes)),
+            path: Arc::new(path),
         };
         for (index, graph) in graphs.iter().enumerate() {
             prop_assert_eq!(&cached.get(index), graph);
