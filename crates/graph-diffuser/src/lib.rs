@@ -71,6 +71,8 @@ pub mod parameters;
 
 pub mod optim;
 
+pub mod distributed;
+
 mod shell;
 
 pub mod npy;
@@ -95,6 +97,6 @@ pub mod sweep;
 
 pub mod bench;
 
-pub use burn::tensor::{DType, Device};
+pub use burn::tensor::{DType, Device, Tensor};
 /// Graphs and datasets, independent of tensors.
 pub use graph_diffuser_data as data;

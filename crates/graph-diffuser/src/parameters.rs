@@ -143,6 +143,26 @@ pub fn assign<M: Module>(model: M, flat: &Tensor<1>) -> M {
     model
 }
 
+/// Returns a model with the same values whose parameters are other leaves of the autodiff graph.
+///
+/// Forward and backward passes of the two models can run concurrently.
+pub fn fork<M: Module>(model: &M) -> M {
+    struct Fork;
+    impl ModuleMapper for Fork {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            param.map(|old| {
+                if !old.is_autodiff() {
+                    return old;
+                }
+                let tracked = old.is_require_grad();
+                let new = Tensor::from_inner(old.inner());
+                if tracked { new.require_grad() } else { new }
+            })
+        }
+    }
+    model.clone().map(&mut Fork)
+}
+
 /// Updates the running statistics to `(1 - rate) old + rate new`.
 pub fn update_running_stats<M: Module>(model: M, statistics: &[Statistic], rate: f64) -> M {
     struct Update<'a>(&'a [Statistic], f64);

@@ -22,10 +22,12 @@ pub enum Pretrained {
     Zinc,
 }
 
-/// Files of a run directory; the recipe is last because it marks a directory as a run.
+/// Files of a run directory, and further ones by name; the recipe is last because it marks a
+/// directory as a run.
 macro_rules! run_files {
-    ($folder:literal) => {
-        [
+    ($folder:literal $(with $further:literal)*) => {
+        vec![
+            $(($further, run_files!($folder, $further)),)*
             ("environment.json", run_files!($folder, "environment.json")),
             ("schema.json", run_files!($folder, "schema.json")),
             ("metrics.jsonl", run_files!($folder, "metrics.jsonl")),
@@ -54,10 +56,10 @@ impl Pretrained {
         }
     }
 
-    fn files(self) -> [(&'static str, &'static [u8]); 8] {
+    fn files(self) -> Vec<(&'static str, &'static [u8])> {
         match self {
             Self::Grid => run_files!("grid"),
-            Self::Zinc => run_files!("zinc"),
+            Self::Zinc => run_files!("zinc" with "fingerprints.bin"),
         }
     }
 
@@ -104,6 +106,7 @@ mod tests {
 
     use super::*;
     use crate::recipe::Recipe;
+    use crate::train::WeightsMetadata;
 
     #[test]
     fn temporary_directory_is_used_if_the_cache_cannot_be_written() {
@@ -135,6 +138,9 @@ mod tests {
             let model =
                 run.best_model_for(&schema, &Device::flex()).expect("weights match the model");
             assert_eq!(crate::parameters::count(&model), result.parameters);
+            let metadata = WeightsMetadata::new(recorded, &schema);
+            let weights = run.saved_model().expect("readable").weights.remove(0);
+            assert_eq!(WeightsMetadata::read(&weights), Some(metadata));
 
             let weights = run.directory().join("checkpoints/best/weights.safetensors");
             fs::write(&weights, "damaged").expect("written");

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use burn::tensor::Tensor;
 use graph_diffuser::Device;
 use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::parameters;
 use graph_diffuser::recipe::{DataDirs, Recipe};
 use graph_diffuser::task::Metric;
-use graph_diffuser::train::{TrainError, TrainEvent, TrainOutcome, Trainer};
+use graph_diffuser::train::{EpochRecord, TrainError, TrainEvent, TrainOutcome, Trainer};
 use graph_diffuser_data::{Dataset, Diagnostic as _};
 
 /// Returns a recipe with small grids.
@@ -119,6 +120,43 @@ fn interrupted_run_resumes_to_identical_weights() {
         };
         assert_eq!(steps, 12, "no step is repeated");
         assert!((bits, outcome) == uninterrupted, "stopped after {stops:?}");
+    }
+}
+
+#[test]
+fn run_interrupted_during_evaluation_resumes_to_identical_weights_and_history() {
+    // Per epoch: two batches of recalibration, three of validation; then three of each split.
+    let recipe = recipe("grid-diffuser", &["train.epochs=2", "data.valid=12", "data.test=12"]);
+    let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
+    let run = |directory: &Path, until: usize| {
+        let (stop, mut evaluated, mut steps) = (AtomicBool::new(false), 0, 0);
+        let mut trainer = trainer(&recipe, &dataset, directory);
+        let outcome = trainer.run(&stop, |event| match event {
+            TrainEvent::EvaluatedBatch { .. } => {
+                evaluated += 1;
+                stop.fetch_or(evaluated == until, Ordering::Relaxed);
+            }
+            TrainEvent::Step { .. } => steps += 1,
+            _ => {}
+        });
+        // Wall time differs.
+        let history = trainer.progress().history.iter();
+        let history = history.map(|record| EpochRecord { seconds: 0.0, ..record.clone() });
+        (outcome.expect("trains"), bits(&trainer), history.collect::<Vec<_>>(), evaluated, steps)
+    };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (outcome, weights, history, evaluated, steps) = run(directory.path(), usize::MAX);
+    assert_eq!((evaluated, steps), (2 * (2 + 3) + 3 + 3, 6));
+    // Within the recalibration, the validation of both epochs, and the final evaluation.
+    for (until, stopped_at) in [(1, (0, 3)), (4, (0, 3)), (9, (1, 3)), (11, (2, 0)), (15, (2, 0))] {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let first = run(directory.path(), until);
+        let (epoch, batch) = stopped_at;
+        assert_eq!(first.0, TrainOutcome::Stopped { epoch, batch }, "after {until} batches");
+        assert_eq!(first.3, until, "evaluation stops at once");
+        let second = run(directory.path(), usize::MAX);
+        assert_eq!(first.4 + second.4, steps, "no step is repeated");
+        assert_eq!((&second.0, &second.1, &second.2), (&outcome, &weights, &history));
     }
 }
 
@@ -247,6 +285,28 @@ fn predictions_of_a_finished_run_reproduce_its_metrics() {
     let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
     let expected: Vec<u32> = dataset.splits.test.iter().map(|&graph| graph as u32).collect();
     assert_eq!(test_predictions.graphs, expected);
+}
+
+#[test]
+fn frozen_parts_keep_their_initial_weights() {
+    let frozen = "train.frozen=[\"encoder\",\"layers\"]";
+    let recipe = recipe("grid-diffuser", &[frozen, "optim.weight_decay=0.1", "train.epochs=1"]);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
+    let mut trainer = trainer(&recipe, &dataset, directory.path());
+    let before = parameters::named_tensors(trainer.model());
+    trainer.run(&AtomicBool::new(false), |_| {}).expect("trains");
+    let after = parameters::named_tensors(trainer.model());
+    for ((param, before), (_, after)) in before.into_iter().zip(after) {
+        let values = |tensor: Tensor<1>| tensor.into_data().iter::<f32>().collect::<Vec<_>>();
+        let is_frozen = ["encoder", "layers"].iter().any(|part| param.name.starts_with(part));
+        if param.trainable {
+            assert_eq!(values(before) == values(after), is_frozen, "{}", param.name);
+        }
+    }
+    let missing = Recipe::find("grid-diffuser", &["train.frozen=[\"message_passing\"]".into()]);
+    let error = missing.expect_err("there are no message passing layers");
+    assert!(error.to_string().contains("message_passing"), "{error}");
 }
 
 #[test]

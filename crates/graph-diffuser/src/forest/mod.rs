@@ -1,15 +1,20 @@
-//! Random forest on Morgan fingerprints and descriptors: the reference that chemists compare with.
+//! Random forest on Morgan fingerprints and descriptors: the method that chemists compare with, and
+//! whose predictions can be blended with those of a model.
 
-mod reference;
+mod blend;
+mod file;
+mod target_forests;
 mod tree;
 
 use graph_diffuser_data::SeedTree;
 use graph_diffuser_data::chem::{Fingerprint, MoleculeFeatures, NUM_DESCRIPTORS};
 use graph_diffuser_kernels::parallel_map;
 
-use tree::{BinnedColumns, Growth, Tree};
+use tree::{BinnedFeatures, Growth, Tree};
 
-pub use reference::ForestReference;
+pub(crate) use blend::BlendSelection;
+pub use blend::ForestBlend;
+pub use target_forests::TargetForests;
 
 /// Number of quantile bins of a descriptor.
 const DESCRIPTOR_BINS: usize = 64;
@@ -65,8 +70,9 @@ impl RandomForest {
             (0..Fingerprint::BINS as u16).filter(|&bin| used[usize::from(bin)]).collect();
         let limits = (0..NUM_DESCRIPTORS).map(|column| quantiles(molecules, column)).collect();
         let mut forest = Self { trees: Vec::new(), outputs, bins, limits };
-        let features = forest.binned(molecules);
-        let columns = features.columns.len();
+        let columns = forest.bins.len() + NUM_DESCRIPTORS;
+        let rows = molecules.iter().map(|molecule| forest.row(molecule));
+        let features = BinnedFeatures::new(rows, columns);
         let columns_per_split = match task {
             ForestTask::Regression => columns.div_ceil(3),
             ForestTask::Classification => (columns as f64).sqrt().ceil() as usize,
@@ -89,16 +95,6 @@ impl RandomForest {
             sums.iter_mut().zip(values).for_each(|(sum, &value)| *sum += f64::from(value));
         }
         sums.into_iter().map(|sum| sum / self.trees.len() as f64).collect()
-    }
-
-    fn binned(&self, molecules: &[&MoleculeFeatures]) -> BinnedColumns {
-        let mut columns = vec![vec![0; molecules.len()]; self.bins.len() + NUM_DESCRIPTORS];
-        for (index, molecule) in molecules.iter().enumerate() {
-            for (column, bin) in columns.iter_mut().zip(self.row(molecule)) {
-                column[index] = bin;
-            }
-        }
-        BinnedColumns { columns, rows: molecules.len() }
     }
 
     /// Returns the binned features of a molecule.

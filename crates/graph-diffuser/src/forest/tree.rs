@@ -2,12 +2,28 @@
 
 use graph_diffuser_data::RandomStream;
 
-/// Features of samples as small integers, column by column.
+/// Features of samples as small integers, most of which are zero.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct BinnedColumns {
+pub(super) struct BinnedFeatures {
     /// One vector of bins per column, `[rows]`.
-    pub columns: Vec<Vec<u8>>,
-    pub rows: usize,
+    columns: Vec<Vec<u8>>,
+    /// Column and bin of the bins of each row that are not zero.
+    nonzero: Vec<Vec<(u32, u8)>>,
+}
+
+impl BinnedFeatures {
+    /// Stores the bins of samples, `[rows][columns]`.
+    pub(super) fn new(rows: impl Iterator<Item = Vec<u8>>, columns: usize) -> Self {
+        let mut features = Self { columns: vec![Vec::new(); columns], nonzero: Vec::new() };
+        for row in rows {
+            let entries = (0..).zip(row.iter().copied()).filter(|(_, bin)| *bin != 0);
+            features.nonzero.push(entries.collect());
+            for (column, bin) in features.columns.iter_mut().zip(row) {
+                column.push(bin);
+            }
+        }
+        features
+    }
 }
 
 /// Options of tree growth.
@@ -44,22 +60,23 @@ impl Tree {
     /// # Shapes
     /// - `targets`: `[rows, outputs]`, in row-major order
     pub(super) fn grow(
-        features: &BinnedColumns,
+        features: &BinnedFeatures,
         targets: &[f64],
         outputs: usize,
         growth: Growth,
         stream: &mut RandomStream,
     ) -> Self {
         let mut rows: Vec<u32> =
-            (0..features.rows).map(|_| stream.below(features.rows) as u32).collect();
-        let mut order: Vec<u32> = (0..features.columns.len() as u32).collect();
+            features.nonzero.iter().map(|_| stream.below(features.nonzero.len()) as u32).collect();
+        let mut candidates = Candidates::new(features.columns.len());
         let mut tree = Self { nodes: vec![Node::Leaf { values: 0 }], values: Vec::new() };
         let mut histogram = Histogram::new(outputs);
         // Nodes to grow, with their range of `rows`.
         let mut open = vec![(0, 0, rows.len())];
         while let Some((node, start, end)) = open.pop() {
             let rows = &mut rows[start..end];
-            let split = histogram.best_split(features, targets, rows, growth, &mut order, stream);
+            let split =
+                histogram.best_split(features, targets, rows, growth, &mut candidates, stream);
             let Some((column, bin)) = split else {
                 tree.nodes[node] = Node::Leaf { values: tree.values.len() as u32 };
                 tree.values.extend(histogram.means(targets, rows));
@@ -74,6 +91,19 @@ impl Tree {
             open.push((left, start, start + middle));
         }
         tree
+    }
+
+    /// Returns whether every path through the tree ends at the values of a leaf.
+    pub(super) fn is_valid(&self, columns: usize, outputs: usize) -> bool {
+        let is_valid = |(index, node): (usize, &Node)| match *node {
+            // Children follow their parent, so that no path is endless.
+            Node::Split { column, left, .. } => {
+                let (column, left) = (column as usize, left as usize);
+                column < columns && left > index && left + 1 < self.nodes.len()
+            }
+            Node::Leaf { values } => values as usize + outputs <= self.values.len(),
+        };
+        !self.nodes.is_empty() && self.nodes.iter().enumerate().all(is_valid)
     }
 
     /// Returns the values of the leaf that a sample reaches.
@@ -100,6 +130,41 @@ fn partition(rows: &mut [u32], first: impl Fn(u32) -> bool) -> usize {
         }
     }
     count
+}
+
+/// Columns that are not constant in the samples of a node, found without visiting zeros.
+struct Candidates {
+    /// Columns with different bins, in the order of their first occurrence.
+    columns: Vec<u32>,
+    /// Number of nonzero bins of each column, the first of them, and whether others differ; 0 and
+    /// `false` between calls.
+    seen: Vec<(u32, u8, bool)>,
+}
+
+impl Candidates {
+    fn new(columns: usize) -> Self {
+        Self { columns: Vec::new(), seen: vec![(0, 0, false); columns] }
+    }
+
+    fn find(&mut self, features: &BinnedFeatures, rows: &[u32]) {
+        self.columns.clear();
+        for &row in rows {
+            for &(column, bin) in &features.nonzero[row as usize] {
+                let (count, first, differs) = &mut self.seen[column as usize];
+                if *count == 0 {
+                    self.columns.push(column);
+                    *first = bin;
+                }
+                *count += 1;
+                *differs |= *first != bin;
+            }
+        }
+        let seen = &mut self.seen;
+        self.columns.retain(|&column| {
+            let (count, _, differs) = std::mem::take(&mut seen[column as usize]);
+            differs || (count as usize) < rows.len()
+        });
+    }
 }
 
 /// Number and sum of the targets by bin.
@@ -134,11 +199,11 @@ impl Histogram {
     /// Returns the column and the last bin of the left child of the best split, if there is one.
     fn best_split(
         &mut self,
-        features: &BinnedColumns,
+        features: &BinnedFeatures,
         targets: &[f64],
         rows: &[u32],
         growth: Growth,
-        order: &mut [u32],
+        candidates: &mut Candidates,
         stream: &mut RandomStream,
     ) -> Option<(u32, u8)> {
         if rows.len() < 2 * growth.min_leaf {
@@ -157,24 +222,18 @@ impl Histogram {
         let squared = |sums: &[f64]| sums.iter().map(|sum| sum * sum).sum::<f64>();
         let before = squared(&self.total) / rows.len() as f64;
         let (mut best, mut best_score) = (None, before * (1.0 + 1e-12) + 1e-12);
-        let mut considered = 0;
-        // Columns that are constant in the node do not count.
-        for index in 0..order.len() {
-            if considered == growth.columns_per_split {
-                break;
-            }
-            order.swap(index, index + stream.below(order.len() - index));
-            let column = order[index];
+        candidates.find(features, rows);
+        let columns = &mut candidates.columns;
+        for index in 0..growth.columns_per_split.min(columns.len()) {
+            let drawn = index + stream.below(columns.len() - index);
+            columns.swap(index, drawn);
+            let column = columns[index];
             let bins = &features.columns[column as usize];
             let (mut min, mut max) = (u8::MAX, 0);
             for &row in rows {
                 let bin = bins[row as usize];
                 (min, max) = (min.min(bin), max.max(bin));
             }
-            if min == max {
-                continue;
-            }
-            considered += 1;
             let range = usize::from(min)..=usize::from(max);
             self.counts[range].fill(0);
             self.sums[usize::from(min) * outputs..(usize::from(max) + 1) * outputs].fill(0.0);

@@ -336,11 +336,7 @@ impl ModelConfig {
     /// Returns [`ModelError::HeadMismatch`] if the head does not predict the targets, and
     /// [`ModelError::NotMolecules`] if molecule features cannot be computed.
     pub fn check_schema(&self, schema: &Schema) -> Result<(), ModelError> {
-        let molecules = FeatureSchema::Categorical(ATOM_FEATURES.to_vec());
-        if self.molecule_features.is_some()
-            && (schema.node_features != molecules
-                || !matches!(schema.targets, TargetSchema::Graph(_)))
-        {
+        if self.molecule_features.is_some() && !is_molecule_schema(schema) {
             return Err(ModelError::NotMolecules);
         }
         let (found, expected) = match &schema.targets {
@@ -355,6 +351,12 @@ impl ModelConfig {
         }
         Err(ModelError::HeadMismatch { targets: found, head, expected })
     }
+}
+
+/// Returns whether a schema has graph-level targets and the OGB features of molecules.
+pub(crate) fn is_molecule_schema(schema: &Schema) -> bool {
+    schema.node_features == FeatureSchema::Categorical(ATOM_FEATURES.to_vec())
+        && matches!(schema.targets, TargetSchema::Graph(_))
 }
 
 fn check_size(field: &'static str, value: usize, max: usize) -> Result<(), ModelError> {

@@ -2,6 +2,7 @@
 
 mod check;
 mod config;
+mod part;
 
 use std::iter::repeat_with;
 
@@ -16,7 +17,9 @@ use crate::transformer::{ClsToken, Layer, LocalMpnn};
 use crate::virtual_edges::{PositionScores, VirtualEdges};
 
 pub use check::ModelError;
+pub(crate) use check::is_molecule_schema;
 pub use config::ModelConfig;
+pub use part::ModelPart;
 
 /// Graph Diffuser: a graph Transformer whose attention is gated by virtual edges.
 ///

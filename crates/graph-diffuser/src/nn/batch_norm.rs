@@ -86,11 +86,14 @@ impl BatchNorm {
         if !self.can_fuse(&x, ctx) {
             return output.forward(self.forward_relu(x, ctx));
         }
-        let (device, count) = (x.device(), x.dims()[0]);
+        let device = x.device();
         let [gamma, beta] = self.scale_and_shift();
-        let op = FusedBatchNormLinear { running: self.running_unless_batch(ctx) };
+        let op = FusedBatchNormLinear {
+            running: self.running_unless_batch(ctx),
+            shard: ctx.shard_site(),
+        };
         let (dots, statistics) = op.apply(x, gamma, beta, output.weight.val());
-        self.collect(&statistics, &device, count, ctx);
+        self.collect(&statistics, &device, ctx);
         match &output.bias {
             Some(bias) => dots + bias.val().unsqueeze_dim(0),
             None => dots,
@@ -127,9 +130,15 @@ impl BatchNorm {
             return None;
         }
         let (has_branch, running) = (input.branch.is_some(), self.running_unless_batch(ctx));
-        let op = FusedBatchNorm { relu, has_branch, dropout: dropout.map(|mask| mask.0), running };
+        let op = FusedBatchNorm {
+            relu,
+            has_branch,
+            dropout: dropout.map(|mask| mask.0),
+            running,
+            shard: ctx.shard_site(),
+        };
         let (y, statistics) = op.apply(input.clone(), self.gamma.val(), self.beta.val());
-        self.collect(&statistics, &input.x.device(), input.x.dims()[0], ctx);
+        self.collect(&statistics, &input.x.device(), ctx);
         Some(y)
     }
 
@@ -142,18 +151,12 @@ impl BatchNorm {
         (!ctx.uses_batch_statistics()).then(|| {
             let [mean, variance] =
                 self.running().map(|values| values.into_data().iter::<f64>().collect());
-            BatchStatistics { mean, variance }
+            BatchStatistics { mean, variance, rows: 0 }
         })
     }
 
-    /// Records the statistics of a batch of `count` rows; does nothing in evaluation.
-    fn collect(
-        &self,
-        statistics: &BatchStatistics,
-        device: &Device,
-        count: usize,
-        ctx: &ForwardContext,
-    ) {
+    /// Records the statistics of a batch; does nothing in evaluation.
+    fn collect(&self, statistics: &BatchStatistics, device: &Device, ctx: &ForwardContext) {
         if ctx.uses_batch_statistics() {
             let tensor = |values: &Vec<f64>| {
                 Tensor::from_data(TensorData::from(values.as_slice()), (device, DType::F32))
@@ -161,7 +164,7 @@ impl BatchNorm {
             ctx.collect(
                 self.running_ids(),
                 [&statistics.mean, &statistics.variance].map(tensor),
-                count,
+                statistics.rows,
             );
         }
     }
@@ -197,9 +200,20 @@ impl BatchNorm {
         }
         let (centered, variance) = if ctx.uses_batch_statistics() {
             let fractions = counts.map(|counts| counts.fractions(&x.device(), x.dtype()));
-            let average = |values: Tensor<2>| match &fractions {
+            let own_rows = counts.map_or(rows, |counts| counts.total);
+            let own_average = |values: Tensor<2>| match &fractions {
                 Some(fractions) => (values * fractions.clone()).sum_dim(axis),
                 None => values.mean_dim(axis),
+            };
+            let site = ctx.shard_site();
+            let batch_rows = site.as_ref().map_or(own_rows, |site| site.total(own_rows));
+            // A mean over the whole batch is the sum of those of the shards, weighted by rows.
+            let average = |values: Tensor<2>| match &site {
+                Some(site) => {
+                    let weight = own_rows as f64 / batch_rows as f64;
+                    ops::shard_sum(own_average(values) * weight, site)
+                }
+                None => own_average(values),
             };
             let mean = average(x.clone());
             let centered = x - mean.clone();
@@ -211,7 +225,7 @@ impl BatchNorm {
             ctx.collect(
                 self.running_ids(),
                 [mean.squeeze_dim(axis), variance.clone().squeeze_dim(axis)],
-                counts.map_or(rows, |counts| counts.total),
+                batch_rows,
             );
             (centered, variance)
         } else {

@@ -5,13 +5,14 @@
 //! step.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use burn::module::ParamId;
 use burn::tensor::Tensor;
 use graph_diffuser_kernels::{Dropout, hash32};
 
-use crate::ops::{AttentionComponents, DropoutMask};
+use crate::ops::{AttentionComponents, DropoutMask, ShardExchange, ShardSite};
 
 use super::trace::{ModelTrace, Tracer, VirtualEdgeTrace};
 
@@ -62,6 +63,18 @@ pub struct ForwardContext {
     statistics: RefCell<Vec<Statistic>>,
     probe: RefCell<Probe>,
     tracer: Option<RefCell<Tracer>>,
+    shard: Option<Shard>,
+    /// Number of operations so far that exchange sums with other shards.
+    sites: Cell<u32>,
+}
+
+/// Shard of a batch whose statistics are those of the whole batch.
+#[derive(Debug, Clone)]
+pub struct Shard {
+    /// Connection to the other shards.
+    pub exchange: Arc<dyn ShardExchange>,
+    /// Number of node pairs of the whole batch.
+    pub batch_pairs: usize,
 }
 
 impl ForwardContext {
@@ -106,7 +119,28 @@ impl ForwardContext {
             statistics: RefCell::new(Vec::new()),
             probe: RefCell::new(Probe::Off),
             tracer: None,
+            shard: None,
+            sites: Cell::new(0),
         }
+    }
+
+    /// Computes batch statistics over all shards of a batch, of which the input is one.
+    pub fn with_shard(self, shard: Shard) -> Self {
+        Self { shard: Some(shard), ..self }
+    }
+
+    /// Returns the connection of the next operation to the other shards of the batch; `None` if the
+    /// batch has no other shards or the statistics are not those of the batch.
+    pub(crate) fn shard_site(&self) -> Option<ShardSite> {
+        let shard = self.shard.as_ref().filter(|_| self.uses_batch_statistics())?;
+        let index = self.sites.get();
+        self.sites.set(index + 1);
+        Some(ShardSite { exchange: shard.exchange.clone(), index })
+    }
+
+    /// Returns the number of node pairs of the batch, of which the input has `pairs`.
+    pub(crate) fn batch_pairs(&self, pairs: usize) -> usize {
+        self.shard.as_ref().map_or(pairs, |shard| shard.batch_pairs)
     }
 
     /// Creates an evaluation context that traces the nodes `rows` of a batch of one graph.

@@ -13,7 +13,7 @@ mod trace;
 
 pub use batch_norm::BatchNorm;
 pub(crate) use context::is_finite;
-pub use context::{ForwardContext, Statistic, Timings};
+pub use context::{ForwardContext, Shard, Statistic, Timings};
 pub use init::ParamInit;
 pub use linear::Linear;
 pub use mlp::{Mlp, MlpConfig};

@@ -6,9 +6,10 @@
 
 use burn::tensor::Tensor;
 use graph_diffuser_kernels::batch_norm::{self as kernel, BatchStatistics, Branch, Normalized};
-use graph_diffuser_kernels::{Dropout, Isa};
+use graph_diffuser_kernels::{Dropout, Exchange, Isa};
 
 use super::fused::{self, Gradient, Output, SliceOp};
+use super::shards::ShardSite;
 
 /// Fused batch norm of `[rows, channels]`.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct FusedBatchNorm {
     pub(crate) dropout: Option<Dropout>,
     /// Running statistics, in evaluation.
     pub(crate) running: Option<BatchStatistics>,
+    /// Connection to the other shards of the batch.
+    pub(crate) shard: Option<ShardSite>,
 }
 
 /// Input of a batch norm.
@@ -71,8 +74,10 @@ impl SliceOp for FusedBatchNorm {
             (y, SavedBatchNorm { statistics: statistics.clone(), sum: None })
         } else {
             let branch = branch.map(|values| Branch { values, dropout: self.dropout });
+            let callback = self.shard.as_ref().map(ShardSite::forward);
+            let exchange = callback.as_ref().map(|callback| callback as Exchange<'_>);
             let Normalized { y, sum, statistics } =
-                kernel::forward(Isa::best(), x, branch, gamma, beta, self.relu);
+                kernel::forward(Isa::best(), x, branch, gamma, beta, self.relu, exchange);
             (y, SavedBatchNorm { statistics, sum })
         };
         (vec![Output::rows(values, gamma.len())], saved)
@@ -94,8 +99,19 @@ impl SliceOp for FusedBatchNorm {
         let [gamma, beta, x] = *inputs.first_chunk().expect("scale, shift and rows");
         let x = sum.as_deref().unwrap_or(x);
         let d_y = fused::single(&gradients);
-        let grads =
-            kernel::backward(Isa::best(), x, self.dropout, gamma, beta, statistics, self.relu, d_y);
+        let callback = self.shard.as_ref().map(ShardSite::backward);
+        let exchange = callback.as_ref().map(|callback| callback as Exchange<'_>);
+        let grads = kernel::backward(
+            Isa::best(),
+            x,
+            self.dropout,
+            gamma,
+            beta,
+            statistics,
+            self.relu,
+            d_y,
+            exchange,
+        );
         let d_x = Gradient::from(grads.x);
         // Without dropout, the gradient of the branch equals that of the rows.
         let d_branch =
@@ -112,6 +128,8 @@ impl SliceOp for FusedBatchNorm {
 pub(crate) struct FusedBatchNormLinear {
     /// Running statistics, in evaluation.
     pub(crate) running: Option<BatchStatistics>,
+    /// Connection to the other shards of the batch.
+    pub(crate) shard: Option<ShardSite>,
 }
 
 impl FusedBatchNormLinear {
@@ -146,7 +164,9 @@ impl SliceOp for FusedBatchNormLinear {
                 statistics.clone(),
             )
         } else {
-            kernel::forward_dot(Isa::best(), x, gamma, beta, weight)
+            let callback = self.shard.as_ref().map(ShardSite::forward);
+            let exchange = callback.as_ref().map(|callback| callback as Exchange<'_>);
+            kernel::forward_dot(Isa::best(), x, gamma, beta, weight, exchange)
         };
         (vec![Output::rows(values, 1)], statistics)
     }
@@ -162,8 +182,10 @@ impl SliceOp for FusedBatchNormLinear {
         let [gamma, beta, weight, x] =
             *inputs.first_chunk().expect("scale, shift, weights and rows");
         let d = fused::single(&gradients);
+        let callback = self.shard.as_ref().map(ShardSite::backward);
+        let exchange = callback.as_ref().map(|callback| callback as Exchange<'_>);
         let (grads, d_weight) =
-            kernel::backward_dot(Isa::best(), x, gamma, beta, weight, statistics, d);
+            kernel::backward_dot(Isa::best(), x, gamma, beta, weight, statistics, d, exchange);
         [grads.gamma, grads.beta, d_weight, grads.x].into_iter().map(Gradient::from).collect()
     }
 }

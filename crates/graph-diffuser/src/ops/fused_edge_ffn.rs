@@ -4,13 +4,14 @@
 //! followed by one projection per layer. The fused operation never stores the virtual edges.
 
 use burn::tensor::Tensor;
-use graph_diffuser_kernels::Isa;
 use graph_diffuser_kernels::edge_ffn::{
     self as kernel, BatchNormMode, EdgeFfnLayerParams, EdgeFfnParams, EdgeFfnSaved,
     EdgeFfnStatistics, NormParams, PairInputs, PositionProjection,
 };
+use graph_diffuser_kernels::{Exchange, Isa};
 
 use super::fused::{self, Gradient, Output, SliceOp};
+use super::shards::ShardSite;
 
 /// Fused operation: sizes and options.
 #[derive(Debug, Clone)]
@@ -33,6 +34,8 @@ pub(crate) struct FusedEdgeFfn {
     pub(crate) counts: Option<Vec<f32>>,
     /// Running statistics, in evaluation.
     pub(crate) running: Option<Vec<EdgeFfnStatistics>>,
+    /// Connection to the other shards of the batch.
+    pub(crate) shard: Option<ShardSite>,
 }
 
 /// Output of the fused edge-wise network.
@@ -44,6 +47,8 @@ pub struct EdgeFfnOutput {
     pub diagonal: Option<Tensor<2>>,
     /// Mean and biased variance of each batch norm.
     pub statistics: Vec<EdgeFfnStatistics>,
+    /// Number of pairs that the statistics were computed from.
+    pub pairs: usize,
 }
 
 impl FusedEdgeFfn {
@@ -61,6 +66,7 @@ impl FusedEdgeFfn {
             diagonal: (outputs.len() > position_layers).then(|| outputs.remove(position_layers)),
             scores: outputs,
             statistics: call.saved().statistics.clone(),
+            pairs: call.saved().pairs as usize,
         }
     }
 
@@ -108,10 +114,12 @@ impl SliceOp for FusedEdgeFfn {
 
     fn forward(&self, inputs: &[&[f32]]) -> (Vec<Output>, EdgeFfnSaved) {
         let pairs = inputs[0].len() / self.channels;
-        let normalize = self
-            .running
-            .as_ref()
-            .map_or(BatchNormMode::Batch, |running| BatchNormMode::Running(running));
+        let callback = self.shard.as_ref().map(ShardSite::forward);
+        let normalize = match (&self.running, &callback) {
+            (Some(running), _) => BatchNormMode::Running(running),
+            (None, Some(exchange)) => BatchNormMode::Shard(exchange),
+            (None, None) => BatchNormMode::Batch,
+        };
         let (weights, with_diagonal) = (self.weights(inputs[1]), self.self_pairs.is_some());
         let kernel::EdgeFfnForward { scores, diagonal, saved } = kernel::forward(
             Isa::best(),
@@ -136,6 +144,7 @@ impl SliceOp for FusedEdgeFfn {
         mut gradients: Vec<Option<Gradient>>,
     ) -> Vec<Gradient> {
         let d_diagonal = gradients.split_off(self.position_layers).pop().flatten();
+        let callback = self.shard.as_ref().map(ShardSite::backward);
         let grads = kernel::backward(
             Isa::best(),
             &self.weights(inputs[1]),
@@ -144,6 +153,7 @@ impl SliceOp for FusedEdgeFfn {
             self.pairs(inputs[0]),
             gradients,
             d_diagonal.as_ref().map(Gradient::as_slice),
+            callback.as_ref().map(|callback| callback as Exchange<'_>),
         );
         let mut d_parameters = Vec::with_capacity(inputs[1].len());
         d_parameters.extend(grads.gamma.iter().chain(&grads.beta));

@@ -17,6 +17,7 @@ mod fused_edge_ffn;
 mod linear;
 mod message_passing;
 mod scatter;
+mod shards;
 
 pub use adamw::{AdamWStep, adamw, adamw_reference, sum_of_squares};
 pub use attention::{
@@ -38,3 +39,5 @@ pub use message_passing::{
     gated_gcn_aggregate, gated_gcn_aggregate_reference, gine_aggregate, gine_aggregate_reference,
 };
 pub use scatter::{gather, scatter_sum};
+pub(crate) use shards::shard_sum;
+pub use shards::{ShardExchange, ShardSite, Site};

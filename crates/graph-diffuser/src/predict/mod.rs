@@ -2,8 +2,9 @@
 //!
 //! The run directory stores the data schema; no other file is required. Predictions equal those
 //! that [`Run::evaluate`] scores and do not depend on the other graphs of a batch. An ensemble
-//! predicts the average of its members, with the standard deviation over them. Molecules are
-//! compared with the training molecules of the run.
+//! predicts the average of its members, with the standard deviation over them. Predictions of a run
+//! with `train.forest_blend` are averages with its random forest. Molecules are compared with the
+//! training molecules of the run.
 
 mod columns;
 mod counts;
@@ -21,6 +22,7 @@ use sha2::{Digest, Sha256};
 
 use crate::batch::{Batcher, GraphBatch};
 use crate::domain::TrainingDomain;
+use crate::forest::ForestBlend;
 use crate::model::GraphDiffuser;
 use crate::nn::ForwardContext;
 use crate::parameters::named_tensors;
@@ -61,6 +63,7 @@ const BATCH: BatchSize = BatchSize::pairs(1 << 17);
 pub struct Predictor {
     /// One model, or the members of an ensemble.
     models: Vec<GraphDiffuser>,
+    blend: Option<ForestBlend>,
     task: Task,
     batcher: EvalBatcher,
     featurizer: Featurizer,
@@ -80,7 +83,7 @@ impl Predictor {
         let schema = run.schema()?;
         let models = run.best_models(&schema.schema, &device)?;
         let (batcher, domain) = (run.batcher(&device), run.training_domain()?);
-        Ok(Self::new(run.recipe(), schema, models, batcher, domain))
+        Ok(Self::new(run.recipe(), schema, models, run.forest_blend()?, batcher, domain))
     }
 
     /// Creates the predictor of a saved model, which needs no run directory.
@@ -91,13 +94,15 @@ impl Predictor {
         let device = device.clone().inner();
         let (models, domain) = (saved.models(&device)?, saved.training_domain()?);
         let batcher = saved.recipe.model.batcher(&device, DType::F32);
-        Ok(Self::new(&saved.recipe, saved.schema.clone(), models, batcher, domain))
+        let blend = saved.forest_blend()?;
+        Ok(Self::new(&saved.recipe, saved.schema.clone(), models, blend, batcher, domain))
     }
 
     fn new(
         recipe: &Recipe,
         schema: RunSchema,
         models: Vec<GraphDiffuser>,
+        blend: Option<ForestBlend>,
         batcher: Batcher,
         domain: Option<TrainingDomain>,
     ) -> Self {
@@ -107,7 +112,17 @@ impl Predictor {
         let smiles_column = recipe.data.smiles_column().map(str::to_owned);
         let embedding_dim = models.len() * recipe.model.hidden_dim;
         let task = recipe.task_for(&schema);
-        Self { models, task, batcher, featurizer, schema, smiles_column, embedding_dim, domain }
+        Self {
+            models,
+            blend,
+            task,
+            batcher,
+            featurizer,
+            schema,
+            smiles_column,
+            embedding_dim,
+            domain,
+        }
     }
 
     /// Returns the number of models whose predictions are averaged.
@@ -141,12 +156,16 @@ impl Predictor {
         self.embedding_dim
     }
 
-    /// Returns a hash of the weights and the schema.
+    /// Returns a hash of the weights, the random forest and the schema.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         for (param, values) in self.models.iter().flat_map(named_tensors) {
             hash.update(param.name);
             values.into_data().iter::<f32>().for_each(|value| hash.update(value.to_le_bytes()));
+        }
+        if let Some(ForestBlend { forests, weight }) = &self.blend {
+            hash.update(forests.to_bytes());
+            hash.update(weight.to_le_bytes());
         }
         hash.update(serde_json::to_vec(&self.schema).expect("a schema can be serialized"));
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
@@ -154,14 +173,16 @@ impl Predictor {
 
     /// Predicts the targets of `graphs`, in their order; the targets they contain are ignored.
     pub fn predict(&self, graphs: Vec<Graph>) -> Vec<Prediction> {
-        self.map_batches(graphs, |batch| self.task.predictions(self.average(batch).0, batch))
+        self.map_batches(graphs, |dataset, batch| {
+            self.task.predictions(self.average(dataset, batch).0, batch)
+        })
     }
 
     /// Predicts the targets of `graphs` like [`Predictor::predict`], with the standard deviation
     /// over the members of an ensemble.
     pub fn predict_with_std(&self, graphs: Vec<Graph>) -> Vec<RowPrediction> {
-        self.map_batches(graphs, |batch| {
-            let (average, outputs) = self.average(batch);
+        self.map_batches(graphs, |dataset, batch| {
+            let (average, outputs) = self.average(dataset, batch);
             let members: Vec<Vec<Prediction>> = match &outputs[..] {
                 [_] => Vec::new(),
                 outputs => {
@@ -183,11 +204,17 @@ impl Predictor {
         })
     }
 
-    /// Returns the average output of all models, and the output of each.
-    fn average(&self, batch: &GraphBatch) -> (Tensor<2>, Vec<Tensor<2>>) {
+    /// Returns the average output of all models and the random forest, and the output of each
+    /// model.
+    fn average(&self, dataset: &Dataset, batch: &GraphBatch) -> (Tensor<2>, Vec<Tensor<2>>) {
         let forward = |model: &GraphDiffuser| model.forward(batch, &ForwardContext::evaluate());
         let outputs: Vec<Tensor<2>> = self.models.iter().map(forward).collect();
-        (self.task.average(&outputs), outputs)
+        let average = self.task.average(&outputs);
+        let average = match &self.blend {
+            Some(blend) => blend.average(&self.task, average, dataset, batch),
+            None => average,
+        };
+        (average, outputs)
     }
 
     /// Returns the embeddings that the prediction head reads, in the order of the graphs.
@@ -196,7 +223,7 @@ impl Predictor {
     /// the head does not pool. Node embeddings are the concatenated rows of all nodes of a graph.
     /// An embedding of an ensemble is the concatenation of those of its members, in their order.
     pub fn embeddings(&self, graphs: Vec<Graph>, level: EmbeddingLevel) -> Vec<Vec<f32>> {
-        self.map_batches(graphs, |batch| {
+        self.map_batches(graphs, |_, batch| {
             let embeddings = self.models.iter().map(|model| embeddings(model, batch, level));
             let tensor = Tensor::cat(embeddings.collect(), 1);
             let [_, dim] = tensor.dims();
@@ -215,14 +242,18 @@ impl Predictor {
     }
 
     /// Applies `infer` to batches of `graphs` and returns its results in the order of `graphs`.
-    fn map_batches<T>(&self, graphs: Vec<Graph>, infer: impl Fn(&GraphBatch) -> Vec<T>) -> Vec<T> {
+    fn map_batches<T>(
+        &self,
+        graphs: Vec<Graph>,
+        infer: impl Fn(&Dataset, &GraphBatch) -> Vec<T>,
+    ) -> Vec<T> {
         let indices: Vec<usize> = (0..graphs.len()).collect();
         let splits = Splits { train: vec![], valid: vec![], test: vec![] };
         let dataset =
             Dataset { graphs: Graphs::InMemory(graphs), schema: self.schema.clone(), splits };
         let mut results: Vec<(usize, T)> = Vec::with_capacity(indices.len());
         self.batcher.for_each(&dataset, &indices, |batch| {
-            results.extend(batch.indices.iter().copied().zip(infer(&batch)));
+            results.extend(batch.indices.iter().copied().zip(infer(&dataset, &batch)));
         });
         results.sort_by_key(|(index, _)| *index);
         results.into_iter().map(|(_, result)| result).collect()

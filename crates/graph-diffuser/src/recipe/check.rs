@@ -2,6 +2,7 @@
 
 use graph_diffuser_data::Schema;
 
+use crate::model::is_molecule_schema;
 use crate::optim::{OptimConfig, Schedule};
 
 use super::{Recipe, RecipeError, TrainConfig};
@@ -62,6 +63,8 @@ impl Recipe {
             save_minutes,
             patience,
             ensemble,
+            shards,
+            shuffle_window,
             ..
         } = self.train;
         let counts = [
@@ -71,17 +74,24 @@ impl Recipe {
             ("train.max_pairs", max_pairs.unwrap_or(1)),
             ("train.eval_every", eval_every),
             ("train.ensemble", ensemble),
+            ("train.shuffle_window", shuffle_window.unwrap_or(1)),
         ];
         for (field, value) in counts {
             if value == 0 {
                 return wrong(field, value.to_string(), "at least 1");
             }
         }
+        if let Some(part) = self.train.frozen.iter().find(|part| !part.exists_in(&self.model)) {
+            return wrong("train.frozen", part.name().into(), "parts that the model has");
+        }
         if let Schedule::Cosine { warmup_fraction, .. } = schedule
             && !(0.0..=1.0).contains(&warmup_fraction)
         {
             let field = "optim.schedule.warmup_fraction";
             return wrong(field, warmup_fraction.to_string(), "a number between 0 and 1");
+        }
+        if !shards.is_power_of_two() {
+            return wrong("train.shards", shards.to_string(), "a power of two");
         }
         if patience == Some(0) {
             return wrong("train.patience", "0".into(), "at least 1");
@@ -109,6 +119,14 @@ impl Recipe {
 
     pub(super) fn check_schema(&self, schema: &Schema) -> Result<(), RecipeError> {
         self.model.check_schema(schema)?;
+        if self.train.forest_blend && !is_molecule_schema(schema) {
+            return Err(RecipeError::Value {
+                field: "train.forest_blend",
+                value: "true".into(),
+                expected: "false: a random forest needs graph-level targets and molecules with \
+                           OGB features",
+            });
+        }
         Ok(self.task.check(&schema.targets)?)
     }
 }

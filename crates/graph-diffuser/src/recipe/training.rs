@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::model::ModelPart;
+
 /// Configuration of training: epochs, batches, evaluation and early stopping.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -46,9 +48,26 @@ pub struct TrainConfig {
     /// stopping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<usize>,
+    /// Number of shards that each batch is split into, a power of two; default 1. Shards are
+    /// computed by concurrent threads or processes. Results depend on the number of shards, but not
+    /// on the number of threads and processes that share them.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub shards: usize,
+    /// Number of graphs among which the order of training is random, which keeps reads from a
+    /// network file system nearly sequential; default: all training graphs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shuffle_window: Option<usize>,
     /// Number of models that are trained with different seeds and averaged; default 1.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub ensemble: usize,
+    /// Parts of the model whose weights are not changed, as in fine-tuning: `encoder`,
+    /// `message_passing`, `virtual_edges`, `layers` or `molecule_features`; default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frozen: Vec<ModelPart>,
+    /// Averages predictions with those of a random forest on fingerprints and descriptors of
+    /// molecules; its weight, from 0 to 1, has the lowest validation loss. Default false.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub forest_blend: bool,
     /// Writes losses, metrics and learning rate of every epoch as a TensorBoard event file to the
     /// directory `tensorboard` of the run; default false.
     #[serde(default, skip_serializing_if = "is_false")]

@@ -16,10 +16,14 @@ use crate::model::GraphDiffuser;
 use crate::parameters;
 use crate::recipe::{Recipe, TrainConfig};
 use crate::task::Predictions;
-use crate::train::{BestEpoch, Evaluator, LoadedCheckpoint, TrainEvent, TrainOutcome};
+use crate::train::{
+    BestEpoch, Evaluator, LoadedCheckpoint, TrainEvent, TrainOutcome, interruption,
+};
 
+use super::evaluation::target_scores;
+use super::files::reject_symlink;
 use super::result::{EnsembleEvaluation, EnsembleResult, MemberResult};
-use super::{Run, RunError, RunResult, reject_symlink};
+use super::{Run, RunError, RunResult};
 
 /// Returns the seed of a member: that of the ensemble for the first, and hashes of seed and index
 /// for the others, so that ensembles with consecutive seeds share no member.
@@ -74,6 +78,7 @@ impl Run {
             encoding_cache: self.encoding_cache.clone(),
             split_description: self.split_description.clone(),
             allows_changed_data: self.allows_changed_data,
+            group: self.group.clone(),
             ..Self::open(&directory)?
         };
         if run.recipe != self.member_recipe(member) {
@@ -98,6 +103,7 @@ impl Run {
             encoding_cache: self.encoding_cache.clone(),
             split_description: self.split_description.clone(),
             allows_changed_data: self.allows_changed_data,
+            group: self.group.clone(),
             ..Self::at(&directory, recipe)
         };
         if let Ok(environment) = fs::read(self.directory.join("environment.json")) {
@@ -179,7 +185,11 @@ impl Run {
             }
         }
         on_event(TrainEvent::Evaluating);
-        let (result, predictions) = self.ensemble_result(dataset, &device)?;
+        let mut is_interrupted = interruption(stop, on_event);
+        let evaluated = self.ensemble_result(dataset, &device, &mut is_interrupted)?;
+        let Some((result, predictions)) = evaluated else {
+            return Ok(TrainOutcome::Stopped { epoch: self.recipe.train.epochs, batch: 0 });
+        };
         self.write_result(&result, &predictions)?;
         Ok(TrainOutcome::Finished {
             best: result.best,
@@ -188,12 +198,14 @@ impl Run {
         })
     }
 
-    /// Evaluates the average of all members on the validation and test splits.
+    /// Evaluates the average of all members on the validation and test splits; `None` if it was
+    /// interrupted.
     fn ensemble_result(
         &self,
         dataset: &Dataset,
         device: &Device,
-    ) -> Result<(RunResult, [Predictions; 2]), RunError> {
+        is_interrupted: &mut dyn FnMut((usize, usize)) -> bool,
+    ) -> Result<Option<(RunResult, [Predictions; 2])>, RunError> {
         let models = self.best_models(&dataset.schema, device)?;
         let mut members = Vec::with_capacity(models.len());
         for member in self.members()? {
@@ -203,12 +215,15 @@ impl Run {
             members.push(MemberResult { seed, best, test, epochs, seconds });
         }
         let evaluator = Evaluator::new(&self.recipe, dataset, self.batcher(device));
-        let [valid, test] = [Split::Valid, Split::Test]
-            .map(|split| evaluator.ensemble_accumulators(&models, dataset.split(split)));
+        let mut evaluate = |split| {
+            evaluator.ensemble_accumulators_until(&models, dataset.split(split), is_interrupted)
+        };
+        let Some(valid) = evaluate(Split::Valid) else { return Ok(None) };
+        let Some(test) = evaluate(Split::Test) else { return Ok(None) };
         let EnsembleEvaluation { uncertainty, .. } =
             EnsembleEvaluation::new(&test, &dataset.schema);
-        let predictions = [valid.average.predictions(), test.average.predictions()];
-        let result = RunResult {
+        let mut predictions = [valid.average.predictions(), test.average.predictions()];
+        let mut result = RunResult {
             seed: self.recipe.seed,
             metric: self.recipe.task_for(&dataset.schema).metric(),
             parameters: models.iter().map(parameters::count).sum(),
@@ -217,12 +232,14 @@ impl Run {
                 valid: valid.average.scores(),
             },
             test: test.average.scores(),
-            targets: self.compared_scores(&predictions[1], dataset),
+            targets: target_scores(&predictions[1], dataset),
             epochs: members.iter().map(|member| member.epochs).sum(),
             seconds: members.iter().map(|member| member.seconds).sum(),
             ensemble: Some(EnsembleResult { members, uncertainty }),
+            blend: None,
         };
-        Ok((result, predictions))
+        self.add_forest(&mut result, &mut predictions, &models, dataset)?;
+        Ok(Some((result, predictions)))
     }
 }
 

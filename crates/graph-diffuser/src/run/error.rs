@@ -1,8 +1,9 @@
 //! Errors of run directories.
 
+use std::io;
 use std::path::PathBuf;
 
-use graph_diffuser_data::{Diagnostic, WriteError};
+use graph_diffuser_data::{CacheModifiedError, Diagnostic, WriteError};
 
 use crate::recipe::RecipeError;
 use crate::shell::shell_quote;
@@ -25,7 +26,24 @@ pub enum RunError {
     NotARun {
         /// Path of the directory.
         directory: PathBuf,
-        /// Missing or corrupt file.
+        /// Missing file or other reason.
+        reason: String,
+    },
+    /// A file of the run directory cannot be read.
+    #[error("cannot read `{path}`")]
+    Unreadable {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the operating system.
+        #[source]
+        error: io::Error,
+    },
+    /// A file of the run directory is corrupt.
+    #[error("`{path}` is corrupt: {reason}")]
+    Corrupt {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the parser.
         reason: String,
     },
     /// Another process holds the lock.
@@ -95,6 +113,9 @@ pub enum RunError {
     /// The dataset of the run cannot be read.
     #[error(transparent)]
     Dataset(RecipeError),
+    /// The cache of the dataset was modified while it was in use.
+    #[error(transparent)]
+    Cache(#[from] CacheModifiedError),
     /// A file cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -121,6 +142,12 @@ impl Diagnostic for RunError {
             Self::NotARun { .. } => {
                 Some("pass a directory written by `graph-diffuser train`".into())
             }
+            Self::Unreadable { .. } => Some("check the permissions of the file".into()),
+            Self::Corrupt { path, .. } if path.ends_with("result.json") => Some(format!(
+                "write it again with `graph-diffuser train --resume {}`",
+                shell_quote(path.parent().unwrap_or(path))
+            )),
+            Self::Corrupt { .. } => Some("restore the run directory from a backup".into()),
             Self::Busy { .. } => Some(
                 "wait for it, or stop it with Ctrl-C: it saves a checkpoint and can be resumed"
                     .into(),
@@ -153,6 +180,7 @@ impl Diagnostic for RunError {
                 Some("check the features of these graphs with `graph-diffuser data check`".into())
             }
             Self::Write(error) => error.hint(),
+            Self::Cache(error) => error.hint(),
             Self::Recipe(error) | Self::Dataset(error) => error.hint(),
             Self::Train(error) => error.hint(),
             Self::Checkpoint(error) => error.hint(),
@@ -162,7 +190,7 @@ impl Diagnostic for RunError {
     fn is_usage_error(&self) -> bool {
         match self {
             Self::Exists { .. } | Self::NotARun { .. } => true,
-            Self::Recipe(error) | Self::Dataset(error) => error.is_usage_error(),
+            Self::Dataset(error) => error.is_usage_error(),
             _ => false,
         }
     }

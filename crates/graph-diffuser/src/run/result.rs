@@ -37,6 +37,21 @@ pub struct RunResult {
     /// Results of the members, if the run is an ensemble.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ensemble: Option<EnsembleResult>,
+    /// Average with a random forest, if `train.forest_blend` is set; the test scores are those of
+    /// the average.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blend: Option<BlendResult>,
+}
+
+/// Average of a model, or of an ensemble, and a random forest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BlendResult {
+    /// Weight of the forest, from 0 to 1, with the lowest validation loss.
+    pub forest_weight: f64,
+    /// SHA-256 hash of the file of the forest.
+    pub forest_sha256: String,
+    /// Test scores of the model, or ensemble, alone.
+    pub model_test: EvalMetrics,
 }
 
 /// Results of the members of an ensemble, and the calibration of their spread.

@@ -4,12 +4,14 @@ use burn::tensor::{DType, Device};
 use graph_diffuser_data::{Dataset, Diagnostic, Graphs, SeedTree, Split, Splits};
 
 use crate::domain::TrainingDomain;
+use crate::forest::{ForestBlend, TargetForests};
 use crate::model::GraphDiffuser;
 use crate::nn::ParamInit;
 use crate::recipe::{Recipe, RecipeError};
 use crate::train::{WEIGHTS, load_weights};
 
-use super::{Evaluation, Run, RunError, RunSchema, evaluate_models};
+use super::evaluation::evaluate_models;
+use super::{Evaluation, Run, RunError, RunSchema};
 
 /// Everything that inference needs, without a run directory.
 ///
@@ -24,7 +26,7 @@ use super::{Evaluation, Run, RunError, RunSchema, evaluate_models};
 /// # let cache = tempfile::tempdir()?;
 /// let saved = Pretrained::Zinc.open(cache.path())?.saved_model()?;
 /// let (recipe, schema) = (saved.recipe.to_toml(), serde_json::to_string(&saved.schema)?);
-/// let copy = SavedModel::parse(&recipe, &schema, saved.weights.clone(), None)?;
+/// let copy = SavedModel::parse(&recipe, &schema, saved.weights.clone(), None, None)?;
 /// let predictor = Predictor::from_saved(&copy, &Device::flex())?;
 /// assert_eq!(predictor.num_members(), 1);
 /// # Ok(())
@@ -40,6 +42,17 @@ pub struct SavedModel {
     pub weights: Vec<Vec<u8>>,
     /// Fingerprints of the training molecules, if they are known.
     pub fingerprints: Option<Vec<u8>>,
+    /// Random forest with which predictions are averaged, and its weight, if there is one.
+    pub forest: Option<SavedForest>,
+}
+
+/// Random forest of a [`SavedModel`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct SavedForest {
+    /// Weight of the forest in the average.
+    pub weight: f64,
+    /// File of the forest.
+    pub bytes: Vec<u8>,
 }
 
 /// Error of a [`SavedModel`].
@@ -72,6 +85,9 @@ pub enum SavedModelError {
     /// The fingerprints cannot be read.
     #[error("the fingerprints of the saved model are corrupt")]
     Fingerprints,
+    /// The random forest cannot be read.
+    #[error("the random forest of the saved model is corrupt")]
+    Forest,
 }
 
 impl Diagnostic for SavedModelError {
@@ -99,6 +115,10 @@ impl Run {
             schema: self.schema()?,
             weights,
             fingerprints: self.training_domain()?.map(|domain| domain.to_bytes()),
+            forest: self.forest_blend()?.map(|ForestBlend { forests, weight }| SavedForest {
+                weight,
+                bytes: forests.to_bytes(),
+            }),
         })
     }
 }
@@ -113,13 +133,15 @@ impl SavedModel {
         schema: &str,
         weights: Vec<Vec<u8>>,
         fingerprints: Option<Vec<u8>>,
+        forest: Option<SavedForest>,
     ) -> Result<Self, SavedModelError> {
         let recipe = Recipe::parse(recipe, "recipe of a saved model", &[])?;
         let (found, expected) = (weights.len(), recipe.train.ensemble);
         if found != expected {
             return Err(SavedModelError::Members { found, expected });
         }
-        Ok(Self { recipe, schema: serde_json::from_str(schema)?, weights, fingerprints })
+        let schema = serde_json::from_str(schema)?;
+        Ok(Self { recipe, schema, weights, fingerprints, forest })
     }
 
     /// Loads the model, or one member of an ensemble.
@@ -154,6 +176,20 @@ impl SavedModel {
         self.fingerprints.as_ref().map(domain).transpose()
     }
 
+    /// Returns the random forest with which predictions are averaged, if there is one.
+    ///
+    /// # Errors
+    /// Returns an error if the forest is corrupt or has other targets than the model.
+    pub fn forest_blend(&self) -> Result<Option<ForestBlend>, SavedModelError> {
+        let blend = |saved: &SavedForest| {
+            let forests = TargetForests::from_bytes(&saved.bytes)
+                .filter(|forests| forests.has_targets_of(&self.schema.schema))
+                .ok_or(SavedModelError::Forest)?;
+            Ok(ForestBlend { forests, weight: saved.weight })
+        };
+        self.forest.as_ref().map(blend).transpose()
+    }
+
     /// Returns a dataset with the schema of the model and no graphs.
     pub fn empty_dataset(&self) -> Dataset {
         let schema = self.schema.schema.clone();
@@ -171,6 +207,7 @@ impl SavedModel {
         split: Split,
     ) -> Result<Evaluation, SavedModelError> {
         let batcher = self.recipe.model.batcher(device, DType::F32);
-        Ok(evaluate_models(&self.recipe, &self.models(device)?, batcher, dataset, split)?)
+        let (models, blend) = (self.models(device)?, self.forest_blend()?);
+        Ok(evaluate_models(&self.recipe, &models, blend.as_ref(), batcher, dataset, split)?)
     }
 }

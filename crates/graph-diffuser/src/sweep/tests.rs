@@ -50,6 +50,7 @@ pub(crate) fn finish(sweep: &Sweep, run: &PlannedRun, valid: f64, test: f64) {
         epochs: 2,
         seconds: 60.0,
         ensemble: None,
+        blend: None,
     };
     let epoch = |epoch: usize, metric: f64| EpochRecord {
         epoch,
@@ -176,7 +177,7 @@ fn run_state_follows_from_the_run_directory() {
     let RunState::Started { epochs: 2, problem: Some(problem) } = sweep.state(run) else {
         panic!("{:?}", sweep.state(run))
     };
-    assert!(problem.contains("`result.json` is corrupt"), "{problem}");
+    assert!(problem.contains("result.json` is corrupt: EOF"), "{problem}");
     fs::remove_file(&result).expect("removed");
     assert_eq!(sweep.state(run), RunState::Started { epochs: 2, problem: None });
     sweep.record_failure(run, "disk full").expect("recorded");

@@ -1,4 +1,4 @@
-//! Average of the outputs of several models, expressed as the output of one model.
+//! Weighted average of the outputs of several models, expressed as the output of one model.
 //!
 //! Regression values and probabilities are averaged; a mean probability is converted back to a
 //! logit, so that losses, metrics and predictions treat the average like any output. Sums are
@@ -24,43 +24,48 @@ impl Columns {
     }
 }
 
-/// Averages outputs of equal size, whose rows consist of `columns`.
-pub(super) fn average(outputs: &[&[f32]], columns: &[Columns]) -> Vec<f32> {
+/// Averages outputs of equal size, whose rows consist of `columns`, with one weight per output.
+pub(super) fn average(outputs: &[&[f32]], weights: &[f64], columns: &[Columns]) -> Vec<f32> {
     let rows = outputs.first().map_or(0, |output| output.len());
     let mut averaged = Vec::with_capacity(rows);
     while averaged.len() < rows {
         for &block in columns {
             let range = averaged.len()..averaged.len() + block.count();
             let blocks: Vec<&[f32]> = outputs.iter().map(|output| &output[range.clone()]).collect();
-            average_block(&blocks, block, &mut averaged);
+            average_block(&blocks, weights, block, &mut averaged);
         }
     }
     averaged
 }
 
-fn average_block(blocks: &[&[f32]], columns: Columns, averaged: &mut Vec<f32>) {
-    let count = blocks.len() as f64;
+fn average_block(blocks: &[&[f32]], weights: &[f64], columns: Columns, averaged: &mut Vec<f32>) {
+    let total: f64 = weights.iter().sum();
+    let weighted = || blocks.iter().zip(weights);
     match columns {
         Columns::Value => {
-            let sum: f64 = blocks.iter().map(|block| f64::from(block[0])).sum();
-            averaged.push((sum / count) as f32);
+            let sum: f64 = weighted().map(|(block, weight)| weight * f64::from(block[0])).sum();
+            averaged.push((sum / total) as f32);
         }
         Columns::Logit => {
-            // The log-odds of the mean probability: both means have n as denominator.
-            let logit = |block: &&[f32]| f64::from(block[0]);
-            let positive = log_sum_exp(blocks.iter().map(|block| -softplus(-logit(block))));
-            let negative = log_sum_exp(blocks.iter().map(|block| -softplus(logit(block))));
-            averaged.push((positive - negative) as f32);
+            // The log-odds of the mean probability: both means have the same denominator.
+            let log_mean = |sign: f64| {
+                let log = |(block, weight): (&&[f32], &f64)| {
+                    weight.ln() - softplus(-sign * f64::from(block[0]))
+                };
+                log_sum_exp(weighted().map(log))
+            };
+            averaged.push((log_mean(1.0) - log_mean(-1.0)) as f32);
         }
         Columns::Logits(classes) => {
-            let norms: Vec<f64> = blocks
-                .iter()
-                .map(|block| log_sum_exp(block.iter().map(|&logit| f64::from(logit))))
+            let norms: Vec<f64> = weighted()
+                .map(|(block, weight)| {
+                    log_sum_exp(block.iter().map(|&logit| f64::from(logit))) - weight.ln()
+                })
                 .collect();
             for class in 0..classes {
                 let logs =
                     blocks.iter().zip(&norms).map(|(block, norm)| f64::from(block[class]) - norm);
-                averaged.push((log_sum_exp(logs) - count.ln()) as f32);
+                averaged.push((log_sum_exp(logs) - total.ln()) as f32);
             }
         }
     }
@@ -93,7 +98,7 @@ mod tests {
         let columns = [Columns::Value, Columns::Logit, Columns::Logits(3)];
         let first = [1.0, 2.0, 0.0, 1.0, -1.0, 3.0, 0.0, 5.0, 5.0, 5.0];
         let second = [2.0, -3.0, 2.0, 0.5, 0.5, 5.0, 0.0, 1.0, 0.0, 0.0];
-        let averaged = average(&[&first, &second], &columns);
+        let averaged = average(&[&first, &second], &[1.0; 2], &columns);
         assert_eq!(averaged.len(), 10);
         assert_eq!((averaged[0], averaged[5], averaged[6]), (1.5, 4.0, 0.0));
         let probability = f64::midpoint(sigmoid(2.0), sigmoid(-3.0));
@@ -110,9 +115,23 @@ mod tests {
     }
 
     #[test]
+    fn outputs_contribute_by_their_weights() {
+        let columns = [Columns::Value, Columns::Logit, Columns::Logits(2)];
+        let (first, second) = ([1.0, 2.0, 0.0, 1.0], [5.0, -3.0, 2.0, 0.5]);
+        let averaged = average(&[&first, &second], &[3.0, 1.0], &columns);
+        let repeated = average(&[&first, &first, &first, &second], &[1.0; 4], &columns);
+        assert_eq!(averaged[0], 2.0);
+        for (averaged, repeated) in averaged.iter().zip(repeated) {
+            assert!((averaged - repeated).abs() < 1e-6);
+        }
+        assert_eq!(average(&[&first, &second], &[1.0, 0.0], &columns)[..2], first[..2]);
+    }
+
+    #[test]
     fn extreme_logits_neither_overflow_nor_vanish() {
-        let average =
-            |first: &[f32], second: &[f32], columns| average(&[first, second], &[columns]);
+        let average = |first: &[f32], second: &[f32], columns| {
+            average(&[first, second], &[1.0; 2], &[columns])
+        };
         // Half of the probability mass is certain of each class.
         assert_eq!(average(&[500.0], &[-500.0], Columns::Logit), [0.0]);
         // Equal members: the average is their common output, even beyond the range of exp.

@@ -218,7 +218,7 @@ impl TaskKind for GraphTargets {
         Prediction::Graph(self.kinds.iter().map(decode).collect())
     }
 
-    fn average(&self, outputs: &[OutputRows<'_>]) -> (Vec<f32>, usize) {
+    fn average(&self, outputs: &[OutputRows<'_>], weights: &[f64]) -> (Vec<f32>, usize) {
         let columns = |kind: &TargetKind| match kind {
             TargetKind::Regression(_) => Columns::Value,
             TargetKind::Binary => Columns::Logit,
@@ -226,7 +226,7 @@ impl TaskKind for GraphTargets {
         };
         let blocks: Vec<Columns> = self.kinds.iter().map(columns).collect();
         let values: Vec<&[f32]> = outputs.iter().map(|output| output.values).collect();
-        (average::average(&values, &blocks), outputs[0].columns)
+        (average::average(&values, weights, &blocks), outputs[0].columns)
     }
 }
 

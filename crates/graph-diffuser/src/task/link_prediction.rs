@@ -112,14 +112,15 @@ impl TaskKind for LinkPrediction {
     }
 
     /// Concatenates the node embeddings, scaled so that dot products are mean logits.
-    fn average(&self, outputs: &[OutputRows<'_>]) -> (Vec<f32>, usize) {
-        let scale = (outputs.len() as f64).sqrt().recip() as f32;
+    fn average(&self, outputs: &[OutputRows<'_>], weights: &[f64]) -> (Vec<f32>, usize) {
+        let total: f64 = weights.iter().sum();
+        let scales: Vec<f32> =
+            weights.iter().map(|weight| (weight / total).sqrt() as f32).collect();
         let rows = outputs[0].values.len() / outputs[0].columns.max(1);
         let row = |row: usize| {
-            let values = outputs.iter().flat_map(move |OutputRows { values, columns }| {
-                values[row * columns..(row + 1) * columns].iter()
-            });
-            values.map(|value| value * scale)
+            outputs.iter().zip(&scales).flat_map(move |(OutputRows { values, columns }, scale)| {
+                values[row * columns..(row + 1) * columns].iter().map(move |value| value * scale)
+            })
         };
         ((0..rows).flat_map(row).collect(), outputs.iter().map(|output| output.columns).sum())
     }

@@ -4,6 +4,7 @@ use burn::tensor::Tensor;
 
 use crate::batch::GraphBatch;
 
+use super::predictions::{from_safetensors, to_safetensors};
 use super::{EvalMetrics, Metric, Predictions, Task, targets};
 
 /// Accumulates predictions over batches; metrics are computed over all samples.
@@ -44,6 +45,43 @@ impl MetricAccumulator {
                 non_finite.push(batch.indices[position]);
             }
         });
+    }
+
+    /// Serializes the predictions and losses, for another process.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let Self { loss_sum, loss_weight, non_finite, predictions, .. } = self;
+        let mut bytes: Vec<u8> =
+            [loss_sum, loss_weight].into_iter().flat_map(|value| value.to_le_bytes()).collect();
+        bytes.extend((non_finite.len() as u64).to_le_bytes());
+        bytes.extend(non_finite.iter().flat_map(|&graph| (graph as u64).to_le_bytes()));
+        bytes.extend(to_safetensors(&[("part", predictions)]));
+        bytes
+    }
+
+    /// Adds the predictions and losses of another process; `None` if they are malformed.
+    pub(crate) fn add_bytes(&mut self, bytes: &[u8]) -> Option<()> {
+        let (loss_sum, rest) = bytes.split_first_chunk::<8>()?;
+        let (loss_weight, rest) = rest.split_first_chunk::<8>()?;
+        let (count, rest) = rest.split_first_chunk::<8>()?;
+        let count = u64::from_le_bytes(*count) as usize;
+        let (non_finite, rest) = rest.split_at_checked(count.checked_mul(8)?)?;
+        let part = from_safetensors(rest, "part")?;
+        self.loss_sum += f64::from_le_bytes(*loss_sum);
+        self.loss_weight += f64::from_le_bytes(*loss_weight);
+        let graph = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        self.non_finite.extend(non_finite.chunks_exact(8).map(|bytes| graph(bytes) as usize));
+        let predictions = &mut self.predictions;
+        if !part.kinds.is_empty() {
+            predictions.kinds = part.kinds;
+        }
+        predictions.graphs.extend(part.graphs);
+        predictions.samples.extend(part.samples);
+        for (rows, part) in
+            [(&mut predictions.outputs, part.outputs), (&mut predictions.targets, part.targets)]
+        {
+            rows.extend(part.columns.max(rows.columns), &part.values);
+        }
+        Some(())
     }
 
     /// Computes the scores over all batches added.

@@ -84,12 +84,13 @@ pub trait TaskKind: Debug + Send + Sync {
     /// Converts the output of one graph into a prediction.
     fn decode(&self, output: OutputRows<'_>) -> Prediction;
 
-    /// Averages the outputs of several models for the same rows, and returns the values and the
-    /// number of columns of an output with this average; default: the mean of class probabilities.
-    fn average(&self, outputs: &[OutputRows<'_>]) -> (Vec<f32>, usize) {
+    /// Averages the outputs of several models for the same rows with one weight per model, and
+    /// returns the values and the number of columns of an output with this average; default: the
+    /// mean of class probabilities.
+    fn average(&self, outputs: &[OutputRows<'_>], weights: &[f64]) -> (Vec<f32>, usize) {
         let columns = outputs[0].columns;
         let values: Vec<&[f32]> = outputs.iter().map(|output| output.values).collect();
-        (average::average(&values, &[average::Columns::Logits(columns)]), columns)
+        (average::average(&values, weights, &[average::Columns::Logits(columns)]), columns)
     }
 }
 
@@ -198,15 +199,23 @@ impl Task {
     /// # Panics
     /// Panics if there are no outputs.
     pub fn average(&self, outputs: &[Tensor<2>]) -> Tensor<2> {
-        if let [only] = outputs {
-            return only.clone();
+        match outputs {
+            [only] => only.clone(),
+            outputs => self.weighted_average(outputs, &vec![1.0; outputs.len()]),
         }
+    }
+
+    /// Averages outputs like [`Task::average`], with one weight per output.
+    ///
+    /// # Panics
+    /// Panics if there are no outputs.
+    pub fn weighted_average(&self, outputs: &[Tensor<2>], weights: &[f64]) -> Tensor<2> {
         let [rows, columns] = outputs[0].dims();
         let values: Vec<Vec<f32>> =
             outputs.iter().map(|output| output.to_data().iter::<f32>().collect()).collect();
         let output_rows: Vec<OutputRows<'_>> =
             values.iter().map(|values| OutputRows { values, columns }).collect();
-        let (values, columns) = self.kind.average(&output_rows);
+        let (values, columns) = self.kind.average(&output_rows, weights);
         let options = (&outputs[0].device(), outputs[0].dtype());
         Tensor::from_data(TensorData::new(values, [rows, columns]), options)
     }

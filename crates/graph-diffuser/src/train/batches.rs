@@ -1,5 +1,6 @@
 //! Composition of batches, and collation of the next batch in the background.
 
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -71,15 +72,38 @@ impl BatchSize {
     }
 }
 
-/// Returns the batches of one epoch, in the random order of that epoch.
+/// Number of blocks of consecutive graphs that form a window of the shuffle.
+const BLOCKS_PER_WINDOW: usize = 8;
+
+/// Returns the batches of one epoch, in the random order of that epoch; `window` is
+/// [`TrainConfig::shuffle_window`].
 pub fn training_batches(
     dataset: &Dataset,
     size: BatchSize,
+    window: Option<usize>,
     seeds: SeedTree,
     epoch: usize,
 ) -> Vec<Vec<usize>> {
     let mut indices = dataset.splits.train.clone();
-    seeds.stream_at("shuffle", epoch as u64).shuffle(&mut indices);
+    let mut stream = seeds.stream_at("shuffle", epoch as u64);
+    match window {
+        None => stream.shuffle(&mut indices),
+        Some(window) => {
+            // Windows of blocks from random places, so that graphs that are adjacent in the file
+            // are in one batch no more often than others, and each block is read at once.
+            indices.sort_unstable();
+            let mut blocks: Vec<&[usize]> =
+                indices.chunks(window.div_ceil(BLOCKS_PER_WINDOW)).collect();
+            stream.shuffle(&mut blocks);
+            let windows = blocks.chunks(BLOCKS_PER_WINDOW).map(<[_]>::concat);
+            indices = windows
+                .flat_map(|mut window| {
+                    stream.shuffle(&mut window);
+                    window
+                })
+                .collect();
+        }
+    }
     size.group(dataset, &indices)
 }
 
@@ -114,21 +138,36 @@ pub(crate) fn for_each_batch<T>(
     batcher: &Batcher,
     dataset: &Dataset,
     batches: &[Vec<usize>],
-    mut each: impl FnMut(GraphBatch) -> Option<T>,
+    each: impl FnMut(GraphBatch) -> Option<T>,
 ) -> Option<T> {
+    for_each_collated(batches, |indices| batcher.collate(dataset, indices), each)
+}
+
+/// Calls `each` for every batch in order as [`for_each_batch`] does, with the result of `collate`.
+pub(super) fn for_each_collated<B: Send, T>(
+    batches: &[Vec<usize>],
+    collate: impl Fn(&[usize]) -> B + Sync,
+    mut each: impl FnMut(B) -> Option<T>,
+) -> Option<T> {
+    let collate = &collate;
     thread::scope(|scope| {
         let (send, receive) = mpsc::sync_channel(1);
-        let collate = move || {
+        let collate_all = move || {
             for indices in batches {
-                if send.send(batcher.collate(dataset, indices)).is_err() {
+                if send.send(collate(indices)).is_err() {
                     return; // the receiver stopped early
                 }
             }
         };
-        match thread::Builder::new().spawn_scoped(scope, collate) {
-            Ok(_) => receive.into_iter().find_map(&mut each),
+        match thread::Builder::new().spawn_scoped(scope, collate_all) {
+            Ok(worker) => {
+                let found = receive.into_iter().find_map(&mut each);
+                // A panic keeps its payload.
+                worker.join().unwrap_or_else(|panic| resume_unwind(panic));
+                found
+            }
             // Without a second thread, batches are collated on this one.
-            Err(_) => batches.iter().find_map(|indices| each(batcher.collate(dataset, indices))),
+            Err(_) => batches.iter().find_map(|indices| each(collate(indices))),
         }
     })
 }
@@ -155,12 +194,36 @@ mod tests {
     fn epochs_contain_every_training_graph_once_in_different_orders() {
         let dataset = dataset();
         for size in [BatchSize::graphs(6), BatchSize::pairs(100)] {
-            let epoch = |epoch| training_batches(&dataset, size, SeedTree::new(1), epoch);
+            let epoch = |epoch| training_batches(&dataset, size, None, SeedTree::new(1), epoch);
             assert_eq!(epoch(0), epoch(0));
             assert_ne!(epoch(0), epoch(1));
             let mut indices = epoch(0).concat();
             indices.sort_unstable();
             assert_eq!(indices, dataset.splits.train);
         }
+    }
+
+    #[test]
+    fn windows_consist_of_few_blocks_in_random_order() {
+        let grid = GridHistogram { rows: 2, columns: vec![2], train: 1000, ..Default::default() };
+        let dataset = GridHistogram { valid: 1, test: 1, ..grid }.generate();
+        let epoch = |epoch| {
+            let (size, window) = (BatchSize::graphs(1), Some(80));
+            training_batches(&dataset, size, window, SeedTree::new(1), epoch).concat()
+        };
+        let order = epoch(0);
+        assert_ne!(order, epoch(1));
+        for window in order.chunks(80).take(12) {
+            let blocks: std::collections::BTreeSet<usize> =
+                window.iter().map(|index| index / 10).collect();
+            assert_eq!(blocks.len(), 8, "eight whole blocks of ten graphs");
+            assert!(
+                blocks.iter().next_back() > blocks.iter().next().map(|first| first + 8).as_ref()
+            );
+            assert!(!window.is_sorted());
+        }
+        let mut sorted = order;
+        sorted.sort_unstable();
+        assert_eq!(sorted, dataset.splits.train);
     }
 }

@@ -322,7 +322,8 @@ fn read(path: &Path) -> Result<Checkpoint, String> {
     Ok(Checkpoint { epoch: manifest.epoch, files })
 }
 
-fn hash(content: &[u8]) -> String {
+/// Returns the SHA-256 digest in hexadecimal.
+pub(super) fn hash(content: &[u8]) -> String {
     let digest = Sha256::digest(content);
     digest.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

@@ -2,6 +2,8 @@
 
 use graph_diffuser_data::Diagnostic;
 
+use crate::distributed::ExchangeError;
+
 use super::memory::format_bytes;
 use super::{BatchSize, CheckpointError};
 
@@ -59,6 +61,18 @@ pub enum TrainError {
         /// Name of the metric.
         metric: &'static str,
     },
+    /// The model cannot be evaluated, because the training graphs have no variance.
+    #[error(
+        "the validation loss is NaN: all training graphs give the same input to the batch norm \
+         `{norm}`, so that it has no variance to divide by"
+    )]
+    NoVariance {
+        /// Name of the batch norm.
+        norm: String,
+    },
+    /// Another process or shard failed.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
     /// The validation score is NaN in every epoch.
     #[error("the validation score is NaN in every epoch")]
     NoScore,
@@ -94,6 +108,12 @@ impl Diagnostic for TrainError {
                  loss with `--set train.select_by=loss`"
                     .into(),
             ),
+            Self::NoVariance { .. } => Some(
+                "add training graphs whose nodes differ; a single atom or one symmetric molecule \
+                 is not enough"
+                    .into(),
+            ),
+            Self::Exchange(error) => error.hint(),
             Self::NoScore => None,
         }
     }

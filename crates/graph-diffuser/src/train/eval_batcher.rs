@@ -58,6 +58,27 @@ impl EvalBatcher {
         });
     }
 
+    /// Calls `each` for every batch of the graphs at `indices`, until `is_interrupted` returns true
+    /// after a batch; returns whether all batches were completed.
+    ///
+    /// `is_interrupted` receives the number of completed batches and of all batches.
+    pub fn for_each_until(
+        &self,
+        dataset: &Dataset,
+        indices: &[usize],
+        is_interrupted: &mut dyn FnMut((usize, usize)) -> bool,
+        mut each: impl FnMut(GraphBatch),
+    ) -> bool {
+        let batches = self.batches(dataset, indices);
+        let mut completed = 0;
+        let interrupted = for_each_batch(&self.batcher, dataset, &batches, |batch| {
+            each(batch);
+            completed += 1;
+            is_interrupted((completed, batches.len())).then_some(())
+        });
+        interrupted.is_none()
+    }
+
     /// Collates the graphs at `indices` into one batch.
     pub fn collate(&self, dataset: &Dataset, indices: &[usize]) -> GraphBatch {
         self.batcher.collate(dataset, indices)

@@ -6,15 +6,17 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use graph_diffuser_data::Dataset;
 
-use crate::batch::{Batcher, ChunkedEval};
+use crate::batch::{Batcher, ChunkedEval, GraphBatch};
+use crate::distributed::{ExchangeError, Group};
+use crate::forest::{BlendSelection, ForestBlend, TargetForests};
 use crate::model::GraphDiffuser;
 use crate::nn::{ForwardContext, Statistic};
 use crate::parameters;
 use crate::recipe::Recipe;
 use crate::task::{EvalMetrics, MetricAccumulator, Task};
 
-use super::EvalBatcher;
-use super::batches::for_each_batch;
+use super::batches::{for_each_batch, for_each_collated};
+use super::{EvalBatcher, Shards};
 
 /// Evaluates models on a dataset.
 #[derive(Debug)]
@@ -22,6 +24,9 @@ pub struct Evaluator<'a> {
     dataset: &'a Dataset,
     task: Task,
     batcher: EvalBatcher,
+    blend: Option<&'a ForestBlend>,
+    /// Processes that share the work.
+    group: Arc<Group>,
 }
 
 /// Predictions and scores of an ensemble.
@@ -38,7 +43,18 @@ impl<'a> Evaluator<'a> {
     pub fn new(recipe: &Recipe, dataset: &'a Dataset, batcher: Batcher) -> Self {
         let task = recipe.task_for(&dataset.schema);
         let batcher = batcher.with_targets(Arc::new(task.clone()));
-        Self { dataset, task, batcher: EvalBatcher::new(batcher, recipe.train.batch()) }
+        let batcher = EvalBatcher::new(batcher, recipe.train.batch());
+        Self { dataset, task, batcher, blend: None, group: Arc::default() }
+    }
+
+    /// Averages the output of the model, or of the ensemble, with that of random forests.
+    pub fn with_blend(self, blend: Option<&'a ForestBlend>) -> Self {
+        Self { blend, ..self }
+    }
+
+    /// Shares the work of [`Evaluator::shared_accumulator`] among the processes of a group.
+    pub(super) fn with_group(self, group: Arc<Group>) -> Self {
+        Self { group, ..self }
     }
 
     /// Sets the chunked evaluation of large graphs; `None` disables it.
@@ -57,14 +73,89 @@ impl<'a> Evaluator<'a> {
         model: &GraphDiffuser,
         indices: &[usize],
     ) -> MetricAccumulator {
+        self.metric_accumulator_until(model, indices, &mut |_| false).expect("never interrupted")
+    }
+
+    /// Computes predictions and scores of `model` for the graphs at `indices`, or returns `None` if
+    /// `is_interrupted` returns true after a batch. It receives the number of completed batches and
+    /// of all batches.
+    pub fn metric_accumulator_until(
+        &self,
+        model: &GraphDiffuser,
+        indices: &[usize],
+        is_interrupted: &mut dyn FnMut((usize, usize)) -> bool,
+    ) -> Option<MetricAccumulator> {
         let model = model.valid();
         let mut accumulator = self.task.metric_accumulator();
-        self.batcher.for_each(self.dataset, indices, |batch| {
-            let output = model.forward(&batch, &ForwardContext::evaluate());
+        let is_complete =
+            self.batcher.for_each_until(self.dataset, indices, is_interrupted, |batch| {
+                let output =
+                    self.blended(model.forward(&batch, &ForwardContext::evaluate()), &batch);
+                let loss = self.task.loss(output.clone(), &batch).into_scalar::<f64>();
+                accumulator.add(output, &batch, loss);
+            });
+        is_complete.then_some(accumulator)
+    }
+
+    /// Computes predictions and scores as [`Evaluator::metric_accumulator`] does, each process of
+    /// the group for a part of the batches; all processes receive all results.
+    ///
+    /// # Errors
+    /// Returns an error if another process fails.
+    pub(super) fn shared_accumulator(
+        &self,
+        model: &GraphDiffuser,
+        indices: &[usize],
+    ) -> Result<MetricAccumulator, ExchangeError> {
+        let model = model.valid();
+        let (rank, size) = (self.group.rank(), self.group.size());
+        let batches = self.batcher.batches(self.dataset, indices);
+        let own: Vec<Vec<usize>> = batches.iter().skip(rank).step_by(size).cloned().collect();
+        let mut parts: Vec<Vec<u8>> = Vec::with_capacity(own.len());
+        for_each_batch(self.batcher.batcher(), self.dataset, &own, |batch| {
+            let mut part = self.task.metric_accumulator();
+            let output = self.blended(model.forward(&batch, &ForwardContext::evaluate()), &batch);
             let loss = self.task.loss(output.clone(), &batch).into_scalar::<f64>();
-            accumulator.add(output, &batch, loss);
+            part.add(output, &batch, loss);
+            parts.push(part.to_bytes());
+            None::<()>
         });
-        accumulator
+        // Batches are added in the same order as by a single process.
+        let parts = self.group.all_gather_lists(&parts)?;
+        let mut accumulator = self.task.metric_accumulator();
+        for index in 0..batches.len() {
+            let part = parts[index % size].get(index / size);
+            let added = part.and_then(|part| accumulator.add_bytes(part));
+            added.ok_or_else(|| ExchangeError::malformed(index % size))?;
+        }
+        Ok(accumulator)
+    }
+
+    fn blended(&self, output: Tensor<2>, batch: &GraphBatch) -> Tensor<2> {
+        match self.blend {
+            Some(blend) => blend.average(&self.task, output, self.dataset, batch),
+            None => output,
+        }
+    }
+
+    /// Chooses the weight of `forests` in an average with a model, or with an ensemble of models,
+    /// that has the lowest loss for the graphs at `indices`.
+    pub fn choose_blend(
+        &self,
+        models: &[GraphDiffuser],
+        forests: TargetForests,
+        indices: &[usize],
+    ) -> ForestBlend {
+        let models: Vec<GraphDiffuser> = models.iter().map(Module::valid).collect();
+        let mut selection = BlendSelection::new();
+        self.batcher.for_each(self.dataset, indices, |batch| {
+            let forward =
+                |model: &GraphDiffuser| model.forward(&batch, &ForwardContext::evaluate());
+            let output = self.task.average(&models.iter().map(forward).collect::<Vec<_>>());
+            let forest = forests.batch_output(self.dataset, &batch, &output);
+            selection.add(&self.task, &[output, forest], &batch);
+        });
+        ForestBlend { forests, weight: selection.best() }
     }
 
     /// Computes predictions and scores of an ensemble and of each of its members for the graphs at
@@ -74,40 +165,86 @@ impl<'a> Evaluator<'a> {
         models: &[GraphDiffuser],
         indices: &[usize],
     ) -> EnsembleAccumulators {
+        self.ensemble_accumulators_until(models, indices, &mut |_| false)
+            .expect("never interrupted")
+    }
+
+    /// Computes predictions and scores of an ensemble, or returns `None` if `is_interrupted`
+    /// returns true, as in [`Evaluator::metric_accumulator_until`].
+    pub fn ensemble_accumulators_until(
+        &self,
+        models: &[GraphDiffuser],
+        indices: &[usize],
+        is_interrupted: &mut dyn FnMut((usize, usize)) -> bool,
+    ) -> Option<EnsembleAccumulators> {
         let models: Vec<GraphDiffuser> = models.iter().map(Module::valid).collect();
         let mut average = self.task.metric_accumulator();
         let mut members: Vec<MetricAccumulator> =
             models.iter().map(|_| self.task.metric_accumulator()).collect();
-        self.batcher.for_each(self.dataset, indices, |batch| {
-            let add = |accumulator: &mut MetricAccumulator, output: Tensor<2>| {
-                let loss = self.task.loss(output.clone(), &batch).into_scalar::<f64>();
-                accumulator.add(output, &batch, loss);
-            };
-            let outputs: Vec<Tensor<2>> = models
-                .iter()
-                .map(|model| model.forward(&batch, &ForwardContext::evaluate()))
-                .collect();
-            add(&mut average, self.task.average(&outputs));
-            for (accumulator, output) in members.iter_mut().zip(outputs) {
-                add(accumulator, output);
+        let is_complete =
+            self.batcher.for_each_until(self.dataset, indices, is_interrupted, |batch| {
+                let add = |accumulator: &mut MetricAccumulator, output: Tensor<2>| {
+                    let loss = self.task.loss(output.clone(), &batch).into_scalar::<f64>();
+                    accumulator.add(output, &batch, loss);
+                };
+                let outputs: Vec<Tensor<2>> = models
+                    .iter()
+                    .map(|model| model.forward(&batch, &ForwardContext::evaluate()))
+                    .collect();
+                add(&mut average, self.blended(self.task.average(&outputs), &batch));
+                for (accumulator, output) in members.iter_mut().zip(outputs) {
+                    add(accumulator, output);
+                }
+            });
+        is_complete.then_some(EnsembleAccumulators { average, members })
+    }
+
+    /// Returns `model` with batch-norm statistics re-estimated over `batches`, each of which is
+    /// dealt to `shards`, without dropout.
+    pub(super) fn recalibrated_on(
+        &self,
+        model: &GraphDiffuser,
+        batches: &[Vec<usize>],
+        shards: &Shards,
+    ) -> Result<GraphDiffuser, ExchangeError> {
+        let model = model.valid();
+        let mut passes = Vec::with_capacity(batches.len());
+        let unchunked = Batcher { chunked_eval: None, ..self.batcher.batcher().clone() };
+        let collate = |batch: &[usize]| shards.collate(&unchunked, self.dataset, batch);
+        let failed = for_each_collated(batches, collate, |batch| {
+            match shards.statistics(&model, &batch, passes.len()) {
+                Ok(statistics) => passes.push(statistics),
+                Err(error) => return Some(error),
             }
+            None
         });
-        EnsembleAccumulators { average, members }
+        failed.map_or_else(|| Ok(recalibrate(model, &passes)), Err)
     }
 
     /// Returns `model` with batch-norm statistics re-estimated over `batches`, without dropout.
     pub fn recalibrated(&self, model: &GraphDiffuser, batches: &[Vec<usize>]) -> GraphDiffuser {
+        self.recalibrated_until(model, batches, &mut |_| false).expect("never interrupted")
+    }
+
+    /// Returns `model` with batch-norm statistics re-estimated over `batches`, or `None` if
+    /// `is_interrupted` returns true, as in [`Evaluator::metric_accumulator_until`].
+    pub fn recalibrated_until(
+        &self,
+        model: &GraphDiffuser,
+        batches: &[Vec<usize>],
+        is_interrupted: &mut dyn FnMut((usize, usize)) -> bool,
+    ) -> Option<GraphDiffuser> {
         let model = model.valid();
         let mut passes = Vec::with_capacity(batches.len());
         // Batch statistics need all pairs of a graph at once.
         let unchunked = Batcher { chunked_eval: None, ..self.batcher.batcher().clone() };
-        for_each_batch(&unchunked, self.dataset, batches, |batch| {
+        let interrupted = for_each_batch(&unchunked, self.dataset, batches, |batch| {
             let ctx = ForwardContext::recalibrate();
             model.forward(&batch, &ctx);
             passes.push(ctx.into_statistics());
-            None::<()>
+            is_interrupted((passes.len(), batches.len())).then_some(())
         });
-        recalibrate(model, &passes)
+        interrupted.is_none().then(|| recalibrate(model, &passes))
     }
 }
 

@@ -182,7 +182,8 @@ pub fn check_memory(
 ) -> Result<(), TrainError> {
     let Some(available) = available else { return Ok(()) };
     let largest = |size: BatchSize| {
-        let batches = training_batches(dataset, size, SeedTree::new(recipe.seed), 0);
+        let window = recipe.train.shuffle_window;
+        let batches = training_batches(dataset, size, window, SeedTree::new(recipe.seed), 0);
         let largest =
             largest_step(&recipe.model, parameters, dataset, batches.iter().map(Vec::as_slice));
         largest.map(|(bytes, batch)| (bytes, batch.to_vec())).unwrap_or_default()

@@ -3,12 +3,16 @@
 mod available_memory;
 mod batches;
 mod checkpoint;
+mod checkpoint_message;
+mod deal;
 mod error;
 mod eval_batcher;
 mod evaluate;
 mod lock;
 mod memory;
 mod progress;
+mod schema;
+mod shards;
 mod state;
 mod trainer;
 mod weights;
@@ -17,12 +21,18 @@ pub use available_memory::available_bytes;
 pub(crate) use batches::with_encoding_cache;
 pub use batches::{BatchSize, recalibration_batches, training_batches};
 pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, LoadedCheckpoint};
+pub use deal::deal;
 pub use error::TrainError;
 pub use eval_batcher::EvalBatcher;
 pub use evaluate::{EnsembleAccumulators, Evaluator, recalibrate};
 pub use lock::RunLock;
 pub use memory::{BatchShape, check_memory, largest_step, step_bytes};
 pub use progress::{BestEpoch, EpochRecord, TrainEvent, TrainOutcome, TrainProgress};
+pub use schema::RunSchema;
+pub use shards::{ShardedBatch, ShardedGradient, Shards};
 pub use state::check_loss;
+pub(crate) use trainer::interruption;
 pub use trainer::{Trainer, check_selection};
-pub(crate) use weights::{WEIGHTS, check_weights, load_model, load_weights, serialize_model};
+pub(crate) use weights::{
+    WEIGHTS, WeightsMetadata, check_weights, load_model, load_weights, serialize_model,
+};

@@ -113,6 +113,11 @@ pub enum TrainEvent<'a> {
     },
     /// Evaluation starts.
     Evaluating,
+    /// A batch of an evaluation, or of the batch-norm recalibration before it, is completed.
+    EvaluatedBatch {
+        /// Number of completed batches, and of all batches.
+        batches: (usize, usize),
+    },
     /// An epoch is completed.
     Epoch(&'a EpochRecord),
 }

@@ -1,19 +1,23 @@
 //! Mutable state of training: model, optimizer, weight average and progress.
 
-use burn::tensor::Tensor;
-use graph_diffuser_data::SeedTree;
+use burn::tensor::{Tensor, TensorData};
+use graph_diffuser_data::{Schema, SeedTree};
 use safetensors::SafeTensors;
 
 use crate::batch::GraphBatch;
-use crate::model::GraphDiffuser;
-use crate::nn::{ForwardContext, is_finite};
+use crate::model::{GraphDiffuser, ModelPart};
+use crate::nn::{ForwardContext, Statistic, is_finite};
 use crate::optim::{AdamW, global_norm};
 use crate::parameters;
 use crate::recipe::Recipe;
 use crate::task::Task;
 
-use super::weights::{host, load_model, safetensor, serialize, serialize_model};
-use super::{Checkpoint, LoadedCheckpoint, TrainError, TrainProgress};
+use super::weights::{
+    WEIGHTS, WeightsMetadata, host, load_model, safetensor, serialize, serialize_model,
+};
+use super::{
+    Checkpoint, LoadedCheckpoint, ShardedBatch, ShardedGradient, Shards, TrainError, TrainProgress,
+};
 
 /// Momentum of the running batch-norm statistics.
 const BN_MOMENTUM: f64 = 0.1;
@@ -23,18 +27,24 @@ const BN_MOMENTUM: f64 = 0.1;
 pub(super) struct State {
     pub(super) model: GraphDiffuser,
     optimizer: AdamW,
+    /// 1 for trained and 0 for frozen weights, if there are any.
+    trained: Option<Tensor<1>>,
     /// Exponential moving average of the weights.
     pub(super) average: Option<Tensor<1>>,
     pub(super) progress: TrainProgress,
+    /// Metadata of the files with weights.
+    pub(super) metadata: WeightsMetadata,
 }
 
 impl State {
     /// Creates the state before the first step.
-    pub(super) fn new(recipe: &Recipe, model: GraphDiffuser) -> Self {
+    pub(super) fn new(recipe: &Recipe, schema: &Schema, model: GraphDiffuser) -> Self {
         Self {
             optimizer: AdamW::new(&recipe.optim),
+            trained: trained_mask(&model, &recipe.train.frozen),
             average: recipe.train.ema_decay.map(|_| parameters::flatten(&model)),
             progress: TrainProgress::new(recipe.seed),
+            metadata: WeightsMetadata::new(recipe, schema),
             model,
         }
     }
@@ -53,8 +63,9 @@ impl State {
         let output = self.model.forward(batch, &ctx);
         let loss = task.loss(output, batch);
         let value = loss.clone().into_scalar::<f64>();
+        let step = self.progress.step + 1;
         let non_finite = |what, tensor| TrainError::NonFinite {
-            step: self.progress.step + 1,
+            step,
             what,
             tensor,
             graphs: batch.indices.clone(),
@@ -62,19 +73,83 @@ impl State {
         check_loss(value, &self.model, batch, dropout_key)
             .map_err(|tensor| non_finite("loss", tensor))?;
         let gradients = parameters::gradients(&self.model, &mut loss.backward());
-        let gradient = Tensor::cat(gradients.clone(), 0);
+        let gradient = Tensor::cat(gradients, 0);
+        let loss = (value, task.loss_weight(batch));
+        let statistics = ctx.into_statistics();
+        let updated = self.update(gradient, &statistics, loss, lr, ema_decay);
+        updated.map_err(|tensor| non_finite("gradient", tensor))?;
+        Ok(value)
+    }
+
+    /// Performs one optimizer step on a batch that is dealt to shards, and returns its loss and the
+    /// flags raised by any process.
+    pub(super) fn sharded_step(
+        &mut self,
+        shards: &Shards,
+        batch: &ShardedBatch,
+        task: &Task,
+        seeds: SeedTree,
+        (lr, ema_decay): (f64, Option<f64>),
+        flags: [bool; 2],
+    ) -> Result<(f64, [bool; 2]), TrainError> {
+        let step = self.progress.step;
+        let dropout_key = seeds.stream_at("dropout", step).key();
+        let ShardedGradient { loss, weight, gradient, statistics, flags } =
+            shards.gradient(&self.model, batch, task, dropout_key, step + 1, flags)?;
+        let non_finite = |what, tensor| TrainError::NonFinite {
+            step: step + 1,
+            what,
+            tensor,
+            graphs: batch.indices.clone(),
+        };
+        let Some(gradient) = gradient else {
+            let found = shards.first_non_finite(&self.model, batch, dropout_key)?;
+            let found = non_finite_parameter(&self.model).or(found);
+            return Err(non_finite("loss", found.unwrap_or_else(|| "loss".to_owned())));
+        };
+        let updated = self.update(gradient, &statistics, (loss, weight), lr, ema_decay);
+        updated.map_err(|tensor| non_finite("gradient", tensor))?;
+        Ok((loss, flags.map(|flag| flag > 0.0)))
+    }
+
+    /// Updates weights, running statistics, average and progress by the gradient of a batch, whose
+    /// mean loss and weight are given.
+    ///
+    /// # Errors
+    /// Returns the name of the first parameter whose gradient is not finite.
+    fn update(
+        &mut self,
+        gradient: Tensor<1>,
+        statistics: &[Statistic],
+        (loss, weight): (f64, f64),
+        lr: f64,
+        ema_decay: Option<f64>,
+    ) -> Result<(), String> {
+        let gradient = match &self.trained {
+            Some(mask) => gradient * mask.clone(),
+            None => gradient,
+        };
         let norm = global_norm(&gradient);
         if !norm.is_finite() {
+            let mut start = 0;
             let entries =
                 parameters::named_params(&self.model).into_iter().filter(|entry| entry.trainable);
-            let first =
-                entries.zip(&gradients).find(|(_, gradient)| !is_finite((*gradient).clone()));
-            let name = first
-                .map_or_else(|| "sum of squared gradients".to_owned(), |(entry, _)| entry.name);
-            return Err(non_finite("gradient", name));
+            for entry in entries {
+                let end = start + entry.count();
+                if !is_finite(gradient.clone().slice([start..end])) {
+                    return Err(entry.name);
+                }
+                start = end;
+            }
+            return Err("sum of squared gradients".to_owned());
         }
-        let model = self.optimizer.step(self.model.clone(), gradient, norm, lr);
-        self.model = parameters::update_running_stats(model, &ctx.into_statistics(), BN_MOMENTUM);
+        let mut model = self.optimizer.step(self.model.clone(), gradient, norm, lr);
+        if let Some(mask) = &self.trained {
+            // Weight decay changes weights without a gradient.
+            let [old, new] = [&self.model, &model].map(parameters::flatten);
+            model = parameters::assign(model, &old.mask_where(mask.clone().greater_elem(0.5), new));
+        }
+        self.model = parameters::update_running_stats(model, statistics, BN_MOMENTUM);
         if let (Some(average), Some(decay)) = (&mut self.average, ema_decay) {
             let decay = ema_decay_at(decay, self.progress.step);
             average.inplace(|average| {
@@ -83,10 +158,9 @@ impl State {
         }
         self.progress.step += 1;
         self.progress.batch += 1;
-        let weight = task.loss_weight(batch);
-        self.progress.loss_sum += value * weight;
+        self.progress.loss_sum += loss * weight;
         self.progress.samples += weight;
-        Ok(value)
+        Ok(())
     }
 
     /// Serializes the complete state.
@@ -104,8 +178,8 @@ impl State {
         let progress =
             serde_json::to_vec_pretty(&self.progress).expect("plain data can be serialized");
         let files = [
-            ("weights.safetensors".to_owned(), serialize_model(&self.model)),
-            ("optimizer.safetensors".to_owned(), serialize(vectors.collect())),
+            (WEIGHTS.to_owned(), serialize_model(&self.model, &self.metadata)),
+            ("optimizer.safetensors".to_owned(), serialize(vectors.collect(), None)),
             ("progress.json".to_owned(), progress),
         ];
         Checkpoint { epoch: self.progress.epoch, files: files.into() }
@@ -147,6 +221,21 @@ impl State {
     }
 }
 
+/// Returns 1 for each trained and 0 for each frozen weight; `None` if no part is frozen.
+fn trained_mask(model: &GraphDiffuser, frozen: &[ModelPart]) -> Option<Tensor<1>> {
+    if frozen.is_empty() {
+        return None;
+    }
+    let weights = parameters::flatten(model);
+    let params = parameters::named_params(model).into_iter().filter(|param| param.trainable);
+    let mask = params.flat_map(|param| {
+        let is_frozen = frozen.iter().any(|part| part.contains(&param.name));
+        std::iter::repeat_n(f32::from(u8::from(!is_frozen)), param.count())
+    });
+    let mask = TensorData::new(mask.collect::<Vec<f32>>(), weights.dims());
+    Some(Tensor::from_data(mask, (&weights.device(), weights.dtype())))
+}
+
 /// Checks that the loss is finite; if not, repeats the forward pass to find the cause.
 ///
 /// # Errors
@@ -160,14 +249,18 @@ pub fn check_loss(
     if loss.is_finite() {
         return Ok(());
     }
-    for (entry, tensor) in parameters::named_tensors(model) {
-        if !is_finite(tensor) {
-            return Err(entry.name);
-        }
+    if let Some(name) = non_finite_parameter(model) {
+        return Err(name);
     }
     let ctx = ForwardContext::train(dropout_key).detect_non_finite();
     model.forward(batch, &ctx);
     Err(ctx.first_non_finite().unwrap_or_else(|| "loss".to_owned()))
+}
+
+/// Returns the name of the first parameter or buffer that is not finite.
+fn non_finite_parameter(model: &GraphDiffuser) -> Option<String> {
+    let mut tensors = parameters::named_tensors(model).into_iter();
+    tensors.find(|(_, tensor)| !is_finite(tensor.clone())).map(|(entry, _)| entry.name)
 }
 
 /// Returns the decay of the moving average at a step: at most `(1 + step) / (10 + step)`, so that

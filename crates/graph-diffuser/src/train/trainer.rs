@@ -8,18 +8,20 @@ use std::time::{Duration, Instant};
 use burn::tensor::DType;
 use graph_diffuser_data::{Dataset, SeedTree, Split};
 
-use crate::batch::Batcher;
+use crate::batch::{Batcher, GraphBatch};
+use crate::distributed::Group;
 use crate::model::GraphDiffuser;
 use crate::parameters;
 use crate::recipe::{Recipe, SelectBy};
-use crate::task::{EvalMetrics, Metric, Task};
+use crate::task::{EvalMetrics, Metric, MetricAccumulator, Task};
 
-use super::batches::{for_each_batch, with_encoding_cache};
+use super::batches::{for_each_collated, with_encoding_cache};
 use super::state::State;
 use super::weights::{WEIGHTS, load_model, serialize_model};
 use super::{
-    BestEpoch, Checkpoint, Checkpoints, EpochRecord, Evaluator, RunLock, TrainError, TrainEvent,
-    TrainOutcome, TrainProgress, recalibration_batches, training_batches,
+    BestEpoch, Checkpoint, Checkpoints, EpochRecord, Evaluator, LoadedCheckpoint, RunLock,
+    ShardedBatch, Shards, TrainError, TrainEvent, TrainOutcome, TrainProgress,
+    recalibration_batches, training_batches,
 };
 
 /// Trains a model, with checkpoints from which it can resume exactly.
@@ -53,7 +55,24 @@ pub struct Trainer<'a> {
     best: Checkpoints,
     /// Training batches from which batch-norm statistics are re-estimated.
     recalibration: Vec<Vec<usize>>,
+    /// Shards of each batch; `None` if batches are not dealt to shards.
+    shards: Option<Shards>,
     state: State,
+}
+
+/// Collated batch, whole or dealt to shards.
+enum Collated<'a> {
+    Whole(GraphBatch),
+    Sharded(&'a Shards, ShardedBatch),
+}
+
+impl Collated<'_> {
+    fn graphs(&self) -> usize {
+        match self {
+            Self::Whole(batch) => batch.indices.len(),
+            Self::Sharded(_, batch) => batch.indices.len(),
+        }
+    }
 }
 
 /// Saves the state after a batch of an epoch that started at `start`.
@@ -63,6 +82,31 @@ fn save_in_epoch(last: &Checkpoints, state: &mut State, start: Instant) -> Resul
     let saved = last.save(&state.checkpoint());
     state.progress.seconds = seconds;
     Ok(saved?)
+}
+
+/// Returns the first batch norm whose input has the same values in all rows.
+///
+/// It multiplies deviations from these values by `1 / √ε`, about 300. In sequence, such layers
+/// overflow for graphs that differ from the training graphs. PyTorch rejects batches of one row for
+/// the same reason.
+fn constant_norm(model: &GraphDiffuser) -> Option<String> {
+    parameters::named_tensors(model).into_iter().find_map(|(param, variance)| {
+        let norm = param.name.strip_suffix(".running_variance")?.to_owned();
+        variance.into_data().iter::<f32>().all(|value| value < 1e-8).then_some(norm)
+    })
+}
+
+/// Returns a function that reports a completed batch of an evaluation, and returns whether `stop`
+/// interrupts it.
+pub(crate) fn interruption(
+    stop: &AtomicBool,
+    on_event: &mut dyn FnMut(TrainEvent<'_>),
+) -> impl FnMut((usize, usize)) -> bool {
+    move |batches| {
+        on_event(TrainEvent::EvaluatedBatch { batches });
+        let (completed, all) = batches;
+        stop.load(Ordering::Relaxed) && completed < all
+    }
 }
 
 /// Checks that the validation score that selects the best epoch is defined.
@@ -94,19 +138,40 @@ impl<'a> Trainer<'a> {
         directory: &Path,
         mut on_event: impl FnMut(TrainEvent<'_>),
     ) -> Result<Self, TrainError> {
-        let seeds = SeedTree::new(recipe.seed);
-        let batcher = recipe.model.batcher(&parameters::device(&model).autodiff(), DType::F32);
         let [last, best] = ["last", "best"].map(|name| Checkpoints::new(directory, name));
         last.finish_interrupted_save()?;
         best.finish_interrupted_save()?;
-        let mut state = State::new(recipe, model);
+        let mut state = State::new(recipe, &dataset.schema, model);
         if let Some(found) = last.open()? {
             state.restore(recipe, &found)?;
             let TrainProgress { epoch, batch, .. } = state.progress;
             on_event(TrainEvent::Resumed { epoch, batch, skipped: &found.skipped });
         }
+        Self { last, best, ..Self::of_state(recipe, dataset, state) }.with_group(Arc::default())
+    }
+
+    /// Creates the trainer of a process that does not write the run: its state is that of the
+    /// trainer that the first process of `group` creates at the same time.
+    ///
+    /// # Errors
+    /// Returns an error if another process fails or has another state.
+    pub fn follow(
+        recipe: &'a Recipe,
+        dataset: &'a Dataset,
+        model: GraphDiffuser,
+        group: Arc<Group>,
+    ) -> Result<Self, TrainError> {
+        Self::of_state(recipe, dataset, State::new(recipe, &dataset.schema, model))
+            .with_group(group)
+    }
+
+    fn of_state(recipe: &'a Recipe, dataset: &'a Dataset, state: State) -> Self {
+        let seeds = SeedTree::new(recipe.seed);
+        let device = parameters::device(&state.model).autodiff();
+        let batcher = recipe.model.batcher(&device, DType::F32);
         let task = recipe.task_for(&dataset.schema);
-        Ok(Self {
+        let [last, best] = ["last", "best"].map(|name| Checkpoints::new(Path::new(""), name));
+        Self {
             recipe,
             dataset,
             seeds,
@@ -121,14 +186,50 @@ impl<'a> Trainer<'a> {
                 seeds,
                 recipe.train.bn_recalibration_batches,
             ),
+            shards: None,
             state,
-        })
+        }
+    }
+
+    /// Shares the work among the processes of a group, of which the first one writes the run. The
+    /// others [follow](Self::follow) and continue from its state.
+    ///
+    /// # Errors
+    /// Returns an error if the number of processes does not fit that of the shards, or another
+    /// process fails.
+    pub fn with_group(mut self, group: Arc<Group>) -> Result<Self, TrainError> {
+        let shards = self.recipe.train.shards;
+        group.check_shards(shards)?;
+        self.shards = (shards > 1).then(|| Shards::new(shards, group.clone())).transpose()?;
+        if group.size() > 1 {
+            group.check_equal("dataset", &self.dataset.fingerprint())?;
+            let own = if group.is_root() { self.state.checkpoint() } else { Checkpoint::default() };
+            let files = group.broadcast(own.to_bytes())?;
+            if !group.is_root() {
+                let found = LoadedCheckpoint::received(Checkpoint::from_bytes(&files)?);
+                self.state.restore(self.recipe, &found)?;
+            }
+        }
+        self.evaluator = self.evaluator.with_group(group);
+        Ok(self)
+    }
+
+    /// Returns the group of processes that share the work.
+    fn group(&self) -> Option<&Arc<Group>> {
+        self.shards.as_ref().map(Shards::group)
+    }
+
+    /// Returns whether this process writes the run.
+    fn is_root(&self) -> bool {
+        self.group().is_none_or(|group| group.is_root())
     }
 
     /// Caches raw positional encodings in `directory`; by default they are kept in memory.
     pub fn with_encoding_cache(self, directory: &Path) -> Self {
+        let group = self.group().cloned().unwrap_or_default();
         let batcher = with_encoding_cache(self.batcher, Some(directory));
         let evaluator = Evaluator::new(self.recipe, self.dataset, batcher.clone());
+        let evaluator = evaluator.with_group(group);
         Self { batcher, evaluator, ..self }
     }
 
@@ -169,12 +270,19 @@ impl<'a> Trainer<'a> {
             }
         }
         let best = self.state.progress.best.clone().ok_or(TrainError::NoScore)?;
-        let model = self.best_model()?;
+        let model = self.shared_best_model()?;
         on_event(TrainEvent::Evaluating);
         // The saved weights include the batch-norm statistics of their selection, so that later
         // evaluations reproduce these scores.
-        let [valid, test] = [Split::Valid, Split::Test]
-            .map(|split| self.evaluator.metric_accumulator(&model, self.dataset.split(split)));
+        let mut is_interrupted = interruption(stop, &mut on_event);
+        let mut evaluate =
+            |split| self.evaluate_split(&model, self.dataset.split(split), &mut is_interrupted);
+        let valid = evaluate(Split::Valid)?;
+        let test = if valid.is_some() { evaluate(Split::Test)? } else { None };
+        let (Some(valid), Some(test)) = (valid, test) else {
+            // The state was saved after the last epoch.
+            return Ok(TrainOutcome::Stopped { epoch: self.state.progress.epoch, batch: 0 });
+        };
         let predictions = Box::new([valid.predictions(), test.predictions()]);
         Ok(TrainOutcome::Finished { best, test: test.scores(), predictions })
     }
@@ -197,71 +305,106 @@ impl<'a> Trainer<'a> {
     ) -> Result<bool, TrainError> {
         let start = Instant::now();
         let epoch = self.state.progress.epoch;
-        let batches = training_batches(self.dataset, self.recipe.train.batch(), self.seeds, epoch);
-        let Self { recipe, dataset, seeds, task, batcher, last, state, .. } = self;
+        let batches = training_batches(
+            self.dataset,
+            self.recipe.train.batch(),
+            self.recipe.train.shuffle_window,
+            self.seeds,
+            epoch,
+        );
+        let is_root = self.is_root();
+        let Self { recipe, dataset, seeds, task, batcher, last, state, shards, .. } = self;
         let train = &recipe.train;
-        let mut lr = recipe.optim.lr;
+        let lr_at = |batch: usize| {
+            let schedule = recipe.optim.schedule;
+            recipe.optim.lr * schedule.factor(epoch, train.epochs, batch, batches.len())
+        };
+        // That of the last step, if all batches were completed in an earlier session.
+        let mut lr = lr_at(state.progress.batch.saturating_sub(1));
         let save_interval =
             train.save_minutes.map(|minutes| Duration::from_secs_f64(60.0 * minutes));
         let mut saved = start;
         let remaining = &batches[state.progress.batch.min(batches.len())..];
         let batcher = batcher.for_epoch(*seeds, epoch);
-        let interrupted = for_each_batch(&batcher, dataset, remaining, |batch| {
-            let factor = recipe.optim.schedule.factor(
-                epoch,
-                train.epochs,
-                state.progress.batch,
-                batches.len(),
-            );
-            lr = recipe.optim.lr * factor;
-            let loss = match state.step(&batch, task, *seeds, lr, train.ema_decay) {
-                Ok(loss) => loss,
+        let collate = |indices: &[usize]| match &shards {
+            None => Collated::Whole(batcher.collate(dataset, indices)),
+            Some(shards) => Collated::Sharded(shards, shards.collate(&batcher, dataset, indices)),
+        };
+        let interrupted = for_each_collated(remaining, collate, |batch| {
+            lr = lr_at(state.progress.batch);
+            let is_due = || save_interval.is_some_and(|interval| saved.elapsed() >= interval);
+            let step = match &batch {
+                Collated::Whole(batch) => {
+                    state.step(batch, task, *seeds, lr, train.ema_decay).map(|loss| (loss, None))
+                }
+                Collated::Sharded(shards, batch) => {
+                    // Processes agree on the flags in the step.
+                    let flags = [stop.load(Ordering::Relaxed), is_root && is_due()];
+                    let rates = (lr, train.ema_decay);
+                    let step = state.sharded_step(shards, batch, task, *seeds, rates, flags);
+                    step.map(|(loss, flags)| (loss, Some(flags)))
+                }
+            };
+            let (loss, flags) = match step {
+                Ok(step) => step,
                 Err(error) => return Some(Err(error)),
             };
             on_event(TrainEvent::Step {
                 epoch: epoch + 1,
                 batches: (state.progress.batch, batches.len()),
-                graphs: batch.indices.len(),
+                graphs: batch.graphs(),
                 loss,
             });
-            if stop.load(Ordering::Relaxed) && state.progress.batch < batches.len() {
-                return Some(save_in_epoch(last, state, start));
-            }
-            if save_interval.is_some_and(|interval| saved.elapsed() >= interval) {
+            let [stops, saves] = flags.unwrap_or_else(|| [stop.load(Ordering::Relaxed), is_due()]);
+            let stops = stops && state.progress.batch < batches.len();
+            if (stops || saves) && is_root {
                 if let Err(error) = save_in_epoch(last, state, start) {
                     return Some(Err(error));
                 }
                 saved = Instant::now();
             }
-            None
+            stops.then_some(Ok(()))
         });
         if let Some(interrupted) = interrupted {
             return interrupted.map(|()| true);
         }
-        self.finish_epoch(lr, start, on_event)?;
-        Ok(stop.load(Ordering::Relaxed) && self.state.progress.epoch < self.recipe.train.epochs)
+        let is_interrupted = self.finish_epoch(lr, start, stop, on_event)?;
+        let stops = stop.load(Ordering::Relaxed);
+        let stops = match &self.shards {
+            Some(shards) if shards.group().size() > 1 => shards.any(stops)?,
+            _ => stops,
+        };
+        let is_last = self.state.progress.epoch == self.recipe.train.epochs;
+        Ok(is_interrupted || stops && !is_last)
     }
 
-    /// Evaluates the epoch and saves checkpoints.
+    /// Evaluates the epoch and saves checkpoints; returns `true` if the evaluation was interrupted,
+    /// and will be repeated.
     fn finish_epoch(
         &mut self,
         lr: f64,
         start: Instant,
+        stop: &AtomicBool,
         on_event: &mut impl FnMut(TrainEvent<'_>),
-    ) -> Result<(), TrainError> {
+    ) -> Result<bool, TrainError> {
         let train = &self.recipe.train;
         let epoch = self.state.progress.epoch + 1;
         let due = epoch.is_multiple_of(train.eval_every) || epoch == train.epochs;
         let mut improved = None;
-        let valid = due.then(|| {
+        let mut valid = None;
+        if due {
             on_event(TrainEvent::Evaluating);
-            let model = self.eval_model();
-            let scores = self.evaluator.scores(&model, self.dataset.split(Split::Valid));
-            if self.is_better(&scores) {
-                improved = Some(model);
+            let Some((model, scores)) = self.evaluate(&mut interruption(stop, on_event))? else {
+                save_in_epoch(&self.last, &mut self.state, start)?;
+                return Ok(true);
+            };
+            if let Some(norm) = constant_norm(&model).filter(|_| scores.loss.is_nan()) {
+                return Err(TrainError::NoVariance { norm });
             }
-            scores
-        });
+            improved = self.is_better(&scores).then_some(model);
+            valid = Some(scores);
+        }
+        let is_root = self.is_root();
         let progress = &mut self.state.progress;
         let record = EpochRecord {
             epoch,
@@ -280,30 +423,59 @@ impl<'a> Trainer<'a> {
             progress.best = Some(BestEpoch { epoch, valid });
             // Saved before `last`: if the process is killed in between, this epoch is repeated and
             // the same weights are saved again.
-            let files = [(WEIGHTS.to_owned(), serialize_model(model))];
-            self.best.save(&Checkpoint { epoch, files: files.into() })?;
+            let weights = serialize_model(model, &self.state.metadata);
+            let files = [(WEIGHTS.to_owned(), weights)];
+            if is_root {
+                self.best.save(&Checkpoint { epoch, files: files.into() })?;
+            }
         }
         progress.history.push(record.clone());
         progress.epoch = epoch;
         (progress.batch, progress.loss_sum, progress.samples, progress.seconds) =
             (0, 0.0, 0.0, 0.0);
-        self.last.save(&self.state.checkpoint())?;
+        if is_root {
+            self.last.save(&self.state.checkpoint())?;
+        }
         on_event(TrainEvent::Epoch(&record));
-        Ok(())
+        Ok(false)
     }
 
-    /// Returns the model to evaluate: with averaged weights and recalibrated statistics if
-    /// configured.
-    fn eval_model(&self) -> GraphDiffuser {
+    /// Returns the model to evaluate, with averaged weights and recalibrated statistics if
+    /// configured, and its validation scores; `None` if it was interrupted.
+    fn evaluate(
+        &self,
+        is_interrupted: &mut dyn FnMut((usize, usize)) -> bool,
+    ) -> Result<Option<(GraphDiffuser, EvalMetrics)>, TrainError> {
         let State { model, average, .. } = &self.state;
         let model = match average {
             Some(average) => parameters::assign(model.clone(), average),
             None => model.clone(),
         };
-        match self.recalibration.as_slice() {
-            [] => model,
-            batches => self.evaluator.recalibrated(&model, batches),
+        let model = match (self.recalibration.as_slice(), &self.shards) {
+            ([], _) => Some(model),
+            (batches, None) => self.evaluator.recalibrated_until(&model, batches, is_interrupted),
+            (batches, Some(shards)) => {
+                Some(self.evaluator.recalibrated_on(&model, batches, shards)?)
+            }
+        };
+        let Some(model) = model else { return Ok(None) };
+        let indices = self.dataset.split(Split::Valid);
+        let evaluated = self.evaluate_split(&model, indices, is_interrupted)?;
+        Ok(evaluated.map(|evaluated| (model, evaluated.scores())))
+    }
+
+    /// Evaluates the graphs at `indices`; `None` if it was interrupted, which several processes
+    /// are not.
+    fn evaluate_split(
+        &self,
+        model: &GraphDiffuser,
+        indices: &[usize],
+        is_interrupted: &mut dyn FnMut((usize, usize)) -> bool,
+    ) -> Result<Option<MetricAccumulator>, TrainError> {
+        if self.group().is_some_and(|group| group.size() > 1) {
+            return Ok(Some(self.evaluator.shared_accumulator(model, indices)?));
         }
+        Ok(self.evaluator.metric_accumulator_until(model, indices, is_interrupted))
     }
 
     /// Returns whether an epoch with these validation scores is better than the best so far.
@@ -324,8 +496,26 @@ impl<'a> Trainer<'a> {
     /// # Errors
     /// Returns an error if no epoch was evaluated or its checkpoint cannot be read.
     pub fn best_model(&self) -> Result<GraphDiffuser, TrainError> {
+        Ok(load_model(self.state.model.clone(), &self.best_checkpoint()?)?)
+    }
+
+    fn best_checkpoint(&self) -> Result<LoadedCheckpoint, TrainError> {
         let best = self.state.progress.best.as_ref().ok_or(TrainError::NoScore)?;
-        let found = self.best.open_epoch(best.epoch)?.ok_or(TrainError::NoScore)?;
+        self.best.open_epoch(best.epoch)?.ok_or(TrainError::NoScore)
+    }
+
+    /// Loads the model with the weights of the best epoch, which the first process passes on.
+    fn shared_best_model(&self) -> Result<GraphDiffuser, TrainError> {
+        let Some(group) = self.group().filter(|group| group.size() > 1) else {
+            return self.best_model();
+        };
+        let own = if group.is_root() {
+            self.best_checkpoint()?.checkpoint
+        } else {
+            Checkpoint::default()
+        };
+        let files = group.broadcast(own.to_bytes())?;
+        let found = LoadedCheckpoint::received(Checkpoint::from_bytes(&files)?);
         Ok(load_model(self.state.model.clone(), &found)?)
     }
 }

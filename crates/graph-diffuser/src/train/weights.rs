@@ -1,19 +1,61 @@
-//! Weights and optimizer moments as safetensors files.
+//! Weights and optimizer moments as safetensors files (`docs/guide/weights.md`).
+
+use std::collections::HashMap;
 
 use burn::tensor::{Tensor, TensorData};
+use graph_diffuser_data::Schema;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
+use serde_json::{Value, json};
 
 use crate::model::GraphDiffuser;
 use crate::parameters;
+use crate::recipe::Recipe;
 
-use super::{CheckpointError, LoadedCheckpoint};
+use super::checkpoint::hash;
+use super::{CheckpointError, LoadedCheckpoint, RunSchema};
 
 /// Name of the file with the weights of a checkpoint.
 pub(crate) const WEIGHTS: &str = "weights.safetensors";
 
+/// Version of the names, shapes and meaning of the tensors.
+const FORMAT_VERSION: u64 = 1;
+
+/// Key of the metadata in the header of the file.
+///
+/// It is a single key with a JSON value, because the library writes keys in the order of a hash
+/// map, which would make equal weights differ in their bytes.
+const METADATA: &str = "graph_diffuser";
+
+/// Format, architecture and schema of a model as JSON, in the header of the file of its weights.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WeightsMetadata(String);
+
+impl WeightsMetadata {
+    /// Describes a model; the name of the recipe, which may be that of a file, is left out, so that
+    /// it does not affect the bytes of the weights.
+    pub(crate) fn new(recipe: &Recipe, schema: &Schema) -> Self {
+        let metadata = json!({
+            "format_version": FORMAT_VERSION,
+            "recipe": { "model": recipe.model },
+            "schema_sha256": hash(&RunSchema::new(recipe, schema).to_json()),
+        });
+        Self(metadata.to_string())
+    }
+
+    /// Reads the metadata of a file; `None` if it has none, as files of other programs.
+    pub(crate) fn read(file: &[u8]) -> Option<Self> {
+        let (_, header) = SafeTensors::read_metadata(file).ok()?;
+        header.metadata().as_ref()?.get(METADATA).cloned().map(Self)
+    }
+
+    fn format_version(&self) -> Option<u64> {
+        serde_json::from_str::<Value>(&self.0).ok()?.get("format_version")?.as_u64()
+    }
+}
+
 /// Serializes parameters and buffers of a model as a safetensors file.
-pub(crate) fn serialize_model(model: &GraphDiffuser) -> Vec<u8> {
+pub(crate) fn serialize_model(model: &GraphDiffuser, metadata: &WeightsMetadata) -> Vec<u8> {
     let values: Vec<_> = parameters::named_tensors(model)
         .into_iter()
         .map(|(entry, tensor)| (entry, host(&tensor)))
@@ -23,10 +65,14 @@ pub(crate) fn serialize_model(model: &GraphDiffuser) -> Vec<u8> {
             .iter()
             .map(|(entry, values)| (entry.name.as_str(), entry.shape.clone(), values.as_slice()))
             .collect(),
+        Some(metadata),
     )
 }
 
-pub(super) fn serialize(tensors: Vec<(&str, Vec<usize>, &[f32])>) -> Vec<u8> {
+pub(super) fn serialize(
+    tensors: Vec<(&str, Vec<usize>, &[f32])>,
+    metadata: Option<&WeightsMetadata>,
+) -> Vec<u8> {
     let bytes: Vec<(&str, Vec<usize>, Vec<u8>)> = tensors
         .into_iter()
         .map(|(name, shape, values)| {
@@ -37,7 +83,9 @@ pub(super) fn serialize(tensors: Vec<(&str, Vec<usize>, &[f32])>) -> Vec<u8> {
         let view = TensorView::new(Dtype::F32, shape.clone(), bytes);
         (*name, view.expect("the shape matches the data"))
     });
-    safetensors::serialize(views, None).expect("names are unique and shapes match the data")
+    let metadata =
+        metadata.map(|metadata| HashMap::from([(METADATA.to_owned(), metadata.0.clone())]));
+    safetensors::serialize(views, metadata).expect("names are unique and shapes match the data")
 }
 
 /// Returns `model` with the weights of a checkpoint.
@@ -54,8 +102,7 @@ pub(crate) fn load_model(
 
 /// Returns `model` with the weights of a safetensors file, or the reason why they do not fit.
 pub(crate) fn load_weights(model: GraphDiffuser, file: &[u8]) -> Result<GraphDiffuser, String> {
-    let weights =
-        SafeTensors::deserialize(file).map_err(|error| format!("`{WEIGHTS}`: {error}"))?;
+    let weights = parse(file)?;
     match first_non_finite(&weights) {
         Some(tensor) => Err(format!("tensor `{tensor}` has values that are not finite")),
         None => load_tensors(model, &weights),
@@ -87,8 +134,19 @@ pub(crate) fn check_weights(
 }
 
 fn weights(found: &LoadedCheckpoint) -> Result<SafeTensors<'_>, CheckpointError> {
-    SafeTensors::deserialize(found.file(WEIGHTS)?)
-        .map_err(|error| found.incompatible(format!("`{WEIGHTS}`: {error}")))
+    parse(found.file(WEIGHTS)?).map_err(|reason| found.incompatible(reason))
+}
+
+/// Parses a file of weights, or returns the reason why it cannot be read.
+fn parse(file: &[u8]) -> Result<SafeTensors<'_>, String> {
+    let version = WeightsMetadata::read(file).and_then(|metadata| metadata.format_version());
+    if let Some(version) = version.filter(|&version| version > FORMAT_VERSION) {
+        return Err(format!(
+            "`{WEIGHTS}` has format {version} of a newer version of the program, this one \
+             reads format {FORMAT_VERSION}"
+        ));
+    }
+    SafeTensors::deserialize(file).map_err(|error| format!("`{WEIGHTS}`: {error}"))
 }
 
 /// Returns a tensor of a safetensors file; `None` if it is not single precision.
@@ -104,4 +162,32 @@ pub(super) fn safetensor(view: &TensorView<'_>) -> Option<TensorData> {
 /// Copies a tensor to host memory.
 pub(super) fn host(tensor: &Tensor<1>) -> Vec<f32> {
     tensor.to_data().iter::<f32>().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use crate::recipe::DataDirs;
+
+    use super::*;
+
+    #[test]
+    fn metadata_is_read_back_and_newer_formats_are_rejected() {
+        let small = ["data.train=1", "data.valid=1", "data.test=1"].map(String::from);
+        let recipe = Recipe::find("grid-quick", &small).expect("valid recipe");
+        let schema = recipe.dataset(&DataDirs::from_env()).expect("valid dataset").schema;
+        let model = recipe.init_model(&schema, &Device::flex());
+        let metadata = WeightsMetadata::new(&recipe, &schema);
+        let file = serialize_model(&model, &metadata);
+        assert_eq!(WeightsMetadata::read(&file).as_ref(), Some(&metadata));
+        let read: Value = serde_json::from_str(&metadata.0).expect("JSON");
+        assert_eq!(read["recipe"]["model"]["layers"], recipe.model.layers);
+        assert_eq!(read["schema_sha256"].as_str().map(str::len), Some(64));
+        assert_eq!(file, serialize_model(&model, &metadata));
+        load_weights(model.clone(), &file).expect("readable");
+        let newer = WeightsMetadata(r#"{"format_version":2,"something":"new"}"#.to_owned());
+        let file = serialize_model(&model, &newer);
+        assert!(load_weights(model, &file).is_err_and(|reason| reason.contains("newer version")));
+    }
 }

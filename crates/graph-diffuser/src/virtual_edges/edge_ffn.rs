@@ -185,8 +185,7 @@ impl ResidualFfn {
         counts: Option<&Multiplicities>,
         ctx: &ForwardContext,
     ) -> EdgeFfnOutput {
-        let ([c, p], device) = (stack.dims(), stack.device());
-        let total = counts.map_or(p, |counts| counts.total);
+        let ([c, _], device) = (stack.dims(), stack.device());
         let norms: Vec<&BatchNorm> = std::iter::once(&self.norm)
             .chain(self.layers.iter().map(|layer| &layer.norm))
             .collect();
@@ -219,13 +218,14 @@ impl ResidualFfn {
                     .map(|[mean, variance]| kernel::EdgeFfnStatistics { mean, variance })
                     .collect()
             }),
+            shard: ctx.shard_site(),
         };
         let output = op.apply(stack, Tensor::cat(parameters, 0));
         if ctx.uses_batch_statistics() {
             for (norm, statistics) in norms.iter().zip(&output.statistics) {
                 let tensor = |values: &[f32]| Tensor::from_data(values, &device);
                 let values = [tensor(&statistics.mean), tensor(&statistics.variance)];
-                ctx.collect(norm.running_ids(), values, total);
+                ctx.collect(norm.running_ids(), values, output.pairs);
             }
         }
         output

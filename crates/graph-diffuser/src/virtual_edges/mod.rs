@@ -231,7 +231,8 @@ impl VirtualEdges {
         let nodes = nodes.filter(|_| self.self_edges != SelfEdges::Off);
         let diagonal =
             |stack: &Tensor<2>| nodes.map(|nodes| stack.clone().select(1, nodes.self_pairs()));
-        let pairs = stack.dims()[1];
+        // The same decision on all shards of a batch.
+        let pairs = ctx.batch_pairs(stack.dims()[1]);
         let enough = pairs > 0 && (pairs >= MIN_FUSED_PAIRS || !ctx.uses_batch_statistics());
         let can_fuse = enough && !positions.is_empty() && ops::can_run(&stack);
         let counts = shared.map(|shared| &shared.pair_counts);

@@ -1,9 +1,11 @@
-//! Predictions of a random forest for the targets of a dataset, as a reference for a model.
+//! Random forests for the targets of a dataset.
 
+use burn::tensor::{Tensor, TensorData};
 use graph_diffuser_data::chem::MoleculeFeatures;
-use graph_diffuser_data::{Dataset, SeedTree, Split, TargetKind, TargetSchema, Targets};
+use graph_diffuser_data::{Dataset, Schema, SeedTree, Split, TargetKind, TargetSchema, Targets};
 use graph_diffuser_kernels::parallel_map;
 
+use crate::batch::GraphBatch;
 use crate::task::{Predictions, SampleRows};
 
 use super::{ForestTask, RandomForest};
@@ -17,12 +19,12 @@ const MAX_MOLECULES: usize = 20_000;
 
 /// Random forests trained on the training molecules of a dataset, one for each target.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ForestReference {
+pub struct TargetForests {
     /// Forest and kind of each target.
-    forests: Vec<(RandomForest, TargetKind)>,
+    pub(super) forests: Vec<(RandomForest, TargetKind)>,
 }
 
-impl ForestReference {
+impl TargetForests {
     /// Trains the forests; `None` if the graphs are not molecules with OGB features, the targets
     /// are not graph-level, or a target has no training values.
     pub fn fit(dataset: &Dataset, seed: u64) -> Option<Self> {
@@ -60,6 +62,12 @@ impl ForestReference {
         forests.map(|forests| Self { forests })
     }
 
+    /// Returns whether the forests predict the graph-level targets of a schema.
+    pub fn has_targets_of(&self, schema: &Schema) -> bool {
+        let TargetSchema::Graph(kinds) = &schema.targets else { return false };
+        self.forests.iter().map(|(_, kind)| kind).eq(kinds)
+    }
+
     /// Predicts a molecule: values, log-odds and log-probabilities, as in
     /// [`Predictions::outputs`](crate::task::Predictions::outputs).
     pub fn outputs(&self, molecule: &MoleculeFeatures) -> Vec<f64> {
@@ -86,12 +94,41 @@ impl ForestReference {
         self.forests.iter().flat_map(outputs).collect()
     }
 
+    /// Predicts the molecules of a batch in the form of a model output, whose regression values are
+    /// standardized; `like` is the output of a model for the batch.
+    ///
+    /// # Shapes
+    /// - `like`, returned tensor: `[b, outputs]`
+    pub fn batch_output(
+        &self,
+        dataset: &Dataset,
+        batch: &GraphBatch,
+        like: &Tensor<2>,
+    ) -> Tensor<2> {
+        let row = |graph: usize| {
+            let mut outputs = self.graph_outputs(dataset, graph);
+            let mut column = 0;
+            for (_, kind) in &self.forests {
+                if let TargetKind::Regression(standardization) = kind {
+                    let value = outputs[column] as f32;
+                    outputs[column] = f64::from(standardization.apply(value));
+                }
+                column += kind.outputs();
+            }
+            outputs
+        };
+        let rows: Vec<f64> = parallel_map(batch.indices.clone(), row).concat();
+        Tensor::from_data(TensorData::new(rows, like.dims()), (&like.device(), like.dtype()))
+    }
+
+    pub(super) fn graph_outputs(&self, dataset: &Dataset, graph: usize) -> Vec<f64> {
+        let molecule = MoleculeFeatures::of(&dataset.graphs.get(graph));
+        self.outputs(&molecule.expect("all graphs of a dataset have the same features"))
+    }
+
     /// Predicts the molecules of other predictions.
     pub fn predictions(&self, dataset: &Dataset, others: &Predictions) -> Predictions {
-        let row = |graph: u32| {
-            let molecule = MoleculeFeatures::of(&dataset.graphs.get(graph as usize));
-            self.outputs(&molecule.expect("all graphs of a dataset have the same features"))
-        };
+        let row = |graph: u32| self.graph_outputs(dataset, graph as usize);
         let rows = parallel_map(others.graphs.clone(), row);
         let outputs = SampleRows { columns: others.outputs.columns, values: rows.concat() };
         Predictions { outputs, ..others.clone() }
@@ -99,7 +136,7 @@ impl ForestReference {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use graph_diffuser_data::chem::{Molecule, ogb_schema};
     use graph_diffuser_data::{Graph, Graphs, Splits, Standardization};
 
@@ -109,7 +146,7 @@ mod tests {
 
     /// Returns alkanes and alcohols with their number of atoms, whether they are alcohols, and a
     /// class; some values of the second target are missing.
-    fn dataset() -> Dataset {
+    pub(in crate::forest) fn dataset() -> Dataset {
         let smiles = |index: usize| "C".repeat(1 + index / 2) + ["", "O"][index % 2];
         let graph = |index: usize| {
             let molecule = Molecule::from_smiles(&smiles(index)).expect("valid SMILES");
@@ -137,7 +174,7 @@ mod tests {
     #[test]
     fn forest_scores_every_kind_of_target() {
         let dataset = dataset();
-        let forest = ForestReference::fit(&dataset, 0).expect("molecules with graph-level targets");
+        let forest = TargetForests::fit(&dataset, 0).expect("molecules with graph-level targets");
         let TargetSchema::Graph(kinds) = dataset.schema.targets.clone() else { panic!("graphs") };
         let graphs: Vec<u32> = dataset.splits.test.iter().map(|&graph| graph as u32).collect();
         let targets = graphs.iter().flat_map(|&graph| {
@@ -162,6 +199,6 @@ mod tests {
         assert!(score(0, Metric::R2) > 0.95, "{}", score(0, Metric::R2));
         assert_eq!(score(1, Metric::RocAuc), 1.0);
         assert_eq!(score(2, Metric::Accuracy), 1.0);
-        assert_eq!(ForestReference::fit(&dataset, 0), Some(forest), "equal seeds, equal forests");
+        assert_eq!(TargetForests::fit(&dataset, 0), Some(forest), "equal seeds, equal forests");
     }
 }
