@@ -3,6 +3,8 @@
 //! The page polls [`RunProgress`], which is read from the metrics of the run directory, so that any
 //! process can show a run that another one trains.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use axum::Router;
 use axum::extract::Path;
 use axum::http::{StatusCode, header};
@@ -25,6 +27,9 @@ const MAX_RECORDS: usize = 5_000;
 #[derive(Debug, Serialize)]
 struct RunProgress {
     run: String,
+    /// Hash of the path of the run directory: after a program has ended, another one may serve
+    /// another run at the same address.
+    id: String,
     recipe: String,
     /// Number of epochs of each member.
     epochs: usize,
@@ -63,8 +68,12 @@ impl RunProgress {
             .collect();
         let total = records.len();
         let from = if from <= total { from } else { 0 };
+        let path = run.directory();
+        let mut id = DefaultHasher::new();
+        path.canonicalize().unwrap_or_else(|_| path.to_owned()).hash(&mut id);
         Ok(Self {
             run: run.name(),
+            id: format!("{:016x}", id.finish()),
             recipe: run.recipe().name.clone(),
             epochs: run.recipe().train.epochs,
             members: run.num_members(),

@@ -14,8 +14,9 @@ use std::sync::{Mutex, PoisonError};
 use graph_diffuser::explain::{
     AttentionTrace, ExplainError, Explainer, GraphScore, Structure, TargetScore, faithfulness,
 };
+use graph_diffuser::run::RunError;
 use graph_diffuser_data::formats::RowLabels;
-use graph_diffuser_data::{Graph, Split, TargetSchema};
+use graph_diffuser_data::{CacheModifiedError, Graph, Split, TargetSchema};
 use graph_diffuser_viz::color::{Color, RAMP, category_fill};
 use graph_diffuser_viz::figure::{NodeLayout, node_fills};
 use serde::{Deserialize, Serialize};
@@ -166,6 +167,10 @@ impl<'a> Explorer<'a> {
 
     /// Returns the response to a request as JSON.
     pub(crate) fn respond(&self, request: &ApiRequest) -> Result<String, ExplainError> {
+        CacheModifiedError::catch(|| self.response(request)).map_err(RunError::from)?
+    }
+
+    fn response(&self, request: &ApiRequest) -> Result<String, ExplainError> {
         let json = match request {
             ApiRequest::Info => serde_json::to_string(&self.info()),
             ApiRequest::Scores { from, target } => {

@@ -4,8 +4,8 @@
 //! this machine and port, which prevents DNS rebinding, and rejects requests from other origins.
 //!
 //! Requests wait in queues of limited length. Traces of long SMILES have a queue of their own, so
-//! that they delay no others. A request whose client has closed the connection is dropped before
-//! it is computed.
+//! that they delay no others. A request whose client has closed the connection, or that has waited
+//! for too long, is dropped before it is computed.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
@@ -42,6 +42,8 @@ const BODY_LIMIT: usize = 64 << 10;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for the body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for the response to a request, including the time in its queue.
+const RESPONSE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Maximum number of open connections; further clients wait.
 const MAX_CONNECTIONS: usize = 128;
 /// Maximum number of waiting requests in each queue.
@@ -145,6 +147,8 @@ pub(super) struct AppState {
     /// Accepted values of the `Host` header.
     hosts: [String; 3],
     queues: QueueSenders,
+    /// Time limit for a response.
+    timeout: Duration,
 }
 
 impl AppState {
@@ -167,7 +171,15 @@ impl AppState {
             }
             mpsc::TrySendError::Disconnected(_) => closed(),
         })?;
-        let json = receiver.await.map_err(|_| closed())??;
+        // A request that is still waiting in its queue is dropped with the receiver.
+        let Ok(response) = tokio::time::timeout(self.timeout, receiver).await else {
+            return Err(ApiError {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                error: format!("no response within {} seconds", self.timeout.as_secs()),
+                hint: Some("use `predict` or `explain` for large graphs".into()),
+            });
+        };
+        let json = response.map_err(|_| closed())??;
         Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
     }
 }
@@ -272,7 +284,7 @@ fn explorer_routes() -> Router<AppState> {
 /// Adds the checks and limits that apply to all requests.
 fn guarded(router: Router<AppState>, port: u16, queues: QueueSenders) -> Router {
     let hosts = ["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:{port}"));
-    let state = AppState { hosts, queues };
+    let state = AppState { hosts, queues, timeout: RESPONSE_TIMEOUT };
     router
         .fallback(|| async { ApiError::new(StatusCode::NOT_FOUND, "not found") })
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
@@ -365,7 +377,19 @@ mod tests {
 
     fn state() -> AppState {
         let hosts = ["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:80"));
-        AppState { hosts, queues: queues().0 }
+        AppState { hosts, queues: queues().0, timeout: RESPONSE_TIMEOUT }
+    }
+
+    #[test]
+    fn request_that_takes_too_long_is_answered_and_dropped() {
+        let (senders, receivers) = queues();
+        let state = AppState { queues: senders, timeout: Duration::from_millis(20), ..state() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let error = runtime.block_on(state.request(ApiRequest::Info)).unwrap_err();
+        assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(error.error.starts_with("no response within"), "{}", error.error);
+        let pending = receivers.lists.try_recv().expect("the request is in the queue");
+        pending.answer(|_| panic!("nobody waits for the response"));
     }
 
     fn status(headers: &[(HeaderName, &'static str)], method: &Method) -> Option<u16> {

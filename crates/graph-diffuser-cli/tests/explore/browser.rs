@@ -185,7 +185,10 @@ impl Browser {
     pub(crate) fn wait_for(&mut self, expression: &str) {
         let start = Instant::now();
         while self.evaluate(&format!("Boolean({expression})")) != true {
-            assert!(start.elapsed() < TIMEOUT, "timeout: {expression}; errors: {:?}", self.errors);
+            if start.elapsed() > TIMEOUT {
+                let text = self.evaluate("document.body.innerText.slice(0, 500)");
+                panic!("timeout: {expression}; errors: {:?}; page: {text}", self.errors);
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -240,6 +243,57 @@ impl Browser {
         dispatch("mouseReleased", 1.0);
     }
 
+    /// Spreads two fingers, or moves them together if `factor` is less than one, around the center
+    /// of an element.
+    #[track_caller]
+    pub(crate) fn pinch(&mut self, selector: &str, factor: f64) {
+        const STEPS: u32 = 8;
+        let [x, y] = self.hover(selector);
+        self.call(
+            "Emulation.setTouchEmulationEnabled",
+            json!({"enabled": true, "maxTouchPoints": 2}),
+        );
+        for step in 0..=STEPS {
+            let distance = 30.0
+                * factor
+                    .max(1.0)
+                    .mul_add(f64::from(step), (1.0 / factor).max(1.0) * f64::from(STEPS - step))
+                / f64::from(STEPS);
+            let finger = |id: u32, side: f64| json!({"x": x + side * distance, "y": y, "id": id});
+            let kind = if step == 0 { "touchStart" } else { "touchMove" };
+            let fingers = [finger(0, -1.0), finger(1, 1.0)];
+            self.call("Input.dispatchTouchEvent", json!({"type": kind, "touchPoints": fingers}));
+        }
+        self.call("Input.dispatchTouchEvent", json!({"type": "touchEnd", "touchPoints": []}));
+        self.call("Emulation.setTouchEmulationEnabled", json!({"enabled": false}));
+    }
+
+    /// Emulates a system with a dark theme.
+    pub(crate) fn use_dark_theme(&mut self) {
+        let dark = json!([{"name": "prefers-color-scheme", "value": "dark"}]);
+        self.call("Emulation.setEmulatedMedia", json!({"features": dark}));
+    }
+
+    /// Emulates a printer.
+    pub(crate) fn use_print_media(&mut self) {
+        self.call("Emulation.setEmulatedMedia", json!({"media": "print"}));
+    }
+
+    /// Returns the accessibility violations that axe finds, if `AXE` is the path of its script.
+    pub(crate) fn violations(&mut self) -> Vec<String> {
+        let Some(script) = env::var_os("AXE") else {
+            eprintln!("accessibility not checked: set AXE to the path of axe.min.js");
+            return vec![];
+        };
+        let script = std::fs::read_to_string(script).expect("AXE is a readable file");
+        self.call("Runtime.evaluate", json!({"expression": script}));
+        let found = self.evaluate(
+            "axe.run().then((result) => result.violations.map(({ id, nodes }) => \
+             `${id}: ${nodes.map((node) => node.html).join(', ')}`))",
+        );
+        serde_json::from_value(found).expect("a list of violations")
+    }
+
     /// Saves a screenshot to the directory `EXPLORE_SCREENSHOTS`, if that is set.
     pub(crate) fn screenshot(&mut self, name: &str) {
         let Some(directory) = env::var_os("EXPLORE_SCREENSHOTS") else { return };
@@ -261,6 +315,9 @@ impl Browser {
         let mut event = json!({"type": "keyDown", "key": key});
         if key.chars().count() == 1 {
             event["text"] = json!(key);
+        } else if key == "Enter" {
+            event["text"] = json!("\r");
+            event["windowsVirtualKeyCode"] = json!(13);
         }
         self.call("Input.dispatchKeyEvent", event);
         self.call("Input.dispatchKeyEvent", json!({"type": "keyUp", "key": key}));

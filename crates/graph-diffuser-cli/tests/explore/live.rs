@@ -1,47 +1,25 @@
 //! Learning curves of a run that is trained by another process.
 
 use std::fs::{self, File};
-use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::browser::Browser;
+use crate::program::{Background, TINY};
 use crate::{Explorer, TestDir};
 
-/// Settings of a run that takes milliseconds per epoch and does not end by itself.
-const SETTINGS: [&str; 9] = [
-    "data.rows=2",
-    "data.columns=[2,3]",
-    "data.train=8",
-    "data.valid=4",
-    "data.test=4",
-    "train.batch_size=4",
-    "train.epochs=100000",
-    "model.hidden_dim=8",
-    "model.virtual_edges.num_steps=3",
-];
-
-/// Training process, killed when dropped.
-struct Training(Child);
-
-impl Drop for Training {
-    fn drop(&mut self) {
-        // Both fail only if the program has already exited.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn start_training(dir: &TestDir, arguments: &[&str]) -> Training {
-    let settings = SETTINGS.iter().flat_map(|setting| ["--set", *setting]);
-    let command = ["train", "grid-quick", "--output", "run"].into_iter().chain(settings);
-    let mut command: Command =
-        dir.command(&command.chain(arguments.iter().copied()).collect::<Vec<_>>());
+/// Starts training a run that takes milliseconds per epoch and does not end by itself.
+fn start_training(dir: &TestDir, arguments: &[&str]) -> Background {
+    let settings = TINY.iter().flat_map(|setting| ["--set", *setting]);
+    let command = ["train", "grid-quick", "--output", "run", "--epochs", "100000"];
+    let command = command.into_iter().chain(settings).chain(arguments.iter().copied());
+    let mut command = dir.command(&command.collect::<Vec<_>>());
     // No browser is found on this path.
     command.env("PATH", dir.path("empty"));
     let file = |name| File::create(dir.path(name)).expect("the directory is writable");
     let child = command.stdout(file("stdout")).stderr(file("stderr")).spawn();
-    Training(child.expect("the program starts"))
+    Background(child.expect("the program starts"))
 }
 
 /// Waits until `found` returns a value.
@@ -60,6 +38,14 @@ fn progress(explorer: &Explorer, from: u64) -> Value {
     let response = explorer.get(&format!("/api/progress/{from}"));
     assert_eq!(response.status, 200, "{response:?}");
     response.json()
+}
+
+/// Returns the address that a training program has printed.
+fn served_address(dir: &TestDir) -> Option<String> {
+    let stderr = fs::read_to_string(dir.path("stderr")).unwrap_or_default();
+    let (_, rest) = stderr.split_once("Learning curves at ")?;
+    let (address, _) = rest.split_once("live\n")?;
+    Some(address.to_owned())
 }
 
 #[test]
@@ -112,14 +98,9 @@ fn explorer_shows_the_curves_of_a_run_that_is_still_training() {
 fn training_with_open_serves_its_own_curves() {
     let dir = TestDir::new();
     let _training = start_training(&dir, &["--open", "--ensemble", "2"]);
-    let address = wait_for("address", || {
-        let stderr = fs::read_to_string(dir.path("stderr")).unwrap_or_default();
-        let (_, rest) = stderr.split_once("Learning curves at ")?;
-        let (address, _) = rest.split_once("live\n")?;
-        Some(address.to_owned())
-    });
+    let address = wait_for("address", || served_address(&dir));
     assert!(address.starts_with("http://127.0.0.1:"), "{address}");
-    let explorer = Explorer { program: idle_program(&dir), address };
+    let explorer = Explorer { program: None, address };
     let found = wait_for("epoch", || {
         let found = progress(&explorer, 0);
         (found["total"].as_u64() > Some(0)).then_some(found)
@@ -130,8 +111,69 @@ fn training_with_open_serves_its_own_curves() {
     assert_eq!(explorer.get("/api/run").status, 404);
 }
 
-/// Starts a program that ends at once, because an `Explorer` owns a process.
-fn idle_program(dir: &TestDir) -> Child {
-    let mut command = dir.command(&["--version"]);
-    command.stdout(std::process::Stdio::null()).spawn().expect("the program starts")
+/// Number of points of the curves of one kind in the chart at `index`.
+fn num_points(index: usize, kind: &str) -> String {
+    format!(
+        "[...document.querySelectorAll('#charts figure')[{index}].querySelectorAll('path.{kind}')]\
+         .map((path) => path.getAttribute('d').match(/[ML]/g).length)\
+         .reduce((sum, count) => sum + count, 0)"
+    )
+}
+
+#[test]
+fn curves_grow_in_the_browser() {
+    let Some(mut browser) = Browser::start() else { return };
+    let dir = TestDir::new();
+    let training = start_training(&dir, &["--open"]);
+    let address = wait_for("address", || served_address(&dir));
+    browser.resize(1440, 900);
+    browser.open(&address);
+    let [train, valid] = ["train", "valid"].map(|kind| num_points(0, kind));
+    browser.wait_for(&format!("document.querySelectorAll('#charts figure').length && {train} > 1"));
+    let titles = "[...document.querySelectorAll('#charts h2')].map((title) => title.textContent)";
+    assert_eq!(
+        browser.evaluate(titles),
+        json!(["Loss", "accuracy ↑", "macro_f1 ↑", "Learning rate"])
+    );
+    assert_eq!(browser.text("#run"), "run");
+    assert!(browser.text("#state").ends_with(" of 100000"), "{}", browser.text("#state"));
+    // The circle marks the best epoch, and the legend shows the last value.
+    assert_eq!(browser.evaluate("document.querySelectorAll('#charts .best').length"), 3);
+    assert!(browser.text("#charts .legend .train").starts_with("train "));
+    let before = browser.evaluate(&format!("[{train}, {valid}]"));
+    browser.wait_for(&format!("{train} > {} && {valid} > {}", before[0], before[1]));
+    browser.screenshot("live-1440");
+    assert_eq!(browser.violations(), Vec::<String>::new());
+    browser.use_dark_theme();
+    browser.screenshot("live-dark");
+    assert_eq!(browser.violations(), Vec::<String>::new());
+    browser.resize(390, 844);
+    browser
+        .wait_for("document.documentElement.scrollWidth <= document.documentElement.clientWidth");
+    browser.screenshot("live-390");
+    assert_eq!(browser.errors(), Vec::<String>::new());
+    // The page says when the program has ended, and the curves stay.
+    drop(training);
+    browser.wait_for("document.getElementById('state').textContent.startsWith('no connection')");
+    assert_eq!(browser.evaluate("document.querySelectorAll('#charts figure').length"), 4);
+}
+
+#[test]
+fn browser_shows_the_end_of_a_run_that_another_process_trains() {
+    let Some(mut browser) = Browser::start() else { return };
+    let dir = TestDir::new();
+    dir.train_grid();
+    let result = fs::read(dir.path("run/result.json")).expect("the run is finished");
+    // The last epoch is recorded, but the result is not.
+    fs::remove_file(dir.path("run/result.json")).expect("the run is finished");
+    let explorer = dir.explore(&[]);
+    browser.open(&format!("{}live", explorer.address));
+    browser.wait_for("document.getElementById('state').textContent === 'epoch 2 of 2'");
+    fs::write(dir.path("run/result.json"), result).expect("the directory is writable");
+    browser.wait_for("document.getElementById('state').textContent === 'finished'");
+    assert_eq!(
+        browser.evaluate("document.getElementById('bar').getAttribute('aria-valuenow')"),
+        "100"
+    );
+    assert_eq!(browser.errors(), Vec::<String>::new());
 }

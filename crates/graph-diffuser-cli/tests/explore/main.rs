@@ -8,36 +8,30 @@ mod live;
 mod pages;
 #[path = "../program/mod.rs"]
 mod program;
+mod reports;
 mod requests;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use program::{ProgramOutput, transcript};
+use program::{Background, ProgramOutput, transcript};
 
 /// Empty directory in which the program runs.
 struct TestDir(TempDir);
 
-/// Explorer running in the background, killed when dropped.
+/// Server of the explorer.
 struct Explorer {
-    program: Child,
+    /// Program that serves it; `None` if another process does.
+    program: Option<Background>,
     /// `http://127.0.0.1:PORT/`
     address: String,
-}
-
-impl Drop for Explorer {
-    fn drop(&mut self) {
-        // Both fail only if the program has already exited.
-        let _ = self.program.kill();
-        let _ = self.program.wait();
-    }
 }
 
 impl TestDir {
@@ -90,44 +84,28 @@ impl TestDir {
         );
     }
 
+    /// Trains a tiny model on a table of molecules.
     fn train_molecules(&self) {
-        let molecules = [
-            "CCO", "CCN", "c1ccccc1", "CC(=O)O", "C1CCCCC1", "CCCl", "C#N", "COC", "CCS",
-            "c1ccncc1",
-        ];
-        let rows: Vec<String> = molecules
-            .iter()
-            .enumerate()
-            .map(|(row, smiles)| format!("{smiles},{}.5\n", row % 4))
-            .collect();
-        fs::write(self.path("mine.csv"), format!("smiles,size\n{}", rows.concat()))
-            .expect("the directory is writable");
-        self.train(
-            "molecules",
-            &[
-                "data.path=mine.csv",
-                "model.hidden_dim=8",
-                "model.layers=2",
-                "model.virtual_edges.num_steps=3",
-                "train.epochs=1",
-                "train.batch_size=4",
-                "optim.schedule.kind=constant",
-            ],
-        );
+        self.train_table("smiles,size", |row, smiles| format!("{smiles},{}.5", row % 4));
     }
 
     /// Trains a tiny model with three targets on a table with identifiers.
     fn train_targets(&self) {
+        self.train_table("compound_id,smiles,logS,active,pKa,split", |row, smiles| {
+            let split = ["train", "valid", "test"][row.saturating_sub(5) / 2];
+            let [log_s, active, p_ka] = [row % 4, row % 2, row % 3];
+            format!("CID{},{smiles},{log_s}.5,{active},{p_ka}.25,{split}", 1000 + row)
+        });
+    }
+
+    /// Trains a tiny model on a table with one row per molecule.
+    fn train_table(&self, header: &str, row: impl Fn(usize, &str) -> String) {
         let molecules = [
             "CCO", "CCN", "c1ccccc1", "CC(=O)O", "C1CCCCC1", "CCCl", "C#N", "COC", "CCS",
             "c1ccncc1",
         ];
-        let row = |(row, smiles): (usize, &&str)| {
-            let split = ["train", "valid", "test"][row.saturating_sub(5) / 2];
-            format!("CID{},{smiles},{}.5,{},{}.25,{split}\n", 1000 + row, row % 4, row % 2, row % 3)
-        };
-        let rows: Vec<String> = molecules.iter().enumerate().map(row).collect();
-        let table = format!("compound_id,smiles,logS,active,pKa,split\n{}", rows.concat());
+        let rows = molecules.iter().enumerate().map(|(index, smiles)| row(index, smiles) + "\n");
+        let table = format!("{header}\n{}", rows.collect::<String>());
         fs::write(self.path("mine.csv"), table).expect("the directory is writable");
         self.train(
             "molecules",
@@ -161,7 +139,8 @@ impl TestDir {
         BufReader::new(stdout).read_line(&mut line).expect("the address is printed");
         let output: Value =
             serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line:?}"));
-        Explorer { program, address: output["address"].as_str().expect("an address").to_owned() }
+        let address = output["address"].as_str().expect("an address").to_owned();
+        Explorer { program: Some(Background(program)), address }
     }
 }
 
@@ -229,7 +208,8 @@ impl Explorer {
     fn exit_code(&mut self, within: Duration) -> Option<i32> {
         let start = Instant::now();
         loop {
-            if let Some(status) = self.program.try_wait().expect("the status can be read") {
+            let Background(program) = self.program.as_mut().expect("the program is known");
+            if let Some(status) = program.try_wait().expect("the status can be read") {
                 return status.code();
             }
             assert!(start.elapsed() < within, "no exit within {within:?}");

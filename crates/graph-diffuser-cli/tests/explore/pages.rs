@@ -258,6 +258,7 @@ fn rows_are_identified_and_targets_are_chosen() {
     assert!(browser.text("#list-note").ends_with("Error: error of active."));
     assert_eq!(browser.evaluate("location.hash.includes('target=1')"), true);
     browser.screenshot("molecules-1440");
+    assert_eq!(browser.violations(), Vec::<String>::new());
     browser.evaluate("setTheme('dark')");
     browser.screenshot("molecules-dark");
     browser.resize(390, 844);
@@ -358,7 +359,23 @@ fn figures_are_zoomed_compared_and_shown_for_all_heads() {
         browser.evaluate("(({ low, high }) => [low, high])(colorScale([[0.95, 0.9, 1]], [0]))");
     assert_eq!(high, serde_json::json!([0.9, 1]));
 
+    assert_eq!(browser.violations(), Vec::<String>::new());
     browser.resize(390, 844);
     browser.wait_for(FITS);
     browser.screenshot("grid-390");
+
+    // Two fingers zoom the figures, not the page.
+    browser.press("0");
+    browser.wait_for("zoom.scale === 1");
+    let selected = browser.evaluate("state.node");
+    browser.pinch("#graph-stage", 2.0);
+    browser.wait_for("zoom.scale > 1.5 && zoom.scale < 2.5");
+    assert_eq!(browser.evaluate("visualViewport.scale"), 1);
+    assert_eq!(browser.evaluate(boxes), 1, "all figures show the same part");
+    browser.screenshot("pinch-390");
+    browser.pinch("#graph-stage", 0.4);
+    browser.wait_for("zoom.scale === 1");
+    assert_eq!(browser.evaluate("visualViewport.scale"), 1);
+    assert_eq!(browser.evaluate("state.node"), selected, "pinching selects no node");
+    assert_no_errors(&mut browser);
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::program::Background;
 use crate::{Explorer, TestDir, assert_text, transcript};
 
 fn length(value: &Value) -> usize {
@@ -53,6 +54,10 @@ fn pretrained_model_predicts_a_smiles_without_a_dataset() {
     assert!(response["trace"]["outcome"]["targets"][0]["predicted"].is_f64());
     assert_error(&explorer.trace("{\"graph\": 0}"), 422, "graph 0 is out of range");
     assert_error(&explorer.trace("[]"), 400, "invalid request");
+    // Large tensors, of which the framework processes parts in parallel.
+    let chain = explorer.trace(&format!("{{\"smiles\": \"{}\"}}", "C".repeat(1500)));
+    assert_eq!(chain.status, 200, "{chain:?}");
+    assert_eq!(length(&chain.json()["trace"]["rows"]), 1);
     assert_error(&explorer.trace("[0, \"C\"]"), 400, "invalid request");
 }
 
@@ -244,7 +249,8 @@ fn foreign_and_malformed_requests_are_rejected() {
     assert_text("mistake_explore_port", &transcript(&output));
 
     // Ctrl-C stops the server.
-    let id = explorer.program.id().to_string();
+    let Background(program) = explorer.program.as_ref().expect("the program is known");
+    let id = program.id().to_string();
     assert!(
         Command::new("kill")
             .args(["-INT", &id])

@@ -14,7 +14,7 @@ const SORT: &str = include_str!("sort.js");
 /// Base64 of the SHA-256 of [`SORT`], by which the page allows the script.
 const SORT_HASH: &str = "dBfqdT5mKHxFZSdZjGejGDKjpqEPyDFeg3KTFed5JzE=";
 /// Number of rows from which a table is sortable.
-const SORTABLE: usize = 7;
+const SORTABLE: usize = 3;
 /// Number of evaluations that are not collapsed.
 const OPEN_EVALUATIONS: usize = 3;
 

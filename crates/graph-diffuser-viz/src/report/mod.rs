@@ -334,6 +334,7 @@ mod tests {
             epochs: 1,
             seconds: 60.0,
             ensemble: None,
+            blend: None,
         };
         FinishedRun {
             directory: format!("runs/grid-s{seed}").into(),

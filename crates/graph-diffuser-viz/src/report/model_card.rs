@@ -220,6 +220,17 @@ impl Card<'_> {
                 ""
             }
         );
+        if let Some(blend) = &result.blend {
+            text.push_str(&format!(
+                "Predictions are averages of the graph model (weight {:.1}) and of that forest \
+                 (weight {:.1}), chosen by\nvalidation loss. The graph model alone has a test {} of \
+                 {}; explanations show this model.\n\n",
+                1.0 - blend.forest_weight,
+                blend.forest_weight,
+                result.metric.name(),
+                score(blend.model_test.metric)
+            ));
+        }
         let [title, line] = if has_forest { [" random forest |", " ---: |"] } else { ["", ""] };
         text.push_str(&format!(
             "| target | samples | metric | test | 95% interval | baseline |{title}\n"
@@ -426,6 +437,7 @@ mod tests {
                 epochs: 4,
                 seconds: 3723.0,
                 ensemble: None,
+                blend: None,
             },
             history: vec![],
             member_histories: vec![],

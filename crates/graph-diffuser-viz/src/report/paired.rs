@@ -167,6 +167,7 @@ mod tests {
                 epochs: 1,
                 seconds: 1.0,
                 ensemble: None,
+                blend: None,
             },
             history: vec![],
             member_histories: vec![],

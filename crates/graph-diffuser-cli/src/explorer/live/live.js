@@ -2,7 +2,7 @@
 "use strict";
 
 const INTERVAL_MS = 1000;
-const WIDTH = 560, HEIGHT = 240, LEFT = 56, RIGHT = 10, TOP = 10, BOTTOM = 26;
+const WIDTH = 420, HEIGHT = 200, LEFT = 52, RIGHT = 10, TOP = 10, BOTTOM = 26;
 const LOWER_IS_BETTER = new Set(["loss", "mae", "rmse"]);
 
 /** Records of each member by epoch: a resumed run may repeat an epoch. */
@@ -28,9 +28,9 @@ function html(name, className, text) {
 const formatted = value => value === null || value === undefined ? "–"
   : Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3) ? value.toExponential(2) : String(+value.toPrecision(4));
 
-/** Round numbers that divide a range into about four parts. */
+/** Round numbers that divide a range into at most five parts. */
 function ticks(low, high) {
-  const rough = (high - low) / 4;
+  const rough = (high - low) / 5;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map(factor => factor * power).find(step => step >= rough);
   const found = [];
@@ -42,7 +42,7 @@ function ticks(low, high) {
 const points = (records, value) => records.map(record => [record.epoch, value(record)])
   .filter(([, number]) => number !== null && number !== undefined);
 
-/** Draws curves `{kind, points, best}` as one chart. */
+/** Draws curves `{kind, name, points, best}` as one chart. */
 function chart(title, curves) {
   const all = curves.flatMap(curve => curve.points);
   const figure = html("figure");
@@ -51,7 +51,7 @@ function chart(title, curves) {
   const legend = html("span", "legend");
   for (const kind of new Set(curves.map(curve => curve.kind))) {
     const last = curves.filter(curve => curve.kind === kind && curve.points.length).at(-1);
-    legend.append(html("span", kind, `${kind} ${formatted(last?.points.at(-1)[1])}`));
+    legend.append(html("span", kind, `${curves[0].name ?? kind} ${formatted(last?.points.at(-1)[1])}`));
   }
   caption.append(legend);
   const svg = element("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title} by epoch` });
@@ -82,15 +82,15 @@ function chart(title, curves) {
 function draw(progress) {
   const histories = members.map(records => [...records.values()].sort((left, right) => left.epoch - right.epoch));
   const names = [...new Set(histories.flat().flatMap(record => Object.keys(record.valid?.metrics ?? {})))];
-  const curves = (kind, value) => histories.map((records, member) => ({
-    kind, last: member === histories.length - 1, points: points(records, value),
+  const curves = (kind, value, name) => histories.map((records, member) => ({
+    kind, name, last: member === histories.length - 1, points: points(records, value),
     best: kind === "valid" ? records.findLast(record => record.best)?.epoch : undefined,
   }));
-  byId("charts").replaceChildren(
+  if (histories.some(records => records.length)) byId("charts").replaceChildren(
     chart("Loss", [...curves("train", record => record.train_loss), ...curves("valid", record => record.valid?.loss)]),
     ...names.filter(name => name !== "loss").map(name =>
       chart(`${name} ${LOWER_IS_BETTER.has(name) ? "↓" : "↑"}`, curves("valid", record => record.valid?.metrics[name]))),
-    chart("Learning rate", curves("train", record => record.lr)),
+    chart("Learning rate", curves("train", record => record.lr, "")),
   );
   const all = progress.epochs * progress.members;
   const percent = progress.is_finished ? 100 : 100 * progress.total / all;
@@ -106,12 +106,17 @@ function draw(progress) {
   document.title = `${progress.run} – graph-diffuser`;
 }
 
+/** Identifies the run of this page. */
+let id;
+
 async function poll() {
   let wait = INTERVAL_MS;
   try {
     const response = await fetch(`/api/progress/${received}`);
     const progress = await response.json();
     if (!response.ok) throw new Error(progress.error);
+    id ??= progress.id;
+    if (progress.id !== id) throw new Error("another run is at this address");
     if (progress.total < received) { members = []; received = 0; }
     for (const record of progress.records) {
       while (members.length <= record.member) members.push(new Map());

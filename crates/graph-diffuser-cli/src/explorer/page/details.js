@@ -127,7 +127,7 @@ function outcomeDetails(view, node, select, targets) {
         });
         return make("div", {}, list(bars), ...moreTargets(outcome.targets.length, targets));
       }
-      const headings = ["", "predicted", ...(hasTargets ? ["true", "abs. error"] : [])];
+      const headings = ["target", "predicted", ...(hasTargets ? ["true", "abs. error"] : [])];
       const row = (index) => {
         const target = outcome.targets[index];
         const { predicted, truth } = describeTarget(target);
