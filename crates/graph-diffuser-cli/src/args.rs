@@ -60,6 +60,11 @@ impl RunArgs {
         }
     }
 
+    /// Returns the run directory, of which `run` may be a member, or that of the pretrained model.
+    pub(crate) fn directory<'a>(&'a self, run: &'a Run) -> &'a Path {
+        self.run.as_deref().unwrap_or_else(|| run.directory())
+    }
+
     /// Opens the run directory or the pretrained model.
     pub(crate) fn open(&self) -> Result<Run, RunError> {
         let dirs = DataDirs::from_env();
@@ -264,10 +269,18 @@ impl ThreadArgs {
     pub(crate) fn apply(&self) -> usize {
         let threads = self.count();
         graph_diffuser_kernels::set_num_threads(threads);
-        // Operations left to the framework are shorter than waking a second thread would take.
-        let _ = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global();
+        let _ = framework_pool().build_global();
         threads
     }
+}
+
+/// Returns a pool for the operations that are left to the framework, on the calling thread.
+///
+/// These operations are shorter than waking a second thread would take. A thread other than the
+/// main one needs a pool of its own, which must live as long as the thread computes: the main
+/// thread would not run the operations that others hand over to the global pool.
+pub(crate) fn framework_pool() -> rayon::ThreadPoolBuilder {
+    rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread()
 }
 
 /// Describes this process for the run directory.

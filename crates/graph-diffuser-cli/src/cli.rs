@@ -7,8 +7,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    BenchArgs, DataArgs, EmbedArgs, EvalArgs, ExplainArgs, ExploreArgs, PredictArgs, RecipeArgs,
-    ReportArgs, SweepArgs, TrainArgs,
+    BenchArgs, CompletionsArgs, DataArgs, EmbedArgs, EvalArgs, ExplainArgs, ExploreArgs, ManArgs,
+    PredictArgs, RecipeArgs, ReportArgs, SweepArgs, TrainArgs,
 };
 use crate::error::Failure;
 use crate::printer::Printer;
@@ -47,6 +47,8 @@ pub(crate) enum Command {
     Recipe(RecipeArgs),
     Report(ReportArgs),
     Bench(BenchArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
 }
 
 /// Parses the command line; prints help or a usage error and exits if it names no command to run.

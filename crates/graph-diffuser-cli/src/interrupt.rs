@@ -18,9 +18,8 @@ const SIGNALS: [i32; 5] =
 #[cfg(not(unix))]
 const SIGNALS: [i32; 2] = [signal::SIGINT, signal::SIGTERM];
 
-/// The last signal.
-static SIGNAL: LazyLock<Arc<AtomicUsize>> =
-    LazyLock::new(|| Arc::new(AtomicUsize::new(signal::SIGINT as usize)));
+/// The last signal, or 0.
+static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
 /// Installs the signal handlers and returns the flag that they set.
 pub(crate) fn stop_flag() -> Arc<AtomicBool> {
@@ -43,7 +42,18 @@ pub(crate) fn stop_flag() -> Arc<AtomicBool> {
 /// Returns the exit code of an interrupted command: 128 plus the number of the signal, or 130 if it
 /// was stopped by another cause.
 pub(crate) fn exit_code() -> ExitCode {
-    ExitCode::from(128 + SIGNAL.load(Ordering::SeqCst) as u8)
+    exit_code_of(last_signal())
+}
+
+/// Returns the number of the last signal; 0 if there was none.
+pub(crate) fn last_signal() -> u8 {
+    SIGNAL.load(Ordering::SeqCst) as u8
+}
+
+/// Returns the exit code of a command that was interrupted by a signal, or by another cause if it
+/// is 0.
+pub(crate) fn exit_code_of(signal: u8) -> ExitCode {
+    ExitCode::from(128 + if signal == 0 { signal::SIGINT as u8 } else { signal })
 }
 
 /// Returns whether `code` is the exit code of an interrupted command.

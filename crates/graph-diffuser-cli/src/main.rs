@@ -5,6 +5,8 @@ mod error;
 
 mod printer;
 
+mod session;
+
 mod scores;
 
 mod progress;
@@ -25,7 +27,11 @@ mod cli;
 
 use std::process::ExitCode;
 
-use cli::Command;
+use clap::CommandFactory as _;
+use graph_diffuser_data::CacheModifiedError;
+
+use cli::{Arguments, Command};
+use error::CommandError;
 use printer::Printer;
 
 #[global_allocator]
@@ -38,24 +44,32 @@ fn main() -> ExitCode {
         keep_freed_memory();
     }
     let mut printer = Printer::new(arguments.json);
-    let result = match arguments.command {
-        Command::Data(args) => commands::data(args, &mut printer),
-        Command::Train(args) => commands::train(args, &mut printer),
-        Command::Sweep(args) => commands::sweep(args, &mut printer),
-        Command::Eval(args) => commands::eval(args, &mut printer),
-        Command::Predict(args) => commands::predict(args, &mut printer),
-        Command::Embed(args) => commands::embed(args, &mut printer),
-        Command::Explain(args) => commands::explain(args, &mut printer),
-        Command::Explore(args) => commands::explore(args, &mut printer),
-        Command::Recipe(args) => commands::recipe(args, &mut printer),
-        Command::Report(args) => commands::report(args, &mut printer),
-        Command::Bench(args) => Ok(commands::bench(args, &mut printer)),
-    };
-    let code = match result {
+    let result = CacheModifiedError::catch(|| run(arguments.command, &mut printer));
+    let code = match result.map_err(CommandError::from).flatten() {
         Ok(code) => code,
         Err(error) => printer.error(&error),
     };
     printer.finish(code)
+}
+
+fn run(command: Command, printer: &mut Printer) -> error::Result<ExitCode> {
+    match command {
+        Command::Data(args) => commands::data(args, printer),
+        Command::Train(args) => commands::train(args, printer),
+        Command::Sweep(args) => commands::sweep(args, printer),
+        Command::Eval(args) => commands::eval(args, printer),
+        Command::Predict(args) => commands::predict(args, printer),
+        Command::Embed(args) => commands::embed(args, printer),
+        Command::Explain(args) => commands::explain(args, printer),
+        Command::Explore(args) => commands::explore(args, printer),
+        Command::Recipe(args) => commands::recipe(args, printer),
+        Command::Report(args) => commands::report(args, printer),
+        Command::Bench(args) => Ok(commands::bench(args, printer)),
+        Command::Completions(args) => {
+            Ok(commands::completions(&args, Arguments::command(), printer))
+        }
+        Command::Man(args) => commands::man(&args, Arguments::command(), printer),
+    }
 }
 
 /// Stops the allocator from returning freed memory to the operating system.

@@ -16,7 +16,7 @@ use graph_diffuser::run::{Run, RunError};
 use graph_diffuser_data::{Split, ThreadError};
 use serde::Serialize;
 
-use crate::args::{RunArgs, SplitArgs, ThreadArgs, warn_changed_data};
+use crate::args::{RunArgs, SplitArgs, ThreadArgs, framework_pool, warn_changed_data};
 use crate::error::{Failure, Result, UsageError};
 use crate::explorer::server::PendingRequest;
 use crate::explorer::{Explorer, export, server};
@@ -106,7 +106,7 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCo
     let explainer = match Explainer::open(&run, Arc::new(dataset), &Device::flex()) {
         Err(ExplainError::Run(error)) if is_without_weights(&error) && destination.is_none() => {
             printer.note(&format!("{error}; showing its learning curves"));
-            return serve_live(&args, printer);
+            return serve_live(&args, &run, printer);
         }
         opened => opened?,
     };
@@ -127,16 +127,15 @@ fn is_without_weights(error: &RunError) -> bool {
 }
 
 /// Serves the learning curves of a run without weights until Ctrl-C.
-fn serve_live(args: &ExploreArgs, printer: &mut Printer) -> Result<ExitCode> {
+fn serve_live(args: &ExploreArgs, run: &Run, printer: &mut Printer) -> Result<ExitCode> {
     let stop = stop_flag();
-    let run = args.run.open()?;
+    let run = args.run.directory(run);
     let listener = server::listen(args.port)?;
     let address = format!("http://{}/live", listener.local_addr()?);
-    server::start_live(listener, run.directory().to_owned())?;
-    let info = ServerInfo { run: run.directory(), split: args.split.split(), graphs: 0, address };
-    printer.data(&info, || {
-        format!("Serving {} at {} (Ctrl-C to stop)", run.directory().display(), info.address)
-    });
+    server::start_live(listener, run.to_owned())?;
+    let info = ServerInfo { run, split: args.split.split(), graphs: 0, address };
+    printer
+        .data(&info, || format!("Serving {} at {} (Ctrl-C to stop)", run.display(), info.address));
     while !stop.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -199,8 +198,7 @@ fn serve(
     let stop = stop_flag();
     let listener = server::listen(args.port)?;
     let address = format!("http://{}/", listener.local_addr()?);
-    let whole = args.run.open()?;
-    let requests = server::start(listener, whole.directory().to_owned())?;
+    let requests = server::start(listener, args.run.directory(run).to_owned())?;
     let graphs = explorer.graphs().len();
     let info = ServerInfo {
         run: run.directory(),
@@ -255,6 +253,8 @@ fn answer_traces(
     explorer: &Explorer<'_>,
     stop: &AtomicBool,
 ) {
+    // Without its own pool, operations of the framework would never be run.
+    let _pool = framework_pool().build();
     while !stop.load(Ordering::SeqCst) {
         let received = requests
             .lock()

@@ -1,11 +1,13 @@
 //! Subcommands, one per file.
 
 mod bench;
+mod completions;
 mod data;
 mod embed;
 mod eval;
 mod explain;
 mod explore;
+mod man;
 mod predict;
 mod recipe;
 mod report;
@@ -13,11 +15,13 @@ mod sweep;
 mod train;
 
 pub(crate) use bench::{BenchArgs, bench};
+pub(crate) use completions::{CompletionsArgs, completions};
 pub(crate) use data::{DataArgs, data};
 pub(crate) use embed::{EmbedArgs, embed};
 pub(crate) use eval::{EvalArgs, eval};
 pub(crate) use explain::{ExplainArgs, explain};
 pub(crate) use explore::{ExploreArgs, explore};
+pub(crate) use man::{ManArgs, man};
 pub(crate) use predict::{PredictArgs, predict};
 pub(crate) use recipe::{RecipeArgs, recipe};
 pub(crate) use report::{ReportArgs, report};

@@ -91,7 +91,7 @@ const MAX_GRAPHS: usize = 50_000;
 pub(super) fn draw_worst_cases(report: &mut Report) {
     report.draw_worst_cases(|directory| {
         let run = Run::open(directory).ok()?;
-        if run.data().is_some_and(|data| data.graphs > MAX_GRAPHS) {
+        if run.data().ok()?.is_some_and(|data| data.graphs > MAX_GRAPHS) {
             return None;
         }
         let dataset = run.dataset(&DataDirs::from_env(), &mut |_, _| {});

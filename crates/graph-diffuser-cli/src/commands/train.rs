@@ -12,7 +12,7 @@ use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::parameters;
 use graph_diffuser::pretrained::Pretrained;
 use graph_diffuser::recipe::{DataConfig, DataDirs, LoadedDataset, Recipe, SelectBy};
-use graph_diffuser::run::{Run, RunLock, RunResult, shell_quote};
+use graph_diffuser::run::{Run, RunError, RunLock, RunResult, follow, release, shell_quote};
 use graph_diffuser::statistics::MeanStd;
 use graph_diffuser::sweep::SeedRange;
 use graph_diffuser::task::Metric;
@@ -28,10 +28,11 @@ use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs, environment};
 use crate::error::{Result, UsageError};
 use crate::explorer::server;
 use crate::input::check_training_input;
-use crate::interrupt::{exit_code, stop_flag, stop_with_input};
+use crate::interrupt::{exit_code_of, last_signal, stop_flag, stop_with_input};
 use crate::printer::{Printer, counted, thousands};
 use crate::progress::{TrainProgress, load_run_dataset, read_dataset};
 use crate::scores::score_table;
+use crate::session::Session;
 
 /// Train a model on a data file or from a recipe, or resume a run
 #[derive(Debug, Args)]
@@ -102,13 +103,40 @@ pub(super) fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
 }
 
 pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> {
+    let session = Session::start();
+    let group = session.group();
+    let trained = if group.is_root() {
+        train_all(&args, &session, printer).and_then(|is_complete| {
+            release(group)?;
+            if let Some(traffic) = session.traffic() {
+                printer.note(&traffic);
+            }
+            Ok(is_complete)
+        })
+    } else {
+        args.threads.apply();
+        let followed = follow(group, &DataDirs::from_env(), &stop_flag());
+        followed.map(|()| true).map_err(Into::into)
+    };
+    let is_complete = trained.map_err(|error| session.fail(error))?;
+    // Any process may have received the signal that stopped all.
+    let signals =
+        group.all_gather(vec![last_signal()]).map_err(|error| session.fail(error.into()))?;
+    Ok(match signals.concat().into_iter().max() {
+        _ if is_complete => ExitCode::SUCCESS,
+        signal => exit_code_of(signal.unwrap_or(0)),
+    })
+}
+
+/// Trains all runs, which other processes follow; returns `false` if they were interrupted.
+fn train_all(args: &TrainArgs, session: &Session, printer: &mut Printer) -> Result<bool> {
     let environment = environment(args.threads.apply());
     let stop = stop_flag();
     if args.stop_with_input {
         stop_with_input(&stop)?;
     }
     let Some(name) = &args.recipe else {
-        return args.resume(&stop, printer);
+        return args.resume(session, &stop, printer);
     };
     check_training_input(Path::new(name))?;
     let source = args.from.as_deref().map(open_source).transpose()?;
@@ -136,24 +164,27 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
         }
         // Before the directory is created.
         check_selection(recipe, dataset)?;
+        session.group().check_shards(recipe.train.shards)?;
         args.check_memory(recipe, dataset)?;
         let model = match &source {
             Some(source) => source.transferred_model(recipe, &dataset.schema, &Device::flex())?,
             None => recipe.init_model(&dataset.schema, &Device::flex()),
         };
         let run = describe_split(Run::create(directory, recipe.clone(), &environment)?, &data)
-            .with_encoding_cache(DataDirs::from_env().encoding_cache());
+            .with_encoding_cache(DataDirs::from_env().encoding_cache())
+            .with_group(session.group().clone());
         let lock = run.lock()?;
         if source.is_some() {
-            run.save_initial_weights(&model)?;
+            run.save_initial_weights(&model, &dataset.schema)?;
         }
-        open_live_view(&args, &run, printer)?;
+        open_live_view(args, &run, printer)?;
+        describe_session(args, session, recipe, printer);
         let Some(result) = train_one(&run, &lock, dataset, model, &stop, printer)? else {
             let rest = planned.len() - index - 1;
             if rest > 0 {
                 printer.note(&format!("{} not started", counted(rest, "run", "runs")));
             }
-            return Ok(exit_code());
+            return Ok(false);
         };
         results.push(result);
         loaded = Some((recipe.data.clone(), data));
@@ -161,7 +192,7 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
     if let Some(folds) = args.folds {
         print_folds(&results, folds, printer);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(true)
 }
 
 /// Recipe and directory of a run that is not started yet.
@@ -171,18 +202,25 @@ struct PlannedRun {
 }
 
 impl TrainArgs {
-    /// Resumes the run of `--resume`.
-    fn resume(&self, stop: &AtomicBool, printer: &mut Printer) -> Result<ExitCode> {
+    /// Resumes the run of `--resume`; returns `false` if it was interrupted.
+    fn resume(&self, session: &Session, stop: &AtomicBool, printer: &mut Printer) -> Result<bool> {
         let directory = self.resume.as_ref().expect("clap requires a recipe or `--resume`");
-        let run = Run::open(directory)?.with_encoding_cache(DataDirs::from_env().encoding_cache());
+        let run = Run::open(directory)?
+            .with_encoding_cache(DataDirs::from_env().encoding_cache())
+            .with_group(session.group().clone());
         let lock = run.lock()?;
-        // A corrupt result is computed again.
-        if let Ok(Some(finished)) = run.finished() {
+        let finished = match run.result() {
+            // A corrupt result is computed again.
+            Err(RunError::Corrupt { .. }) => None,
+            Err(error) => return Err(error.into()),
+            Ok(_) => run.finished()?,
+        };
+        if let Some(finished) = finished {
             printer.note(&format!("{} is finished, nothing to resume", directory.display()));
             // Training may have been killed after its result was written.
             write_run_report(&run, &finished)?;
             print_result(&run, &finished.result, printer);
-            return Ok(ExitCode::SUCCESS);
+            return Ok(true);
         }
         printer.note(&format!("{}: loading dataset", directory.display()));
         let loaded = load_run_dataset(&run)?;
@@ -197,8 +235,9 @@ impl TrainArgs {
         self.check_memory(run.recipe(), dataset)?;
         let model = run.init_model(&dataset.schema, &Device::flex())?;
         open_live_view(self, &run, printer)?;
+        describe_session(self, session, run.recipe(), printer);
         let result = train_one(&run, &lock, dataset, model, stop, printer)?;
-        Ok(if result.is_some() { ExitCode::SUCCESS } else { exit_code() })
+        Ok(result.is_some())
     }
 
     /// Returns the runs to train: one, or one per seed or fold.
@@ -213,7 +252,7 @@ impl TrainArgs {
                 let message = format!("`--from` determines the model, but `{setting}` changes it");
                 return Err(UsageError { message, hint: format!("omit `{setting}`") }.into());
             }
-            Ok(Recipe { model: source.recipe().model.clone(), ..recipe })
+            Ok(source.transferred_recipe(recipe))
         };
         let recipe = find(&overrides)?;
         if let Some(folds) = self.folds {
@@ -257,6 +296,13 @@ impl TrainArgs {
             (Some(output), Some(_)) => output.join(name),
             (None, _) => Path::new("runs").join(name),
         }
+    }
+}
+
+/// Prints the number of processes, hosts, threads and shards, if there are several.
+fn describe_session(args: &TrainArgs, session: &Session, recipe: &Recipe, printer: &Printer) {
+    if let Some(text) = session.description(args.threads.count(), recipe.train.shards) {
+        printer.note(&text);
     }
 }
 
@@ -422,8 +468,17 @@ fn print_result(run: &Run, result: &RunResult, printer: &mut Printer) {
             }
             None => format!("best epoch {}", result.best.epoch),
         };
+        let blend = result.blend.as_ref().map_or(String::new(), |blend| {
+            format!(
+                "\nPredictions are averaged with a random forest, which has a weight of {:.1}; \
+                 without it, {} is {:.4}.",
+                blend.forest_weight,
+                result.metric.name(),
+                blend.model_test.metric
+            )
+        });
         format!(
-            "{}: test {} {:.4} ({selected}, valid {:.4}), trained in {:.0} s\n\n{}",
+            "{}: test {} {:.4} ({selected}, valid {:.4}), trained in {:.0} s{blend}\n\n{}",
             run.directory().display(),
             result.metric.name(),
             result.test.metric,

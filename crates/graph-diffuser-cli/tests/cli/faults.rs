@@ -67,6 +67,47 @@ fn changed_data_is_an_error_of_eval_unless_allowed() {
 }
 
 #[test]
+fn corrupt_files_of_a_run_are_failures_that_name_the_file() {
+    let dir = TestDir::new();
+    dir.train_molecules();
+    let predict = ["predict", "run", "--input", "mine.csv", "-o", "out.csv"];
+    for (name, command) in [
+        ("result.json", &["eval", "run"][..]),
+        ("result.json", &["report", "run"]),
+        ("result.json", &predict),
+        ("schema.json", &predict),
+        ("schema.json", &["eval", "run"]),
+        ("data.json", &["eval", "run"]),
+        ("data.json", &["train", "--resume", "run"]),
+        ("fingerprints.bin", &predict),
+    ] {
+        let file = dir.path("run").join(name);
+        let whole = fs::read(&file).expect("a file of the run");
+        fs::write(&file, &whole[..whole.len() / 2]).expect("truncated");
+        let output = dir.run(command);
+        assert_fails(&output, 1, &format!("error: `run/{name}` is corrupt"));
+        assert!(output.stderr.contains("hint: "), "{}", output.stderr);
+        fs::write(&file, whole).expect("restored");
+    }
+    let recipe = dir.read("run/recipe.toml");
+    dir.write("run/recipe.toml", &recipe[..recipe.len() / 2]);
+    assert_fails(&dir.run(&["eval", "run"]), 1, "invalid recipe in the run directory");
+    dir.write("run/recipe.toml", &recipe);
+    // A corrupt result is computed again from the checkpoints.
+    let result = dir.json("run/result.json");
+    dir.write("run/result.json", "{");
+    dir.run_ok(&["train", "--resume", "run"]);
+    let again = dir.json("run/result.json");
+    assert_eq!((&again["test"], &again["best"]), (&result["test"], &result["best"]));
+    // A file that is there but cannot be read is not taken for a missing one.
+    fs::remove_file(dir.path("run/result.json")).expect("removed");
+    fs::create_dir(dir.path("run/result.json")).expect("created");
+    for command in [&["eval", "run"][..], &["train", "--resume", "run"]] {
+        assert_fails(&dir.run(command), 1, "cannot read `run/result.json`");
+    }
+}
+
+#[test]
 fn weights_that_are_not_finite_are_an_error() {
     let dir = TestDir::new();
     train_graphs(&dir);
@@ -206,17 +247,41 @@ fn links_in_a_foreign_run_directory_are_not_followed() {
         let _ = fs::remove_file(&link);
         std::os::unix::fs::symlink(dir.path(&target), &link).expect("linked");
     }
-    let before: Vec<_> = (0..names.len()).map(|index| dir.read_bytes(index)).collect();
-    let output = dir.run(&["train", "--resume", "run"]);
-    assert!(matches!(output.code, Some(0..=2)), "{}", output.stderr);
-    let after: Vec<_> = (0..names.len()).map(|index| dir.read_bytes(index)).collect();
-    assert!(before == after, "the target of a link has changed");
+    let targets = || -> Vec<Vec<u8>> {
+        let read = |index| fs::read(dir.path(&format!("target-{index}"))).expect("a target");
+        (0..names.len()).map(read).collect()
+    };
+    let before = targets();
+    // The run is finished again, and every link to a file that it writes is replaced.
+    dir.run_ok(&["train", "--resume", "run"]);
+    assert!(before == targets(), "the target of a link has changed");
+    let result = dir.json("run/result.json");
+    assert!(result["test"].is_object(), "{result}");
+    for name in names.into_iter().filter(|name| !["schema.json.new", "report.md"].contains(name)) {
+        assert!(!dir.path("run").join(name).is_symlink(), "{name}");
+    }
 }
 
-impl TestDir {
-    fn read_bytes(&self, index: usize) -> Vec<u8> {
-        fs::read(self.path(&format!("target-{index}"))).expect("a target")
+#[cfg(unix)]
+#[test]
+fn linked_directories_and_locks_of_a_foreign_run_are_errors() {
+    let dir = TestDir::new();
+    let settings = ["train.epochs=1", "train.tensorboard=true"];
+    dir.train("grid-quick", &settings, &["--output", "run"]);
+    fs::remove_file(dir.path("run/result.json")).expect("the run was finished");
+    fs::create_dir(dir.path("foreign")).expect("created");
+    for name in ["tensorboard", "lock"] {
+        let (link, target) = (dir.path("run").join(name), dir.path("foreign").join(name));
+        fs::rename(&link, &target).expect("moved");
+        std::os::unix::fs::symlink(&target, &link).expect("linked");
+        let before = dir.tree("foreign");
+        let output = dir.run(&["train", "--resume", "run"]);
+        assert_fails(&output, 1, "caused by: is a symbolic link");
+        assert_eq!(dir.tree("foreign"), before);
+        fs::remove_file(&link).expect("unlinked");
+        fs::rename(&target, &link).expect("moved back");
     }
+    dir.run_ok(&["train", "--resume", "run"]);
 }
 
 #[cfg(target_os = "linux")]

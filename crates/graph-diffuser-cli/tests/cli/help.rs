@@ -6,7 +6,7 @@ use crate::test_dir::{TestDir, assert_text};
 #[test]
 fn help_of_every_command_has_an_example() {
     let dir = TestDir::new();
-    let commands: [&[&str]; 19] = [
+    let commands: [&[&str]; 21] = [
         &[],
         &["train"],
         &["sweep"],
@@ -26,6 +26,8 @@ fn help_of_every_command_has_an_example() {
         &["data", "check"],
         &["predict"],
         &["embed"],
+        &["completions"],
+        &["man"],
     ];
     for command in commands {
         let output = dir.run(&[command, &["--help"]].concat());

@@ -15,6 +15,7 @@ mod program;
 mod recipe;
 mod resume;
 mod scripting;
+mod shell;
 mod sweep;
 mod tensorboard;
 mod test_dir;

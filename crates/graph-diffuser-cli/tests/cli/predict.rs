@@ -293,13 +293,19 @@ fn pretrained_zinc_model_predicts_molecules() {
         "name,smiles\naspirin,CC(=O)Oc1ccccc1C(=O)O\nnaphthalene,c1ccc2ccccc2c1\nnone,notasmiles\n",
     );
     let predict = ["predict", "--pretrained", "zinc", "--input", "mine.csv", "--output", "out.csv"];
-    dir.run_ok(&[&predict[..], &["--on-invalid", "keep"]].concat());
+    let output = dir.run_ok(&[&predict[..], &["--on-invalid", "keep"]].concat());
+    assert!(!output.stderr.contains("unreliable"), "{}", output.stderr);
     let out = dir.read("out.csv");
     let rows: Vec<Vec<&str>> = out.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!(rows[0], ["name", "smiles", "penalized_logp_pred"]);
     let value = |row: usize| rows[row][2].parse::<f64>().expect("a number");
     assert!(value(1).abs() < 10.0 && value(2).abs() < 10.0 && value(1) != value(2), "{out}");
     assert_eq!(rows[3], ["none", "notasmiles", ""]);
+    // A molecule unlike those of ZINC.
+    dir.write("mine.csv", &format!("smiles\n{}\n", "C".repeat(500)));
+    let output = dir.run_ok(&[&predict[..], &["--force"]].concat());
+    let warning = "warning: predictions for 1 of 1 molecule may be unreliable";
+    assert!(output.stderr.contains(warning), "{}", output.stderr);
 }
 
 #[test]
@@ -356,5 +362,7 @@ fn molecules_outside_of_the_training_domain_are_reported() {
     assert_text("mistake_predict_no_fingerprints", &transcript(&output));
     fs::write(dir.path("run/fingerprints.bin"), "damaged").expect("written");
     let output = dir.run(&[&arguments[..], &["--force"]].concat());
-    assert!(output.stderr.contains("`fingerprints.bin` is corrupt"), "{}", output.stderr);
+    assert_eq!(output.code, Some(1));
+    let message = "`run/fingerprints.bin` is corrupt";
+    assert!(output.stderr.contains(message), "{}", output.stderr);
 }

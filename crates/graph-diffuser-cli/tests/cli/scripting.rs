@@ -10,8 +10,8 @@ use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
-use crate::program::transcript;
-use crate::test_dir::{Background, SMILES, TestDir, assert_text, json, train};
+use crate::program::{Background, transcript};
+use crate::test_dir::{SMILES, TestDir, assert_text, json, train};
 
 /// Writes a table of molecules.
 fn write_molecules(dir: &TestDir, name: &str, rows: usize) {

@@ -183,7 +183,7 @@ fn sweep_report_has_four_formats_and_curves() {
     assert_eq!(rows["rows"][0]["runs"]["missing"], 1);
     dir.write("sweep/runs/grid-quick-s1/result.json", "{");
     let damaged = dir.run(&["report", "sweep", "--json"]);
-    assert!(damaged.stderr.contains("`result.json` is corrupt"), "{}", damaged.stderr);
+    assert!(damaged.stderr.contains("result.json` is corrupt: EOF"), "{}", damaged.stderr);
     let again = dir.run(&["sweep", "--resume", "sweep"]);
     assert_eq!(again.code, Some(0), "{}", again.stderr);
     assert!(again.stderr.contains("2 of 2 runs finished"), "{}", again.stderr);

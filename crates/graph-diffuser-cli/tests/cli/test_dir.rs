@@ -5,25 +5,13 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::program::ProgramOutput;
-
-/// Settings of a model and a dataset small enough for epochs of milliseconds.
-pub(crate) const TINY: [&str; 8] = [
-    "data.rows=2",
-    "data.columns=[2,3]",
-    "data.train=8",
-    "data.valid=4",
-    "data.test=4",
-    "train.batch_size=4",
-    "model.hidden_dim=8",
-    "model.virtual_edges.num_steps=3",
-];
+use crate::program::{Background, ProgramOutput, TINY};
 
 /// Settings that use all checkpointed state: dropout, averaged weights, learned edge weights.
 pub(crate) const FULL_STATE: [&str; 4] = [
@@ -84,17 +72,6 @@ pub(crate) const SMILES: [&str; 30] = [
 
 /// Empty directory in which the program runs, with its own data and cache directories.
 pub(crate) struct TestDir(pub(crate) TempDir);
-
-/// Program running in the background, killed when dropped.
-pub(crate) struct Background(pub(crate) Child);
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        // Both fail only if the program has already exited.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 impl TestDir {
     pub(crate) fn new() -> Self {

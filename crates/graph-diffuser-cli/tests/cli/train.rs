@@ -5,8 +5,8 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::program::{ProgramOutput, transcript};
-use crate::test_dir::{TINY, TestDir, WEIGHTS, assert_text, json, train};
+use crate::program::{ProgramOutput, TINY, transcript};
+use crate::test_dir::{TestDir, WEIGHTS, assert_text, json, train};
 
 #[test]
 fn usage_errors_of_train_eval_and_report() {

@@ -1,6 +1,29 @@
-//! Output of the program, shared by the command-line tests.
+//! Output of the program and tiny settings, shared by the command-line tests.
 
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
+
+/// Settings of a model and a dataset small enough for epochs of milliseconds.
+pub(crate) const TINY: [&str; 8] = [
+    "data.rows=2",
+    "data.columns=[2,3]",
+    "data.train=8",
+    "data.valid=4",
+    "data.test=4",
+    "train.batch_size=4",
+    "model.hidden_dim=8",
+    "model.virtual_edges.num_steps=3",
+];
+
+/// Program running in the background, killed when dropped.
+pub(crate) struct Background(pub(crate) Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // Both fail only if the program has already exited.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// Output of a finished program.
 pub(crate) struct ProgramOutput {
