@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 
 use crate::python;
+use crate::repository::without_package_variables;
 use crate::tidy::tidy;
 
 /// A check of the workspace.
@@ -27,12 +28,13 @@ enum Outcome {
 
 /// All checks: first the fast ones, then those that compile the dependencies. `python`
 /// uses what `tests` compiled, `clippy` and `docs` share compiled metadata.
-const CHECKS: [Check; 9] = [
+const CHECKS: [Check; 10] = [
     Check { name: "format", run: format },
     Check { name: "tidy", run: |root| tidy(root).map(|()| Outcome::Passed) },
     Check { name: "packages", run: packages },
     Check { name: "deny", run: deny },
     Check { name: "tests", run: |root| cargo(root, &["test", "--workspace"]) },
+    Check { name: "mpi", run: mpi },
     Check { name: "python", run: python },
     Check { name: "clippy", run: clippy },
     Check { name: "docs", run: |root| cargo(root, &["doc", "--workspace", "--no-deps"]) },
@@ -97,6 +99,16 @@ fn clippy(root: &Path) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Skipped("install clippy with `rustup component add clippy`"));
     }
     cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
+}
+
+/// Tests distributed training under a launcher of MPI.
+fn mpi(root: &Path) -> anyhow::Result<Outcome> {
+    let is_installed = |program: &str| succeeds(Command::new(program).arg("--version"));
+    if !is_installed("mpicc") || !is_installed("mpirun") {
+        return Ok(Outcome::Skipped("install MPI and libclang, see docs/guide/cluster.md"));
+    }
+    let arguments = "test --workspace --features graph-diffuser-cli/mpi --test mpi";
+    cargo(root, &arguments.split(' ').collect::<Vec<_>>())
 }
 
 /// Builds and tests the Python package.
@@ -179,7 +191,10 @@ fn command(root: &Path, arguments: &[&str]) -> Command {
     // The cargo that runs this program, so that every check uses the same toolchain.
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(root).env("RUSTDOCFLAGS", "-D warnings");
+    without_package_variables(&mut command)
+        .args(arguments)
+        .current_dir(root)
+        .env("RUSTDOCFLAGS", "-D warnings");
     command
 }
 

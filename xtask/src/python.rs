@@ -1,7 +1,9 @@
-//! The check `python`: builds the extension of the Python package and runs its tests.
+//! The check `python`: builds the Python packages and runs their tests.
 //!
 //! The extension is the one that `cargo build --workspace` compiles, so that dependencies are not
-//! compiled again; it is copied into the source of the package, as `maturin develop` does.
+//! compiled again; it is copied into the source of the package, as `maturin develop` does. Wheels
+//! of the extension and of the program are packed from the same build, and tested as installed
+//! packages.
 
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX, EXE_SUFFIX};
 use std::fs;
@@ -10,16 +12,32 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 
-/// Directory of the package.
+use crate::repository::without_package_variables;
+
+/// Directory of the package of the extension.
 const PACKAGE: &str = "crates/graph-diffuser-python";
+/// Directory of the package of the program.
+const PROGRAM_PACKAGE: &str = "crates/graph-diffuser-cli";
+/// Cargo for maturin: builds the whole workspace, of which maturin finds its artifacts.
+///
+/// Maturin builds a single package, for which cargo selects other features of dependencies than for
+/// the tests, and would compile them again. Its variables for pyo3 would do so, too.
+const CARGO_OF_MATURIN: &str = r#"#!/bin/sh
+if [ "$1" = rustc ]; then
+  for name in $(env | sed -n 's/^\(PYO3_[A-Z0-9_]*\)=.*/\1/p'); do unset "$name"; done
+  exec "$WORKSPACE_CARGO" BUILD --message-format json-render-diagnostics
+fi
+exec "$WORKSPACE_CARGO" "$@"
+"#;
 /// Packages that the tests use; tests of PyTorch Geometric are skipped where it is not installed.
-const REQUIREMENTS: [&str; 8] = [
+const REQUIREMENTS: [&str; 9] = [
     "maturin>=1.9,<2",
     "mypy",
     "networkx",
     "numpy",
     "pandas",
     "pytest",
+    "safetensors",
     "scikit-learn>=1.6",
     "scipy",
 ];
@@ -41,6 +59,9 @@ pub(crate) fn python(
     let Some(interpreter) = interpreter() else {
         return Ok(Some("Python 3.10 or newer is not installed"));
     };
+    if cfg!(windows) {
+        return Ok(Some("the check needs a Unix shell"));
+    }
     let Some(venv) = virtual_environment(root, interpreter) else {
         return Ok(Some("the packages of the tests cannot be installed"));
     };
@@ -49,30 +70,62 @@ pub(crate) fn python(
     let source = package.join("python");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
     let built = target.join(format!("debug/{DLL_PREFIX}_native{DLL_SUFFIX}"));
-    let name = if cfg!(windows) { "_native.pyd" } else { "_native.abi3.so" };
-    let copy = source.join("graph_diffuser").join(name);
+    let copy = source.join("graph_diffuser/_native.abi3.so");
     // A file that is in use must not be overwritten in place.
     let _ = fs::remove_file(&copy);
     fs::copy(&built, &copy).with_context(|| format!("cannot copy `{}`", built.display()))?;
-    let program = target.join(format!("debug/graph-diffuser{EXE_SUFFIX}"));
-    for arguments in [
-        &["-m", "pytest", "-q", "-rs", "--durations=5"][..],
-        &["-m", "mypy"],
-        &["-m", "mypy.stubtest", "graph_diffuser._native"],
-        &["-m", "maturin", "sdist", "--out", "../../target/python/sdist"],
-    ] {
+    let packages = root.join("target/python/packages");
+    fs::create_dir_all(&packages).context("cannot create the directory of the packages")?;
+    for old in fs::read_dir(&packages).into_iter().flatten().flatten() {
+        fs::remove_file(old.path()).context("cannot remove an old package")?;
+    }
+    let maturin_cargo = root.join("target/python/cargo");
+    write_script(&maturin_cargo, &CARGO_OF_MATURIN.replace("BUILD", &BUILD.join(" ")))?;
+    let workspace_cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let run = |directory: &Path, arguments: &[&str]| {
         let line = format!("python {}", arguments.join(" "));
         eprintln!("{line}");
-        let status = Command::new(&venv)
+        let status = without_package_variables(&mut Command::new(&venv))
             .args(arguments)
-            .current_dir(&package)
+            .current_dir(directory)
+            .env(
+                "CARGO",
+                if arguments.contains(&"build") {
+                    maturin_cargo.as_os_str()
+                } else {
+                    &workspace_cargo
+                },
+            )
+            .env("WORKSPACE_CARGO", &workspace_cargo)
             .env("PYTHONPATH", &source)
             .env("MYPYPATH", &source)
-            .env("GRAPH_DIFFUSER_PROGRAM", &program)
+            .env("GRAPH_DIFFUSER_PACKAGES", &packages)
+            .env("GRAPH_DIFFUSER_PROGRAM", target.join(format!("debug/graph-diffuser{EXE_SUFFIX}")))
             .status()?;
         ensure!(status.success(), "`{line}` ended with {status}");
+        anyhow::Ok(())
+    };
+    let out = packages.to_str().context("the path of the repository is not UTF-8")?;
+    for directory in [PACKAGE, PROGRAM_PACKAGE].map(|directory| root.join(directory)) {
+        let build = "-m maturin build --profile dev --auditwheel skip --compression-level 1 --out";
+        run(&directory, &build.split(' ').chain([out]).collect::<Vec<_>>())?;
+        run(&directory, &["-m", "maturin", "sdist", "--out", out])?;
     }
+    run(&package, &["-m", "pytest", "-q", "-rs", "--durations=10"])?;
+    run(&package, &["-m", "mypy"])?;
+    run(&package, &["-m", "mypy.stubtest", "graph_diffuser._native"])?;
     Ok(None)
+}
+
+/// Writes an executable script.
+fn write_script(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
 }
 
 /// Returns the name of an interpreter of a supported version.

@@ -1,8 +1,10 @@
 //! Files of the repository, and diagnostics about them.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, bail};
 
@@ -100,6 +102,21 @@ fn is_ignored(path: &str, name: &str, pattern: &str) -> bool {
         (None, Some(suffix)) => name.ends_with(suffix),
         (None, None) => name == pattern,
     }
+}
+
+/// Removes the variables that cargo sets for this program from the environment of a command.
+///
+/// Build scripts of dependencies depend on them, so that cargo would compile these dependencies
+/// again whenever it is started by this program after it was not, and the reverse.
+pub(crate) fn without_package_variables(command: &mut Command) -> &mut Command {
+    let is_of_package = |name: &OsString| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+    };
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_package(name)) {
+        command.env_remove(name);
+    }
+    command
 }
 
 #[cfg(test)]

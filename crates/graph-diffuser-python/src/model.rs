@@ -9,7 +9,7 @@ use graph_diffuser::explain::Explainer;
 use graph_diffuser::predict::{EmbeddingLevel, Predictor};
 use graph_diffuser::pretrained::Pretrained;
 use graph_diffuser::recipe::DataDirs;
-use graph_diffuser::run::{Evaluation, Run, RunError, SavedModel};
+use graph_diffuser::run::{Evaluation, Run, RunError, SavedForest, SavedModel};
 use graph_diffuser_data::{
     Dataset, Graph, Graphs, MISSING_CLASS, Split, Splits, TargetSchema, Targets,
 };
@@ -24,9 +24,16 @@ use crate::predictions::PredictionArrays;
 use crate::rows::{OnInvalid, Rows};
 use crate::threads;
 
-/// Recipe, schema, weights and fingerprints of a model.
-type ModelState<'py> =
-    (String, String, Vec<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>, Option<PathBuf>);
+/// Recipe, schema, weights, fingerprints, weight and file of the random forest, and directory of a
+/// model.
+type ModelState<'py> = (
+    String,
+    String,
+    Vec<Bound<'py, PyBytes>>,
+    Option<Bound<'py, PyBytes>>,
+    Option<(f64, Bound<'py, PyBytes>)>,
+    Option<PathBuf>,
+);
 
 /// Trained model.
 #[pyclass(frozen, module = "graph_diffuser._native")]
@@ -110,13 +117,16 @@ impl Model {
         schema: &str,
         weights: Vec<Vec<u8>>,
         fingerprints: Option<Vec<u8>>,
+        forest: Option<(f64, Vec<u8>)>,
         directory: Option<PathBuf>,
     ) -> PyResult<Self> {
-        let saved = SavedModel::parse(recipe, schema, weights, fingerprints).or_raise(py)?;
+        let forest = forest.map(|(weight, bytes)| SavedForest { weight, bytes });
+        let saved =
+            SavedModel::parse(recipe, schema, weights, fingerprints, forest).or_raise(py)?;
         Self::new(py, saved, directory)
     }
 
-    /// Returns recipe, schema, weights, fingerprints and directory, to be pickled.
+    /// Returns recipe, schema, weights, fingerprints, random forest and directory, to be pickled.
     fn state<'py>(&self, py: Python<'py>) -> ModelState<'py> {
         let weights = self.saved.weights.iter().map(|weights| PyBytes::new(py, weights));
         let fingerprints = self.saved.fingerprints.as_ref();
@@ -125,6 +135,10 @@ impl Model {
             self.schema(),
             weights.collect(),
             fingerprints.map(|fingerprints| PyBytes::new(py, fingerprints)),
+            self.saved
+                .forest
+                .as_ref()
+                .map(|forest| (forest.weight, PyBytes::new(py, &forest.bytes))),
             self.directory.clone(),
         )
     }

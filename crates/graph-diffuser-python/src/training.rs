@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::errors::error;
 use crate::threads;
 
-/// Shortest time between two progress events of steps.
+/// Shortest time between two progress events of steps or evaluated batches.
 const REPORT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Trains a new run and returns its directory.
@@ -114,8 +114,9 @@ fn train_run(
     let mut interrupted: Option<PyErr> = None;
     let mut reported = Instant::now();
     let outcome = run.train(&lock, dataset, model, &stop, |event| {
-        let is_step = matches!(event, TrainEvent::Step { .. });
-        if interrupted.is_some() || (is_step && reported.elapsed() < REPORT_INTERVAL) {
+        let is_frequent =
+            matches!(event, TrainEvent::Step { .. } | TrainEvent::EvaluatedBatch { .. });
+        if interrupted.is_some() || (is_frequent && reported.elapsed() < REPORT_INTERVAL) {
             return;
         }
         reported = Instant::now();
@@ -204,6 +205,9 @@ fn event_json(event: &TrainEvent<'_>) -> Value {
                 event.extend(record);
             }
             value
+        }
+        TrainEvent::EvaluatedBatch { batches: (batch, batches) } => {
+            json!({ "event": "evaluated_batch", "batch": batch, "batches": batches })
         }
         _ => json!({ "event": "evaluating" }),
     }

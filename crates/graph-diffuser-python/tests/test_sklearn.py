@@ -180,9 +180,28 @@ def test_invalid_molecules_name_the_row(regressor: Any) -> None:
 
 
 def test_two_samples_are_enough(options: dict[str, Any]) -> None:
-    # A single atom would leave batch norm without variance.
     model = GraphDiffuserRegressor(**options).fit(["CCO", "CCCN"], [1.0, 2.0])
     assert model.predict(["C"]).shape == (1,)
+
+
+@pytest.mark.parametrize("smiles", ["C", "c1ccccc1"])
+def test_training_molecules_with_identical_atoms_only_are_rejected(
+    smiles: str, tmp_path: Any, small: dict[str, Any]
+) -> None:
+    # PyTorch rejects batches of one row, too: "Expected more than 1 value per channel".
+    data = [smiles, "CCO", "CCN"]
+    split = ["train", "valid", "test"]
+    with pytest.raises(gd.Error, match="no variance") as caught:
+        gd.train(data=data, y=[1, 2, 3], split=split, out=tmp_path / "run", settings=small)
+    assert "add training graphs" in (caught.value.hint or "")
+    # Together with other molecules, a single atom is a valid sample.
+    data, split = [smiles, "CCN", "CCO", "CCCO"], ["train", "train", "valid", "test"]
+    settings = {**small, "train.batch_size": 1}
+    y = [1.0, 2.0, 3.0, 4.0]
+    model = gd.train(
+        data=data, y=y, split=split, out=tmp_path / "more", epochs=2, settings=settings
+    )
+    assert np.isfinite(model.predict(["C", "CCO", "c1ccccc1"])).all()
 
 
 def test_shape_of_predictions_is_that_of_y(options: dict[str, Any], data: Any) -> None:

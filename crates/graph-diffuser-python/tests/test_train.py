@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,33 @@ def test_ctrl_c_saves_the_run_and_raises(
     gd.resume(out)
     assert trained.directory is not None
     assert weights(out) == weights(trained.directory)
+
+
+def test_ctrl_c_during_validation_does_not_wait_for_its_end(
+    tmp_path: Path, small: dict[str, Any]
+) -> None:
+    # Batches of one molecule, most of them for validation.
+    smiles = ["C" * (1 + row % 25) + "OCCCCCCCCC" for row in range(600)]
+    split = ["train"] * 19 + ["test"] + ["valid"] * 580
+    settings = {**small, "train.batch_size": 1, "train.bn_recalibration_batches": 1}
+    y = [float(len(text)) for text in smiles]
+    events: list[dict[str, Any]] = []
+    sent: list[float] = []
+
+    def progress(event: dict[str, Any]) -> None:
+        events.append(event)
+        if event["event"] == "evaluated_batch" and event["batches"] == 580 and not sent:
+            sent.append(time.monotonic())
+            signal.raise_signal(signal.SIGINT)
+
+    out = tmp_path / "run"
+    common: dict[str, Any] = {"out": out, "epochs": 1, "settings": settings}
+    with pytest.raises(KeyboardInterrupt, match="resume it with"):
+        gd.train(data=smiles, y=y, split=split, progress=progress, **common)
+    seconds = time.monotonic() - sent[0]
+    assert seconds < 1.5, seconds
+    assert events[-1]["event"] == "evaluated_batch" and events[-1]["batch"] < 580
+    assert len(gd.resume(out).history) == 1
 
 
 def test_existing_directories_are_not_overwritten(trained: gd.Model, molecules: Any) -> None:

@@ -56,9 +56,12 @@ class Model:
         schema: str,
         weights: Sequence[bytes],
         fingerprints: bytes | None,
+        forest: tuple[float, bytes] | None,
         directory: str | PathLike[str] | None,
     ) -> Model: ...
-    def state(self) -> tuple[str, str, list[bytes], bytes | None, Path | None]: ...
+    def state(
+        self,
+    ) -> tuple[str, str, list[bytes], bytes | None, tuple[float, bytes] | None, Path | None]: ...
     @property
     def directory(self) -> Path | None: ...
     @property

@@ -316,4 +316,4 @@ class GraphDiffuserClassifier(ClassifierMixin, _GraphDiffuserEstimator):  # type
 def _without_directory(model: Model) -> Model:
     """Returns a copy of a model whose run directory is removed."""
     state = model._native.state()
-    return Model(type(model._native).from_state(*state[:4], None))
+    return Model(type(model._native).from_state(*state[:-1], None))
