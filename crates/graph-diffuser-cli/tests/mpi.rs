@@ -159,28 +159,56 @@ fn killed_processes_end_all_and_the_run_resumes_on_another_number() {
     }
     let kills: u32 =
         std::env::var("GRAPH_DIFFUSER_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
-    let directory = directory();
-    let long = ["train.epochs=60", "train.save_minutes=0.0005"];
-    assert_success(&run(program(0, 2, directory.path(), &train_args("undisturbed", &long))));
+    // On a fast machine a run may end before it is killed: then again with more epochs.
+    for epochs_per_kill in [40, 160, 640] {
+        let epochs = format!("train.epochs={}", epochs_per_kill * (kills + 1));
+        let settings = [epochs.as_str(), "train.save_minutes=0.0005"];
+        let directory = directory();
+        let ended = train_with_kills(directory.path(), &settings, kills);
+        assert_success(&run(program(
+            0,
+            2,
+            directory.path(),
+            &train_args("undisturbed", &settings),
+        )));
+        let ours = results(directory.path(), "killed");
+        assert!(
+            ours == results(directory.path(), "undisturbed"),
+            "bits differ after {ended} kills"
+        );
+        if ended == kills {
+            return;
+        }
+    }
+    panic!("the runs ended before {kills} kills");
+}
+
+/// Trains a run to its end, killing a process at random `kills` times and resuming on another
+/// number of processes. Returns the number of kills that ended the run.
+fn train_with_kills(directory: &Path, settings: &[&str], kills: u32) -> u32 {
+    let run = directory.join("killed");
+    let epochs =
+        || fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default().lines().count();
     let mut random = 1_u32;
     let mut killed = 0;
     let mut ranks = 2;
     loop {
-        let is_started = directory.path().join("killed").exists();
-        let args = if is_started {
+        let args = if run.exists() {
             vec!["train", "--resume", "killed"]
         } else {
-            train_args("killed", &long)
+            train_args("killed", settings)
         };
-        let child = program(ranks, 1, directory.path(), &args).spawn().expect("mpirun starts");
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let target = epochs() + 2 + (random >> 28) as usize;
+        let mut child = program(ranks, 1, directory, &args).spawn().expect("mpirun starts");
         if killed < kills {
-            // Long enough to load the dataset and to train some steps.
-            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let start = Instant::now();
-            while rank_processes("killed").len() < ranks && start.elapsed().as_secs() < 20 {
-                sleep(Duration::from_millis(10));
+            while epochs() < target && child.try_wait().expect("a child process").is_none() {
+                assert!(start.elapsed().as_secs() < 60, "training makes progress");
+                sleep(Duration::from_millis(2));
             }
-            sleep(Duration::from_millis(300 + u64::from(random >> 22)));
+            // At any point of an epoch, its evaluation or a save.
+            sleep(Duration::from_millis(u64::from(random >> 12) % 20));
             let processes = rank_processes("killed");
             if !processes.is_empty() {
                 kill("-KILL", processes[random as usize % processes.len()]);
@@ -188,16 +216,13 @@ fn killed_processes_end_all_and_the_run_resumes_on_another_number() {
         }
         let output = wait(child);
         if output.status.success() {
-            break;
+            return killed;
         }
         killed += 1;
         assert!(killed <= kills, "fails without a kill: {}", stderr(&output));
         assert_eq!(rank_processes("killed"), [], "no process is left");
         ranks = [2, 4, 1][killed as usize % 3];
     }
-    assert_eq!(killed, kills, "all kills hit a running process");
-    let ours = results(directory.path(), "killed");
-    assert!(ours == results(directory.path(), "undisturbed"), "bits differ after {kills} kills");
 }
 
 #[test]
@@ -221,6 +246,52 @@ fn a_signal_to_one_process_saves_and_stops_all() {
         let output = wait(child);
         assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
         assert!(stderr(&output).contains("checkpoint saved"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn predictions_and_scores_do_not_depend_on_the_number_of_processes() {
+    if launcher().is_none() {
+        return;
+    }
+    let directory = directory();
+    assert_success(&run(program(2, 1, directory.path(), &train_args("run", &[]))));
+    let scores = |ranks| {
+        let output = run(program(ranks, 1, directory.path(), &["eval", "run", "--json"]));
+        assert_success(&output);
+        String::from_utf8(output.stdout).expect("JSON")
+    };
+    let expected = scores(0);
+    assert_eq!(expected.lines().count(), 1);
+    assert_eq!(scores(2), expected);
+    assert_eq!(scores(4), expected);
+
+    let rows: String = (0..5000).map(|row| format!("{}\n", "C".repeat(1 + row % 5))).collect();
+    fs::write(directory.path().join("new.csv"), format!("smiles\n{rows}")).expect("written");
+    let predictions = |ranks, verb, input: &str| {
+        let name = format!("{verb}-{ranks}.csv");
+        let args = [verb, "--pretrained", "zinc", "--input", input, "-o", &name];
+        let output = run(program(ranks, 1, directory.path(), &args));
+        (fs::read(directory.path().join(&name)).unwrap_or_default(), output)
+    };
+    for verb in ["predict", "embed"] {
+        let (expected, output) = predictions(0, verb, "new.csv");
+        assert_success(&output);
+        assert_eq!(expected.iter().filter(|&&byte| byte == b'\n').count(), 5001);
+        let (ours, output) = predictions(2, verb, "new.csv");
+        assert_success(&output);
+        assert!(ours == expected, "{verb}");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(text.matches("5000 of 5000 rows predicted").count(), 1, "{text}");
+    }
+    fs::write(directory.path().join("bad.csv"), format!("smiles\n{rows}C(\n")).expect("written");
+    for (input, message) in [
+        ("bad.csv", "error: `bad.csv`, line 5002"),
+        ("-", "error: several processes cannot read `-`"),
+    ] {
+        let (ours, output) = predictions(4, "predict", input);
+        assert!(ours.is_empty() && !output.status.success(), "{}", output.status);
+        assert_eq!(stderr(&output).matches(message).count(), 1, "{}", stderr(&output));
     }
 }
 
