@@ -5,13 +5,13 @@ mod error;
 
 mod printer;
 
+mod interrupt;
+
 mod session;
 
 mod scores;
 
 mod progress;
-
-mod interrupt;
 
 mod input;
 
@@ -38,6 +38,7 @@ use printer::Printer;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    graph_diffuser_data::silence_caught_panics();
     let arguments = cli::parse();
     // The server of `explore` runs for a long time and returns the memory of a large molecule.
     if !matches!(arguments.command, Command::Explore(_)) {

@@ -34,6 +34,8 @@
 
 mod error;
 
+mod caught_panic;
+
 mod atomic_file;
 mod partial_file;
 mod threads;
@@ -63,6 +65,7 @@ pub mod examples;
 pub mod download;
 
 pub use atomic_file::{AtomicDirectory, AtomicFile, WriteError};
+pub use caught_panic::silence_caught_panics;
 pub use dataset::{Dataset, DatasetError, Graphs};
 pub use error::{Diagnostic, LocatedError};
 pub use graph::{Features, Graph, GraphError, MISSING_CLASS, Targets};

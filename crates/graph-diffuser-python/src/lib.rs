@@ -46,6 +46,7 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        graph_diffuser_data::silence_caught_panics();
         super::keep_freed_memory();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }

@@ -9,7 +9,7 @@
 //! # Ok::<(), graph_diffuser_data::chem::MoleculeError>(())
 //! ```
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use crate::caught_panic;
 
 use super::error::{MAX_MOLFILE_LEN, MAX_RING_SYSTEM, MAX_SMILES_LEN, MAX_WILDCARDS};
 use super::{Molecule, MoleculeError};
@@ -192,13 +192,15 @@ pub(super) fn catch_panic<T: Send>(
 ) -> Result<T, MoleculeError> {
     const SHORT: usize = 1_000;
     const STACK: usize = 32 << 20;
+    // The closure owns or only reads its input, and its result is lost in a panic.
+    let work = || caught_panic::catch_panic(work).map_err(|_| MoleculeError::ParserPanic);
     if size <= SHORT {
-        // Unwind safe: the closure owns or only reads its input, and its result is lost in a panic.
-        return catch_unwind(AssertUnwindSafe(work)).map_err(|_| MoleculeError::ParserPanic);
+        return work();
     }
     std::thread::scope(|scope| {
         let spawned = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
-        spawned.map_err(|_| MoleculeError::NoThread)?.join().map_err(|_| MoleculeError::ParserPanic)
+        let joined = spawned.map_err(|_| MoleculeError::NoThread)?.join();
+        joined.unwrap_or(Err(MoleculeError::ParserPanic))
     })
 }
 

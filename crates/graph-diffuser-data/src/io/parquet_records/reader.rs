@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +19,7 @@ use parquet::schema::types::ColumnDescPtr;
 
 use super::ParquetFileError;
 use super::pages::CheckedPages;
+use crate::caught_panic;
 use crate::error::LocatedError;
 use crate::io::csv_records::TableRecord;
 
@@ -264,7 +264,7 @@ impl From<ParquetError> for ParquetFileError {
 fn catch_panic<T>(
     work: impl FnOnce() -> Result<T, ParquetFileError>,
 ) -> Result<T, ParquetFileError> {
-    // Unwind safe: after an error, the reader is not used again.
-    catch_unwind(AssertUnwindSafe(work))
+    // After an error, the reader is not used again.
+    caught_panic::catch_panic(work)
         .unwrap_or_else(|_| Err(invalid("internal error of the decoder")))
 }
