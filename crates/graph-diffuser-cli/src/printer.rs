@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal as _, StdoutLock, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstyle::{AnsiColor, Style};
 use serde::{Serialize, Serializer};
@@ -16,6 +17,19 @@ const LABELS: [(&str, Style); 3] = [
     ("warning:", AnsiColor::Yellow.on_default().bold()),
     ("hint:", AnsiColor::Green.on_default()),
 ];
+
+/// True in all but the first process of a distributed command, which print nothing.
+static IS_SILENT: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether this process prints results and diagnostics.
+#[cfg(feature = "mpi")]
+pub(crate) fn set_silent(is_silent: bool) {
+    IS_SILENT.store(is_silent, Ordering::Relaxed);
+}
+
+fn is_silent() -> bool {
+    IS_SILENT.load(Ordering::Relaxed)
+}
 
 /// Prints results as text, or as JSON with `--json`.
 #[derive(Debug)]
@@ -52,6 +66,9 @@ impl Printer {
 
     /// Writes bytes to stdout unchanged.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        if is_silent() {
+            return;
+        }
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
         if let Err(error) = written {
@@ -125,6 +142,9 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
 /// Prints a diagnostic to stderr, with colored labels if stderr is a terminal with colors, and with
 /// control characters escaped.
 pub(crate) fn print_note(text: &str) {
+    if is_silent() {
+        return;
+    }
     let text = &*printable(text);
     let mut styled = String::with_capacity(text.len() + 16);
     for line in text.split_inclusive('\n') {

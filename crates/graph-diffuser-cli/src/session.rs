@@ -1,18 +1,28 @@
-//! Processes of a distributed training run.
+//! Processes of a distributed command: `train`, `eval`, `predict` or `embed`.
 //!
 //! A program that is built with the feature `mpi` and started by an MPI launcher, such as `mpirun`
-//! or `srun`, trains together with the other processes. Otherwise there is one process.
+//! or `srun`, shares the work with the other processes, of which only the first one prints.
+//! Otherwise there is one process.
 
 #[cfg(feature = "mpi")]
 mod mpi;
 
 use std::collections::BTreeMap;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use graph_diffuser::distributed::Group;
 
-use crate::error::CommandError;
+use crate::error::{CommandError, Result};
+use crate::interrupt::{exit_code_of, last_signal};
 use crate::printer::counted;
+
+/// End of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Completion {
+    Complete,
+    Interrupted,
+}
 
 /// Connection to the other processes, which lasts until it is dropped.
 pub(crate) struct Session {
@@ -35,6 +45,38 @@ impl Session {
             hosts: vec![],
             #[cfg(feature = "mpi")]
             connection: None,
+        }
+    }
+
+    /// Runs a command in which all processes do the same: ends all of them if one fails, and
+    /// returns the exit code of the signal that interrupted any of them.
+    pub(crate) fn run(self, command: impl FnOnce(&Self) -> Result<Completion>) -> Result<ExitCode> {
+        let completion = command(&self).map_err(|error| self.fail(error))?;
+        // Any process may have received the signal that stopped all.
+        let signals = self.group.all_gather(vec![last_signal()]);
+        let signals = signals.map_err(|error| self.fail(error.into()))?;
+        Ok(match signals.concat().into_iter().max() {
+            Some(signal) if completion == Completion::Interrupted => exit_code_of(signal),
+            _ => ExitCode::SUCCESS,
+        })
+    }
+
+    /// Calls `read` in the first process before the others, which find what it has cached.
+    ///
+    /// # Errors
+    /// Returns the error of `read`, or of another process.
+    pub(crate) fn first_alone<T, E>(&self, read: impl FnOnce() -> Result<T, E>) -> Result<T>
+    where
+        CommandError: From<E>,
+    {
+        let wait = || self.group.broadcast(vec![]);
+        if self.group.is_root() {
+            let value = read()?;
+            wait()?;
+            Ok(value)
+        } else {
+            wait()?;
+            Ok(read()?)
         }
     }
 

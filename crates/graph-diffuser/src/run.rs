@@ -139,8 +139,9 @@ impl Run {
         Self { allows_changed_data: true, ..self }
     }
 
-    /// Shares the work of training among the processes of a group, of which this is the first; the
-    /// others call [`follow`].
+    /// Shares the work of training and evaluation among the processes of a group. Training is
+    /// started by the first one, and the others call [`follow`]; all of them call
+    /// [`Run::evaluate`].
     pub fn with_group(self, group: Arc<Group>) -> Self {
         Self { group, ..self }
     }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -255,7 +256,14 @@ impl FileJob<'_> {
         let input =
             InferenceInput::open(&input, featurizer, schema, SmilesColumn::Auto).expect("readable");
         let on_invalid = OnInvalidRow::Skip;
-        let job = PredictJob { input, on_invalid, threads: 1, similarity: false, stop: &stop };
+        let job = PredictJob {
+            input,
+            on_invalid,
+            threads: 1,
+            similarity: false,
+            stop: &stop,
+            group: Arc::default(),
+        };
         let mut chunks = 0;
         let on_event = |event: PredictEvent<'_>| {
             if let PredictEvent::Progress { .. } = event {

@@ -8,8 +8,9 @@ use graph_diffuser::predict::{EmbeddingFormat, EmbeddingLevel, embed_rows};
 use crate::error::{Result, UsageError};
 use crate::output::{Destination, extension};
 use crate::printer::Printer;
+use crate::session::Session;
 
-use super::predict::{InvalidRows, RowArgs};
+use super::predict::{InvalidRows, JobOutput, RowArgs};
 
 /// Write graph or node embeddings for the rows of a file
 #[derive(Debug, Args)]
@@ -59,23 +60,26 @@ impl EmbedArgs {
 }
 
 pub(crate) fn embed(args: EmbedArgs, printer: &mut Printer) -> Result<ExitCode> {
-    let destination = args.rows.output.destination(printer)?;
-    let format = args.format(destination)?;
-    if format == EmbeddingFormat::Npy {
-        args.rows.output.check_binary(destination)?;
-    }
-    let EmbedArgs { rows, nodes, .. } = args;
-    if nodes && rows.on_invalid == InvalidRows::Keep {
-        let message = "`--on-invalid keep` cannot be used with `--nodes`: an invalid row has no \
-                       nodes"
-            .to_owned();
-        return Err(UsageError { message, hint: "use `--on-invalid skip`".to_owned() }.into());
-    }
-    let level = if nodes { EmbeddingLevel::Nodes } else { EmbeddingLevel::Graphs };
-    let content = format!("{level:?} embeddings as {format:?}");
-    rows.run_job(&content, destination, printer, false, |predictor, job, output, on_event| {
-        let (counts, written) = embed_rows(predictor, job, output, format, level, on_event)?;
-        let dimension = predictor.embedding_dim();
-        Ok((counts, format!(", {written} embeddings of dimension {dimension}")))
+    Session::start().run(|session| {
+        let destination = args.rows.destination(session, printer)?;
+        let format = args.format(destination)?;
+        if format == EmbeddingFormat::Npy {
+            args.rows.output.check_binary(destination)?;
+        }
+        let EmbedArgs { rows, nodes, .. } = &args;
+        if *nodes && rows.on_invalid == InvalidRows::Keep {
+            let message = "`--on-invalid keep` cannot be used with `--nodes`: an invalid row has \
+                           no nodes"
+                .to_owned();
+            return Err(UsageError { message, hint: "use `--on-invalid skip`".to_owned() }.into());
+        }
+        let level = if *nodes { EmbeddingLevel::Nodes } else { EmbeddingLevel::Graphs };
+        let content = &format!("{level:?} embeddings as {format:?}");
+        let job = JobOutput { content, destination, similarity: false, session };
+        rows.run_job(job, printer, |predictor, job, output, on_event| {
+            let (counts, written) = embed_rows(predictor, job, output, format, level, on_event)?;
+            let dimension = predictor.embedding_dim();
+            Ok((counts, format!(", {written} embeddings of dimension {dimension}")))
+        })
     })
 }

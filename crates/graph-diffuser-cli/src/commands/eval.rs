@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::printer::{Printer, path_text, thousands};
 use crate::progress::read_run_dataset;
 use crate::scores::score_table;
+use crate::session::{Completion, Session};
 
 /// Evaluate a run on one split
 #[derive(Debug, Args)]
@@ -53,10 +54,17 @@ struct EvaluationJson {
 }
 
 pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> Result<ExitCode> {
+    Session::start().run(|session| {
+        evaluate(&args, session, printer)?;
+        Ok(Completion::Complete)
+    })
+}
+
+fn evaluate(args: &EvalArgs, session: &Session, printer: &mut Printer) -> Result<()> {
     args.threads.apply();
     let split = args.split.split();
-    let run = args.run.open()?;
-    let dataset = read_run_dataset(&run)?;
+    let run = session.first_alone(|| args.run.open())?.with_group(session.group().clone());
+    let dataset = session.first_alone(|| read_run_dataset(&run))?;
     args.changed_data.check(&run, &dataset, printer)?;
     let Evaluation { metric, scores, targets, ensemble } =
         run.evaluate(&dataset, &Device::flex(), split)?;
@@ -91,5 +99,5 @@ pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> Result<ExitCode> {
         });
         format!("{}{loss}  ({samples} samples){members}\n\n{table}", values.join("  "))
     });
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -21,10 +21,11 @@ use serde_json::json;
 use crate::args::{RunArgs, ThreadArgs};
 use crate::error::{Failure, Result, UsageError};
 use crate::input::{is_stdin, is_stream};
-use crate::interrupt::{exit_code, stop_flag};
+use crate::interrupt::stop_flag;
 use crate::output::{Destination, OutputArgs};
 use crate::printer::{Printer, counted, path_text};
 use crate::progress::TaskProgress;
+use crate::session::{Completion, Session};
 
 /// Number of invalid rows reported one by one; the others are counted.
 const MAX_WARNINGS: u64 = 20;
@@ -72,6 +73,17 @@ pub(super) struct RowArgs {
     threads: ThreadArgs,
 }
 
+/// Output of `predict` or `embed`.
+#[derive(Clone, Copy)]
+pub(super) struct JobOutput<'a> {
+    /// Describes what is written, which distinguishes jobs with the same input.
+    pub(super) content: &'a str,
+    pub(super) destination: Destination,
+    /// Adds the similarity to the nearest training molecule.
+    pub(super) similarity: bool,
+    pub(super) session: &'a Session,
+}
+
 /// Values of `--on-invalid`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum InvalidRows {
@@ -96,18 +108,15 @@ struct PredictSummary {
 }
 
 pub(crate) fn predict(args: PredictArgs, printer: &mut Printer) -> Result<ExitCode> {
-    let destination = args.rows.output.destination(printer)?;
-    let similarity = args.similarity;
-    let content = if similarity { "predictions and similarities" } else { "predictions" };
-    args.rows.run_job(
-        content,
-        destination,
-        printer,
-        similarity,
-        |predictor, job, output, on_event| {
+    Session::start().run(|session| {
+        let destination = args.rows.destination(session, printer)?;
+        let similarity = args.similarity;
+        let content = if similarity { "predictions and similarities" } else { "predictions" };
+        let job = JobOutput { content, destination, similarity, session };
+        args.rows.run_job(job, printer, |predictor, job, output, on_event| {
             Ok((predict_rows(predictor, job, output, on_event)?, String::new()))
-        },
-    )
+        })
+    })
 }
 
 /// Describes the predicted molecules that are unlike the training molecules.
@@ -132,6 +141,21 @@ fn domain_warning(counts: &RowCounts, domain: &TrainingDomain) -> String {
 }
 
 impl RowArgs {
+    /// Returns the destination of the output, which the first process writes.
+    ///
+    /// # Errors
+    /// Returns an error under the conditions of [`OutputArgs::destination`], or if several
+    /// processes would read a stream.
+    pub(super) fn destination(&self, session: &Session, printer: &Printer) -> Result<Destination> {
+        let destination = session.first_alone(|| self.output.destination(printer))?;
+        if session.group().size() > 1 && is_stream(&self.input) {
+            let message = format!("several processes cannot read `{}`", self.input.display());
+            let hint = "write the rows to a file, or use one process".to_owned();
+            return Err(UsageError { message, hint }.into());
+        }
+        Ok(destination)
+    }
+
     /// Opens the input.
     fn open_input(&self, predictor: &Predictor) -> Result<InferenceInput, PredictError> {
         let (path, featurizer, schema) = (&self.input, predictor.featurizer(), predictor.schema());
@@ -149,11 +173,13 @@ impl RowArgs {
     /// Opens the output, which continues an interrupted job if input and output are files.
     fn open_output(
         &self,
-        content: &str,
-        destination: Destination,
+        JobOutput { content, destination, session, .. }: JobOutput<'_>,
         predictor: &Predictor,
         printer: &Printer,
     ) -> Result<RowOutput<'static>> {
+        if !session.group().is_root() {
+            return Ok(RowOutput::stream(io::sink()));
+        }
         let (path, force) = (self.output.path(), self.output.force);
         Ok(match destination {
             Destination::Stdout => RowOutput::stream(printer.stream()),
@@ -177,36 +203,35 @@ impl RowArgs {
 
     /// Opens the run, the input and the output, runs `work` with progress output, and prints a
     /// summary.
-    ///
-    /// `content` describes what is written, which distinguishes jobs with the same input.
     pub(super) fn run_job(
-        self,
-        content: &str,
-        destination: Destination,
+        &self,
+        job_output: JobOutput<'_>,
         printer: &mut Printer,
-        similarity: bool,
         work: impl FnOnce(
             &Predictor,
             PredictJob<'_>,
             RowOutput<'_>,
             &mut dyn FnMut(PredictEvent<'_>),
         ) -> Result<(RowCounts, String), PredictError>,
-    ) -> Result<ExitCode> {
+    ) -> Result<Completion> {
+        let JobOutput { destination, similarity, session, .. } = job_output;
         let threads = self.threads.apply();
         let stop = stop_flag();
-        let run = self.run.open()?;
+        let run = session.first_alone(|| self.run.open())?;
         let predictor = Predictor::open(&run, &Device::flex())?;
         if similarity && predictor.domain().is_none() {
             return Err(no_domain(&run).into());
         }
         let input = self.open_input(&predictor)?;
-        let output = self.open_output(content, destination, &predictor, printer)?;
+        let output = self.open_output(job_output, &predictor, printer)?;
         let on_invalid = match self.on_invalid {
             InvalidRows::Fail => OnInvalidRow::Fail,
             InvalidRows::Skip => OnInvalidRow::Skip,
             InvalidRows::Keep => OnInvalidRow::Keep,
         };
-        let job = PredictJob { input, on_invalid, threads, similarity, stop: &stop };
+        let group = session.group().clone();
+        let is_shared = group.size() > 1;
+        let job = PredictJob { input, on_invalid, threads, similarity, stop: &stop, group };
         let start = Instant::now();
         let mut resumed_rows = 0;
         let mut progress = TaskProgress::bytes("predicting");
@@ -237,16 +262,18 @@ impl RowArgs {
             Ok(done) => done,
             Err(PredictError::Stopped { saved_rows: 0 }) => {
                 printer.note("interrupted, no output file was written");
-                return Ok(exit_code());
+                return Ok(Completion::Interrupted);
             }
             Err(PredictError::Stopped { saved_rows }) => {
                 let rows = counted_rows(saved_rows);
                 printer.note(&format!("interrupted after {rows}; run the command again to resume"));
-                return Ok(exit_code());
+                return Ok(Completion::Interrupted);
             }
             // The reader of a pipe, such as `head`, needs no more rows.
-            Err(PredictError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {
-                return Ok(ExitCode::SUCCESS);
+            Err(PredictError::Output(error))
+                if error.kind() == ErrorKind::BrokenPipe && !is_shared =>
+            {
+                return Ok(Completion::Complete);
             }
             Err(error) => return Err(error.into()),
         };
@@ -279,7 +306,7 @@ impl RowArgs {
             let summary = PredictSummary { run, input, output, counts, seconds, graphs_per_second };
             printer.data(&summary, text);
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(Completion::Complete)
     }
 }
 

@@ -28,11 +28,11 @@ use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs, environment};
 use crate::error::{Result, UsageError};
 use crate::explorer::server;
 use crate::input::check_training_input;
-use crate::interrupt::{exit_code_of, last_signal, stop_flag, stop_with_input};
+use crate::interrupt::{stop_flag, stop_with_input};
 use crate::printer::{Printer, counted, thousands};
 use crate::progress::{TrainProgress, load_run_dataset, read_dataset};
 use crate::scores::score_table;
-use crate::session::Session;
+use crate::session::{Completion, Session};
 
 /// Train a model on a data file or from a recipe, or resume a run
 #[derive(Debug, Args)]
@@ -103,28 +103,19 @@ pub(super) fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
 }
 
 pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> {
-    let session = Session::start();
-    let group = session.group();
-    let trained = if group.is_root() {
-        train_all(&args, &session, printer).and_then(|is_complete| {
-            release(group)?;
-            if let Some(traffic) = session.traffic() {
-                printer.note(&traffic);
-            }
-            Ok(is_complete)
-        })
-    } else {
-        args.threads.apply();
-        let followed = follow(group, &DataDirs::from_env(), &stop_flag());
-        followed.map(|()| true).map_err(Into::into)
-    };
-    let is_complete = trained.map_err(|error| session.fail(error))?;
-    // Any process may have received the signal that stopped all.
-    let signals =
-        group.all_gather(vec![last_signal()]).map_err(|error| session.fail(error.into()))?;
-    Ok(match signals.concat().into_iter().max() {
-        _ if is_complete => ExitCode::SUCCESS,
-        signal => exit_code_of(signal.unwrap_or(0)),
+    Session::start().run(|session| {
+        let group = session.group();
+        if !group.is_root() {
+            args.threads.apply();
+            follow(group, &DataDirs::from_env(), &stop_flag())?;
+            return Ok(Completion::Complete);
+        }
+        let is_complete = train_all(&args, session, printer)?;
+        release(group)?;
+        if let Some(traffic) = session.traffic() {
+            printer.note(&traffic);
+        }
+        Ok(if is_complete { Completion::Complete } else { Completion::Interrupted })
     })
 }
 

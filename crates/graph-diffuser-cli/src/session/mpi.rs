@@ -10,7 +10,7 @@ use mpi::point_to_point::{Destination as _, MatchedReceiveVec as _, Source as _}
 use mpi::topology::{Communicator as _, SimpleCommunicator};
 
 use crate::error::CommandError;
-use crate::printer::Printer;
+use crate::printer::{Printer, set_silent};
 
 /// Variables that launchers set for each process.
 const LAUNCHERS: [&str; 5] =
@@ -35,6 +35,7 @@ impl Connection {
             // An error of all processes is printed once, by the first one, which ends this one.
             std::thread::sleep(PRECEDENCE);
         }
+        set_silent(false);
         let printer = Printer::new(false);
         if self.rank > 0 {
             printer.note(&format!("rank {}:", self.rank));
@@ -81,6 +82,7 @@ pub(super) fn connect() -> Option<Connected> {
     if size == 1 {
         return None;
     }
+    set_silent(rank > 0);
     let connection = Connection { _universe: universe, rank };
     let connected = Group::new(Box::new(MpiTransport { rank, size })).and_then(|group| {
         group.check_equal("version", env!("CARGO_PKG_VERSION"))?;

@@ -271,7 +271,7 @@ impl InferenceInput {
         // The global pool may have a single, busy thread. If the pool cannot be created, rows are
         // parsed on the calling thread.
         let pool = ThreadPoolBuilder::new().num_threads(threads.max(1)).build().ok();
-        InputChunks { source: self.source, pool }
+        InputChunks { source: self.source, pool, index: 0, period: 1, offset: 0 }
     }
 }
 
@@ -279,26 +279,52 @@ impl InferenceInput {
 pub struct InputChunks {
     source: Source,
     pool: Option<ThreadPool>,
+    /// Index of the next chunk.
+    index: usize,
+    period: usize,
+    offset: usize,
+}
+
+impl InputChunks {
+    /// Returns only the chunks `offset`, `offset + period`, ...; the molecules of other chunks are
+    /// not parsed.
+    pub fn every(self, period: usize, offset: usize) -> Self {
+        Self { period: period.max(1), offset, ..self }
+    }
+
+    /// Skips chunks up to the next one that is returned.
+    fn skip_chunks(&mut self) {
+        while self.index % self.period != self.offset {
+            let rows = match &mut self.source {
+                Source::Graphs(stream) => take_chunk(stream, |graph| graph.raw.len()).len(),
+                Source::Directory(graphs) => take_chunk(graphs, directory_bytes).len(),
+                Source::Molecules { table, .. } => take_chunk(table, record_bytes).len(),
+            };
+            if rows == 0 {
+                return;
+            }
+            self.index += 1;
+        }
+    }
 }
 
 impl Iterator for InputChunks {
     type Item = Vec<InputRow>;
 
     fn next(&mut self) -> Option<Vec<InputRow>> {
+        self.skip_chunks();
+        self.index += 1;
         let rows = match &mut self.source {
             Source::Graphs(stream) => take_chunk(stream, |graph| graph.raw.len())
                 .into_iter()
                 .map(graph_row)
                 .collect::<Vec<InputRow>>(),
             Source::Directory(graphs) => {
-                let chunk = take_chunk(graphs, |(_, graph)| {
-                    graph.as_ref().map_or(0, |graph| 64 * graph.num_nodes)
-                });
+                let chunk = take_chunk(graphs, directory_bytes);
                 chunk.into_iter().map(directory_row).collect()
             }
             Source::Molecules { table, smiles, featurizer, targets } => {
-                let chunk =
-                    take_chunk(table, |record| record.as_ref().map_or(0, TableRecord::num_bytes));
+                let chunk = take_chunk(table, record_bytes);
                 let row = |record| molecule_row(smiles, *featurizer, targets, record);
                 match &self.pool {
                     Some(pool) => pool.install(|| chunk.into_par_iter().map(row).collect()),
@@ -322,6 +348,14 @@ fn take_chunk<T>(source: &mut impl Iterator<Item = T>, bytes_of: impl Fn(&T) -> 
         chunk.push(item);
     }
     chunk
+}
+
+fn directory_bytes((_, graph): &(usize, Result<Graph, LocatedError>)) -> usize {
+    graph.as_ref().map_or(0, |graph| 64 * graph.num_nodes)
+}
+
+fn record_bytes(record: &Result<TableRecord, LocatedError>) -> usize {
+    record.as_ref().map_or(0, TableRecord::num_bytes)
 }
 
 fn graph_row(streamed: StreamedGraph) -> InputRow {
@@ -458,6 +492,27 @@ mod tests {
             assert_eq!(graph.num_nodes, 1 + index % 7);
             assert!(ogb_schema(TargetSchema::regression(2)).mismatch(graph).is_none());
         }
+    }
+
+    #[test]
+    fn every_third_chunk_has_the_rows_that_others_leave_out() {
+        let schema = ogb_schema(TargetSchema::regression(1));
+        let rows: Vec<String> = (0..9000).map(|row| format!("{row},C\n")).collect();
+        let file = temp_file(&format!("id,smiles\n{}", rows.concat()));
+        let lines = |offset: usize| -> Vec<u64> {
+            InferenceInput::open(file.path(), Featurizer::Ogb, &schema, SmilesColumn::Auto)
+                .unwrap()
+                .chunks(1)
+                .every(3, offset)
+                .flatten()
+                .map(|row| row.text.line)
+                .collect()
+        };
+        let all: Vec<u64> = (2..=9001).collect();
+        let chunks: Vec<&[u64]> = all.chunks(2048).collect();
+        assert_eq!(lines(0), [chunks[0], chunks[3]].concat());
+        assert_eq!(lines(1), [chunks[1], chunks[4]].concat());
+        assert_eq!(lines(2), chunks[2]);
     }
 
     #[test]

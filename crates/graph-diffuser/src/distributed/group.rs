@@ -262,6 +262,27 @@ impl Group {
         .collect()
     }
 
+    /// Returns the messages of all processes, by rank, on the first process, and nothing on the
+    /// others; waits as long as necessary.
+    ///
+    /// # Errors
+    /// Returns an error if the connection fails.
+    pub(crate) fn gather(&self, message: Vec<u8>) -> Result<Vec<Vec<u8>>, ExchangeError> {
+        let site = "the collection of messages on rank 0";
+        let mut all = vec![message];
+        for level in self.levels() {
+            let partner = self.rank() ^ level;
+            if self.rank() & level != 0 {
+                self.swap(partner, &join_messages(&all), site, None)?;
+                return Ok(vec![]);
+            }
+            let answer = self.swap(partner, &[], site, None)?;
+            let others = split_messages(&answer, all.len());
+            all.extend(others.ok_or_else(|| ExchangeError::malformed(partner))?);
+        }
+        Ok(all)
+    }
+
     /// Returns the messages of all processes, by rank, waiting as long as necessary.
     ///
     /// # Errors
@@ -446,6 +467,9 @@ mod tests {
             let own = vec![group.rank() as u8; group.rank()];
             let all = group.all_gather(own).expect("all ranks answer");
             let first = group.broadcast(vec![group.rank() as u8; 9]).expect("all ranks answer");
+            let own = vec![group.rank() as u8; group.rank()];
+            let on_first = group.gather(own).expect("all ranks answer");
+            assert_eq!(on_first, if group.is_root() { all.clone() } else { vec![] });
             (all, first)
         });
         let expected: Vec<Vec<u8>> = (0..4).map(|rank| vec![rank as u8; rank]).collect();

@@ -21,3 +21,15 @@ pub struct RowCounts {
     #[serde(default)]
     pub unusual_size: u64,
 }
+
+impl RowCounts {
+    /// Adds the counts of further rows.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.predicted += other.predicted;
+        self.invalid += other.invalid;
+        self.outside_domain += other.outside_domain;
+        self.dissimilar += other.dissimilar;
+        self.unusual_size += other.unusual_size;
+    }
+}

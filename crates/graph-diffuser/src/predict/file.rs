@@ -1,7 +1,8 @@
 //! Streaming inference over a file; output rows have the order of the input rows.
 //!
 //! A reader thread parses the next chunk while the model processes the current one, so that only a
-//! few thousand rows are in memory.
+//! few thousand rows are in memory. The processes of a group take turns: process `r` of `P` computes
+//! the chunks `r`, `r + P`, ..., and the first one writes all of them.
 
 use std::collections::BTreeMap;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -14,133 +15,23 @@ use std::thread;
 use std::time::Duration;
 
 use graph_diffuser_data::formats::inference_input::{CsvHeader, InferenceInput, InputRow, RowText};
-use graph_diffuser_data::{Diagnostic, Graph, LocatedError, ThreadError, WriteError};
+use graph_diffuser_data::{Diagnostic, Graph, LocatedError, ThreadError};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
+use crate::distributed::{ExchangeError, Group};
+
 use super::Predictor;
+use super::chunk::{ChunkOutput, run_chunk};
 use super::columns::csv_quote;
 use super::counts::RowCounts;
 use super::embeddings::{EmbeddingFormat, EmbeddingLevel, EmbeddingWriter};
+use super::job::{PredictError, PredictEvent, PredictJob};
 use super::output::RowOutput;
 use super::row::{RowColumns, RowPrediction};
 
 /// Time after which a job that waits for its input notices that it is canceled.
 const STOP_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Handling of rows that cannot be converted into a graph.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnInvalidRow {
-    /// Fails with an error.
-    Fail,
-    /// Drops the row.
-    Skip,
-    /// Keeps the row without a prediction.
-    Keep,
-}
-
-/// Input and options of an inference job.
-#[derive(Debug)]
-pub struct PredictJob<'a> {
-    /// Input rows.
-    pub input: InferenceInput,
-    /// Handling of invalid rows.
-    pub on_invalid: OnInvalidRow,
-    /// Number of threads that parse molecules.
-    pub threads: usize,
-    /// Adds the column `nearest_train_similarity` to predictions.
-    pub similarity: bool,
-    /// Flag that cancels the job.
-    pub stop: &'a AtomicBool,
-}
-
-/// Progress event of an inference job.
-#[derive(Debug)]
-pub enum PredictEvent<'a> {
-    /// The job continues the output of an interrupted process.
-    Resumed {
-        /// Rows processed before.
-        rows: u64,
-    },
-    /// A row is invalid.
-    Invalid(&'a LocatedError),
-    /// A chunk of rows is done.
-    Progress {
-        /// Rows processed so far.
-        counts: RowCounts,
-        /// Bytes read so far, including rows that are not processed yet.
-        read_bytes: u64,
-        /// Size of the input in bytes; 0 if unknown.
-        bytes: u64,
-    },
-}
-
-/// Error of an inference job.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PredictError {
-    /// The input cannot be read.
-    #[error(transparent)]
-    Input(#[from] LocatedError),
-    /// A row is invalid.
-    #[error("{0}")]
-    Invalid(LocatedError),
-    /// The input already has a column with the name of a prediction column.
-    #[error("the input already has a column `{column}`")]
-    ColumnTaken {
-        /// Name of the column.
-        column: String,
-    },
-    /// The thread that reads the input cannot be started.
-    #[error(transparent)]
-    Thread(#[from] ThreadError),
-    /// The output file exists or cannot be written.
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    /// A row cannot be written.
-    #[error("cannot write the output")]
-    Output(#[source] io::Error),
-    /// The job was canceled.
-    #[error("interrupted")]
-    Stopped {
-        /// Number of rows after which the same job continues; 0 if nothing was saved.
-        saved_rows: u64,
-    },
-}
-
-impl Diagnostic for PredictError {
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Input(error) => error.hint(),
-            Self::Invalid(error) => {
-                let options = "use `--on-invalid skip` to drop invalid rows, or `--on-invalid keep` to \
-                               keep them without a prediction";
-                Some(
-                    error
-                        .hint()
-                        .map_or_else(|| options.to_owned(), |hint| format!("{hint}; {options}")),
-                )
-            }
-            Self::Thread(error) => error.hint(),
-            Self::ColumnTaken { .. } => Some("rename or remove the column".into()),
-            Self::Write(error) => error.hint(),
-            Self::Output(_) => Some("check free disk space and permissions".into()),
-            Self::Stopped { .. } => None,
-        }
-    }
-
-    fn is_usage_error(&self) -> bool {
-        match self {
-            Self::ColumnTaken { .. } => true,
-            Self::Write(error) => error.is_usage_error(),
-            Self::Input(_)
-            | Self::Invalid(_)
-            | Self::Thread(_)
-            | Self::Output(_)
-            | Self::Stopped { .. } => false,
-        }
-    }
-}
 
 /// Writes each input row with its prediction: as additional CSV columns, or as the key `prediction`
 /// of a JSON line.
@@ -170,7 +61,7 @@ pub fn predict_rows(
             write_cells(&mut out, header, &header.bytes, &columns).map_err(PredictError::Output)?;
         }
     }
-    let write = |out: &mut RowOutput<'_>, text: &RowText, row: Option<RowPrediction>| {
+    let write = |out: &mut ChunkOutput, text: &RowText, row: Option<RowPrediction>| {
         if let Some(domain) = row.as_ref().and_then(|row| row.domain) {
             let counts = &mut out.progress.counts;
             counts.outside_domain += u64::from(domain.is_outside());
@@ -178,8 +69,10 @@ pub fn predict_rows(
             counts.unusual_size += u64::from(domain.has_unusual_size);
         }
         match &header {
-            Some(header) => write_csv_row(out, header, text, &columns.cells(row.as_ref())),
-            None => write_jsonl_row(out, text, columns.json(row.as_ref())),
+            Some(header) => {
+                write_csv_row(&mut out.bytes, header, text, &columns.cells(row.as_ref()))
+            }
+            None => write_jsonl_row(&mut out.bytes, text, columns.json(row.as_ref())),
         }
     };
     let infer = |graphs: Vec<Graph>| {
@@ -214,8 +107,8 @@ pub fn embed_rows(
 ) -> Result<(RowCounts, u64), PredictError> {
     let writer = EmbeddingWriter { format, level, dim: predictor.embedding_dim() };
     let infer = |graphs| predictor.embeddings(graphs, level);
-    let write = |out: &mut RowOutput<'_>, text: &RowText, embeddings: Option<Vec<f32>>| {
-        let rows = writer.write(out, text, embeddings.as_deref())?;
+    let write = |out: &mut ChunkOutput, text: &RowText, embeddings: Option<Vec<f32>>| {
+        let rows = writer.write(&mut out.bytes, text, embeddings.as_deref())?;
         out.progress.embeddings += rows;
         Ok(())
     };
@@ -254,10 +147,10 @@ fn run<'o, T>(
     mut out: RowOutput<'o>,
     infer: impl Fn(Vec<Graph>) -> Vec<T>,
     is_finite: impl Fn(&T) -> bool,
-    mut write: impl FnMut(&mut RowOutput<'o>, &RowText, Option<T>) -> io::Result<()>,
+    write: impl Fn(&mut ChunkOutput, &RowText, Option<T>) -> io::Result<()>,
     mut on_event: impl FnMut(PredictEvent<'_>),
 ) -> Result<(RowCounts, RowOutput<'o>), PredictError> {
-    let PredictJob { mut input, on_invalid, threads, stop, .. } = job;
+    let PredictJob { mut input, on_invalid, threads, stop, group, .. } = job;
     let path = input.path.clone();
     let infer = |graphs: Vec<Graph>, rows: &[RowText]| {
         let checked = infer(graphs).into_iter().zip(rows).map(|(result, row)| {
@@ -266,15 +159,17 @@ fn run<'o, T>(
         checked.collect::<Vec<Result<T, LocatedError>>>()
     };
     let (read, bytes) = (Arc::clone(&input.read), input.bytes);
-    let resumed_rows = out.resumed_rows();
+    let resumed_rows = shared_number(&group, out.resumed_rows())?;
     if resumed_rows > 0 {
         on_event(PredictEvent::Resumed { rows: resumed_rows });
     }
     let (send, receive) = mpsc::sync_channel::<Vec<InputRow>>(1);
+    let [rank, processes] = [group.rank(), group.size()];
     let read_rows = move || {
         input.skip_rows(resumed_rows);
+        let mut chunks = input.chunks(threads).every(processes, rank);
         // Sending fails when the receiver has stopped, which ends the reader.
-        let _ = input.chunks(threads).try_for_each(|chunk| send.send(chunk));
+        let _ = chunks.try_for_each(|chunk| send.send(chunk));
     };
     let reader = match thread::Builder::new().spawn(read_rows) {
         Ok(reader) => reader,
@@ -286,27 +181,42 @@ fn run<'o, T>(
         }
     };
     loop {
-        let chunk = receive.recv_timeout(STOP_INTERVAL);
-        if stop.load(Ordering::Relaxed) {
+        let next = next_chunk(&receive, stop);
+        let status = match &next {
+            Next::Chunk(_) => Status::Chunk,
+            Next::End => Status::End,
+            Next::Stopped => Status::Stopped,
+        };
+        let all = group.all_gather(vec![status as u8])?.concat();
+        if all.contains(&(Status::Stopped as u8)) {
             // The reader is not joined: it may wait for the next bytes of a pipe.
             let saved_rows = out.stop().map_err(PredictError::Output)?;
             return Err(PredictError::Stopped { saved_rows });
         }
-        let chunk = match chunk {
-            Ok(chunk) => chunk,
-            Err(RecvTimeoutError::Timeout) => continue,
-            Err(RecvTimeoutError::Disconnected) => break,
-        };
-        match run_chunk(chunk, &mut out, on_invalid, infer, &mut write, &mut on_event) {
-            Ok(()) => {}
-            Err(error @ PredictError::Output(_)) => return Err(error),
-            Err(error) => {
-                out.discard();
-                return Err(error);
-            }
+        if all.iter().all(|&status| status == Status::End as u8) {
+            break;
         }
-        let (read_bytes, bytes) = InferenceInput::progress(&read, bytes);
-        on_event(PredictEvent::Progress { counts: out.progress.counts, read_bytes, bytes });
+        let own = match next {
+            Next::Chunk(chunk) => Some(run_chunk(chunk, on_invalid, &infer, &write)),
+            _ => None,
+        };
+        for chunk in ChunkOutput::gather(own, &group, &path)? {
+            match chunk {
+                Ok(chunk) => {
+                    for error in &chunk.invalid {
+                        on_event(PredictEvent::Invalid(error));
+                    }
+                    out.add(&chunk.bytes, &chunk.progress).map_err(PredictError::Output)?;
+                }
+                Err(error @ PredictError::Output(_)) => return Err(error),
+                Err(error) => {
+                    out.discard();
+                    return Err(error);
+                }
+            }
+            let (read_bytes, bytes) = InferenceInput::progress(&read, bytes);
+            on_event(PredictEvent::Progress { counts: out.progress.counts, read_bytes, bytes });
+        }
     }
     if let Err(panic) = reader.join() {
         panic::resume_unwind(panic);
@@ -314,82 +224,46 @@ fn run<'o, T>(
     Ok((out.progress.counts, out))
 }
 
+/// Next chunk of rows of this process.
+enum Next {
+    Chunk(Vec<InputRow>),
+    End,
+    Stopped,
+}
+
+/// State of a process before a chunk, which all processes exchange.
+#[derive(Clone, Copy)]
+enum Status {
+    Chunk,
+    End,
+    Stopped,
+}
+
+/// Waits for the next chunk of the reader, or until the job is canceled.
+fn next_chunk(receive: &mpsc::Receiver<Vec<InputRow>>, stop: &AtomicBool) -> Next {
+    loop {
+        let chunk = receive.recv_timeout(STOP_INTERVAL);
+        if stop.load(Ordering::Relaxed) {
+            return Next::Stopped;
+        }
+        match chunk {
+            Ok(chunk) => return Next::Chunk(chunk),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Next::End,
+        }
+    }
+}
+
+/// Returns the number of the first process.
+fn shared_number(group: &Group, own: u64) -> Result<u64, ExchangeError> {
+    let message = group.broadcast(own.to_le_bytes().to_vec())?;
+    let bytes = message.try_into().map_err(|_| ExchangeError::malformed(0))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
 fn finish(mut out: RowOutput<'_>) -> Result<(), PredictError> {
     out.complete().map_err(PredictError::Output)?;
     Ok(out.persist()?)
-}
-
-fn run_chunk<'o, T>(
-    chunk: Vec<InputRow>,
-    out: &mut RowOutput<'o>,
-    on_invalid: OnInvalidRow,
-    infer: impl Fn(Vec<Graph>, &[RowText]) -> Vec<Result<T, LocatedError>>,
-    mut write: impl FnMut(&mut RowOutput<'o>, &RowText, Option<T>) -> io::Result<()>,
-    mut on_event: impl FnMut(PredictEvent<'_>),
-) -> Result<(), PredictError> {
-    let mut counts = out.progress.counts;
-    counts.rows += chunk.len() as u64;
-    let mut graphs = Vec::with_capacity(chunk.len());
-    let mut predicted = Vec::with_capacity(chunk.len());
-    // Text of each row, with the error of an invalid one.
-    let mut rows = Vec::with_capacity(chunk.len());
-    for InputRow { text, graph, is_fatal } in chunk {
-        let row = match graph {
-            Ok(Some(graph)) => {
-                graphs.push(graph);
-                predicted.push(text);
-                RowKind::Graph
-            }
-            Ok(None) => RowKind::Blank(text),
-            Err(error) if is_fatal => return Err(PredictError::Input(error)),
-            Err(error) if on_invalid == OnInvalidRow::Fail => {
-                return Err(PredictError::Invalid(error));
-            }
-            Err(error) => RowKind::Invalid(text, error),
-        };
-        rows.push(row);
-    }
-    let mut results = infer(graphs, &predicted).into_iter().zip(predicted);
-    let mut written = Vec::with_capacity(rows.len());
-    for row in rows {
-        let (text, error) = match row {
-            RowKind::Blank(text) => {
-                written.push((text, None));
-                continue;
-            }
-            RowKind::Invalid(text, error) => (text, error),
-            RowKind::Graph => match results.next().expect("every graph has a result") {
-                (Ok(result), text) => {
-                    counts.predicted += 1;
-                    written.push((text, Some(result)));
-                    continue;
-                }
-                (Err(error), _) if on_invalid == OnInvalidRow::Fail => {
-                    return Err(PredictError::Invalid(error));
-                }
-                (Err(error), text) => (text, error),
-            },
-        };
-        counts.invalid += 1;
-        on_event(PredictEvent::Invalid(&error));
-        if on_invalid == OnInvalidRow::Keep {
-            written.push((text, None));
-        }
-    }
-    out.progress.counts = counts;
-    for (text, result) in written {
-        write(out, &text, result).map_err(PredictError::Output)?;
-    }
-    out.end_chunk().map_err(PredictError::Output)
-}
-
-/// Row of a chunk.
-enum RowKind {
-    /// Row with the next graph of the chunk.
-    Graph,
-    /// Row without content, which is neither predicted nor invalid.
-    Blank(RowText),
-    Invalid(RowText, LocatedError),
 }
 
 /// A prediction is NaN or infinite.

@@ -9,9 +9,11 @@
 mod columns;
 mod counts;
 mod embeddings;
+mod job;
 mod output;
 mod row;
 
+mod chunk;
 mod file;
 
 use burn::module::Module;
@@ -33,7 +35,8 @@ use crate::train::{BatchSize, EvalBatcher};
 
 pub use counts::RowCounts;
 pub use embeddings::{EmbeddingFormat, EmbeddingLevel};
-pub use file::{OnInvalidRow, PredictError, PredictEvent, PredictJob, embed_rows, predict_rows};
+pub use file::{embed_rows, predict_rows};
+pub use job::{OnInvalidRow, PredictError, PredictEvent, PredictJob};
 pub use output::{RowOutput, describe_job};
 pub use row::RowPrediction;
 

@@ -61,6 +61,14 @@ pub(super) struct OutputProgress {
     pub(super) embeddings: u64,
 }
 
+impl OutputProgress {
+    /// Adds the counts of further rows.
+    fn add(&mut self, other: &Self) {
+        self.counts.add(&other.counts);
+        self.embeddings += other.embeddings;
+    }
+}
+
 impl<'a> RowOutput<'a> {
     /// Writes to a stream, such as standard output.
     pub fn stream(writer: impl Write + 'a) -> Self {
@@ -141,6 +149,13 @@ impl<'a> RowOutput<'a> {
         file.seek(SeekFrom::Start(0))?;
         file.write_all(bytes)?;
         file.seek(SeekFrom::End(0)).map(drop)
+    }
+
+    /// Writes the rows of a chunk and ends it.
+    pub(super) fn add(&mut self, bytes: &[u8], progress: &OutputProgress) -> io::Result<()> {
+        self.progress.add(progress);
+        self.write_all(bytes)?;
+        self.end_chunk()
     }
 
     /// Ends a chunk: streams are flushed, and files record a checkpoint if one is due.

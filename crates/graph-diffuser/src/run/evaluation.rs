@@ -6,13 +6,13 @@ use burn::tensor::{DType, Device};
 use graph_diffuser_data::{CacheModifiedError, Dataset, Schema, SeedTree, Split};
 
 use crate::batch::Batcher;
-use crate::forest::ForestBlend;
 use crate::model::GraphDiffuser;
 use crate::nn::ParamInit;
 use crate::recipe::Recipe;
 use crate::task::{Baseline, Predictions, TargetScores};
 use crate::train::{
-    Checkpoints, Evaluator, LoadedCheckpoint, check_weights, load_model, with_encoding_cache,
+    Checkpoints, Evaluator, LoadedCheckpoint, TrainError, check_weights, load_model,
+    with_encoding_cache,
 };
 
 use super::result::{EnsembleEvaluation, Evaluation};
@@ -26,7 +26,7 @@ impl Run {
     }
 
     /// Evaluates the best weights so far on one split of the dataset; for an ensemble, the average
-    /// of its members.
+    /// of its members. All processes of the run's group take part and receive the result.
     ///
     /// # Errors
     /// Returns an error if there are no weights yet, or if predictions are not finite.
@@ -39,7 +39,10 @@ impl Run {
         let models = self.best_models(&dataset.schema, device)?;
         let (blend, batcher) = (self.forest_blend()?, self.batcher(device));
         CacheModifiedError::catch(|| {
-            evaluate_models(&self.recipe, &models, blend.as_ref(), batcher, dataset, split)
+            let evaluator = Evaluator::new(&self.recipe, dataset, batcher)
+                .with_blend(blend.as_ref())
+                .with_group(self.group.clone());
+            evaluate_models(&self.recipe, &models, &evaluator, dataset, split)
         })?
     }
 
@@ -102,21 +105,23 @@ impl Run {
     }
 }
 
-/// Evaluates one model, or the average of the members of an ensemble, averaged with a random forest
-/// if there is one.
+/// Evaluates one model, or the average of the members of an ensemble.
 pub(super) fn evaluate_models(
     recipe: &Recipe,
     models: &[GraphDiffuser],
-    blend: Option<&ForestBlend>,
-    batcher: Batcher,
+    evaluator: &Evaluator<'_>,
     dataset: &Dataset,
     split: Split,
 ) -> Result<Evaluation, RunError> {
-    let evaluator = Evaluator::new(recipe, dataset, batcher).with_blend(blend);
+    let graphs = dataset.split(split);
     let (accumulator, ensemble) = match models {
-        [model] => (evaluator.metric_accumulator(model, dataset.split(split)), None),
+        [model] => {
+            let accumulator = evaluator.shared_accumulator(model, graphs);
+            (accumulator.map_err(TrainError::from)?, None)
+        }
         models => {
-            let accumulators = evaluator.ensemble_accumulators(models, dataset.split(split));
+            let accumulators = evaluator.shared_ensemble_accumulators(models, graphs);
+            let accumulators = accumulators.map_err(TrainError::from)?;
             let members = EnsembleEvaluation::new(&accumulators, &dataset.schema);
             (accumulators.average, Some(members))
         }

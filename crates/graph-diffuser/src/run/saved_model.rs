@@ -8,7 +8,7 @@ use crate::forest::{ForestBlend, TargetForests};
 use crate::model::GraphDiffuser;
 use crate::nn::ParamInit;
 use crate::recipe::{Recipe, RecipeError};
-use crate::train::{WEIGHTS, load_weights};
+use crate::train::{Evaluator, WEIGHTS, load_weights};
 
 use super::evaluation::evaluate_models;
 use super::{Evaluation, Run, RunError, RunSchema};
@@ -208,6 +208,7 @@ impl SavedModel {
     ) -> Result<Evaluation, SavedModelError> {
         let batcher = self.recipe.model.batcher(device, DType::F32);
         let (models, blend) = (self.models(device)?, self.forest_blend()?);
-        Ok(evaluate_models(&self.recipe, &models, blend.as_ref(), batcher, dataset, split)?)
+        let evaluator = Evaluator::new(&self.recipe, dataset, batcher).with_blend(blend.as_ref());
+        Ok(evaluate_models(&self.recipe, &models, &evaluator, dataset, split)?)
     }
 }

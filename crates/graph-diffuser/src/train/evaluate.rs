@@ -52,8 +52,9 @@ impl<'a> Evaluator<'a> {
         Self { blend, ..self }
     }
 
-    /// Shares the work of [`Evaluator::shared_accumulator`] among the processes of a group.
-    pub(super) fn with_group(self, group: Arc<Group>) -> Self {
+    /// Shares the work of [`Evaluator::shared_accumulator`] and
+    /// [`Evaluator::shared_ensemble_accumulators`] among the processes of a group.
+    pub fn with_group(self, group: Arc<Group>) -> Self {
         Self { group, ..self }
     }
 
@@ -102,33 +103,77 @@ impl<'a> Evaluator<'a> {
     ///
     /// # Errors
     /// Returns an error if another process fails.
-    pub(super) fn shared_accumulator(
+    pub fn shared_accumulator(
         &self,
         model: &GraphDiffuser,
         indices: &[usize],
     ) -> Result<MetricAccumulator, ExchangeError> {
+        if self.group.size() == 1 {
+            return Ok(self.metric_accumulator(model, indices));
+        }
         let model = model.valid();
+        let mut parts = self.shared_parts(indices, 1, |batch| {
+            let output = model.forward(batch, &ForwardContext::evaluate());
+            vec![self.blended(output, batch)]
+        })?;
+        Ok(parts.remove(0))
+    }
+
+    /// Computes predictions and scores as [`Evaluator::ensemble_accumulators`] does, each process
+    /// of the group for a part of the batches; all processes receive all results.
+    ///
+    /// # Errors
+    /// Returns an error if another process fails.
+    pub fn shared_ensemble_accumulators(
+        &self,
+        models: &[GraphDiffuser],
+        indices: &[usize],
+    ) -> Result<EnsembleAccumulators, ExchangeError> {
+        if self.group.size() == 1 {
+            return Ok(self.ensemble_accumulators(models, indices));
+        }
+        let models: Vec<GraphDiffuser> = models.iter().map(Module::valid).collect();
+        let mut parts = self.shared_parts(indices, 1 + models.len(), |batch| {
+            let forward = |model: &GraphDiffuser| model.forward(batch, &ForwardContext::evaluate());
+            let outputs: Vec<Tensor<2>> = models.iter().map(forward).collect();
+            let average = self.blended(self.task.average(&outputs), batch);
+            std::iter::once(average).chain(outputs).collect()
+        })?;
+        Ok(EnsembleAccumulators { average: parts.remove(0), members: parts })
+    }
+
+    /// Accumulates `count` outputs of each batch, of which each process computes a part.
+    fn shared_parts(
+        &self,
+        indices: &[usize],
+        count: usize,
+        outputs: impl Fn(&GraphBatch) -> Vec<Tensor<2>>,
+    ) -> Result<Vec<MetricAccumulator>, ExchangeError> {
         let (rank, size) = (self.group.rank(), self.group.size());
         let batches = self.batcher.batches(self.dataset, indices);
         let own: Vec<Vec<usize>> = batches.iter().skip(rank).step_by(size).cloned().collect();
-        let mut parts: Vec<Vec<u8>> = Vec::with_capacity(own.len());
+        let mut parts: Vec<Vec<u8>> = Vec::with_capacity(count * own.len());
         for_each_batch(self.batcher.batcher(), self.dataset, &own, |batch| {
-            let mut part = self.task.metric_accumulator();
-            let output = self.blended(model.forward(&batch, &ForwardContext::evaluate()), &batch);
-            let loss = self.task.loss(output.clone(), &batch).into_scalar::<f64>();
-            part.add(output, &batch, loss);
-            parts.push(part.to_bytes());
+            for output in outputs(&batch) {
+                let mut part = self.task.metric_accumulator();
+                let loss = self.task.loss(output.clone(), &batch).into_scalar::<f64>();
+                part.add(output, &batch, loss);
+                parts.push(part.to_bytes());
+            }
             None::<()>
         });
         // Batches are added in the same order as by a single process.
         let parts = self.group.all_gather_lists(&parts)?;
-        let mut accumulator = self.task.metric_accumulator();
+        let mut accumulators: Vec<MetricAccumulator> =
+            (0..count).map(|_| self.task.metric_accumulator()).collect();
         for index in 0..batches.len() {
-            let part = parts[index % size].get(index / size);
-            let added = part.and_then(|part| accumulator.add_bytes(part));
-            added.ok_or_else(|| ExchangeError::malformed(index % size))?;
+            for (at, accumulator) in accumulators.iter_mut().enumerate() {
+                let part = parts[index % size].get(count * (index / size) + at);
+                let added = part.and_then(|part| accumulator.add_bytes(part));
+                added.ok_or_else(|| ExchangeError::malformed(index % size))?;
+            }
         }
-        Ok(accumulator)
+        Ok(accumulators)
     }
 
     fn blended(&self, output: Tensor<2>, batch: &GraphBatch) -> Tensor<2> {
