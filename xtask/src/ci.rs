@@ -101,14 +101,36 @@ fn clippy(root: &Path) -> anyhow::Result<Outcome> {
     cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
 }
 
-/// Tests distributed training under a launcher of MPI.
+/// Lints the connection to MPI and tests distributed training under its launcher.
 fn mpi(root: &Path) -> anyhow::Result<Outcome> {
     let is_installed = |program: &str| succeeds(Command::new(program).arg("--version"));
-    if !is_installed("mpicc") || !is_installed("mpirun") {
+    if !is_installed("mpicc") || !is_installed("mpirun") || !has_libclang() {
         return Ok(Outcome::Skipped("install MPI and libclang, see docs/guide/cluster.md"));
     }
     let arguments = "test --workspace --features graph-diffuser-cli/mpi --test mpi";
-    cargo(root, &arguments.split(' ').collect::<Vec<_>>())
+    cargo(root, &arguments.split(' ').collect::<Vec<_>>())?;
+    if self::is_installed("clippy") {
+        let arguments =
+            "clippy --workspace --features graph-diffuser-cli/mpi --bins -- -D warnings";
+        cargo(root, &arguments.split(' ').collect::<Vec<_>>())?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Returns whether libclang, which generates the bindings to MPI, is where its loader looks.
+fn has_libclang() -> bool {
+    let contains = |directory: &Path| {
+        std::fs::read_dir(directory).into_iter().flatten().flatten().any(|file| {
+            let name = file.file_name();
+            name.to_string_lossy().starts_with("libclang") && name.to_string_lossy().contains("so")
+        })
+    };
+    let versions = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let versions = versions.filter(|entry| entry.file_name().to_string_lossy().contains("llvm"));
+    let linked = Command::new("ldconfig").arg("-p").output();
+    std::env::var_os("LIBCLANG_PATH").is_some()
+        || versions.map(|entry| entry.path().join("lib")).any(|lib| contains(&lib))
+        || linked.is_ok_and(|found| String::from_utf8_lossy(&found.stdout).contains("libclang"))
 }
 
 /// Builds and tests the Python package.

@@ -44,6 +44,7 @@ fn main() -> ExitCode {
     if !matches!(arguments.command, Command::Explore(_)) {
         keep_freed_memory();
     }
+    session::warn_about_processes(arguments.command.is_distributed());
     let mut printer = Printer::new(arguments.json);
     let result = CacheModifiedError::catch(|| run(arguments.command, &mut printer));
     let code = match result.map_err(CommandError::from).flatten() {
