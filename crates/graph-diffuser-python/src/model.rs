@@ -23,6 +23,7 @@ use crate::explanation::Explanation;
 use crate::predictions::PredictionArrays;
 use crate::rows::{OnInvalid, Rows};
 use crate::threads;
+use crate::training::read_data;
 
 /// Recipe, schema, weights, fingerprints, weight and file of the random forest, and directory of a
 /// model.
@@ -267,7 +268,12 @@ impl Model {
     }
 
     /// Evaluates the model on a split of the dataset of its run; returns JSON.
-    fn evaluate_run(&self, py: Python<'_>, split: &str) -> PyResult<String> {
+    fn evaluate_run(
+        &self,
+        py: Python<'_>,
+        split: &str,
+        allow_changed_data: bool,
+    ) -> PyResult<String> {
         let split = match split {
             "train" => Split::Train,
             "valid" => Split::Valid,
@@ -282,12 +288,18 @@ impl Model {
             return Err(invalid_input(py, message, Some("pass the data to evaluate on")));
         };
         let dirs = DataDirs::from_env();
-        let evaluate = |_| -> Result<Evaluation, RunError> {
-            let run = Run::open(directory)?.with_encoding_cache(dirs.encoding_cache());
-            let dataset = run.dataset(&dirs, &mut |_, _| {})?;
-            run.evaluate(&dataset, &Device::flex(), split)
+        let evaluate = |_| -> PyResult<Result<Evaluation, RunError>> {
+            let run =
+                Run::open(directory).map(|run| run.with_encoding_cache(dirs.encoding_cache()));
+            let run = match run {
+                Ok(run) => run,
+                Err(error) => return Ok(Err(error)),
+            };
+            let dataset = read_data(|progress| run.dataset(&dirs, progress))?;
+            let checked = if allow_changed_data { Ok(()) } else { run.check_data(&dataset) };
+            Ok(checked.and_then(|()| run.evaluate(&dataset, &Device::flex(), split)))
         };
-        Ok(evaluation_json(&threads::run(py, evaluate).or_raise(py)?))
+        Ok(evaluation_json(&threads::run(py, evaluate)?.or_raise(py)?))
     }
 
     /// Evaluates the model on input rows with these targets, one list per row: the values of
