@@ -53,7 +53,7 @@ fn best_weights_are_never_replaced_by_those_of_another_epoch() {
     }
     let path = |name: &str| dir.path("run/checkpoints").join(name);
     let epoch = dir.json("run/checkpoints/best/manifest.json")["epoch"].as_u64().expect("an epoch");
-    let _ = fs::remove_dir_all(path("best.previous"));
+    dir.remove_directory("run/checkpoints/best.previous");
     copy_directory(&path("best"), &path("best.previous"));
     set_epoch(&dir, "best.previous", epoch - 1);
     let result = dir.read("run/result.json");
@@ -73,7 +73,7 @@ fn best_weights_are_never_replaced_by_those_of_another_epoch() {
         fs::remove_file(path("best/manifest.json")).expect("removed");
         assert_all_fail("is incomplete");
 
-        fs::remove_dir_all(path("best")).expect("removed");
+        dir.remove_directory("run/checkpoints/best");
         assert_all_fail(&message);
         fs::rename(path("best.previous"), path("best")).expect("moved");
         assert_all_fail(&message);
@@ -125,8 +125,8 @@ fn resuming_names_lost_best_weights_and_replaces_them_by_better_ones_only() {
     training.signal("-TERM");
     assert_eq!(training.exit_code(Duration::from_secs(20)), Some(143));
     dir.run_ok(&["eval", "run"]);
-    fs::remove_dir_all(dir.path("run/checkpoints/best")).expect("removed");
-    let _ = fs::remove_dir_all(dir.path("run/checkpoints/best.previous"));
+    dir.remove_directory("run/checkpoints/best");
+    dir.remove_directory("run/checkpoints/best.previous");
     let output = dir.run(&["eval", "run"]);
     assert_eq!(output.code, Some(1), "{}", output.stderr);
     assert!(output.stderr.contains("best` is missing"), "{}", output.stderr);
