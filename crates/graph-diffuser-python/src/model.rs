@@ -288,14 +288,13 @@ impl Model {
             return Err(invalid_input(py, message, Some("pass the data to evaluate on")));
         };
         let dirs = DataDirs::from_env();
+        let directory = directory.clone();
         let evaluate = |_| -> PyResult<Result<Evaluation, RunError>> {
-            let run =
-                Run::open(directory).map(|run| run.with_encoding_cache(dirs.encoding_cache()));
-            let run = match run {
-                Ok(run) => run,
-                Err(error) => return Ok(Err(error)),
-            };
-            let dataset = read_data(|progress| run.dataset(&dirs, progress))?;
+            let (run, dataset) = read_data(move || {
+                let run = Run::open(&directory)?.with_encoding_cache(dirs.encoding_cache());
+                let dataset = run.dataset(&dirs, &mut |_, _| {})?;
+                Ok::<_, RunError>((run, dataset))
+            })?;
             let checked = if allow_changed_data { Ok(()) } else { run.check_data(&dataset) };
             Ok(checked.and_then(|()| run.evaluate(&dataset, &Device::flex(), split)))
         };

@@ -1,19 +1,21 @@
 //! Training: creates or resumes runs as the program does.
 
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use graph_diffuser::Device;
 use graph_diffuser::recipe::{DataDirs, LoadedDataset, Recipe};
-use graph_diffuser::run::{Environment, Run};
+use graph_diffuser::run::{Environment, Run, RunError};
 use graph_diffuser::train::{
     TrainEvent, TrainOutcome, available_bytes, check_memory, check_selection,
 };
 use graph_diffuser_data::summary::Summary;
-use graph_diffuser_data::{AtomicFile, Dataset, Diagnostic, ProgressFn, Split, WriteError};
+use graph_diffuser_data::{AtomicFile, Dataset, Diagnostic, Split, WriteError};
 use graph_diffuser_viz::report::write_run_report;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
@@ -58,7 +60,8 @@ pub(crate) fn train(
             read.clone_from(prepared);
             saved.clone_from(saved_as.as_ref().unwrap_or(prepared));
         }
-        let loaded = read_data(|progress| readable.load(&dirs, progress))?;
+        let data_dirs = dirs.clone();
+        let loaded = read_data(move || readable.load(&data_dirs, &mut |_, _| {}))?;
         threads::report(progress.as_ref(), || data_event(&loaded).to_string())?;
         let recipe = recipe.for_training_graphs(loaded.dataset.split(Split::Train).len());
         // Before the directory is created.
@@ -90,7 +93,11 @@ pub(crate) fn resume(
             return write_run_report(&run, &finished).map_err(raise);
         }
         let dirs = DataDirs::from_env();
-        let loaded = read_data(|progress| run.load(&dirs, progress))?;
+        let data_dirs = dirs.clone();
+        let (run, loaded) = read_data(move || {
+            let loaded = run.load(&data_dirs, &mut |_, _| {})?;
+            Ok::<_, RunError>((run, loaded))
+        })?;
         threads::report(progress.as_ref(), || data_event(&loaded).to_string())?;
         let run = if allow_changed_data { run.with_changed_data() } else { run };
         check_size(run.recipe(), &loaded.dataset)?;
@@ -152,30 +159,28 @@ fn check_size(recipe: &Recipe, dataset: &Dataset) -> PyResult<()> {
     check_memory(recipe, dataset, parameters, available_bytes()).map_err(raise)
 }
 
-/// Calls `read` with a callback in which Python handles signals; an exception, as that of Ctrl-C,
-/// ends it.
-///
-/// Readers have no other way to stop: the callback unwinds, which removes their unfinished files.
-pub(crate) fn read_data<T, E: Diagnostic>(
-    read: impl FnOnce(&mut ProgressFn<'_>) -> Result<T, E>,
-) -> PyResult<T> {
-    let mut raised: Option<PyErr> = None;
-    let mut handled = Instant::now();
-    let mut handle_signals = |_, _| {
-        if handled.elapsed() >= REPORT_INTERVAL {
-            handled = Instant::now();
-            if let Err(error) = threads::report(None, String::new) {
-                raised = Some(error);
-                resume_unwind(Box::new("the interpreter has raised an exception"));
-            }
+/// Calls `read` in a thread of its own, while Python handles signals in this one. After an exception,
+/// such as that of Ctrl-C, nobody waits for the thread, which drops its result.
+pub(crate) fn read_data<T, E>(read: impl FnOnce() -> Result<T, E> + Send + 'static) -> PyResult<T>
+where
+    T: Send + 'static,
+    E: Diagnostic + Send + 'static,
+{
+    let (send, receive) = mpsc::sync_channel(1);
+    let reader = thread::Builder::new().spawn(move || {
+        threads::register_thread();
+        // Sending fails after an exception.
+        let _ = send.send(read());
+    })?;
+    loop {
+        match receive.recv_timeout(REPORT_INTERVAL) {
+            Ok(result) => return result.map_err(raise),
+            Err(RecvTimeoutError::Timeout) => threads::report(None, String::new)?,
+            Err(RecvTimeoutError::Disconnected) => match reader.join() {
+                Err(panic) => resume_unwind(panic),
+                Ok(()) => unreachable!("a reader that does not panic sends its result"),
+            },
         }
-    };
-    // What `read` has changed is dropped with it.
-    let result = catch_unwind(AssertUnwindSafe(|| read(&mut handle_signals)));
-    match (raised, result) {
-        (Some(error), _) => Err(error),
-        (None, Ok(result)) => result.map_err(raise),
-        (None, Err(panic)) => resume_unwind(panic),
     }
 }
 

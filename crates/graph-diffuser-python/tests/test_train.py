@@ -100,7 +100,8 @@ def test_interrupted_run_ends_with_the_same_bits(
     model = gd.train(data=smiles, y=y, resume=True, progress=events.append, **common)
     assert trained.directory is not None
     assert weights(tmp_path / "run") == weights(trained.directory)
-    assert {"event": "resumed", "epoch": 1, "batch": 0, "skipped": []} in events
+    resumed = {"event": "resumed", "epoch": 1, "batch": 0, "skipped": [], "lost_best": None}
+    assert resumed in events
     assert [event["epoch"] for event in events if event["event"] == "epoch"] == [2, 3]
     assert events[0]["event"] == "data" and "Targets" in events[0]["report"]
     # A finished run is returned at once.
@@ -180,7 +181,7 @@ def test_ctrl_c_during_validation_does_not_wait_for_its_end(
 
 def test_ctrl_c_while_data_is_read_leaves_no_directory(tmp_path: Path) -> None:
     file = tmp_path / "large.csv"
-    rows = (f"{'C' * (1 + row % 30)}OCCNCCO,{row % 7}.5\n" for row in range(400_000))
+    rows = (f"{'C' * (1 + row % 30)}OCCNCCO,{row % 7}.5\n" for row in range(200_000))
     file.write_text("smiles,target\n" + "".join(rows))
     timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
     start = time.monotonic()
