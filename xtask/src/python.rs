@@ -178,8 +178,8 @@ fn virtual_environment(root: &Path, interpreter: &str) -> anyhow::Result<Option<
     Ok(Some(python))
 }
 
-/// Runs the installation of the requirements; returns `false` if `probe` fails, too, because there is
-/// no network connection.
+/// Runs the installation of the requirements; returns `false` if `probe` fails, too, because there
+/// is no network connection.
 ///
 /// # Errors
 /// Returns an error if only the installation fails.

@@ -21,9 +21,9 @@ use crate::arrays::to_numpy;
 use crate::errors::{OrRaise as _, invalid_input};
 use crate::explanation::Explanation;
 use crate::predictions::PredictionArrays;
+use crate::reading::read_data;
 use crate::rows::{OnInvalid, Rows};
 use crate::threads;
-use crate::training::read_data;
 
 /// Recipe, schema, weights, fingerprints, weight and file of the random forest, and directory of a
 /// model.

@@ -1,11 +1,8 @@
 //! Training: creates or resumes runs as the program does.
 
 use std::fs;
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use graph_diffuser::Device;
@@ -23,6 +20,7 @@ use pyo3::types::PyAny;
 use serde_json::{Value, json};
 
 use crate::errors::error;
+use crate::reading::read_data;
 use crate::threads;
 
 /// Shortest time between two progress events of steps or evaluated batches.
@@ -157,31 +155,6 @@ fn train_run(
 fn check_size(recipe: &Recipe, dataset: &Dataset) -> PyResult<()> {
     let parameters = recipe.num_parameters(&dataset.schema);
     check_memory(recipe, dataset, parameters, available_bytes()).map_err(raise)
-}
-
-/// Calls `read` in a thread of its own, while Python handles signals in this one. After an exception,
-/// such as that of Ctrl-C, nobody waits for the thread, which drops its result.
-pub(crate) fn read_data<T, E>(read: impl FnOnce() -> Result<T, E> + Send + 'static) -> PyResult<T>
-where
-    T: Send + 'static,
-    E: Diagnostic + Send + 'static,
-{
-    let (send, receive) = mpsc::sync_channel(1);
-    let reader = thread::Builder::new().spawn(move || {
-        threads::register_thread();
-        // Sending fails after an exception.
-        let _ = send.send(read());
-    })?;
-    loop {
-        match receive.recv_timeout(REPORT_INTERVAL) {
-            Ok(result) => return result.map_err(raise),
-            Err(RecvTimeoutError::Timeout) => threads::report(None, String::new)?,
-            Err(RecvTimeoutError::Disconnected) => match reader.join() {
-                Err(panic) => resume_unwind(panic),
-                Ok(()) => unreachable!("a reader that does not panic sends its result"),
-            },
-        }
-    }
 }
 
 /// Converts an error to a Python exception.

@@ -190,8 +190,8 @@ impl AppState {
                 mpsc::TrySendError::Disconnected(_) => closed(),
             },
         )?;
-        // A request that is still waiting in its queue is dropped with the receiver, and one that is
-        // being computed is canceled by the guard.
+        // A request that waits in its queue is dropped with the receiver, and one that is being
+        // computed is canceled by the guard.
         let Ok(response) = tokio::time::timeout(self.timeout, receiver).await else {
             return Err(ApiError {
                 status: StatusCode::SERVICE_UNAVAILABLE,

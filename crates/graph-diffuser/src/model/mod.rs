@@ -101,8 +101,8 @@ impl GraphDiffuser {
         state.x
     }
 
-    /// Computes the predictions of one graph in evaluation mode, and traces the nodes `rows`; `None`
-    /// if it is canceled.
+    /// Computes the predictions of one graph in evaluation mode, and traces the nodes `rows`;
+    /// `None` if it is canceled.
     ///
     /// If the model has a CLS token, its index is the number of nodes, and it must come last.
     ///
