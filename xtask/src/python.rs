@@ -22,11 +22,14 @@ const PROGRAM_PACKAGE: &str = "crates/graph-diffuser-cli";
 /// Cargo for maturin: builds the whole workspace, of which maturin finds its artifacts.
 ///
 /// Maturin builds a single package, for which cargo selects other features of dependencies than for
-/// the tests, and would compile them again. Its variables for pyo3 would do so, too.
+/// the tests, and would compile them again. Its variables for pyo3 would do so, too. It takes the
+/// last executable of a package for its program, so those of tests are not reported.
 const CARGO_OF_MATURIN: &str = r#"#!/bin/sh
 if [ "$1" = rustc ]; then
   for name in $(env | sed -n 's/^\(PYO3_[A-Z0-9_]*\)=.*/\1/p'); do unset "$name"; done
-  exec "$WORKSPACE_CARGO" BUILD --message-format json-render-diagnostics
+  messages=$("$WORKSPACE_CARGO" BUILD --message-format json-render-diagnostics) || exit
+  printf '%s\n' "$messages" | grep -v '"test":true'
+  exit 0
 fi
 exec "$WORKSPACE_CARGO" "$@"
 "#;
