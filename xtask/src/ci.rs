@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
+use crate::outcome::Outcome;
 use crate::python;
 use crate::repository::without_package_variables;
 use crate::tidy::tidy;
@@ -16,14 +17,6 @@ use crate::tidy::tidy;
 struct Check {
     name: &'static str,
     run: fn(&Path) -> anyhow::Result<Outcome>,
-}
-
-/// Result of a check that found no problem.
-enum Outcome {
-    Passed,
-    /// Not all of the check could run.
-    Limited(&'static str),
-    Skipped(&'static str),
 }
 
 /// All checks: first the fast ones, then those that compile the dependencies. `python`
@@ -43,6 +36,9 @@ const CHECKS: [Check; 10] = [
 
 /// Time after which fetching the advisory database is given up.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Environment variable with further checks of `scripts/sanitize.sh`, such as `thread miri`.
+const FURTHER_SANITIZERS: &str = "GRAPH_DIFFUSER_SANITIZE";
 
 /// Runs all checks on the workspace at `root` and prints a summary.
 ///
@@ -135,8 +131,7 @@ fn has_libclang() -> bool {
 
 /// Builds and tests the Python package.
 fn python(root: &Path) -> anyhow::Result<Outcome> {
-    let skipped = python::python(root, |root, arguments| cargo(root, arguments).map(|_| ()))?;
-    Ok(skipped.map_or(Outcome::Passed, Outcome::Skipped))
+    python::python(root, |root, arguments| cargo(root, arguments).map(|_| ()))
 }
 
 /// Packs every crate that can be published; the compiler has seen the sources already.
@@ -160,27 +155,34 @@ fn deny(root: &Path) -> anyhow::Result<Outcome> {
     Ok(Outcome::Limited("advisories were not checked, because their database cannot be fetched"))
 }
 
-/// Checks unsafe code with the address sanitizer and loom; the thread sanitizer and Miri take
-/// longer and are not run.
+/// Checks unsafe code with loom and, if there is a nightly compiler, the address sanitizer; the
+/// thread sanitizer and Miri take ten minutes, and run on request only.
 fn sanitize(root: &Path) -> anyhow::Result<Outcome> {
     const SOME_SKIPPED: i32 = 3;
-    if !succeeds(Command::new("rustup").args(["run", "nightly", "cargo", "--version"])) {
-        let hint = "install the nightly compiler with `rustup toolchain install nightly`";
-        return Ok(Outcome::Skipped(hint));
-    }
     if !succeeds(Command::new("bash").arg("--version")) {
         return Ok(Outcome::Skipped("`scripts/sanitize.sh` needs bash"));
     }
+    let has_nightly =
+        succeeds(Command::new("rustup").args(["run", "nightly", "cargo", "--version"]));
+    let requested = std::env::var(FURTHER_SANITIZERS).unwrap_or_default();
     // Without these variables, which refer to the compiler of this program, `cargo +nightly` works.
     let mut script = Command::new("bash");
-    script.args(["scripts/sanitize.sh", "address", "loom"]).current_dir(root);
+    script.args(["scripts/sanitize.sh", "loom"]).args(has_nightly.then_some("address"));
+    script.args(requested.split_whitespace()).current_dir(root);
     script.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
     let status = script.status().context("cannot start `scripts/sanitize.sh`")?;
     if status.code() == Some(SOME_SKIPPED) {
         return Ok(Outcome::Limited("a tool is missing, see above"));
     }
     ensure!(status.success(), "`scripts/sanitize.sh` ended with {status}");
-    Ok(Outcome::Passed)
+    Ok(if has_nightly {
+        Outcome::Passed
+    } else {
+        Outcome::Limited(
+            "only loom; for the address sanitizer, install the nightly compiler with \
+             `rustup toolchain install nightly`",
+        )
+    })
 }
 
 /// Waits for a process and ends it after `timeout`.

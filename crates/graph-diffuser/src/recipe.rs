@@ -109,7 +109,7 @@ macro_rules! embed_recipes {
 }
 
 /// Built-in recipes: name and TOML text.
-pub const BUILT_IN: [(&str, &str); 33] = embed_recipes![
+pub const BUILT_IN: [(&str, &str); 34] = embed_recipes![
     "graphs",
     "grid-diffuser",
     "grid-diffuser-authors",
@@ -124,6 +124,7 @@ pub const BUILT_IN: [(&str, &str); 33] = embed_recipes![
     "grid-transformer-signnet",
     "molecules",
     "ogbg-code2",
+    "ogbg-molhiv",
     "ogbg-molpcba",
     "ogbg-ppa",
     "pcqm-contact",

@@ -234,7 +234,7 @@ fn serve(
         while !stop.load(Ordering::SeqCst) {
             let timeout = Duration::from_millis(if is_scoring { 0 } else { 100 });
             match requests.lists.recv_timeout(timeout) {
-                Ok(pending) => pending.answer(|request| explorer.respond(request)),
+                Ok(pending) => pending.answer(|request, cancel| explorer.respond(request, cancel)),
                 Err(RecvTimeoutError::Timeout) if is_scoring => is_scoring = explorer.score_batch(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
@@ -261,7 +261,7 @@ fn answer_traces(
             .unwrap_or_else(PoisonError::into_inner)
             .recv_timeout(Duration::from_millis(100));
         match received {
-            Ok(pending) => pending.answer(|request| explorer.respond(request)),
+            Ok(pending) => pending.answer(|request, cancel| explorer.respond(request, cancel)),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }

@@ -27,7 +27,7 @@ use serde::Serialize;
 use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs, environment};
 use crate::error::{Result, UsageError};
 use crate::explorer::server;
-use crate::input::check_training_input;
+use crate::input::{check_training_input, find_training_recipe};
 use crate::interrupt::{stop_flag, stop_with_input};
 use crate::printer::{Printer, counted, thousands};
 use crate::progress::{TrainProgress, load_run_dataset, read_dataset};
@@ -237,7 +237,7 @@ impl TrainArgs {
         let overrides: Vec<String> =
             options.into_iter().chain(self.settings.set.iter().cloned()).collect();
         let find = |overrides: &[String]| -> Result<Recipe> {
-            let recipe = Recipe::find(name, overrides)?;
+            let recipe = find_training_recipe(name, overrides)?;
             let Some(source) = source else { return Ok(recipe) };
             if let Some(setting) = overrides.iter().find(|text| text.starts_with("model.")) {
                 let message = format!("`--from` determines the model, but `{setting}` changes it");

@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use graph_diffuser::explain::{
     AttentionTrace, ExplainError, Explainer, GraphScore, Structure, TargetScore, faithfulness,
 };
+use graph_diffuser::nn::CancelFlag;
 use graph_diffuser::run::RunError;
 use graph_diffuser_data::formats::RowLabels;
 use graph_diffuser_data::{CacheModifiedError, Graph, Split, TargetSchema};
@@ -165,12 +166,16 @@ impl<'a> Explorer<'a> {
         true
     }
 
-    /// Returns the response to a request as JSON.
-    pub(crate) fn respond(&self, request: &ApiRequest) -> Result<String, ExplainError> {
-        CacheModifiedError::catch(|| self.response(request)).map_err(RunError::from)?
+    /// Returns the response to a request as JSON; traces are computed until `cancel` is set.
+    pub(crate) fn respond(
+        &self,
+        request: &ApiRequest,
+        cancel: &CancelFlag,
+    ) -> Result<String, ExplainError> {
+        CacheModifiedError::catch(|| self.response(request, cancel)).map_err(RunError::from)?
     }
 
-    fn response(&self, request: &ApiRequest) -> Result<String, ExplainError> {
+    fn response(&self, request: &ApiRequest, cancel: &CancelFlag) -> Result<String, ExplainError> {
         let json = match request {
             ApiRequest::Info => serde_json::to_string(&self.info()),
             ApiRequest::Scores { from, target } => {
@@ -181,7 +186,7 @@ impl<'a> Explorer<'a> {
                 let list = ScoreList { scores: scores.collect(), total: self.graphs.len() };
                 serde_json::to_string(&list)
             }
-            ApiRequest::Trace(request) => serde_json::to_string(&self.trace(request)?),
+            ApiRequest::Trace(request) => serde_json::to_string(&self.trace(request, cancel)?),
         };
         Ok(json.expect("responses are plain data"))
     }
@@ -234,7 +239,11 @@ impl<'a> Explorer<'a> {
     }
 
     /// Traces the attention of a graph and lays out its nodes.
-    pub(crate) fn trace(&self, request: &TraceRequest) -> Result<TraceResponse, ExplainError> {
+    pub(crate) fn trace(
+        &self,
+        request: &TraceRequest,
+        cancel: &CancelFlag,
+    ) -> Result<TraceResponse, ExplainError> {
         let graph = self.graph(request)?;
         let index = request.smiles.is_none().then(|| request.graph.unwrap_or(0));
         let rows = graph.num_nodes + usize::from(self.explainer.has_cls());
@@ -254,7 +263,7 @@ impl<'a> Explorer<'a> {
         let limit = if full_trace { rows } else { 2 };
         let traced: Vec<usize> =
             request.rows.iter().copied().take(limit).chain(default_node).collect();
-        let trace = self.explainer.trace(&graph, index, &traced);
+        let trace = self.explainer.trace_until(&graph, index, &traced, cancel)?;
         let ground_truth = faithfulness::ground_truth_cells(&trace, 0).map(|_| {
             trace
                 .rows

@@ -4,6 +4,7 @@
 //! order, batch norm runs over packed rows and pairs, and dropout must be reproducible.
 
 mod batch_norm;
+mod cancellation;
 mod context;
 mod init;
 mod linear;
@@ -12,6 +13,8 @@ mod state;
 mod trace;
 
 pub use batch_norm::BatchNorm;
+pub use cancellation::CancelFlag;
+pub(crate) use cancellation::catch_cancel;
 pub(crate) use context::is_finite;
 pub use context::{ForwardContext, Shard, Statistic, Timings};
 pub use init::ParamInit;
