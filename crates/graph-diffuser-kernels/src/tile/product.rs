@@ -146,11 +146,10 @@ impl Product<'_> {
                     }
                 }
             }
-            self.prefetch.add_steps(self.matrix.inner);
+            self.prefetch.issue(self.matrix.inner);
             let mut weight = self.matrix.packed.as_ptr().add(row * self.matrix.inner);
             let mut input = self.input.as_ptr().add(column);
             for _ in 0..self.matrix.inner {
-                self.prefetch.issue();
                 let values: [S::V; VECTORS] =
                     std::array::from_fn(|v| simd.load(input.add(v * S::LANES)));
                 for (r, sums) in sums.iter_mut().enumerate() {
