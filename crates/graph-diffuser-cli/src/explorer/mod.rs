@@ -3,9 +3,10 @@
 //! [`Explorer`] computes the responses; [`server`] serves them over HTTP on localhost; [`export`]
 //! embeds them in one HTML file.
 
+mod api_error;
+pub(crate) mod page;
 pub(crate) mod export;
 mod live;
-pub(crate) mod page;
 pub(crate) mod server;
 
 use std::collections::VecDeque;
