@@ -167,6 +167,7 @@ mod tests {
             },
             history: vec![],
             member_histories: vec![],
+            has_fingerprints: false,
             environment: None,
             test_predictions: Some(predictions),
         }
