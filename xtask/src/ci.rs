@@ -21,11 +21,12 @@ struct Check {
 
 /// All checks: first the fast ones, then those that compile the dependencies. `python`
 /// uses what `tests` compiled, `clippy` and `docs` share compiled metadata.
-const CHECKS: [Check; 10] = [
+const CHECKS: [Check; 11] = [
     Check { name: "format", run: format },
     Check { name: "tidy", run: |root| tidy(root).map(|()| Outcome::Passed) },
     Check { name: "packages", run: packages },
     Check { name: "deny", run: deny },
+    Check { name: "fuzz", run: fuzz },
     Check { name: "tests", run: |root| cargo(root, &["test", "--workspace"]) },
     Check { name: "mpi", run: mpi },
     Check { name: "python", run: python },
@@ -153,6 +154,11 @@ fn deny(root: &Path) -> anyhow::Result<Outcome> {
     }
     cargo(root, &["deny", "check", "bans", "licenses", "sources"])?;
     Ok(Outcome::Limited("advisories were not checked, because their database cannot be fetched"))
+}
+
+/// Compiles the fuzz targets that do not depend on Burn; running them needs a nightly compiler.
+fn fuzz(root: &Path) -> anyhow::Result<Outcome> {
+    cargo(root, &["check", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target/fuzz"])
 }
 
 /// Checks unsafe code with loom and, if there is a nightly compiler, the address sanitizer; the

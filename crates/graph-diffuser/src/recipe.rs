@@ -3,13 +3,14 @@
 //! Unknown keys are errors. A recipe together with its seed determines a run: training it twice
 //! gives identical weights and scores.
 
-mod check;
 mod data;
+mod spelling;
 mod error;
+mod training;
+mod check;
 mod overrides;
 mod reference;
 mod settings;
-mod training;
 
 use std::path::Path;
 

@@ -116,8 +116,9 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCo
         let explorer = Explorer::new(&explainer, rows, name, split, limit);
         write(&args, &run, destination, explorer, printer)
     } else {
+        let is_unfinished = run.result()?.is_none();
         let explorer = Explorer::new(&explainer, rows, name, split, usize::MAX);
-        serve(&args, &run, &explorer, printer)
+        serve(&args, &run, &explorer.with_live_link(is_unfinished), printer)
     }
 }
 

@@ -3,9 +3,10 @@
 //! [`Explorer`] computes the responses; [`server`] serves them over HTTP on localhost; [`export`]
 //! embeds them in one HTML file.
 
+mod api_error;
+pub(crate) mod page;
 pub(crate) mod export;
 mod live;
-pub(crate) mod page;
 pub(crate) mod server;
 
 use std::collections::VecDeque;
@@ -64,6 +65,8 @@ struct RunInfo {
     run: String,
     recipe: String,
     split: Split,
+    /// True if the run is not finished, so that its learning curves may still grow.
+    is_unfinished: bool,
     /// Names of the targets of a graph; empty for other tasks.
     targets: Vec<String>,
     /// Number of graphs in the split, of which at most `MAX_LISTED` are listed.
@@ -132,6 +135,7 @@ pub(crate) struct Explorer<'a> {
     rows: &'a RowLabels,
     run: String,
     split: Split,
+    is_unfinished: bool,
     graphs: Vec<usize>,
     unscored: Mutex<VecDeque<Vec<usize>>>,
     scores: Mutex<Vec<GraphScore>>,
@@ -149,7 +153,13 @@ impl<'a> Explorer<'a> {
         let all = explainer.dataset().split(split);
         let graphs = all[..all.len().min(limit).min(MAX_LISTED)].to_vec();
         let unscored = Mutex::new(explainer.score_batches(&graphs).into());
-        Self { explainer, rows, run, split, graphs, unscored, scores: Mutex::default() }
+        let scores = Mutex::default();
+        Self { explainer, rows, run, split, is_unfinished: false, graphs, unscored, scores }
+    }
+
+    /// Links the page to the live view of an unfinished run.
+    pub(crate) fn with_live_link(self, is_unfinished: bool) -> Self {
+        Self { is_unfinished, ..self }
     }
 
     /// Returns the dataset indices of the listed graphs.
@@ -213,6 +223,7 @@ impl<'a> Explorer<'a> {
             run: self.run.clone(),
             recipe: self.explainer.recipe().name.clone(),
             split: self.split,
+            is_unfinished: self.is_unfinished,
             total: dataset.split(self.split).len(),
             targets: match &dataset.schema.targets {
                 TargetSchema::Graph(kinds) => (0..kinds.len())

@@ -22,15 +22,14 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use graph_diffuser::explain::ExplainError;
 use graph_diffuser::nn::CancelFlag;
-use graph_diffuser_data::Diagnostic as _;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use serde::Serialize;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::error::{CommandError, Failure, UsageError};
 
+use super::api_error::ApiError;
 use super::live::with_live_view;
 use super::{ApiRequest, page};
 
@@ -121,39 +120,6 @@ fn queues() -> (QueueSenders, RequestQueues) {
         QueueSenders { lists: lists.0, traces: traces.0, long_traces: long_traces.0 },
         RequestQueues { lists: lists.1, traces: traces.1, long_traces: long_traces.1 },
     )
-}
-
-/// Error response, shown by the page.
-#[derive(Debug, Serialize)]
-pub(super) struct ApiError {
-    #[serde(skip)]
-    status: StatusCode,
-    error: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<String>,
-}
-
-impl ApiError {
-    pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Self {
-        Self { status, error: error.into(), hint: None }
-    }
-}
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        let json = serde_json::to_string(&self).expect("the error is plain data");
-        (self.status, [(header::CONTENT_TYPE, "application/json")], json).into_response()
-    }
-}
-
-impl From<ExplainError> for ApiError {
-    fn from(error: ExplainError) -> Self {
-        Self {
-            status: StatusCode::UNPROCESSABLE_ENTITY,
-            hint: error.hint(),
-            error: error.to_string(),
-        }
-    }
 }
 
 /// State shared by the handlers.

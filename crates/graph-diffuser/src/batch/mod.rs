@@ -16,13 +16,13 @@
 //! assert_eq!(batch.topology.layout.pairs(), 2 * 6 * 6);
 //! ```
 
-mod batcher;
 mod layout;
 mod molecule_features;
 mod targets;
 mod topology;
 mod unique_edges;
 mod unique_topologies;
+mod batcher;
 
 use std::sync::Arc;
 

@@ -18,7 +18,8 @@ use crate::run::{Run, SavedModel};
 use super::atoms::structure;
 use super::decode::{activate, decode};
 use super::error::ExplainError;
-use super::trace::{AttentionTrace, NestedMatrix, Structure, TracedGraph};
+use super::structure::Structure;
+use super::trace::{AttentionTrace, NestedMatrix, TracedGraph};
 use super::traced_model::{TracedModel, score_combination};
 
 /// Largest graph of which all rows are traced by default.

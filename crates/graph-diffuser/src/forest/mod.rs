@@ -1,10 +1,10 @@
 //! Random forest on Morgan fingerprints and descriptors: the method that chemists compare with, and
 //! whose predictions can be blended with those of a model.
 
-mod blend;
-mod file;
 mod target_forests;
+mod blend;
 mod tree;
+mod file;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

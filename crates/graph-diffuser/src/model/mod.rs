@@ -1,7 +1,7 @@
 //! The Graph Diffuser model.
 
-mod check;
 mod config;
+mod check;
 mod part;
 
 use std::iter::repeat_with;
