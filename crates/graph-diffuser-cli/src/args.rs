@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
+use graph_diffuser::Device;
+use graph_diffuser::device::{DeviceError, DeviceName};
 use graph_diffuser::pretrained::Pretrained;
 use graph_diffuser::recipe::DataDirs;
 use graph_diffuser::run::{Environment, Run, RunError};
@@ -271,6 +273,27 @@ impl ThreadArgs {
         graph_diffuser_kernels::set_num_threads(threads);
         let _ = framework_pool().build_global();
         threads
+    }
+}
+
+/// Compute device.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct DeviceArgs {
+    /// Compute device: `cpu`, or in a build with the feature of that name `gpu[:N]` or `cuda[:N]`;
+    /// see `graph-diffuser devices`
+    #[arg(long, value_name = "DEVICE", default_value_t)]
+    device: DeviceName,
+}
+
+impl DeviceArgs {
+    /// Returns the name of the device.
+    pub(crate) fn name(self) -> DeviceName {
+        self.device
+    }
+
+    /// Opens the device.
+    pub(crate) fn open(self) -> Result<Device, DeviceError> {
+        self.device.open()
     }
 }
 

@@ -3,6 +3,7 @@
 mod bench;
 mod completions;
 mod data;
+mod devices;
 mod embed;
 mod eval;
 mod explain;
@@ -17,6 +18,7 @@ mod train;
 pub(crate) use bench::{BenchArgs, bench};
 pub(crate) use completions::{CompletionsArgs, completions};
 pub(crate) use data::{DataArgs, data};
+pub(crate) use devices::{DevicesArgs, devices};
 pub(crate) use embed::{EmbedArgs, embed};
 pub(crate) use eval::{EvalArgs, eval};
 pub(crate) use explain::{ExplainArgs, explain};
