@@ -7,7 +7,7 @@ use crate::Buffer;
 use crate::buffer::{unit_per_element, units};
 
 /// Numbers of one step, computed in double precision on the host.
-#[derive(CubeType, CubeLaunch, Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct AdamWScalars {
     /// Factor of the gradient, for clipping.
     pub gradient_scale: f32,
@@ -27,6 +27,20 @@ pub struct AdamWScalars {
     pub inverse_correction: f32,
     /// Term added to the denominator.
     pub eps: f32,
+}
+
+/// [`AdamWScalars`] as an argument of the kernel.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+struct StepScalars {
+    gradient_scale: f32,
+    beta_1: f32,
+    rest_1: f32,
+    beta_2: f32,
+    rest_2: f32,
+    decay: f32,
+    rate: f32,
+    inverse_correction: f32,
+    eps: f32,
 }
 
 /// Returns the updated weights, first and second moments, with one launch.
@@ -56,7 +70,7 @@ pub fn step(
         outputs[1].arg(),
         outputs[2].arg(),
         count as u32,
-        AdamWScalarsLaunch::new(
+        StepScalarsLaunch::new(
             scalars.gradient_scale,
             scalars.beta_1,
             scalars.rest_1,
@@ -81,7 +95,7 @@ fn adamw_step(
     new_first: &mut [f32],
     new_second: &mut [f32],
     count: u32,
-    scalars: AdamWScalars,
+    scalars: StepScalars,
 ) {
     let at = ABSOLUTE_POS;
     if at < count as usize {

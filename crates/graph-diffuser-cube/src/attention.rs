@@ -22,7 +22,10 @@ pub use backward::{AttentionGradients, backward};
 pub use forward::{AttentionOutput, forward};
 pub use layout::{AttentionLayout, PositionLayout};
 
-use crate::{Buffer, Dropout, MAX_CUBES, UNITS};
+use crate::{Buffer, Dropout, MAX_CUBES};
+
+/// Largest supported dimension of a head: WebGPU guarantees 256 units in a cube.
+const MAX_HEAD: usize = 256;
 
 /// Combination of content and position scores before normalization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,7 +58,7 @@ impl AttentionOptions {
     /// Returns whether the kernels support these options for a batch of `nodes` nodes and `pairs`
     /// pairs: a head fits into a cube, and indices into 32 bits.
     pub fn supports(&self, nodes: usize, pairs: usize) -> bool {
-        self.width / self.heads <= UNITS
+        self.width / self.heads <= MAX_HEAD
             && self.heads <= MAX_CUBES
             && (1..=MAX_CUBES).contains(&nodes)
             && self.heads * pairs < u32::MAX as usize

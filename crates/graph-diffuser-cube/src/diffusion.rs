@@ -213,7 +213,7 @@ fn weight_gradients(
             item += UNITS;
         }
     }
-    let gradient = sum_over_units(sum);
+    let gradient = sum_over_units(sum, UNITS);
     if edge < num_edges as usize && unit == 0usize {
         d_weights[edge] = gradient;
     }

@@ -2,19 +2,17 @@
 
 use cubecl::prelude::*;
 
-use crate::UNITS;
-
 /// Returns the sum of `value` over all units, to every unit.
 ///
-/// All units of the cube must call it.
+/// All `units` units of the cube must call it; their number is a power of two.
 #[cube]
-pub(crate) fn sum_over_units(value: f32) -> f32 {
-    let mut shared = Shared::<[f32]>::new_slice(UNITS);
+pub(crate) fn sum_over_units(value: f32, #[comptime] units: usize) -> f32 {
+    let mut shared = Shared::<[f32]>::new_slice(units);
     let unit = UNIT_POS as usize;
     sync_cube();
     shared[unit] = value;
     sync_cube();
-    let mut half = comptime!(UNITS / 2).runtime();
+    let mut half = comptime!(units / 2).runtime();
     while half > 0usize {
         if unit < half {
             let other = shared[unit + half];
@@ -28,15 +26,15 @@ pub(crate) fn sum_over_units(value: f32) -> f32 {
 
 /// Returns the maximum of `value` over all units, to every unit.
 ///
-/// All units of the cube must call it.
+/// All `units` units of the cube must call it; their number is a power of two.
 #[cube]
-pub(crate) fn max_over_units(value: f32) -> f32 {
-    let mut shared = Shared::<[f32]>::new_slice(UNITS);
+pub(crate) fn max_over_units(value: f32, #[comptime] units: usize) -> f32 {
+    let mut shared = Shared::<[f32]>::new_slice(units);
     let unit = UNIT_POS as usize;
     sync_cube();
     shared[unit] = value;
     sync_cube();
-    let mut half = comptime!(UNITS / 2).runtime();
+    let mut half = comptime!(units / 2).runtime();
     while half > 0usize {
         if unit < half {
             let other = shared[unit + half];

@@ -54,7 +54,7 @@ pub fn backward(
     row_gradients::launch(
         client,
         inputs.cubes(),
-        units(),
+        inputs.units(),
         qkv.arg(),
         inputs.scores.arg(),
         inputs.cls.arg(),
@@ -71,7 +71,7 @@ pub fn backward(
     column_gradients::launch(
         client,
         inputs.cubes(),
-        units(),
+        inputs.units(),
         qkv.arg(),
         inputs.scores.arg(),
         inputs.cls.arg(),
@@ -141,6 +141,7 @@ fn row_gradients(
     #[comptime] shape: ScoreShape,
 ) {
     let (d_head, heads, columns) = comptime!((shape.d_head, shape.heads, shape.columns));
+    let units = comptime!(shape.units);
     let width = comptime!(shape.d_head * shape.heads);
     let (node, head, unit) = (CUBE_POS_X as usize, CUBE_POS_Y as usize, UNIT_POS as usize);
     let first = nodes[node * NODE_FIELDS] as usize;
@@ -156,9 +157,9 @@ fn row_gradients(
         let at = node * width + head * d_head + unit;
         product = out[at] * d_out[at];
     }
-    let common = sum_over_units(product);
+    let common = sum_over_units(product, units);
 
-    let mut tile = Shared::<[f32]>::new_slice(UNITS);
+    let mut tile = Shared::<[f32]>::new_slice(units);
     let values =
         first * columns + comptime!(shape.columns - shape.d_head * shape.heads) + head * d_head;
     let keys = first * columns + width + head * d_head;
@@ -189,13 +190,13 @@ fn row_gradients(
             tile[unit] = d_content;
             sync_cube();
             if unit < d_head {
-                let count = min(UNITS, n - start);
+                let count = min(units, n - start);
                 for t in 0..count {
                     d_query += tile[t] * qkv[keys + (start + t) * columns + unit];
                 }
             }
         }
-        start += UNITS;
+        start += units;
     }
     if comptime!(shape.content) {
         if unit < d_head {
@@ -220,6 +221,7 @@ fn column_gradients(
     #[comptime] shape: ScoreShape,
 ) {
     let (d_head, heads, columns) = comptime!((shape.d_head, shape.heads, shape.columns));
+    let units = comptime!(shape.units);
     let width = comptime!(shape.d_head * shape.heads);
     let (node, head, unit) = (CUBE_POS_X as usize, CUBE_POS_Y as usize, UNIT_POS as usize);
     let first = nodes[node * NODE_FIELDS] as usize;
@@ -227,8 +229,8 @@ fn column_gradients(
     let first_pair = nodes[first * NODE_FIELDS + 2] as usize;
     let j = node - first;
 
-    let mut weights = Shared::<[f32]>::new_slice(UNITS);
-    let mut d_contents = Shared::<[f32]>::new_slice(UNITS);
+    let mut weights = Shared::<[f32]>::new_slice(units);
+    let mut d_contents = Shared::<[f32]>::new_slice(units);
     let mut d_key = 0.0f32;
     let mut d_value = 0.0f32;
     let mut start = 0usize;
@@ -255,7 +257,7 @@ fn column_gradients(
         d_contents[unit] = d_content;
         sync_cube();
         if unit < d_head {
-            let count = min(UNITS, n - start);
+            let count = min(units, n - start);
             for t in 0..count {
                 let query = first + start + t;
                 d_value += weights[t] * d_out[query * width + head * d_head + unit];
@@ -264,7 +266,7 @@ fn column_gradients(
                 }
             }
         }
-        start += UNITS;
+        start += units;
     }
     if unit < d_head {
         let values = comptime!(shape.columns - shape.d_head * shape.heads);
@@ -337,7 +339,7 @@ fn cls_gradient(
         }
         node += UNITS;
     }
-    let total = sum_over_units(sum);
+    let total = sum_over_units(sum, UNITS);
     if unit == 0usize {
         let score = cls[head];
         d_cls[head] = total

@@ -6,9 +6,8 @@ use cubecl::prelude::*;
 use super::layout::NODE_FIELDS;
 use super::score::{ScoreScalars, ScoreScalarsLaunch, ScoreShape, exponent, pair_dropout};
 use super::{AttentionLayout, AttentionOptions, AttentionPosition};
-use crate::buffer::units;
+use crate::Buffer;
 use crate::reduce::{max_over_units, sum_over_units};
-use crate::{Buffer, UNITS};
 
 /// Output of [`forward`].
 #[derive(Debug, Clone)]
@@ -40,7 +39,7 @@ pub fn forward(
     attention_forward::launch(
         client,
         inputs.cubes(),
-        units(),
+        inputs.units(),
         inputs.qkv.arg(),
         inputs.scores.arg(),
         inputs.cls.arg(),
@@ -101,6 +100,10 @@ impl<'a> Inputs<'a> {
         CubeCount::new_2d(self.layout.num_nodes as u32, self.options.heads as u32)
     }
 
+    pub(super) fn units(&self) -> CubeDim {
+        CubeDim::new_1d(self.shape.units as u32)
+    }
+
     pub(super) fn scalars(&self) -> ScoreScalarsLaunch {
         ScoreScalarsLaunch::of(self.options, self.layout.num_pairs, self.num_scores)
     }
@@ -119,6 +122,7 @@ fn attention_forward(
     #[comptime] shape: ScoreShape,
 ) {
     let (d_head, heads, columns) = comptime!((shape.d_head, shape.heads, shape.columns));
+    let units = comptime!(shape.units);
     let width = comptime!(shape.d_head * shape.heads);
     let (node, head, unit) = (CUBE_POS_X as usize, CUBE_POS_Y as usize, UNIT_POS as usize);
     let first = nodes[node * NODE_FIELDS] as usize;
@@ -135,17 +139,17 @@ fn attention_forward(
         let before = largest;
         largest = max(largest, score);
         sum = sum * (before - largest).exp() + (score - largest).exp();
-        j += UNITS;
+        j += units;
     }
-    let total = max_over_units(largest);
-    let inverse_sum = 1.0f32 / sum_over_units(sum * (largest - total).exp()); // Eq. 8
+    let total = max_over_units(largest, units);
+    let inverse_sum = 1.0f32 / sum_over_units(sum * (largest - total).exp(), units); // Eq. 8
     if unit == 0usize {
         statistics[(node * heads + head) * 2] = total;
         statistics[(node * heads + head) * 2 + 1] = inverse_sum;
     }
 
     // Weights of one pair per unit, then one dimension per unit.
-    let mut weights = Shared::<[f32]>::new_slice(UNITS);
+    let mut weights = Shared::<[f32]>::new_slice(units);
     let values =
         first * columns + comptime!(shape.columns - shape.d_head * shape.heads) + head * d_head;
     let mut attended = 0.0f32;
@@ -163,12 +167,12 @@ fn attention_forward(
         weights[unit] = weight;
         sync_cube();
         if unit < d_head {
-            let count = min(UNITS, n - start);
+            let count = min(units, n - start);
             for t in 0..count {
                 attended += weights[t] * qkv[values + (start + t) * columns + unit];
             }
         }
-        start += UNITS;
+        start += units;
     }
     if unit < d_head {
         out[node * width + head * d_head + unit] = attended;

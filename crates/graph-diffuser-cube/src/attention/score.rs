@@ -3,6 +3,7 @@
 use cubecl::prelude::*;
 
 use super::{AttentionOptions, AttentionPosition, CombineMode};
+use crate::UNITS;
 use crate::dropout::dropout_factor;
 
 /// Structure of the scores, which is compiled into the kernels.
@@ -10,6 +11,8 @@ use crate::dropout::dropout_factor;
 pub(super) struct ScoreShape {
     pub(super) heads: usize,
     pub(super) d_head: usize,
+    /// Units of a cube, at least `d_head`.
+    pub(super) units: usize,
     /// Columns of `qkv`.
     pub(super) columns: usize,
     pub(super) content: bool,
@@ -25,6 +28,7 @@ impl ScoreShape {
         Self {
             heads: options.heads,
             d_head: options.width / options.heads,
+            units: (options.width / options.heads).next_power_of_two().max(UNITS),
             columns: options.columns(),
             content: options.content,
             position: position.is_some(),

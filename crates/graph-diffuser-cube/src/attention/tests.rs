@@ -23,8 +23,6 @@ struct Case {
     cls: bool,
     /// Largest absolute value of the inputs.
     scale: f32,
-    /// Largest error relative to the largest expected value.
-    tolerance: f64,
 }
 
 /// Values and gradients of `qkv`, scores and CLS scores.
@@ -132,8 +130,16 @@ fn reference(case: &Case, qkv: &[f32], scores: &[f32], cls: &[f32], d_out: &[f32
     results
 }
 
-fn assert_matches_reference(seed: u32, case: &Case) {
-    let Some(client) = client() else { return };
+/// Values and gradients of the kernels and of the reference.
+struct Comparison {
+    out: Vec<f32>,
+    gradients: [Vec<f32>; 3],
+    expected: Results,
+}
+
+/// Runs both passes; returns `None` if there is no GPU.
+fn compare(seed: u32, case: &Case) -> Option<Comparison> {
+    let client = client()?;
     let options = &case.options;
     let r = case.batch.num_nodes();
     let qkv = values(seed, r * options.columns(), case.scale);
@@ -142,26 +148,33 @@ fn assert_matches_reference(seed: u32, case: &Case) {
     let d_out = values(seed + 3, r * options.width, 1.0);
     let expected = reference(case, &qkv, &scores, &cls, &d_out);
     let layout = case.batch.layout(&client);
+    let sizes = &case.batch.sizes;
     let position = case.starts.as_ref().map(|starts| AttentionPosition {
         scores: upload(&client, &scores),
         cls: case.cls.then(|| upload(&client, &cls)),
-        layout: PositionLayout::new(&client, &case.batch.sizes, starts, case.cls, case.num_scores),
+        layout: PositionLayout::new(&client, sizes, starts, case.cls, case.num_scores),
     });
     let (qkv, d_out) = (upload(&client, &qkv), upload(&client, &d_out));
     let output = forward(&client, &layout, options, &qkv, position.as_ref());
-    assert_close(&output.out.to_vec(&client), &expected.out, case.tolerance);
-    let run = || backward(&client, &layout, options, &qkv, position.as_ref(), &output, &d_out);
-    let ours = run();
-    assert_close(&ours.qkv.to_vec(&client), &expected.d_qkv, 2.0 * case.tolerance);
-    if let Some(scores) = &ours.scores {
-        assert_close(&scores.to_vec(&client), &expected.d_scores, 2.0 * case.tolerance);
-    }
-    if let Some(cls) = &ours.cls {
-        assert_close(&cls.to_vec(&client), &expected.d_cls, 2.0 * case.tolerance);
-    }
+    let run = || {
+        let AttentionGradients { qkv, scores, cls } =
+            backward(&client, &layout, options, &qkv, position.as_ref(), &output, &d_out);
+        let read = |buffer: Option<Buffer>| buffer.map_or(vec![], |buffer| buffer.to_vec(&client));
+        [Some(qkv), scores, cls].map(read)
+    };
+    let gradients = run();
     // No sum depends on the order in which cubes run.
-    let bits = |gradients: &AttentionGradients| gradients.qkv.to_vec::<f32>(&client);
-    assert_eq!(bits(&run()), bits(&ours));
+    assert_eq!(run(), gradients);
+    Some(Comparison { out: output.out.to_vec(&client), gradients, expected })
+}
+
+fn assert_matches_reference(seed: u32, case: &Case) {
+    let Some(Comparison { out, gradients, expected }) = compare(seed, case) else { return };
+    assert_close(&out, &expected.out, 1e-5);
+    let [d_qkv, d_scores, d_cls] = gradients;
+    assert_close(&d_qkv, &expected.d_qkv, 2e-5);
+    assert_close(&d_scores, &expected.d_scores, 2e-5);
+    assert_close(&d_cls, &expected.d_cls, 2e-5);
 }
 
 fn options(heads: usize, width: usize) -> AttentionOptions {
@@ -188,21 +201,18 @@ fn own_blocks(sizes: &[usize], extra: usize) -> (Vec<usize>, usize) {
 fn case(sizes: &[usize], options: AttentionOptions) -> Case {
     let (starts, num_scores) = own_blocks(sizes, 0);
     let batch = Batch { sizes: sizes.to_vec(), edges: vec![] };
-    Case {
-        batch,
-        options,
-        starts: Some(starts),
-        num_scores,
-        cls: false,
-        scale: 2.0,
-        tolerance: 1e-5,
-    }
+    Case { batch, options, starts: Some(starts), num_scores, cls: false, scale: 2.0 }
 }
 
 #[test]
 fn gated_attention_matches_the_reference_on_ragged_batches() {
     assert_matches_reference(1, &case(&[5, 1, 66, 3, 3, 130], options(2, 16)));
     assert_matches_reference(2, &case(&[1], options(4, 12)));
+}
+
+#[test]
+fn heads_wider_than_a_usual_cube_match_the_reference() {
+    assert_matches_reference(10, &case(&[3, 100, 1], options(2, 192)));
 }
 
 #[test]
@@ -239,8 +249,7 @@ fn shared_blocks_and_cls_scores_match_the_reference() {
         let starts = Some(vec![0, 0, 16, 0, 25, 34]);
         let batch = Batch { sizes, edges: vec![] };
         let options = options(2, 8);
-        let case =
-            Case { batch, options, starts, num_scores: 35, cls, scale: 2.0, tolerance: 1e-5 };
+        let case = Case { batch, options, starts, num_scores: 35, cls, scale: 2.0 };
         assert_matches_reference(8, &case);
     }
 }
@@ -248,7 +257,10 @@ fn shared_blocks_and_cls_scores_match_the_reference() {
 #[test]
 fn extreme_scores_do_not_overflow() {
     let mut extreme = case(&[5, 2], options(1, 4));
-    // Exponents of several thousand are rounded to 5e-4.
-    (extreme.scale, extreme.tolerance) = (60.0, 1e-3);
-    assert_matches_reference(9, &extreme);
+    extreme.scale = 60.0;
+    let Some(Comparison { out, gradients, expected }) = compare(9, &extreme) else { return };
+    // Exponents of several thousand are rounded to 5e-4. Gradients are differences of products of
+    // the values, whose rounding errors exceed the gradients.
+    assert_close(&out, &expected.out, 1e-3);
+    assert!(gradients.iter().flatten().all(|value| value.is_finite()));
 }
