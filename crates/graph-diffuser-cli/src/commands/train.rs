@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::AtomicBool;
 
 use clap::Args;
+use graph_diffuser::device::DeviceName;
 use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::parameters;
 use graph_diffuser::pretrained::Pretrained;
@@ -123,6 +124,10 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
 /// Trains all runs, which other processes follow; returns `false` if they were interrupted.
 fn train_all(args: &TrainArgs, session: &Session, printer: &mut Printer) -> Result<bool> {
     let environment = environment(args.threads.apply()).with_device(args.device.name());
+    if session.group().size() > 1 && args.device.name() != DeviceName::Cpu {
+        let message = format!("several processes cannot train on `{}`", args.device.name());
+        return Err(UsageError { message, hint: "omit `--device` or the launcher".into() }.into());
+    }
     let device = args.device.open()?;
     let stop = stop_flag();
     if args.stop_with_input {
