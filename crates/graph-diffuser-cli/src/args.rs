@@ -279,8 +279,7 @@ impl ThreadArgs {
 /// Compute device.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct DeviceArgs {
-    /// Compute device: `cpu`, or in a build with the feature of that name `gpu[:N]` or `cuda[:N]`;
-    /// see `graph-diffuser devices`
+    /// Compute device: cpu, gpu[:N] or cuda[:N]; see `devices`
     #[arg(long, value_name = "DEVICE", default_value_t)]
     device: DeviceName,
 }

@@ -143,20 +143,16 @@ pub fn compiled() -> [(&'static str, bool); 2] {
 
 /// Returns what `open` returns, or an error if a driver panics.
 #[cfg(any(feature = "gpu", feature = "cuda"))]
-fn opened<T>(
-    name: DeviceName,
-    open: impl FnOnce() -> T + std::panic::UnwindSafe,
-) -> Result<T, DeviceError> {
-    std::panic::catch_unwind(open).map_err(|_| DeviceError::NotFound {
-        name,
-        reason: "the driver cannot be started".to_owned(),
+fn opened<T>(name: DeviceName, open: impl FnOnce() -> T) -> Result<T, DeviceError> {
+    // A device that panicked is not used again.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(open)).map_err(|_| {
+        DeviceError::NotFound { name, reason: "the driver cannot be started".to_owned() }
     })
 }
 
 #[cfg(any(feature = "gpu", feature = "cuda"))]
 fn description(device: &Device) -> Option<String> {
-    let device = std::panic::AssertUnwindSafe(device);
-    std::panic::catch_unwind(|| device.identity()).ok().flatten().map(|identity| identity.name)
+    opened(DeviceName::Gpu(None), || device.identity()).ok().flatten().map(|found| found.name)
 }
 
 #[cfg(feature = "gpu")]
@@ -169,14 +165,13 @@ fn wgpu_devices() -> Vec<Device> {
 #[cfg(feature = "gpu")]
 fn open_gpu(name: DeviceName, index: Option<usize>) -> Result<Device, DeviceError> {
     use burn::tensor::DeviceKind;
-    let Some(index) = index else {
-        return Device::wgpu_options()
-            .device_kind(DeviceKind::DefaultDevice)
-            .init()
-            .map_err(|error| DeviceError::NotFound { name, reason: error.to_string() });
-    };
     let devices = wgpu_devices();
     let count = devices.len();
+    let Some(index) = index.or((count == 0).then_some(0)) else {
+        let device = Device::wgpu(DeviceKind::DefaultDevice);
+        opened(name, || device.identity())?;
+        return Ok(device);
+    };
     devices.into_iter().nth(index).ok_or_else(|| DeviceError::NotFound {
         name,
         reason: format!("this machine has {count} GPUs and software drivers"),

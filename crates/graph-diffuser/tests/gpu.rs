@@ -9,7 +9,7 @@
 mod models;
 
 use burn::tensor::{DType, Device, Tensor};
-use graph_diffuser::device::DeviceName;
+use graph_diffuser::device::{DeviceDescription, DeviceName, devices};
 use graph_diffuser::nn::ForwardContext;
 use graph_diffuser::optim::{AdamW, OptimConfig, global_norm};
 use graph_diffuser::parameters;
@@ -124,6 +124,21 @@ fn gradients_of_shared_scores_equal_those_of_the_cpu() {
         let (what, graphs) = case.batches().swap_remove(0);
         assert_gradients_agree(what, &case, &graphs, &gpu);
     }
+}
+
+#[test]
+fn listed_devices_can_be_opened() {
+    if gpu().is_none() {
+        return;
+    }
+    let found = devices();
+    assert_eq!(found[0].name, DeviceName::Cpu);
+    assert!(found.len() > 1, "no GPU is listed: {found:?}");
+    for DeviceDescription { name, description } in &found {
+        assert!(description.is_some(), "{name} cannot be opened");
+        assert!(name.open().is_ok(), "{name}");
+    }
+    assert!(DeviceName::Gpu(Some(found.len())).open().is_err());
 }
 
 #[test]
