@@ -21,7 +21,7 @@ struct Check {
 
 /// All checks: first the fast ones, then those that compile the dependencies. `python`
 /// uses what `tests` compiled, `clippy` and `docs` share compiled metadata.
-const CHECKS: [Check; 11] = [
+const CHECKS: [Check; 12] = [
     Check { name: "format", run: format },
     Check { name: "tidy", run: |root| tidy(root).map(|()| Outcome::Passed) },
     Check { name: "packages", run: packages },
@@ -30,6 +30,7 @@ const CHECKS: [Check; 11] = [
     Check { name: "tests", run: |root| cargo(root, &["test", "--workspace"]) },
     Check { name: "mpi", run: mpi },
     Check { name: "python", run: python },
+    Check { name: "gpu", run: gpu },
     Check { name: "clippy", run: clippy },
     Check { name: "docs", run: |root| cargo(root, &["doc", "--workspace", "--no-deps"]) },
     Check { name: "sanitize", run: sanitize },
@@ -128,6 +129,18 @@ fn has_libclang() -> bool {
     std::env::var_os("LIBCLANG_PATH").is_some()
         || versions.map(|entry| entry.path().join("lib")).any(|lib| contains(&lib))
         || linked.is_ok_and(|found| String::from_utf8_lossy(&found.stdout).contains("libclang"))
+}
+
+/// Tests the GPU kernels, and models on a GPU, if they are asked for and there is a driver.
+///
+/// CubeCL and wgpu take about ten CPU minutes to compile, which the other checks do not need.
+fn gpu(root: &Path) -> anyhow::Result<Outcome> {
+    if std::env::var_os("GRAPH_DIFFUSER_REQUIRE_GPU").is_none() {
+        return Ok(Outcome::Skipped("set GRAPH_DIFFUSER_REQUIRE_GPU=1, see docs/guide/gpu.md"));
+    }
+    let arguments = "test --profile gpu -p graph-diffuser -p graph-diffuser-cube \
+                   --features graph-diffuser/gpu,graph-diffuser-cube/wgpu --lib --test gpu";
+    cargo(root, &arguments.split_whitespace().collect::<Vec<_>>())
 }
 
 /// Builds and tests the Python package.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
+use graph_diffuser::Device;
+use graph_diffuser::device::{DeviceError, DeviceName};
 use graph_diffuser::pretrained::Pretrained;
 use graph_diffuser::recipe::DataDirs;
 use graph_diffuser::run::{Environment, Run, RunError};
@@ -312,6 +314,26 @@ impl ThreadArgs {
         graph_diffuser_kernels::set_num_threads(threads);
         let _ = framework_pool().build_global();
         threads
+    }
+}
+
+/// Compute device.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct DeviceArgs {
+    /// Compute device: cpu, gpu[:N] or cuda[:N]; see `devices`
+    #[arg(long, value_name = "DEVICE", default_value_t)]
+    device: DeviceName,
+}
+
+impl DeviceArgs {
+    /// Returns the name of the device.
+    pub(crate) fn name(self) -> DeviceName {
+        self.device
+    }
+
+    /// Opens the device.
+    pub(crate) fn open(self) -> Result<Device, DeviceError> {
+        self.device.open()
     }
 }
 

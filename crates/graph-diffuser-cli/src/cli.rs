@@ -7,8 +7,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    BenchArgs, CompletionsArgs, DataArgs, EmbedArgs, EvalArgs, ExplainArgs, ExploreArgs, ManArgs,
-    PredictArgs, RecipeArgs, ReportArgs, SweepArgs, TrainArgs,
+    BenchArgs, CompletionsArgs, DataArgs, DevicesArgs, EmbedArgs, EvalArgs, ExplainArgs,
+    ExploreArgs, ManArgs, PredictArgs, RecipeArgs, ReportArgs, SweepArgs, TrainArgs,
 };
 use crate::error::Failure;
 use crate::printer::Printer;
@@ -47,6 +47,7 @@ pub(crate) enum Command {
     Recipe(RecipeArgs),
     Report(ReportArgs),
     Bench(BenchArgs),
+    Devices(DevicesArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }

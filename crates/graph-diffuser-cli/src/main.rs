@@ -70,7 +70,8 @@ fn run(command: Command, printer: &mut Printer) -> error::Result<ExitCode> {
         Command::Explore(args) => commands::explore(args, printer),
         Command::Recipe(args) => commands::recipe(args, printer),
         Command::Report(args) => commands::report(args, printer),
-        Command::Bench(args) => Ok(commands::bench(args, printer)),
+        Command::Bench(args) => commands::bench(args, printer),
+        Command::Devices(args) => Ok(commands::devices(&args, printer)),
         Command::Completions(args) => {
             Ok(commands::completions(&args, Arguments::command(), printer))
         }

@@ -158,13 +158,13 @@ impl Case {
 }
 
 impl Bench {
-    /// Creates a benchmark with batches of `graphs` graphs.
-    pub fn new(case: Case, graphs: usize) -> Self {
+    /// Creates a benchmark with batches of `graphs` graphs on a device.
+    pub fn new(case: Case, graphs: usize, device: &Device) -> Self {
         let dataset = case.dataset(graphs);
-        let mut bench = Self::forward_only(case, &dataset, graphs);
+        let mut bench = Self::forward_only(case, &dataset, graphs, device);
         let targets = Arc::new(bench.task.clone());
         let batcher =
-            case.model().batcher(&Device::flex().autodiff(), DType::F32).with_targets(targets);
+            case.model().batcher(&device.clone().autodiff(), DType::F32).with_targets(targets);
         let batches = || dataset.splits.train.chunks(graphs);
         bench.train_batches = batches().map(|indices| batcher.collate(&dataset, indices)).collect();
         let largest = largest_step(&case.model(), bench.parameters(), &dataset, batches());
@@ -173,17 +173,17 @@ impl Bench {
     }
 
     /// Creates a forward-only benchmark on one graph of approximately `nodes` nodes.
-    pub fn single_graph(case: Case, nodes: usize) -> Self {
-        Self::forward_only(case, &case.one_graph(nodes), 1)
+    pub fn single_graph(case: Case, nodes: usize, device: &Device) -> Self {
+        Self::forward_only(case, &case.one_graph(nodes), 1, device)
     }
 
-    fn forward_only(case: Case, dataset: &Dataset, graphs: usize) -> Self {
-        let (device, config) = (Device::flex(), case.model());
+    fn forward_only(case: Case, dataset: &Dataset, graphs: usize, device: &Device) -> Self {
+        let config = case.model();
         let optim = OptimConfig { grad_clip_norm: 0.0, ..OptimConfig::default() };
         let model =
             config.init(dataset, &mut ParamInit::new(SeedTree::new(0), &device.clone().autodiff()));
         let batcher =
-            EvalBatcher::new(config.batcher(&device, DType::F32), BatchSize::graphs(graphs));
+            EvalBatcher::new(config.batcher(device, DType::F32), BatchSize::graphs(graphs));
         let indices = dataset.splits.train.chunks(graphs);
         Self {
             task: TaskConfig::default().init(&dataset.schema.targets, config.head),
@@ -267,6 +267,8 @@ impl Bench {
         let model = self.optimizer.step(self.model.clone(), gradient, norm, self.optim.lr);
         let parts = ctx.timings();
         self.model = parameters::update_running_stats(model, &ctx.into_statistics(), 0.1);
+        // A GPU computes asynchronously.
+        parameters::device(&self.model).sync().expect("the device computes the step");
         lap("optimizer");
         if let Some(timings) = timings {
             for (part, time) in parts.0 {

@@ -47,6 +47,8 @@
 //! ```
 
 // In reading order: modules import only from modules above them.
+pub mod device;
+
 pub mod raw_encoding;
 
 pub mod batch;

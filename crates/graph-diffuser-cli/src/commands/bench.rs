@@ -7,7 +7,8 @@ use clap::{Args, ValueEnum};
 use graph_diffuser::bench::{Bench, Case};
 use serde::Serialize;
 
-use crate::args::ThreadArgs;
+use crate::args::{DeviceArgs, ThreadArgs};
+use crate::error::Result;
 use crate::printer::Printer;
 
 /// Measure time and memory of a training step on synthetic batches
@@ -22,6 +23,8 @@ pub(crate) struct BenchArgs {
     case: CaseName,
     #[command(flatten)]
     threads: ThreadArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Number of measured steps, after a warm-up over all batches
     #[arg(long, value_name = "N", default_value_t = 20)]
     steps: usize,
@@ -54,6 +57,7 @@ enum CaseName {
 struct Measurement {
     case: &'static str,
     threads: usize,
+    device: String,
     pairs: usize,
     params: usize,
     train_ms: Option<f64>,
@@ -67,8 +71,9 @@ struct Measurement {
     profile_ms: Option<Vec<(String, f64)>>,
 }
 
-pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> ExitCode {
+pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> Result<ExitCode> {
     let threads = args.threads.apply();
+    let device = args.device.open()?;
     let (name, case) = match args.case {
         CaseName::Grid => ("grid", Case::Grid),
         CaseName::Zinc => ("zinc", Case::Zinc),
@@ -76,9 +81,10 @@ pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> ExitCode {
     };
     let steps = args.steps.max(1);
     let mut bench = match args.num_nodes {
-        Some(nodes) => Bench::single_graph(case, nodes as usize),
+        Some(nodes) => Bench::single_graph(case, nodes as usize, &device),
         None => {
-            Bench::new(case, args.batch_size.map_or_else(|| case.graphs(), |size| size as usize))
+            let graphs = args.batch_size.map_or_else(|| case.graphs(), |size| size as usize);
+            Bench::new(case, graphs, &device)
         }
     };
     let batches = bench.batches();
@@ -90,6 +96,7 @@ pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> ExitCode {
     let measured = Measurement {
         case: name,
         threads,
+        device: args.device.name().to_string(),
         pairs: bench.pairs(),
         params: bench.parameters(),
         train_ms: train.map(milliseconds),
@@ -106,7 +113,7 @@ pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> ExitCode {
         }),
     };
     printer.data(&measured, || to_text(&measured));
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
 }
 
 fn to_text(measured: &Measurement) -> String {

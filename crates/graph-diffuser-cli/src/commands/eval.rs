@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use graph_diffuser::Device;
 use graph_diffuser::run::{EnsembleEvaluation, Evaluation};
 use graph_diffuser::statistics::MeanStd;
 use graph_diffuser::task::{Metric, TargetScores};
 use graph_diffuser_data::Split;
 use serde::Serialize;
 
-use crate::args::{ChangedDataArgs, RunArgs, SplitArgs, ThreadArgs};
+use crate::args::{ChangedDataArgs, DeviceArgs, RunArgs, SplitArgs, ThreadArgs};
 use crate::error::Result;
 use crate::printer::{Printer, path_text, thousands};
 use crate::progress::read_run_dataset;
@@ -35,6 +34,8 @@ pub(crate) struct EvalArgs {
     changed_data: ChangedDataArgs,
     #[command(flatten)]
     threads: ThreadArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 /// Output of `eval --json`.
@@ -62,12 +63,13 @@ pub(crate) fn eval(args: EvalArgs, printer: &mut Printer) -> Result<ExitCode> {
 
 fn evaluate(args: &EvalArgs, session: &Session, printer: &mut Printer) -> Result<()> {
     args.threads.apply();
+    let device = args.device.open()?;
     let split = args.split.split();
     let run = session.first_alone(|| args.run.open())?.with_group(session.group().clone());
     let dataset = session.first_alone(|| read_run_dataset(&run))?;
     args.changed_data.check(&run, &dataset, printer)?;
     let Evaluation { metric, scores, targets, ensemble } =
-        run.evaluate(&dataset, &Device::flex(), split)?;
+        run.evaluate(&dataset, &device, split)?;
     let evaluation = EvaluationJson {
         run: run.directory().to_owned(),
         split,

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use graph_diffuser::Device;
 use graph_diffuser::explain::faithfulness::FaithfulnessConfig;
 use graph_diffuser::explain::summary::headline;
 use graph_diffuser::explain::{AttentionTrace, Explainer};
@@ -16,7 +15,7 @@ use graph_diffuser_viz::figure::{FigureView, draw_attention};
 use graph_diffuser_viz::npz::to_npz;
 use serde::Serialize;
 
-use crate::args::{RunArgs, SplitArgs, ThreadArgs, warn_changed_data};
+use crate::args::{DeviceArgs, RunArgs, SplitArgs, ThreadArgs, warn_changed_data};
 use crate::error::{Result, UsageError};
 use crate::output::{Destination, OutputArgs};
 use crate::printer::{Printer, path_text};
@@ -84,6 +83,8 @@ pub(crate) struct ExplainArgs {
     seed: u64,
     #[command(flatten)]
     threads: ThreadArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -145,6 +146,7 @@ struct Explanation<'a> {
 pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> Result<ExitCode> {
     let output = args.output(printer)?;
     args.threads.apply();
+    let device = args.device.open()?;
     let split = args.split.split();
     let run = args.run.open_model(printer)?;
     let loaded = if args.smiles.is_some() {
@@ -154,7 +156,7 @@ pub(crate) fn explain(args: ExplainArgs, printer: &mut Printer) -> Result<ExitCo
     };
     warn_changed_data(&run, &loaded.dataset, printer);
     let LoadedDataset { dataset, rows, .. } = loaded;
-    let explainer = Explainer::open(&run, Arc::new(dataset), &Device::flex())?;
+    let explainer = Explainer::open(&run, Arc::new(dataset), &device)?;
     let (index, graph) = if let Some(smiles) = &args.smiles {
         (None, explainer.molecule(smiles)?)
     } else {

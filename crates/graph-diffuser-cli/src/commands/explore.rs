@@ -9,14 +9,13 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use clap::Args;
-use graph_diffuser::Device;
 use graph_diffuser::explain::{ExplainError, Explainer};
 use graph_diffuser::recipe::{DataError, LoadedDataset, RecipeError};
 use graph_diffuser::run::{Run, RunError};
 use graph_diffuser_data::{Split, ThreadError};
 use serde::Serialize;
 
-use crate::args::{RunArgs, SplitArgs, ThreadArgs, framework_pool, warn_changed_data};
+use crate::args::{DeviceArgs, RunArgs, SplitArgs, ThreadArgs, framework_pool, warn_changed_data};
 use crate::error::{Failure, Result, UsageError};
 use crate::explorer::server::PendingRequest;
 use crate::explorer::{Explorer, export, server};
@@ -60,6 +59,8 @@ pub(crate) struct ExploreArgs {
     num_graphs: Option<u32>,
     #[command(flatten)]
     threads: ThreadArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 /// Output of `explore --json` when the server has started.
@@ -87,6 +88,7 @@ struct ExportedPage<'a> {
 pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCode> {
     let destination = args.destination(printer)?;
     args.threads.apply();
+    let device = args.device.open()?;
     let split = args.split.split();
     let run = args.run.open_model(printer)?;
     let loaded = match load_run_dataset(&run) {
@@ -103,7 +105,7 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCo
     };
     warn_changed_data(&run, &loaded.dataset, printer);
     let LoadedDataset { dataset, rows, .. } = loaded;
-    let explainer = match Explainer::open(&run, Arc::new(dataset), &Device::flex()) {
+    let explainer = match Explainer::open(&run, Arc::new(dataset), &device) {
         Err(ExplainError::Run(error)) if is_without_weights(&error) && destination.is_none() => {
             printer.note(&format!("{error}; showing its learning curves"));
             return serve_live(&args, &run, printer);

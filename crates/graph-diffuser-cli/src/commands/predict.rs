@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use graph_diffuser::Device;
 use graph_diffuser::domain::TrainingDomain;
 use graph_diffuser::predict::{
     OnInvalidRow, PredictError, PredictEvent, PredictJob, Predictor, RowCounts, RowOutput,
@@ -18,7 +17,7 @@ use graph_diffuser_data::formats::smiles_csv::SmilesColumn;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::args::{RunArgs, ThreadArgs};
+use crate::args::{DeviceArgs, RunArgs, ThreadArgs};
 use crate::error::{Failure, Result, UsageError};
 use crate::input::{is_stdin, is_stream};
 use crate::interrupt::stop_flag;
@@ -71,6 +70,8 @@ pub(super) struct RowArgs {
     smiles_column: Option<String>,
     #[command(flatten)]
     threads: ThreadArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 /// Output of `predict` or `embed`.
@@ -216,9 +217,9 @@ impl RowArgs {
     ) -> Result<Completion> {
         let JobOutput { destination, similarity, session, .. } = job_output;
         let threads = self.threads.apply();
-        let stop = stop_flag();
+        let (stop, device) = (stop_flag(), self.device.open()?);
         let run = session.first_alone(|| self.run.open())?;
-        let predictor = Predictor::open(&run, &Device::flex())?;
+        let predictor = Predictor::open(&run, &device)?;
         if similarity && predictor.domain().is_none() {
             return Err(no_domain(&run).into());
         }

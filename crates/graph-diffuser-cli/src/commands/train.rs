@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::AtomicBool;
 
 use clap::Args;
-use graph_diffuser::Device;
+use graph_diffuser::device::DeviceName;
 use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::parameters;
 use graph_diffuser::pretrained::Pretrained;
@@ -24,7 +24,7 @@ use graph_diffuser_data::{Dataset, Split};
 use graph_diffuser_viz::report::write_run_report;
 use serde::Serialize;
 
-use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs, environment};
+use crate::args::{DeviceArgs, SetArgs, TableArgs, ThreadArgs, TrainingArgs, environment};
 use crate::error::{Result, UsageError};
 use crate::explorer::server;
 use crate::input::{check_training_input, find_training_recipe};
@@ -87,6 +87,8 @@ pub(crate) struct TrainArgs {
     allow_changed_data: bool,
     #[command(flatten)]
     threads: ThreadArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Fail if a training step is estimated to need more memory [default: available memory]
     #[arg(long, value_name = "MB")]
     max_memory: Option<u64>,
@@ -121,7 +123,12 @@ pub(crate) fn train(args: TrainArgs, printer: &mut Printer) -> Result<ExitCode> 
 
 /// Trains all runs, which other processes follow; returns `false` if they were interrupted.
 fn train_all(args: &TrainArgs, session: &Session, printer: &mut Printer) -> Result<bool> {
-    let environment = environment(args.threads.apply());
+    let environment = environment(args.threads.apply()).with_device(args.device.name());
+    if session.group().size() > 1 && args.device.name() != DeviceName::Cpu {
+        let message = format!("several processes cannot train on `{}`", args.device.name());
+        return Err(UsageError { message, hint: "omit `--device` or the launcher".into() }.into());
+    }
+    let device = args.device.open()?;
     let stop = stop_flag();
     if args.stop_with_input {
         stop_with_input(&stop)?;
@@ -158,8 +165,8 @@ fn train_all(args: &TrainArgs, session: &Session, printer: &mut Printer) -> Resu
         session.group().check_shards(recipe.train.shards)?;
         args.check_memory(recipe, dataset)?;
         let model = match &source {
-            Some(source) => source.transferred_model(recipe, &dataset.schema, &Device::flex())?,
-            None => recipe.init_model(&dataset.schema, &Device::flex()),
+            Some(source) => source.transferred_model(recipe, &dataset.schema, &device)?,
+            None => recipe.init_model(&dataset.schema, &device),
         };
         let run = describe_split(Run::create(directory, recipe.clone(), &environment)?, &data)
             .with_encoding_cache(DataDirs::from_env().encoding_cache())
@@ -224,7 +231,7 @@ impl TrainArgs {
             run = run.with_changed_data();
         }
         self.check_memory(run.recipe(), dataset)?;
-        let model = run.init_model(&dataset.schema, &Device::flex())?;
+        let model = run.init_model(&dataset.schema, &self.device.open()?)?;
         open_live_view(self, &run, printer)?;
         describe_session(self, session, run.recipe(), printer);
         let result = train_one(&run, &lock, dataset, model, stop, printer)?;

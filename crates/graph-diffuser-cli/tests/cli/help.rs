@@ -6,7 +6,7 @@ use crate::test_dir::{TestDir, assert_text};
 #[test]
 fn help_of_every_command_has_an_example() {
     let dir = TestDir::new();
-    let commands: [&[&str]; 21] = [
+    let commands: [&[&str]; 22] = [
         &[],
         &["train"],
         &["sweep"],
@@ -19,6 +19,7 @@ fn help_of_every_command_has_an_example() {
         &["recipe", "reference"],
         &["report"],
         &["bench"],
+        &["devices"],
         &["data"],
         &["data", "list"],
         &["data", "fetch"],

@@ -493,6 +493,7 @@ mod tests {
                 platform: "linux-x86_64".into(),
                 threads: 2,
                 command: vec!["graph-diffuser".into(), "/somewhere/x.csv".into()],
+                device: "cpu".into(),
             }),
             test_predictions: None,
         }

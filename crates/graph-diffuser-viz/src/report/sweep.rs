@@ -213,6 +213,7 @@ mod tests {
             platform: "linux-x86_64".to_owned(),
             threads: 1,
             command: Vec::new(),
+            device: "cpu".into(),
         };
         sweep.create_run(run, &environment).expect("created");
         let scores = |metric: f64| json!({ "metric": metric, "loss": 0.0, "samples": 1, "metrics": { "accuracy": metric } });

@@ -9,6 +9,8 @@ pub struct BatchLayout {
     pub node_starts: Vec<usize>,
     /// First pair of each graph, followed by the total number of pairs.
     pub pair_starts: Vec<usize>,
+    #[cfg(feature = "cube")]
+    device_copy: super::DeviceCell<graph_diffuser_cube::attention::AttentionLayout>,
 }
 
 impl BatchLayout {
@@ -21,7 +23,13 @@ impl BatchLayout {
             }
             starts
         };
-        Self { node_starts: starts(|size| size), pair_starts: starts(|size| size * size), sizes }
+        Self {
+            node_starts: starts(|size| size),
+            pair_starts: starts(|size| size * size),
+            sizes,
+            #[cfg(feature = "cube")]
+            device_copy: super::DeviceCell::default(),
+        }
     }
 
     /// Returns the number of graphs, `b`.
@@ -65,8 +73,18 @@ impl BatchLayout {
 
     /// Returns the layout in the form that the kernels take.
     pub(crate) fn offsets(&self) -> graph_diffuser_kernels::GraphOffsets<'_> {
-        let Self { sizes, node_starts, pair_starts } = self;
+        let Self { sizes, node_starts, pair_starts, .. } = self;
         graph_diffuser_kernels::GraphOffsets { sizes, node_starts, pair_starts }
+    }
+
+    /// Returns the layout on the device of the batch.
+    #[cfg(feature = "cube")]
+    pub(crate) fn on_device(
+        &self,
+        client: &graph_diffuser_cube::Client,
+    ) -> graph_diffuser_cube::attention::AttentionLayout {
+        let copy = || graph_diffuser_cube::attention::AttentionLayout::new(client, &self.sizes);
+        self.device_copy.get_or_init(copy)
     }
 
     /// Returns the index of the pair (node, other), where both are indices within the graph.

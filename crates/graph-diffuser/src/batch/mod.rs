@@ -16,6 +16,9 @@
 //! assert_eq!(batch.topology.layout.pairs(), 2 * 6 * 6);
 //! ```
 
+#[cfg(feature = "cube")]
+mod device_cell;
+
 mod layout;
 mod molecule_features;
 mod targets;
@@ -29,6 +32,8 @@ use std::sync::Arc;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 pub use batcher::Batcher;
+#[cfg(feature = "cube")]
+pub(crate) use device_cell::DeviceCell;
 pub use layout::BatchLayout;
 pub use molecule_features::MoleculeFeatureTensor;
 pub use targets::{BatchTargets, TargetCollator, TargetInput, TargetTensor};

@@ -22,6 +22,8 @@ pub struct Topology {
     pairs: Arc<[usize]>,
     /// Edges grouped by both endpoints, in the form that the kernels take.
     pub(crate) edge_index: Arc<EdgeIndex>,
+    #[cfg(feature = "cube")]
+    device_edges: super::DeviceCell<graph_diffuser_cube::edges::EdgeIndex>,
 }
 
 impl Topology {
@@ -48,6 +50,8 @@ impl Topology {
             targets: index_tensor(targets, device),
             pairs: edge_pairs.into(),
             layout: Arc::new(layout),
+            #[cfg(feature = "cube")]
+            device_edges: super::DeviceCell::default(),
         }
     }
 
@@ -65,6 +69,25 @@ impl Topology {
     /// Panics if the batch has more pairs than the device's integers can index.
     pub fn self_pairs(&self) -> Tensor<1, Int> {
         index_tensor(self.layout.self_pairs(), &self.sources.device())
+    }
+
+    /// Returns the edges on the device of the batch.
+    #[cfg(feature = "cube")]
+    pub(crate) fn edges_on_device(
+        &self,
+        client: &graph_diffuser_cube::Client,
+    ) -> graph_diffuser_cube::edges::EdgeIndex {
+        let copy = || {
+            let nodes = self.layout.nodes();
+            let mut ends = vec![[0; 2]; self.edges()];
+            for source in 0..nodes {
+                for (target, edge) in self.edge_index.outgoing().entries(source) {
+                    ends[edge] = [source as u32, target as u32];
+                }
+            }
+            graph_diffuser_cube::edges::EdgeIndex::new(client, nodes, &ends)
+        };
+        self.device_edges.get_or_init(copy)
     }
 
     /// Returns the number of incoming edges of each node, `[r]`.

@@ -15,6 +15,10 @@ use super::fused::{self, Output, SliceOp};
 /// # Shapes
 /// - all tensors: `[count]`
 pub fn adamw(step: AdamWStep, state: [Tensor<1>; 4]) -> [Tensor<1>; 3] {
+    #[cfg(feature = "cube")]
+    if super::cube::can_run(&state[0]) {
+        return super::cube::adamw(step, state);
+    }
     if !fused::can_run(&state[0]) {
         return adamw_reference(step, state);
     }

@@ -33,6 +33,10 @@ pub fn attention(
     layout: &Arc<BatchLayout>,
     options: &AttentionOptions,
 ) -> Tensor<2> {
+    #[cfg(feature = "cube")]
+    if super::cube::supports_attention(&qkv, d, layout, options) {
+        return super::cube::attention(qkv, d, position, layout, options);
+    }
     if !fused::can_run(&qkv) {
         return attention_reference(qkv, d, position, layout, options);
     }

@@ -17,6 +17,10 @@ use super::fused::{self, Gradient, Output, SliceOp};
 /// - `weights`: `[m]` entries of A, one per edge; duplicate edges are summed
 /// - returns `[steps + 1, p]`
 pub fn diffusion_stack(weights: Tensor<1>, topology: &Topology, steps: usize) -> Tensor<2> {
+    #[cfg(feature = "cube")]
+    if let Some(stack) = super::cube::diffusion_stack(&weights, topology, steps) {
+        return stack;
+    }
     if !fused::can_run(&weights) || topology.edges() == 0 {
         return diffusion_stack_reference(weights, topology, steps);
     }

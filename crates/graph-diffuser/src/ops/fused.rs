@@ -116,9 +116,16 @@ pub(crate) fn apply<O: SliceOp, I: Into<Input>>(
     inputs: impl IntoIterator<Item = I>,
 ) -> (Vec<Tensor<2>>, Arc<Call<O>>) {
     let call = Arc::new(Call { op, saved: OnceLock::new() });
+    (apply_call(inputs, call.clone()), call)
+}
+
+/// Applies the operation of `call` and tracks the outputs in the autodiff graph.
+pub(super) fn apply_call<I: Into<Input>, const D: usize>(
+    inputs: impl IntoIterator<Item = I>,
+    call: Arc<dyn DynCall>,
+) -> Vec<Tensor<D>> {
     let inputs = Inputs::new(inputs.into_iter().map(|input| input.into().0).collect());
-    let outputs = Dispatch::fused(inputs, call.clone());
-    (outputs.into_iter().map(Tensor::from_dispatch).collect(), call)
+    Dispatch::fused(inputs, call).into_iter().map(Tensor::from_dispatch).collect()
 }
 
 /// Applies an operation with a single output.
@@ -150,6 +157,11 @@ impl<O: SliceOp> Debug for Call<O> {
 
 /// [`Call`] of any operation.
 pub(crate) trait DynCall: Debug + Send + Sync {
+    /// Returns the operation on buffers of a GPU, if it is one.
+    #[cfg(feature = "cube")]
+    fn on_cube(&self) -> Option<&dyn super::cube::DynCubeCall> {
+        None
+    }
     fn forward(&self, inputs: &[&[f32]]) -> Vec<Output>;
     fn reads_input(&self, index: usize) -> bool;
     fn reads_outputs(&self) -> bool;
@@ -210,7 +222,7 @@ impl<B: Backend> Inputs<B> {
 }
 
 /// Backends that run fused operations.
-#[backend_extension(Autodiff, Flex)]
+#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
 pub(crate) trait Fused: Backend {
     fn fused(
         #[extension_type] inputs: Inputs<Self>,
@@ -249,8 +261,9 @@ pub(crate) trait Slices: Backend {
         outputs: &[FloatTensor<Self>],
         gradients: Vec<Option<FloatTensor<Self>>>,
     ) -> Vec<FloatTensor<Self>>;
-    /// Returns a tensor with a single zero, which represents an operation with several outputs.
-    fn placeholder() -> FloatTensor<Self>;
+    /// Returns a tensor of one element on the device of `like`, which represents an operation with
+    /// several outputs.
+    fn placeholder(like: &FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
 impl Slices for Flex {
@@ -282,7 +295,7 @@ impl Slices for Flex {
             .collect()
     }
 
-    fn placeholder() -> FlexTensor {
+    fn placeholder(_: &FlexTensor) -> FlexTensor {
         tensor(vec![0.0], Shape::from([1]))
     }
 }
@@ -309,8 +322,8 @@ type GradientCell<B> = Arc<Mutex<Vec<Option<FloatTensor<B>>>>>;
 /// Input saved for the backward pass; `values` is `None` if the backward pass does not read it.
 #[derive(Debug, Clone)]
 pub(crate) struct SavedInput<B: Backend> {
-    shape: Shape,
-    values: Option<FloatTensor<B>>,
+    pub(super) shape: Shape,
+    pub(super) values: Option<FloatTensor<B>>,
 }
 
 /// State of an operation in the autodiff graph.
@@ -360,9 +373,10 @@ impl<B: Slices> Backward<B, 1> for OutputNode {
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = grads.consume::<B>(&ops.node);
         let (cell, index) = ops.state;
+        let placeholder = B::placeholder(&gradient);
         cell.lock().expect("no thread panics while holding the lock")[index] = Some(gradient);
         if let [Some(parent)] = ops.parents {
-            grads.register::<B>(parent.id, B::placeholder());
+            grads.register::<B>(parent.id, placeholder);
         }
     }
 }
@@ -395,7 +409,7 @@ fn tracked<B: Slices, C: CheckpointStrategy, const N: usize>(
     let Some(gradients) = gradients else {
         return vec![finish(outputs.remove(0))];
     };
-    let node = finish(B::placeholder());
+    let node = finish(B::placeholder(&outputs[0]));
     let output_node = |(index, output): (usize, FloatTensor<B>)| match OutputNode
         .prepare::<C>([node.node()])
         .compute_bound()

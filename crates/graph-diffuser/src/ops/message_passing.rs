@@ -59,6 +59,12 @@ pub fn gine_aggregate(
     aggregation: Aggregation,
     topology: &Topology,
 ) -> Tensor<2> {
+    #[cfg(feature = "cube")]
+    if aggregation == Aggregation::Sum
+        && let Some(out) = super::cube::gine_aggregate(&x, e.as_ref(), topology)
+    {
+        return out;
+    }
     if !fused::can_run(&x) || topology.edges() == 0 {
         return gine_aggregate_reference(x, e, aggregation, topology);
     }

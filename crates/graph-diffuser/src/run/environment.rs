@@ -15,6 +15,14 @@ pub struct Environment {
     pub threads: usize,
     /// Command line of the first session.
     pub command: Vec<String>,
+    /// Device of the first session, such as `cpu` or `gpu`.
+    #[serde(default = "cpu")]
+    pub device: String,
+}
+
+/// Returns the device of runs that were started before devices were recorded.
+fn cpu() -> String {
+    "cpu".to_owned()
 }
 
 impl Environment {
@@ -27,6 +35,12 @@ impl Environment {
             platform: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),
             threads,
             command,
+            device: cpu(),
         }
+    }
+
+    /// Sets the device that trains the run.
+    pub fn with_device(self, device: crate::device::DeviceName) -> Self {
+        Self { device: device.to_string(), ..self }
     }
 }

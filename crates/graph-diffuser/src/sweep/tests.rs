@@ -28,6 +28,7 @@ fn environment() -> Environment {
         platform,
         threads: 1,
         command: Vec::new(),
+        device: "cpu".into(),
     }
 }
 

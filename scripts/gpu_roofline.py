@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Print bytes, flops and roofline times of a training step on GPUs, as Markdown.
+
+Counts float32 values that each operation reads and writes once, forward and backward, and the multiply-adds that it
+executes, recomputation included. The time of an operation is the larger of bytes / bandwidth and flops / peak, plus the
+latency of its launches. Nothing here was measured. Batch shapes are round averages of the datasets.
+"""
+
+# Name: graphs per batch, nodes and edges per graph, hidden dimension, layers, heads, steps, MPNN, parameters in millions.
+RECIPES = {
+    "grid-diffuser": (16, 120, 440, 32, 3, 4, 16, None, 0.033),
+    "zinc": (32, 23, 50, 64, 10, 4, 16, "gine", 0.443),
+    "peptides-func": (128, 151, 307, 112, 4, 4, 16, None, 0.5),
+    "pcqm-contact": (128, 30, 61, 92, 4, 4, 16, "gated_gcn", 0.5),
+    "pcqm4mv2": (16, 14, 29, 384, 10, 16, 16, "gated_gcn", 20.3),
+    "ogbg-molpcba": (512, 26, 56, 384, 5, 4, 16, "gated_gcn", 10.0),
+    "ogbg-ppa": (32, 243, 4532, 256, 3, 8, 10, "gated_gcn", 3.0),
+    "ogbg-code2": (32, 125, 248, 256, 4, 4, 20, "gated_gcn", 13.9),
+}
+
+# Name: bandwidth in bytes/s, float32 peak in flops/s, of the vendors' data sheets.
+DEVICES = {"A10G": (600e9, 31.2e12), "laptop (RTX 4050)": (192e9, 9.0e12)}
+LAUNCH_SECONDS = 5e-6
+
+
+def operations(recipe):
+    """Yield name, bytes, flops and launches of a step; launches are `None` for operations of Burn."""
+    b, n, m, d, layers, h, k, mpnn, millions = recipe
+    r, p, edges, c = b * n, b * n * n, b * m, k + 1
+    # Forward: content scores twice and values once. Backward: five products, three of them recomputed.
+    yield (
+        "attention",
+        4 * layers * (r * 3 * d + 2 * h * p + r * d + 2 * (r * 3 * d + 3 * h * p + 2 * r * d)),
+        2 * layers * p * d * (3 + 8),
+        layers * (1 + 3),
+    )
+    degree = m / n
+    yield "diffusion stack", 4 * p * c * (2 + 5), 2 * p * k * degree * 3, 1 + 2
+    # Two layers of c x c twice, position scores of all layers; batch norms separate the passes.
+    network = 2 * p * (4 * c * c + layers * h * c)
+    yield "edge FFN (Burn)", 4 * p * c * 2 * 40, 3 * network, None
+    linear = 2 * r * d * d * (4 + 4) + (2 * (edges + 4 * r) * d * d if mpnn else 0)
+    yield "linear layers (Burn)", 4 * layers * 3 * r * d * 16, 3 * layers * linear, None
+    if mpnn == "gine":
+        yield "GINE", 4 * layers * d * (3 * edges + 3 * r) * 3, layers * d * edges * 6, layers * (1 + 2)
+    if mpnn == "gated_gcn":
+        yield "GatedGCN (Burn)", 4 * layers * d * (8 * edges + 5 * r) * 3, layers * d * edges * 30, None
+    yield "AdamW", 4 * millions * 1e6 * 7, millions * 1e6 * 14, 1
+
+
+def main():
+    header = ["recipe", "operation", "MB", "MFLOP", "launches"] + [f"{name}, µs" for name in DEVICES]
+    print("| " + " | ".join(header) + " |")
+    print("|---|---|" + "---:|" * (len(header) - 2))
+    for name, recipe in RECIPES.items():
+        for operation, size, flops, launches in operations(recipe):
+            row = [name, operation, f"{size / 1e6:.1f}", f"{flops / 1e6:.0f}", "–" if launches is None else str(launches)]
+            for bandwidth, peak in DEVICES.values():
+                seconds = max(size / bandwidth, flops / peak) + (launches or 0) * LAUNCH_SECONDS
+                row.append(f"{seconds * 1e6:.0f}")
+            print("| " + " | ".join(row) + " |")
+
+
+if __name__ == "__main__":
+    main()
