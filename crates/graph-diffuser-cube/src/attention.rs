@@ -3,8 +3,8 @@
 //!
 //! `Att = softmax(QKᵀ/√d_head + log σ(position))`, which equals the normalized product of Eq. 8 and
 //! cannot overflow. A cube computes one row of one head: its units share the pairs of the row, and
-//! then the dimensions of the head. The maximum and the reciprocal of the sum of each row are saved,
-//! and the backward pass recomputes the weights from them.
+//! then the dimensions of the head. The maximum and the reciprocal of the sum of each row are
+//! saved, and the backward pass recomputes the weights from them.
 //!
 //! The backward pass has three launches: gradients of the scores and queries, by row; gradients of
 //! keys and values, by column; and sums of the gradients of position scores over the graphs that
@@ -18,18 +18,18 @@ mod score;
 #[cfg(all(test, feature = "wgpu"))]
 mod tests;
 
-pub use backward::{AttentionGradients, backward};
-pub use forward::{AttentionOutput, forward};
+pub use backward::{CubeAttentionGradients, backward};
+pub use forward::{CubeAttentionOutput, forward};
 pub use layout::{AttentionLayout, PositionLayout};
 
-use crate::{Buffer, Dropout, MAX_CUBES};
+use crate::{Buffer, CubeDropout, MAX_CUBES};
 
 /// Largest supported dimension of a head: WebGPU guarantees 256 units in a cube.
 const MAX_HEAD: usize = 256;
 
 /// Combination of content and position scores before normalization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CombineMode {
+pub enum CubeCombineMode {
     /// `exp(content) · σ(position)`: Eq. 8 of the paper.
     Gate,
     /// `exp(content + position)`: the script of the paper's authors.
@@ -38,7 +38,7 @@ pub enum CombineMode {
 
 /// Options of the attention kernels.
 #[derive(Debug, Clone, Copy)]
-pub struct AttentionOptions {
+pub struct CubeAttentionOptions {
     /// Number of heads `h`; must divide `width`.
     pub heads: usize,
     /// Hidden dimension `d` of a node.
@@ -47,14 +47,14 @@ pub struct AttentionOptions {
     /// it is `[r, d]` (values).
     pub content: bool,
     /// Combination of content and position scores.
-    pub combine: CombineMode,
+    pub combine: CubeCombineMode,
     /// Bound of content and position scores, which are clamped to `±clamp`.
     pub clamp: Option<f32>,
-    /// Dropout mask of the attention weights; the entry of a pair has index `head · p + pair`.
-    pub dropout: Option<Dropout>,
+    /// CubeDropout mask of the attention weights; the entry of a pair has index `head · p + pair`.
+    pub dropout: Option<CubeDropout>,
 }
 
-impl AttentionOptions {
+impl CubeAttentionOptions {
     /// Returns whether the kernels support these options for a batch of `nodes` nodes and `pairs`
     /// pairs: a head fits into a cube, and indices into 32 bits.
     pub fn supports(&self, nodes: usize, pairs: usize) -> bool {
@@ -73,7 +73,7 @@ impl AttentionOptions {
 
 /// Position scores (Eq. 6) and their layout.
 #[derive(Debug, Clone)]
-pub struct AttentionPosition {
+pub struct CubeAttentionPosition {
     /// `[h, q]` scores: the concatenated blocks of pairs.
     pub scores: Buffer,
     /// `[h]` score of all pairs that involve the last node of a graph, if that is a CLS node.

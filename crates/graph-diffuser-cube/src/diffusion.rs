@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 
 use crate::attention::AttentionLayout;
 use crate::buffer::units;
-use crate::edges::EdgeIndex;
+use crate::edges::CubeEdgeIndex;
 use crate::reduce::sum_over_units;
 use crate::{Buffer, MAX_CUBES, UNITS};
 
@@ -18,7 +18,7 @@ use crate::{Buffer, MAX_CUBES, UNITS};
 const FIELDS: usize = 3;
 
 /// Returns whether the kernels support a batch: cubes and indices fit into their ranges.
-pub fn supports(layout: &AttentionLayout, edges: &EdgeIndex, steps: usize) -> bool {
+pub fn supports(layout: &AttentionLayout, edges: &CubeEdgeIndex, steps: usize) -> bool {
     (1..=MAX_CUBES).contains(&layout.num_nodes())
         && edges.num_edges() > 0
         && (steps + 1) * layout.num_pairs() < u32::MAX as usize
@@ -31,7 +31,7 @@ pub fn supports(layout: &AttentionLayout, edges: &EdgeIndex, steps: usize) -> bo
 pub fn forward(
     client: &Client,
     layout: &AttentionLayout,
-    edges: &EdgeIndex,
+    edges: &CubeEdgeIndex,
     weights: &Buffer,
     steps: usize,
 ) -> Buffer {
@@ -59,7 +59,7 @@ pub fn forward(
 pub fn backward(
     client: &Client,
     layout: &AttentionLayout,
-    edges: &EdgeIndex,
+    edges: &CubeEdgeIndex,
     weights: &Buffer,
     steps: usize,
     stack: &Buffer,
@@ -102,7 +102,7 @@ pub fn backward(
     d_weights
 }
 
-fn check(layout: &AttentionLayout, edges: &EdgeIndex, weights: &Buffer, steps: usize) {
+fn check(layout: &AttentionLayout, edges: &CubeEdgeIndex, weights: &Buffer, steps: usize) {
     assert!(supports(layout, edges, steps), "the batch is empty or too large");
     assert_eq!(layout.num_nodes(), edges.num_nodes(), "the layouts must agree");
     assert_eq!(weights.len(), edges.num_edges(), "there is one weight per edge");

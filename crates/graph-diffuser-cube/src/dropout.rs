@@ -1,10 +1,10 @@
-//! Dropout masks, equal to those of the CPU kernels.
+//! CubeDropout masks, equal to those of the CPU kernels.
 
 use cubecl::prelude::*;
 
 /// Dropout mask whose entries are a hash of their index, as in `graph_diffuser_kernels::Dropout`.
 #[derive(Debug, Clone, Copy)]
-pub struct Dropout {
+pub struct CubeDropout {
     /// Key that identifies the mask.
     pub key: [u32; 2],
     /// Threshold below which an entry is dropped: the dropout probability times 2³².

@@ -6,14 +6,14 @@ use crate::Buffer;
 
 /// Edges grouped by one of their endpoints.
 #[derive(Debug, Clone)]
-pub struct Csr {
+pub struct CubeCsr {
     /// `[r + 1]` first entry of each node, followed by the number of entries.
     pub(crate) starts: Buffer,
     /// `[m, 2]` node at the other end, and index of the edge, of each entry.
     pub(crate) entries: Buffer,
 }
 
-impl Csr {
+impl CubeCsr {
     /// Copies edges to the device, given the (node at the other end, edge) pairs of each node.
     pub fn new<I: Iterator<Item = (usize, usize)>>(
         client: &Client,
@@ -45,16 +45,16 @@ impl Csr {
 
 /// Edges of a batch, grouped by both endpoints.
 #[derive(Debug, Clone)]
-pub struct EdgeIndex {
+pub struct CubeEdgeIndex {
     /// `[m, 2]` source and target of each edge.
     pub(crate) ends: Buffer,
     /// Edges grouped by source.
-    pub(crate) outgoing: Csr,
+    pub(crate) outgoing: CubeCsr,
     /// Edges grouped by target.
-    pub(crate) incoming: Csr,
+    pub(crate) incoming: CubeCsr,
 }
 
-impl EdgeIndex {
+impl CubeEdgeIndex {
     /// Copies the edges `(source, target)` of a batch of `num_nodes` nodes to the device.
     ///
     /// # Panics
@@ -65,7 +65,7 @@ impl EdgeIndex {
             for (index, ends) in edges.iter().enumerate() {
                 groups[ends[by] as usize].push((ends[1 - by] as usize, index));
             }
-            Csr::new(client, groups.into_iter().map(Vec::into_iter))
+            CubeCsr::new(client, groups.into_iter().map(Vec::into_iter))
         };
         let ends: Vec<u32> = edges.iter().flatten().copied().collect();
         Self { ends: Buffer::from_slice(client, &ends), outgoing: group(0), incoming: group(1) }

@@ -29,12 +29,12 @@ pub mod message;
 mod testing;
 
 pub use buffer::Buffer;
-pub use dropout::Dropout;
+pub use dropout::CubeDropout;
 
 pub use cubecl::client::Client;
 
-/// Number of units of a cube (threads of a workgroup) in all kernels: a power of two, and a multiple
-/// of the subgroup widths of current hardware.
+/// Usual number of units of a cube (threads of a workgroup): a power of two, and a multiple of the
+/// subgroup widths of current hardware.
 pub const UNITS: usize = 64;
 
 /// Largest number of cubes in one dimension that every runtime supports.

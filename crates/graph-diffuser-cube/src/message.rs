@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 
 use crate::Buffer;
 use crate::buffer::{unit_per_element, units};
-use crate::edges::EdgeIndex;
+use crate::edges::CubeEdgeIndex;
 
 /// Computes the aggregation, with one launch.
 ///
@@ -19,7 +19,7 @@ use crate::edges::EdgeIndex;
 /// Panics if there are no edges or a shape is wrong.
 pub fn gine_forward(
     client: &Client,
-    edges: &EdgeIndex,
+    edges: &CubeEdgeIndex,
     x: &Buffer,
     e: Option<&Buffer>,
     width: usize,
@@ -48,7 +48,7 @@ pub fn gine_forward(
 /// Panics if there are no edges or a shape is wrong.
 pub fn gine_backward(
     client: &Client,
-    edges: &EdgeIndex,
+    edges: &CubeEdgeIndex,
     x: &Buffer,
     e: Option<&Buffer>,
     width: usize,
@@ -90,7 +90,7 @@ pub fn gine_backward(
     (d_x, d_e)
 }
 
-fn check(edges: &EdgeIndex, x: &Buffer, e: Option<&Buffer>, width: usize) {
+fn check(edges: &CubeEdgeIndex, x: &Buffer, e: Option<&Buffer>, width: usize) {
     assert!(edges.num_edges() > 0, "the batch has edges");
     assert_eq!(x.len(), edges.num_nodes() * width, "x must be [r, width]");
     assert!(e.is_none_or(|e| e.len() == edges.num_edges() * width), "e must be [m, width]");

@@ -4,7 +4,7 @@ use cubecl::client::Client;
 
 use crate::Buffer;
 use crate::attention::AttentionLayout;
-use crate::edges::EdgeIndex;
+use crate::edges::CubeEdgeIndex;
 
 /// Returns a client, or prints a message and returns `None` if there is no GPU or software driver.
 ///
@@ -99,8 +99,8 @@ impl Batch {
         AttentionLayout::new(client, &self.sizes)
     }
 
-    pub(crate) fn edge_index(&self, client: &Client) -> EdgeIndex {
-        EdgeIndex::new(client, self.num_nodes(), &self.edges)
+    pub(crate) fn edge_index(&self, client: &Client) -> CubeEdgeIndex {
+        CubeEdgeIndex::new(client, self.num_nodes(), &self.edges)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Models on a GPU against the same models on the CPU.
 //!
-//! Needs the feature `gpu` and a Vulkan, Metal or DirectX 12 driver; a software driver suffices. The
-//! tests are skipped with a message without a driver, and fail instead with
+//! Needs the feature `gpu` and a Vulkan, Metal or DirectX 12 driver; a software driver suffices.
+//! The tests are skipped with a message without a driver, and fail instead with
 //! `GRAPH_DIFFUSER_REQUIRE_GPU`.
 
 #![cfg(feature = "gpu")]

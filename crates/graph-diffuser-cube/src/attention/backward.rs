@@ -9,19 +9,19 @@ use super::score::{
     ScoreScalars, ScoreShape, clamp_gradient, clamped, content_score, exponent, pair_dropout,
     position_gradient,
 };
-use super::{AttentionLayout, AttentionOptions, AttentionOutput, AttentionPosition};
+use super::{AttentionLayout, CubeAttentionOptions, CubeAttentionOutput, CubeAttentionPosition};
 use crate::buffer::units;
 use crate::reduce::sum_over_units;
 use crate::{Buffer, UNITS};
 
 /// Gradients computed by [`backward`].
 #[derive(Debug, Clone)]
-pub struct AttentionGradients {
+pub struct CubeAttentionGradients {
     /// Gradient of `qkv`.
     pub qkv: Buffer,
-    /// Gradient of [`AttentionPosition::scores`], if there are any.
+    /// Gradient of [`CubeAttentionPosition::scores`], if there are any.
     pub scores: Option<Buffer>,
-    /// Gradient of [`AttentionPosition::cls`], if there are any.
+    /// Gradient of [`CubeAttentionPosition::cls`], if there are any.
     pub cls: Option<Buffer>,
 }
 
@@ -33,16 +33,16 @@ pub struct AttentionGradients {
 /// - `d_out`: `[r, d]`
 ///
 /// # Panics
-/// Panics if the options are not [supported](AttentionOptions::supports) or a shape is wrong.
+/// Panics if the options are not [supported](CubeAttentionOptions::supports) or a shape is wrong.
 pub fn backward(
     client: &Client,
     layout: &AttentionLayout,
-    options: &AttentionOptions,
+    options: &CubeAttentionOptions,
     qkv: &Buffer,
-    position: Option<&AttentionPosition>,
-    output: &AttentionOutput,
+    position: Option<&CubeAttentionPosition>,
+    output: &CubeAttentionOutput,
     d_out: &Buffer,
-) -> AttentionGradients {
+) -> CubeAttentionGradients {
     let inputs = Inputs::new(client, layout, options, qkv, position);
     let (r, h) = (layout.num_nodes, options.heads);
     assert_eq!(output.out.len(), r * options.width, "out must be [r, d]");
@@ -121,7 +121,7 @@ pub fn backward(
         );
         d_cls
     });
-    AttentionGradients { qkv: d_qkv, scores, cls }
+    CubeAttentionGradients { qkv: d_qkv, scores, cls }
 }
 
 /// Computes the gradients of the exponents of one row of one head, and of its query.

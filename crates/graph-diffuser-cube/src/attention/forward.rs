@@ -5,13 +5,13 @@ use cubecl::prelude::*;
 
 use super::layout::NODE_FIELDS;
 use super::score::{ScoreScalars, ScoreScalarsLaunch, ScoreShape, exponent, pair_dropout};
-use super::{AttentionLayout, AttentionOptions, AttentionPosition};
+use super::{AttentionLayout, CubeAttentionOptions, CubeAttentionPosition};
 use crate::Buffer;
 use crate::reduce::{max_over_units, sum_over_units};
 
 /// Output of [`forward`].
 #[derive(Debug, Clone)]
-pub struct AttentionOutput {
+pub struct CubeAttentionOutput {
     /// `[r, d]` attended values.
     pub out: Buffer,
     /// `[r, h, 2]` largest exponent of each row and head, and reciprocal of the sum.
@@ -24,14 +24,14 @@ pub struct AttentionOutput {
 /// - `qkv`: `[r, 3d]` if `options.content`, otherwise `[r, d]`
 ///
 /// # Panics
-/// Panics if the options are not [supported](AttentionOptions::supports) or a shape is wrong.
+/// Panics if the options are not [supported](CubeAttentionOptions::supports) or a shape is wrong.
 pub fn forward(
     client: &Client,
     layout: &AttentionLayout,
-    options: &AttentionOptions,
+    options: &CubeAttentionOptions,
     qkv: &Buffer,
-    position: Option<&AttentionPosition>,
-) -> AttentionOutput {
+    position: Option<&CubeAttentionPosition>,
+) -> CubeAttentionOutput {
     let inputs = Inputs::new(client, layout, options, qkv, position);
     let (r, h) = (layout.num_nodes, options.heads);
     let out = Buffer::empty(client, r * options.width);
@@ -50,12 +50,12 @@ pub fn forward(
         inputs.scalars(),
         inputs.shape,
     );
-    AttentionOutput { out, statistics }
+    CubeAttentionOutput { out, statistics }
 }
 
 /// Checked inputs of both passes; absent ones are replaced by a buffer of one element.
 pub(super) struct Inputs<'a> {
-    options: &'a AttentionOptions,
+    options: &'a CubeAttentionOptions,
     layout: &'a AttentionLayout,
     pub(super) qkv: &'a Buffer,
     pub(super) scores: Buffer,
@@ -69,9 +69,9 @@ impl<'a> Inputs<'a> {
     pub(super) fn new(
         client: &Client,
         layout: &'a AttentionLayout,
-        options: &'a AttentionOptions,
+        options: &'a CubeAttentionOptions,
         qkv: &'a Buffer,
-        position: Option<&AttentionPosition>,
+        position: Option<&CubeAttentionPosition>,
     ) -> Self {
         let (r, h) = (layout.num_nodes, options.heads);
         assert!(options.supports(r, layout.num_pairs), "unsupported attention: {options:?}");

@@ -6,12 +6,12 @@ use cubecl::client::Client;
 
 use crate::Buffer;
 
-/// Number of values that describe a node: first node of its graph, number of nodes of its graph, and
-/// first pair of its row.
+/// Number of values that describe a node: first node of its graph, number of nodes of its graph,
+/// and first pair of its row.
 pub(super) const NODE_FIELDS: usize = 3;
 
-/// Number of values that describe a row of a block of scores: its first score, its number of scores,
-/// and the first and last entry of its list of rows of pairs.
+/// Number of values that describe a row of a block of scores: its first score, its number of
+/// scores, and the first and last entry of its list of rows of pairs.
 pub(super) const ROW_FIELDS: usize = 4;
 
 /// Layout of the pairs of a batch.

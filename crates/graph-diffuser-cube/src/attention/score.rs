@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::{AttentionOptions, AttentionPosition, CombineMode};
+use super::{CubeAttentionOptions, CubeAttentionPosition, CubeCombineMode};
 use crate::UNITS;
 use crate::dropout::dropout_factor;
 
@@ -24,7 +24,10 @@ pub(super) struct ScoreShape {
 }
 
 impl ScoreShape {
-    pub(super) fn new(options: &AttentionOptions, position: Option<&AttentionPosition>) -> Self {
+    pub(super) fn new(
+        options: &CubeAttentionOptions,
+        position: Option<&CubeAttentionPosition>,
+    ) -> Self {
         Self {
             heads: options.heads,
             d_head: options.width / options.heads,
@@ -32,7 +35,7 @@ impl ScoreShape {
             columns: options.columns(),
             content: options.content,
             position: position.is_some(),
-            gate: options.combine == CombineMode::Gate,
+            gate: options.combine == CubeCombineMode::Gate,
             cls: position.is_some_and(|position| position.cls.is_some()),
             clamp: options.clamp.is_some(),
             dropout: options.dropout.is_some(),
@@ -56,7 +59,7 @@ pub(super) struct ScoreScalars {
 }
 
 impl ScoreScalarsLaunch {
-    pub(super) fn of(options: &AttentionOptions, num_pairs: usize, num_scores: usize) -> Self {
+    pub(super) fn of(options: &CubeAttentionOptions, num_pairs: usize, num_scores: usize) -> Self {
         let (key, threshold, keep) =
             options.dropout.map_or(([0; 2], 0, 1.0), |mask| (mask.key, mask.threshold, mask.scale));
         Self::new(

@@ -3,8 +3,8 @@
 use super::*;
 use crate::testing::{Batch, assert_close, client, upload, values};
 
-/// Dropout factor as documented at `graph_diffuser_kernels::Dropout`.
-fn factor(mask: Dropout, index: u32) -> f64 {
+/// CubeDropout factor as documented at `graph_diffuser_kernels::Dropout`.
+fn factor(mask: CubeDropout, index: u32) -> f64 {
     let hash = |bits: u32| {
         let bits = (bits ^ (bits >> 16)).wrapping_mul(0x7feb_352d);
         let bits = (bits ^ (bits >> 15)).wrapping_mul(0x846c_a68b);
@@ -17,7 +17,7 @@ fn factor(mask: Dropout, index: u32) -> f64 {
 /// Inputs of a case; `starts` and `num_scores` describe the blocks of scores.
 struct Case {
     batch: Batch,
-    options: AttentionOptions,
+    options: CubeAttentionOptions,
     starts: Option<Vec<usize>>,
     num_scores: usize,
     cls: bool,
@@ -34,7 +34,7 @@ struct Results {
 }
 
 fn reference(case: &Case, qkv: &[f32], scores: &[f32], cls: &[f32], d_out: &[f32]) -> Results {
-    let AttentionOptions { heads, width, content, combine, clamp, dropout } = case.options;
+    let CubeAttentionOptions { heads, width, content, combine, clamp, dropout } = case.options;
     let (columns, d_head) = (case.options.columns(), width / heads);
     let p = case.batch.num_pairs();
     let x = |row: usize, column: usize| f64::from(qkv[row * columns + column]);
@@ -72,8 +72,8 @@ fn reference(case: &Case, qkv: &[f32], scores: &[f32], cls: &[f32], d_out: &[f32
                     if case.starts.is_some() {
                         let position = clamped(raw_position(j));
                         sum += match combine {
-                            CombineMode::Gate => -(-position).exp().ln_1p(),
-                            CombineMode::Add => position,
+                            CubeCombineMode::Gate => -(-position).exp().ln_1p(),
+                            CubeCombineMode::Add => position,
                         };
                     }
                     sum
@@ -115,8 +115,8 @@ fn reference(case: &Case, qkv: &[f32], scores: &[f32], cls: &[f32], d_out: &[f32
                         let d_position = d
                             * slope(position)
                             * match combine {
-                                CombineMode::Gate => 1.0 / (1.0 + clamped(position).exp()),
-                                CombineMode::Add => 1.0,
+                                CubeCombineMode::Gate => 1.0 / (1.0 + clamped(position).exp()),
+                                CubeCombineMode::Add => 1.0,
                             };
                         match score_index(j) {
                             Some(index) => results.d_scores[index] += d_position,
@@ -149,7 +149,7 @@ fn compare(seed: u32, case: &Case) -> Option<Comparison> {
     let expected = reference(case, &qkv, &scores, &cls, &d_out);
     let layout = case.batch.layout(&client);
     let sizes = &case.batch.sizes;
-    let position = case.starts.as_ref().map(|starts| AttentionPosition {
+    let position = case.starts.as_ref().map(|starts| CubeAttentionPosition {
         scores: upload(&client, &scores),
         cls: case.cls.then(|| upload(&client, &cls)),
         layout: PositionLayout::new(&client, sizes, starts, case.cls, case.num_scores),
@@ -157,7 +157,7 @@ fn compare(seed: u32, case: &Case) -> Option<Comparison> {
     let (qkv, d_out) = (upload(&client, &qkv), upload(&client, &d_out));
     let output = forward(&client, &layout, options, &qkv, position.as_ref());
     let run = || {
-        let AttentionGradients { qkv, scores, cls } =
+        let CubeAttentionGradients { qkv, scores, cls } =
             backward(&client, &layout, options, &qkv, position.as_ref(), &output, &d_out);
         let read = |buffer: Option<Buffer>| buffer.map_or(vec![], |buffer| buffer.to_vec(&client));
         [Some(qkv), scores, cls].map(read)
@@ -177,12 +177,12 @@ fn assert_matches_reference(seed: u32, case: &Case) {
     assert_close(&d_cls, &expected.d_cls, 2e-5);
 }
 
-fn options(heads: usize, width: usize) -> AttentionOptions {
-    AttentionOptions {
+fn options(heads: usize, width: usize) -> CubeAttentionOptions {
+    CubeAttentionOptions {
         heads,
         width,
         content: true,
-        combine: CombineMode::Gate,
+        combine: CubeCombineMode::Gate,
         clamp: None,
         dropout: None,
     }
@@ -198,7 +198,7 @@ fn own_blocks(sizes: &[usize], extra: usize) -> (Vec<usize>, usize) {
     (starts.collect(), total)
 }
 
-fn case(sizes: &[usize], options: AttentionOptions) -> Case {
+fn case(sizes: &[usize], options: CubeAttentionOptions) -> Case {
     let (starts, num_scores) = own_blocks(sizes, 0);
     let batch = Batch { sizes: sizes.to_vec(), edges: vec![] };
     Case { batch, options, starts: Some(starts), num_scores, cls: false, scale: 2.0 }
@@ -217,18 +217,18 @@ fn heads_wider_than_a_usual_cube_match_the_reference() {
 
 #[test]
 fn added_and_clamped_scores_match_the_reference() {
-    let added = AttentionOptions { combine: CombineMode::Add, ..options(4, 8) };
+    let added = CubeAttentionOptions { combine: CubeCombineMode::Add, ..options(4, 8) };
     assert_matches_reference(3, &case(&[7, 1, 40], added));
-    for combine in [CombineMode::Gate, CombineMode::Add] {
-        let clamped = AttentionOptions { combine, clamp: Some(1.25), ..options(1, 5) };
+    for combine in [CubeCombineMode::Gate, CubeCombineMode::Add] {
+        let clamped = CubeAttentionOptions { combine, clamp: Some(1.25), ..options(1, 5) };
         assert_matches_reference(4, &case(&[9, 65], clamped));
     }
 }
 
 #[test]
 fn dropout_masks_equal_those_of_the_cpu_kernels() {
-    let mask = Dropout { key: [0xdead_beef, 7], threshold: u32::MAX / 3, scale: 1.5 };
-    let options = AttentionOptions { dropout: Some(mask), ..options(2, 6) };
+    let mask = CubeDropout { key: [0xdead_beef, 7], threshold: u32::MAX / 3, scale: 1.5 };
+    let options = CubeAttentionOptions { dropout: Some(mask), ..options(2, 6) };
     assert_matches_reference(5, &case(&[20, 4, 70], options));
 }
 
@@ -237,7 +237,7 @@ fn content_and_position_alone_match_the_reference() {
     let mut content = case(&[6, 1, 30], options(2, 64));
     (content.starts, content.num_scores) = (None, 0);
     assert_matches_reference(6, &content);
-    let position = AttentionOptions { content: false, ..options(3, 12) };
+    let position = CubeAttentionOptions { content: false, ..options(3, 12) };
     assert_matches_reference(7, &case(&[6, 1, 30], position));
 }
 

@@ -23,7 +23,7 @@ pub struct Topology {
     /// Edges grouped by both endpoints, in the form that the kernels take.
     pub(crate) edge_index: Arc<EdgeIndex>,
     #[cfg(feature = "cube")]
-    device_edges: super::DeviceCell<graph_diffuser_cube::edges::EdgeIndex>,
+    device_edges: super::DeviceCell<graph_diffuser_cube::edges::CubeEdgeIndex>,
 }
 
 impl Topology {
@@ -76,7 +76,7 @@ impl Topology {
     pub(crate) fn edges_on_device(
         &self,
         client: &graph_diffuser_cube::Client,
-    ) -> graph_diffuser_cube::edges::EdgeIndex {
+    ) -> graph_diffuser_cube::edges::CubeEdgeIndex {
         let copy = || {
             let nodes = self.layout.nodes();
             let mut ends = vec![[0; 2]; self.edges()];
@@ -85,7 +85,7 @@ impl Topology {
                     ends[edge] = [source as u32, target as u32];
                 }
             }
-            graph_diffuser_cube::edges::EdgeIndex::new(client, nodes, &ends)
+            graph_diffuser_cube::edges::CubeEdgeIndex::new(client, nodes, &ends)
         };
         self.device_edges.get_or_init(copy)
     }

@@ -1,7 +1,7 @@
 //! Compute-intensive operations, each with a fused kernel and a reference implementation.
 //!
-//! Fused kernels run in single precision: on the CPU, and with the features `gpu` and `cuda` some of
-//! them also on a GPU (`cube`). Reference implementations use plain tensor operations and run on
+//! Fused kernels run in single precision: on the CPU, and with the features `gpu` and `cuda` some
+//! of them also on a GPU (`cube`). Reference implementations use plain tensor operations and run on
 //! every backend and in double precision; they document the operation, serve as test oracle, and
 //! are the fallback for other devices.
 

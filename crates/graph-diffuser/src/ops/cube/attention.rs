@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use graph_diffuser_cube::attention::{
-    self as kernel, AttentionLayout, AttentionOutput, AttentionPosition, CombineMode,
+    self as kernel, AttentionLayout, CubeAttentionOutput, CubeAttentionPosition, CubeCombineMode,
     PositionLayout,
 };
-use graph_diffuser_cube::{Buffer, Client, Dropout};
+use graph_diffuser_cube::{Buffer, Client, CubeDropout};
 
 use crate::batch::BatchLayout;
 use crate::ops::{AttentionOptions, PairScores, ScoreCombination};
@@ -47,19 +47,19 @@ fn kernel_options(
     qkv: &Tensor<2>,
     d: usize,
     options: &AttentionOptions,
-) -> kernel::AttentionOptions {
-    kernel::AttentionOptions {
+) -> kernel::CubeAttentionOptions {
+    kernel::CubeAttentionOptions {
         heads: options.heads,
         width: d,
         content: qkv.dims()[1] == 3 * d,
         combine: match options.combine {
-            ScoreCombination::Gate => CombineMode::Gate,
-            ScoreCombination::Add => CombineMode::Add,
+            ScoreCombination::Gate => CubeCombineMode::Gate,
+            ScoreCombination::Add => CubeCombineMode::Add,
         },
         clamp: options.clamp.map(|clamp| clamp as f32),
         dropout: options.dropout.map(|mask| {
             let graph_diffuser_kernels::Dropout { key, threshold, scale } = mask.0;
-            Dropout { key, threshold, scale }
+            CubeDropout { key, threshold, scale }
         }),
     }
 }
@@ -67,7 +67,7 @@ fn kernel_options(
 /// Operation with inputs `qkv` and optional position and CLS scores.
 #[derive(Debug)]
 struct CubeAttention {
-    options: kernel::AttentionOptions,
+    options: kernel::CubeAttentionOptions,
     layout: Arc<BatchLayout>,
     starts: Option<Arc<Vec<usize>>>,
 }
@@ -79,8 +79,8 @@ struct Saved {
     statistics: Buffer,
 }
 
-fn position(inputs: &[Buffer], layout: Option<&PositionLayout>) -> Option<AttentionPosition> {
-    layout.map(|layout| AttentionPosition {
+fn position(inputs: &[Buffer], layout: Option<&PositionLayout>) -> Option<CubeAttentionPosition> {
+    layout.map(|layout| CubeAttentionPosition {
         scores: inputs[1].clone(),
         cls: inputs.get(2).cloned(),
         layout: layout.clone(),
@@ -97,7 +97,7 @@ impl CubeOp for CubeAttention {
             PositionLayout::new(client, &self.layout.sizes, starts, cls, q)
         });
         let position = position(inputs, scores.as_ref());
-        let AttentionOutput { out, statistics } =
+        let CubeAttentionOutput { out, statistics } =
             kernel::forward(client, &layout, &self.options, &inputs[0], position.as_ref());
         let shape = vec![self.layout.nodes(), self.options.width];
         let saved = Saved { layout, position: scores, statistics };
@@ -118,7 +118,7 @@ impl CubeOp for CubeAttention {
     ) -> Vec<Buffer> {
         let position = position(inputs, saved.position.as_ref());
         let output =
-            AttentionOutput { out: outputs[0].clone(), statistics: saved.statistics.clone() };
+            CubeAttentionOutput { out: outputs[0].clone(), statistics: saved.statistics.clone() };
         let gradients = kernel::backward(
             client,
             &saved.layout,

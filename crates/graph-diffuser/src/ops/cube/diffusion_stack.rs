@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use graph_diffuser_cube::attention::AttentionLayout;
 use graph_diffuser_cube::diffusion as kernel;
-use graph_diffuser_cube::edges::EdgeIndex;
+use graph_diffuser_cube::edges::CubeEdgeIndex;
 use graph_diffuser_cube::{Buffer, Client, MAX_CUBES};
 
 use crate::batch::Topology;
@@ -34,7 +34,7 @@ struct CubeDiffusionStack {
 
 impl CubeOp for CubeDiffusionStack {
     /// Structures on the device.
-    type Saved = (AttentionLayout, EdgeIndex);
+    type Saved = (AttentionLayout, CubeEdgeIndex);
 
     fn forward(&self, client: &Client, inputs: &[Buffer]) -> (Vec<CubeOutput>, Self::Saved) {
         let (layout, edges) =

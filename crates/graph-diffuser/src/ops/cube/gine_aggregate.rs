@@ -1,7 +1,7 @@
 //! Sum of [`gine_aggregate`](crate::ops::gine_aggregate()) on a GPU.
 
 use burn::tensor::Tensor;
-use graph_diffuser_cube::edges::EdgeIndex;
+use graph_diffuser_cube::edges::CubeEdgeIndex;
 use graph_diffuser_cube::message as kernel;
 use graph_diffuser_cube::{Buffer, Client};
 
@@ -32,9 +32,9 @@ struct CubeGineAggregate {
 
 impl CubeOp for CubeGineAggregate {
     /// Edges on the device.
-    type Saved = EdgeIndex;
+    type Saved = CubeEdgeIndex;
 
-    fn forward(&self, client: &Client, inputs: &[Buffer]) -> (Vec<CubeOutput>, EdgeIndex) {
+    fn forward(&self, client: &Client, inputs: &[Buffer]) -> (Vec<CubeOutput>, CubeEdgeIndex) {
         let edges = self.topology.edges_on_device(client);
         let values = kernel::gine_forward(client, &edges, &inputs[0], inputs.get(1), self.width);
         let shape = vec![self.topology.layout.nodes(), self.width];
@@ -46,7 +46,7 @@ impl CubeOp for CubeGineAggregate {
         client: &Client,
         inputs: &[Buffer],
         _: &[Buffer],
-        edges: &EdgeIndex,
+        edges: &CubeEdgeIndex,
         gradient: &Buffer,
     ) -> Vec<Buffer> {
         let (x, e) = (&inputs[0], inputs.get(1));
