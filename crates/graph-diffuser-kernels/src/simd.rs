@@ -49,10 +49,10 @@ impl Isa {
     }
 
     /// Makes this the instruction set that [`Isa::best`] returns, also where a wider one exists:
-    /// results differ in rounding between instruction sets. Returns the one in use, which is
-    /// another one if [`Isa::best`] has been called before.
-    pub fn make_best(self) -> Self {
-        *BEST.get_or_init(|| self)
+    /// results differ in rounding between instruction sets. Returns false, without an effect, if
+    /// [`Isa::best`] has already returned another one.
+    pub fn make_best(self) -> bool {
+        *BEST.get_or_init(|| self) == self
     }
 
     /// Returns the name of this instruction set: `avx512`, `avx2` or `portable`.
