@@ -30,6 +30,10 @@ use portable::Portable;
 pub struct Isa(InstructionSet);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "other architectures have the portable implementation only")
+)]
 enum InstructionSet {
     /// AVX-512F and AVX-512DQ: 16 lanes.
     Avx512,
