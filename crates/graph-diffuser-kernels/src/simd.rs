@@ -30,6 +30,10 @@ use portable::Portable;
 pub struct Isa(InstructionSet);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "other architectures have the portable implementation only")
+)]
 enum InstructionSet {
     /// AVX-512F and AVX-512DQ: 16 lanes.
     Avx512,
@@ -49,10 +53,10 @@ impl Isa {
     }
 
     /// Makes this the instruction set that [`Isa::best`] returns, also where a wider one exists:
-    /// results differ in rounding between instruction sets. Returns the one in use, which is
-    /// another one if [`Isa::best`] has been called before.
-    pub fn make_best(self) -> Self {
-        *BEST.get_or_init(|| self)
+    /// results differ in rounding between instruction sets. Returns false, without an effect, if
+    /// [`Isa::best`] has already returned another one.
+    pub fn make_best(self) -> bool {
+        *BEST.get_or_init(|| self) == self
     }
 
     /// Returns the name of this instruction set: `avx512`, `avx2` or `portable`.

@@ -50,8 +50,21 @@ pub struct TrainingDomain {
     molecules: u64,
     atoms: [u32; 2],
     fingerprints: Vec<Fingerprint>,
-    /// Molecules and counts of each bin, derived from the fingerprints.
-    postings: Vec<Vec<(u32, u16)>>,
+    /// Sum of the counts of each fingerprint.
+    totals: Vec<u32>,
+    /// Counts of each bin, derived from the fingerprints.
+    bins: Vec<BinCounts>,
+}
+
+/// Counts of one bin in all fingerprints.
+#[derive(Debug, Clone, PartialEq)]
+enum BinCounts {
+    /// Molecules with a positive count, and the count.
+    Sparse(Vec<(u32, u16)>),
+    /// Count of every molecule. A vectorized pass over all molecules is faster than a list of more
+    /// than a fifth of them: with the 10,000 molecules of `zinc`, a check takes 40 to 60 µs instead
+    /// of 160 to 190 µs with lists only, and 56 to 89 µs with lists of up to a third.
+    Dense(Vec<u16>),
 }
 
 /// Relation of a molecule to the training molecules.
@@ -109,13 +122,15 @@ impl TrainingDomain {
     }
 
     fn with_fingerprints(fingerprints: Vec<Fingerprint>, molecules: u64, atoms: [u32; 2]) -> Self {
-        let mut postings = vec![Vec::new(); Fingerprint::BINS];
+        let mut lists = vec![Vec::new(); Fingerprint::BINS];
         for (molecule, fingerprint) in fingerprints.iter().enumerate() {
             for &(bin, count) in fingerprint.counts() {
-                postings[usize::from(bin)].push((molecule as u32, count));
+                lists[usize::from(bin)].push((molecule as u32, count));
             }
         }
-        Self { molecules, atoms, fingerprints, postings }
+        let bins = lists.into_iter().map(|list| BinCounts::new(list, fingerprints.len())).collect();
+        let totals = fingerprints.iter().map(Fingerprint::total).collect();
+        Self { molecules, atoms, fingerprints, totals, bins }
     }
 
     /// Returns the number of training molecules.
@@ -148,23 +163,53 @@ impl TrainingDomain {
     }
 
     /// Compares a molecule with the training molecules; `common` is reused memory.
-    fn check_with(&self, molecule: &Graph, common: &mut Vec<u32>) -> DomainCheck {
+    fn check_with(&self, molecule: &Graph, common: &mut Vec<u16>) -> DomainCheck {
         let [min, max] = self.atom_limits();
-        let fingerprint = Fingerprint::of(molecule);
+        DomainCheck {
+            similarity: self.nearest_similarity(&Fingerprint::of(molecule), common),
+            has_unusual_size: !(min..=max).contains(&molecule.num_nodes),
+        }
+    }
+
+    /// Returns the similarity to the nearest training molecule.
+    fn nearest_similarity(&self, fingerprint: &Fingerprint, common: &mut Vec<u16>) -> f64 {
+        let total = fingerprint.total();
+        if total > u32::from(u16::MAX) {
+            // The sums of a huge molecule may overflow.
+            let similarities = self.fingerprints.iter().map(|other| fingerprint.tanimoto(other));
+            return similarities.fold(0.0, f64::max);
+        }
         common.clear();
         common.resize(self.fingerprints.len(), 0);
         for &(bin, count) in fingerprint.counts() {
-            for &(other, other_count) in &self.postings[usize::from(bin)] {
-                common[other as usize] += u32::from(count.min(other_count));
+            self.bins[usize::from(bin)].add_common(count, common);
+        }
+        // The nearest molecules are found in single precision, and compared in double precision.
+        const CHUNK: usize = 16;
+        let approximate = |common: u16, other: u32| {
+            let common = f32::from(common);
+            common / (total as f32 + other as f32 - common).max(1.0)
+        };
+        let mut lanes = [0.0_f32; CHUNK];
+        for (common, totals) in common.chunks(CHUNK).zip(self.totals.chunks(CHUNK)) {
+            for ((largest, &common), &other) in lanes.iter_mut().zip(common).zip(totals) {
+                let similarity = approximate(common, other);
+                *largest = if similarity > *largest { similarity } else { *largest };
             }
         }
-        let similarities = common.iter().zip(&self.fingerprints).map(|(&common, other)| {
-            Fingerprint::similarity(common, fingerprint.total(), other.total())
-        });
-        DomainCheck {
-            similarity: similarities.fold(0.0, f64::max),
-            has_unusual_size: !(min..=max).contains(&molecule.num_nodes),
+        let limit = lanes.into_iter().fold(0.0, f32::max) * (1.0 - 8.0 * f32::EPSILON);
+        let mut nearest = 0.0;
+        for (common, totals) in common.chunks(CHUNK).zip(self.totals.chunks(CHUNK)) {
+            let mut pairs = common.iter().zip(totals);
+            // Without an early exit, which would not be vectorized.
+            if pairs.clone().fold(false, |any, (&c, &other)| any | (approximate(c, other) >= limit))
+            {
+                nearest = pairs.by_ref().fold(nearest, |nearest: f64, (&common, &other)| {
+                    nearest.max(Fingerprint::similarity(u32::from(common), total, other))
+                });
+            }
         }
+        nearest
     }
 
     /// Serializes the domain.
@@ -212,6 +257,36 @@ impl TrainingDomain {
             fingerprints.push(take_fingerprint(&mut rest)?);
         }
         rest.is_empty().then(|| Self::with_fingerprints(fingerprints, molecules, atoms))
+    }
+}
+
+impl BinCounts {
+    /// Creates the counts of one bin from those molecules, of `molecules`, that have any.
+    fn new(list: Vec<(u32, u16)>, molecules: usize) -> Self {
+        if 5 * list.len() <= molecules {
+            return Self::Sparse(list);
+        }
+        let mut counts = vec![0; molecules];
+        for (molecule, count) in list {
+            counts[molecule as usize] = count;
+        }
+        Self::Dense(counts)
+    }
+
+    /// Adds the counts that each molecule has in common with a molecule with `count`.
+    fn add_common(&self, count: u16, common: &mut [u16]) {
+        match self {
+            Self::Sparse(list) => {
+                for &(other, other_count) in list {
+                    common[other as usize] += count.min(other_count);
+                }
+            }
+            Self::Dense(counts) => {
+                for (common, &other_count) in common.iter_mut().zip(counts) {
+                    *common += count.min(other_count);
+                }
+            }
+        }
     }
 }
 
@@ -298,7 +373,8 @@ mod tests {
     #[test]
     fn similarity_is_that_of_the_nearest_molecule() {
         let domain = domain();
-        for (atoms, period) in [(4, 5), (17, 3), (30, 7), (3, 1)] {
+        // The counts of the largest molecule exceed 16 bits.
+        for (atoms, period) in [(4, 5), (17, 3), (30, 7), (3, 1), (30_000, 5)] {
             let graph = chain(atoms, period);
             let fingerprint = Fingerprint::of(&graph);
             let nearest = domain
