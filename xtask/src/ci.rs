@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
+use crate::outcome::Outcome;
 use crate::python;
 use crate::repository::without_package_variables;
 use crate::tidy::tidy;
@@ -18,14 +19,6 @@ struct Check {
     run: fn(&Path) -> anyhow::Result<Outcome>,
 }
 
-/// Result of a check that found no problem.
-enum Outcome {
-    Passed,
-    /// Not all of the check could run.
-    Limited(&'static str),
-    Skipped(&'static str),
-}
-
 /// All checks: first the fast ones, then those that compile the dependencies. `python`
 /// uses what `tests` compiled, `clippy` and `docs` share compiled metadata.
 const CHECKS: [Check; 11] = [
@@ -33,6 +26,7 @@ const CHECKS: [Check; 11] = [
     Check { name: "tidy", run: |root| tidy(root).map(|()| Outcome::Passed) },
     Check { name: "packages", run: packages },
     Check { name: "deny", run: deny },
+    Check { name: "fuzz", run: fuzz },
     Check { name: "tests", run: |root| cargo(root, &["test", "--workspace"]) },
     Check { name: "mpi", run: mpi },
     Check { name: "python", run: python },
@@ -44,6 +38,9 @@ const CHECKS: [Check; 11] = [
 
 /// Time after which fetching the advisory database is given up.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Environment variable with further checks of `scripts/sanitize.sh`, such as `thread miri`.
+const FURTHER_SANITIZERS: &str = "GRAPH_DIFFUSER_SANITIZE";
 
 /// Runs all checks on the workspace at `root` and prints a summary.
 ///
@@ -102,14 +99,36 @@ fn clippy(root: &Path) -> anyhow::Result<Outcome> {
     cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
 }
 
-/// Tests distributed training under a launcher of MPI.
+/// Lints the connection to MPI and tests distributed training under its launcher.
 fn mpi(root: &Path) -> anyhow::Result<Outcome> {
     let is_installed = |program: &str| succeeds(Command::new(program).arg("--version"));
-    if !is_installed("mpicc") || !is_installed("mpirun") {
+    if !is_installed("mpicc") || !is_installed("mpirun") || !has_libclang() {
         return Ok(Outcome::Skipped("install MPI and libclang, see docs/guide/cluster.md"));
     }
     let arguments = "test --workspace --features graph-diffuser-cli/mpi --test mpi";
-    cargo(root, &arguments.split(' ').collect::<Vec<_>>())
+    cargo(root, &arguments.split(' ').collect::<Vec<_>>())?;
+    if self::is_installed("clippy") {
+        let arguments =
+            "clippy --workspace --features graph-diffuser-cli/mpi --bins -- -D warnings";
+        cargo(root, &arguments.split(' ').collect::<Vec<_>>())?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Returns whether libclang, which generates the bindings to MPI, is where its loader looks.
+fn has_libclang() -> bool {
+    let contains = |directory: &Path| {
+        std::fs::read_dir(directory).into_iter().flatten().flatten().any(|file| {
+            let name = file.file_name();
+            name.to_string_lossy().starts_with("libclang") && name.to_string_lossy().contains("so")
+        })
+    };
+    let versions = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let versions = versions.filter(|entry| entry.file_name().to_string_lossy().contains("llvm"));
+    let linked = Command::new("ldconfig").arg("-p").output();
+    std::env::var_os("LIBCLANG_PATH").is_some()
+        || versions.map(|entry| entry.path().join("lib")).any(|lib| contains(&lib))
+        || linked.is_ok_and(|found| String::from_utf8_lossy(&found.stdout).contains("libclang"))
 }
 
 /// Tests the GPU kernels, and models on a GPU, if they are asked for and there is a driver.
@@ -126,8 +145,7 @@ fn gpu(root: &Path) -> anyhow::Result<Outcome> {
 
 /// Builds and tests the Python package.
 fn python(root: &Path) -> anyhow::Result<Outcome> {
-    let skipped = python::python(root, |root, arguments| cargo(root, arguments).map(|_| ()))?;
-    Ok(skipped.map_or(Outcome::Passed, Outcome::Skipped))
+    python::python(root, |root, arguments| cargo(root, arguments).map(|_| ()))
 }
 
 /// Packs every crate that can be published; the compiler has seen the sources already.
@@ -151,27 +169,39 @@ fn deny(root: &Path) -> anyhow::Result<Outcome> {
     Ok(Outcome::Limited("advisories were not checked, because their database cannot be fetched"))
 }
 
-/// Checks unsafe code with the address sanitizer and loom; the thread sanitizer and Miri take
-/// longer and are not run.
+/// Compiles the fuzz targets that do not depend on Burn; running them needs a nightly compiler.
+fn fuzz(root: &Path) -> anyhow::Result<Outcome> {
+    cargo(root, &["check", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target/fuzz"])
+}
+
+/// Checks unsafe code with loom and, if there is a nightly compiler, the address sanitizer; the
+/// thread sanitizer and Miri take ten minutes, and run on request only.
 fn sanitize(root: &Path) -> anyhow::Result<Outcome> {
     const SOME_SKIPPED: i32 = 3;
-    if !succeeds(Command::new("rustup").args(["run", "nightly", "cargo", "--version"])) {
-        let hint = "install the nightly compiler with `rustup toolchain install nightly`";
-        return Ok(Outcome::Skipped(hint));
-    }
     if !succeeds(Command::new("bash").arg("--version")) {
         return Ok(Outcome::Skipped("`scripts/sanitize.sh` needs bash"));
     }
+    let has_nightly =
+        succeeds(Command::new("rustup").args(["run", "nightly", "cargo", "--version"]));
+    let requested = std::env::var(FURTHER_SANITIZERS).unwrap_or_default();
     // Without these variables, which refer to the compiler of this program, `cargo +nightly` works.
     let mut script = Command::new("bash");
-    script.args(["scripts/sanitize.sh", "address", "loom"]).current_dir(root);
+    script.args(["scripts/sanitize.sh", "loom"]).args(has_nightly.then_some("address"));
+    script.args(requested.split_whitespace()).current_dir(root);
     script.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
     let status = script.status().context("cannot start `scripts/sanitize.sh`")?;
     if status.code() == Some(SOME_SKIPPED) {
         return Ok(Outcome::Limited("a tool is missing, see above"));
     }
     ensure!(status.success(), "`scripts/sanitize.sh` ended with {status}");
-    Ok(Outcome::Passed)
+    Ok(if has_nightly {
+        Outcome::Passed
+    } else {
+        Outcome::Limited(
+            "only loom; for the address sanitizer, install the nightly compiler with \
+             `rustup toolchain install nightly`",
+        )
+    })
 }
 
 /// Waits for a process and ends it after `timeout`.

@@ -3,6 +3,7 @@
 mod repository;
 mod modules;
 mod tidy;
+mod outcome;
 mod python;
 mod ci;
 

@@ -17,7 +17,7 @@ use crate::repository::{Diagnostic, TextFile, find, read_all};
 
 use source::{ImportedName, ModulePath, Reference, Source};
 
-/// Crates whose top-level modules must be in reading order.
+/// Crates whose modules must be in reading order.
 const ORDERED: [&str; 6] = [
     "graph-diffuser",
     "graph-diffuser-cli",
@@ -26,8 +26,13 @@ const ORDERED: [&str; 6] = [
     "graph-diffuser-viz",
     "xtask",
 ];
-/// Crates whose submodules must be in reading order, too.
-const ORDERED_SUBMODULES: [&str; 1] = ["xtask"];
+/// Modules of these crates whose submodules need not be in reading order.
+const UNORDERED: [&str; 4] = [
+    "graph-diffuser::ops",
+    "graph-diffuser::task",
+    "graph-diffuser-kernels::batch_norm",
+    "graph-diffuser-kernels::diffusion_stack",
+];
 /// Page with the diagrams of all crates.
 pub(crate) const PAGE: &str = "docs/modules.md";
 /// Number of submodules from which a module has its own diagram.
@@ -82,8 +87,8 @@ pub(crate) fn check(files: &[TextFile]) -> Vec<Diagnostic> {
     }
     for (name, source) in sources(files) {
         let is_ordered = |group: &&Siblings| {
-            let ordered = if group.parent.is_empty() { &ORDERED[..] } else { &ORDERED_SUBMODULES };
-            ordered.contains(&name)
+            let path = [&[name.to_owned()], &group.parent[..]].concat().join("::");
+            ORDERED.contains(&name) && !UNORDERED.contains(&&path[..])
         };
         let groups = siblings(files, source);
         let ordered = groups.iter().filter(is_ordered);
@@ -424,6 +429,26 @@ mod tests {
             ("b.rs", ""),
         ]);
         assert!(found.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn check_includes_submodules_except_those_of_unordered_modules() {
+        let file = |path: &str, text: &str| TextFile { path: path.into(), text: text.into() };
+        let in_directory = |directory: &str, parent: &str| {
+            [
+                file(&format!("{directory}/src/lib.rs"), &format!("mod {parent};")),
+                file(&format!("{directory}/src/{parent}.rs"), "mod x; mod y;"),
+                file(&format!("{directory}/src/{parent}/x.rs"), "use super::y::Y;"),
+                file(&format!("{directory}/src/{parent}/y.rs"), ""),
+            ]
+        };
+        let mut files = Vec::from(in_directory("crates/graph-diffuser", "ops"));
+        files.extend(in_directory("crates/graph-diffuser-viz", "report"));
+        files.push(TextFile { path: PAGE.to_owned(), text: page(&files) });
+        let found: Vec<String> = check(&files).iter().map(ToString::to_string).collect();
+        let expected = "crates/graph-diffuser-viz/src/report/x.rs:1: `x` imports `y`, which is \
+                        declared after it";
+        assert_eq!(found, [expected]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 
+use crate::outcome::Outcome;
 use crate::repository::without_package_variables;
 
 /// Directory of the package of the extension.
@@ -21,11 +22,14 @@ const PROGRAM_PACKAGE: &str = "crates/graph-diffuser-cli";
 /// Cargo for maturin: builds the whole workspace, of which maturin finds its artifacts.
 ///
 /// Maturin builds a single package, for which cargo selects other features of dependencies than for
-/// the tests, and would compile them again. Its variables for pyo3 would do so, too.
+/// the tests, and would compile them again. Its variables for pyo3 would do so, too. It takes the
+/// last executable of a package for its program, so those of tests are not reported.
 const CARGO_OF_MATURIN: &str = r#"#!/bin/sh
 if [ "$1" = rustc ]; then
   for name in $(env | sed -n 's/^\(PYO3_[A-Z0-9_]*\)=.*/\1/p'); do unset "$name"; done
-  exec "$WORKSPACE_CARGO" BUILD --message-format json-render-diagnostics
+  messages=$("$WORKSPACE_CARGO" BUILD --message-format json-render-diagnostics) || exit
+  printf '%s\n' "$messages" | grep -v '"test":true'
+  exit 0
 fi
 exec "$WORKSPACE_CARGO" "$@"
 "#;
@@ -45,9 +49,6 @@ const REQUIREMENTS: [&str; 9] = [
 /// in `cargo test --workspace`, and are not compiled again.
 const BUILD: [&str; 6] = ["build", "--workspace", "--lib", "--bins", "--test", "documentation"];
 
-/// Reason why the check cannot run, or none if it passed.
-pub(crate) type Skipped = Option<&'static str>;
-
 /// Builds and tests the Python package; `cargo` runs a cargo command.
 ///
 /// # Errors
@@ -55,15 +56,17 @@ pub(crate) type Skipped = Option<&'static str>;
 pub(crate) fn python(
     root: &Path,
     cargo: impl Fn(&Path, &[&str]) -> anyhow::Result<()>,
-) -> anyhow::Result<Skipped> {
+) -> anyhow::Result<Outcome> {
     let Some(interpreter) = interpreter() else {
-        return Ok(Some("Python 3.10 or newer is not installed"));
+        return Ok(Outcome::Skipped("Python 3.10 or newer is not installed"));
     };
     if cfg!(windows) {
-        return Ok(Some("the check needs a Unix shell"));
+        return Ok(Outcome::Skipped("the check needs a Unix shell"));
     }
-    let Some(venv) = virtual_environment(root, interpreter) else {
-        return Ok(Some("the packages of the tests cannot be installed"));
+    let Some(venv) = virtual_environment(root, interpreter)? else {
+        return Ok(Outcome::Skipped(
+            "pip cannot reach a package index to install the tests' packages",
+        ));
     };
     cargo(root, &BUILD)?;
     let package = root.join(PACKAGE);
@@ -114,7 +117,15 @@ pub(crate) fn python(
     run(&package, &["-m", "pytest", "-q", "-rs", "--durations=10"])?;
     run(&package, &["-m", "mypy"])?;
     run(&package, &["-m", "mypy.stubtest", "graph_diffuser._native"])?;
-    Ok(None)
+    let imports_pyg =
+        Command::new(&venv).args(["-c", "import torch_geometric"]).stderr(Stdio::null()).status();
+    Ok(if imports_pyg.is_ok_and(|status| status.success()) {
+        Outcome::Passed
+    } else {
+        Outcome::Limited(
+            "tests and example of PyTorch Geometric, which is not installed, were skipped",
+        )
+    })
 }
 
 /// Writes an executable script.
@@ -131,38 +142,77 @@ fn write_script(path: &Path, text: &str) -> anyhow::Result<()> {
 /// Returns the name of an interpreter of a supported version.
 fn interpreter() -> Option<&'static str> {
     let is_supported = |name: &&str| {
-        let code = "import sys, venv; sys.exit(sys.version_info < (3, 10))";
+        let code = "import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))";
         is_successful(Command::new(name).args(["-c", code]))
     };
     ["python3", "python"].into_iter().find(is_supported)
 }
 
 /// Creates a virtual environment with the required packages, unless it exists, and returns its
-/// interpreter. Packages of the system are visible, so that an installed torch is used.
-fn virtual_environment(root: &Path, interpreter: &str) -> Option<PathBuf> {
+/// interpreter; `None` without a network connection. Packages of the system are visible, so that an
+/// installed torch is used.
+///
+/// # Errors
+/// Returns an error if a requirement cannot be installed although pip reaches its index.
+fn virtual_environment(root: &Path, interpreter: &str) -> anyhow::Result<Option<PathBuf>> {
     let directory = root.join("target/python/venv");
     let python = directory.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
     let installed = directory.join("requirements.txt");
     let requirements = REQUIREMENTS.join("\n");
     if fs::read_to_string(&installed).is_ok_and(|found| found == requirements) {
-        return Some(python);
+        return Ok(Some(python));
     }
     let mut create = Command::new(interpreter);
     create.args(["-m", "venv", "--system-site-packages"]).arg(&directory);
-    let mut install = Command::new(&python);
-    install.args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-compile",
-    ]);
-    install.args(REQUIREMENTS);
-    let is_ready = is_successful(&mut create) && is_successful(&mut install);
-    (is_ready && fs::write(&installed, requirements).is_ok()).then_some(python)
+    ensure!(is_successful(&mut create), "`{interpreter} -m venv` failed");
+    let pip = |arguments: &[&str]| {
+        let mut command = Command::new(&python);
+        command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        command.args(arguments);
+        command
+    };
+    let install = [&["--no-compile"], &REQUIREMENTS[..]].concat();
+    // A package that needs nothing: if pip cannot find it, it can find none.
+    let probe = ["--dry-run", "--ignore-installed", "--no-deps", "--retries", "1", "pip"];
+    if !install_or_probe(&mut pip(&install), pip(&probe).stderr(Stdio::null()))? {
+        return Ok(None);
+    }
+    fs::write(&installed, requirements).context("cannot write the installed requirements")?;
+    Ok(Some(python))
+}
+
+/// Runs the installation of the requirements; returns `false` if `probe` fails, too, because there
+/// is no network connection.
+///
+/// # Errors
+/// Returns an error if only the installation fails.
+fn install_or_probe(install: &mut Command, probe: &mut Command) -> anyhow::Result<bool> {
+    if is_successful(install) {
+        return Ok(true);
+    }
+    ensure!(
+        !is_successful(probe),
+        "pip reaches its index, but cannot install the packages of the tests: {}",
+        REQUIREMENTS.join(", ")
+    );
+    Ok(false)
 }
 
 fn is_successful(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_requirement_is_an_error_and_a_missing_network_is_not() {
+        let run = |install: &str, probe: &str| {
+            install_or_probe(&mut Command::new(install), &mut Command::new(probe))
+        };
+        assert!(run("true", "false").expect("installed"));
+        assert!(!run("false", "false").expect("no network"));
+        assert!(run("false", "true").expect_err("broken").to_string().contains("scikit-learn"));
+    }
 }

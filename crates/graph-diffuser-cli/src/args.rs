@@ -3,25 +3,60 @@
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
-use clap::{Args, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 use graph_diffuser::Device;
 use graph_diffuser::device::{DeviceError, DeviceName};
 use graph_diffuser::pretrained::Pretrained;
 use graph_diffuser::recipe::DataDirs;
 use graph_diffuser::run::{Environment, Run, RunError};
-use graph_diffuser_data::{Dataset, Split};
+use graph_diffuser_data::{Dataset, Split, set_max_threads};
 
 use crate::printer::{Printer, print_note};
 
 /// A trained model: a run directory or a pretrained model.
+#[derive(Debug)]
+pub(crate) enum RunArgs {
+    /// Run directory.
+    Directory(PathBuf),
+    /// Pretrained model.
+    Pretrained(Pretrained),
+}
+
+/// The arguments of [`RunArgs`], of which one is given.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-pub(crate) struct RunArgs {
+#[group(id = "RunArgs", required = true, multiple = false)]
+struct RunOptions {
     /// Run directory written by `graph-diffuser train`
     run: Option<PathBuf>,
     /// Use a pretrained model instead of RUN
     #[arg(long, value_name = "NAME", value_parser = pretrained())]
     pretrained: Option<Pretrained>,
+}
+
+impl Args for RunArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        RunOptions::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        RunOptions::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for RunArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let RunOptions { run, pretrained } = RunOptions::from_arg_matches(matches)?;
+        let pretrained = pretrained.map(Self::Pretrained);
+        run.map(Self::Directory)
+            .or(pretrained)
+            .ok_or_else(|| clap::Error::new(ErrorKind::MissingRequiredArgument))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 fn pretrained() -> impl clap::builder::TypedValueParser<Value = Pretrained> {
@@ -51,29 +86,30 @@ impl RunArgs {
 
     /// Returns the name of the run directory or of the pretrained model.
     pub(crate) fn name(&self) -> String {
-        match (&self.run, self.pretrained) {
-            (Some(directory), _) => {
+        match self {
+            Self::Directory(directory) => {
                 let directory =
                     std::path::absolute(directory).unwrap_or_else(|_| directory.clone());
                 directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
             }
-            (None, Some(model)) => format!("{} (pretrained)", model.name()),
-            (None, None) => unreachable!("clap requires one of the two"),
+            Self::Pretrained(model) => format!("{} (pretrained)", model.name()),
         }
     }
 
     /// Returns the run directory, of which `run` may be a member, or that of the pretrained model.
     pub(crate) fn directory<'a>(&'a self, run: &'a Run) -> &'a Path {
-        self.run.as_deref().unwrap_or_else(|| run.directory())
+        match self {
+            Self::Directory(directory) => directory,
+            Self::Pretrained(_) => run.directory(),
+        }
     }
 
     /// Opens the run directory or the pretrained model.
     pub(crate) fn open(&self) -> Result<Run, RunError> {
         let dirs = DataDirs::from_env();
-        let run = match (&self.run, self.pretrained) {
-            (Some(directory), _) => Run::open(directory)?,
-            (None, Some(model)) => model.open(&dirs.cache)?,
-            (None, None) => unreachable!("clap requires one of the two"),
+        let run = match self {
+            Self::Directory(directory) => Run::open(directory)?,
+            Self::Pretrained(model) => model.open(&dirs.cache)?,
         };
         let (epochs, all) = (run.history().len(), run.recipe().train.epochs);
         if epochs > 0 && run.result()?.is_none() {
@@ -267,9 +303,14 @@ impl ThreadArgs {
         self.threads.map_or_else(all_cores, usize::from)
     }
 
-    /// Sets the size of the compute pool and returns it.
+    /// Sets the number of threads of the process and returns it.
+    ///
+    /// The global pool of rayon, which is started on its first use, has one thread: the calling
+    /// one. Only the framework and the readers of files use it, and all results are independent of
+    /// it.
     pub(crate) fn apply(&self) -> usize {
         let threads = self.count();
+        set_max_threads(threads);
         graph_diffuser_kernels::set_num_threads(threads);
         let _ = framework_pool().build_global();
         threads

@@ -52,6 +52,13 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
+impl Command {
+    /// Returns whether several processes can share the work of the command.
+    pub(crate) fn is_distributed(&self) -> bool {
+        matches!(self, Self::Train(_) | Self::Eval(_) | Self::Predict(_) | Self::Embed(_))
+    }
+}
+
 /// Parses the command line; prints help or a usage error and exits if it names no command to run.
 pub(crate) fn parse() -> Arguments {
     Arguments::try_parse().unwrap_or_else(|mut error| {

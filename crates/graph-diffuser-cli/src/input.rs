@@ -4,8 +4,10 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use graph_diffuser::recipe::{DataError, LoadedDataset, Recipe, RecipeError};
+use graph_diffuser::recipe::{DataDirs, DataError, LoadedDataset, Recipe, RecipeError};
+use graph_diffuser::run::shell_quote;
 use graph_diffuser_data::LocatedError;
+use graph_diffuser_data::download::{find_source, is_prepared};
 use tempfile::TempDir;
 
 use crate::error::{Failure, Result, UsageError};
@@ -47,6 +49,27 @@ pub(crate) fn find_recipe(name: &str, overrides: &[String]) -> Result<Recipe, Re
         .read_to_string(&mut text)
         .map_err(|source| RecipeError::Read { path: name.into(), source })?;
     Recipe::parse(&text, "`-`", overrides)
+}
+
+/// Finds the recipe of `train`: a built-in recipe, a file, or that of a data file or directory.
+///
+/// # Errors
+/// Returns the errors of [`Recipe::find`], or how to train on a dataset of the catalog that has no
+/// recipe.
+pub(crate) fn find_training_recipe(name: &str, overrides: &[String]) -> Result<Recipe> {
+    let error = match Recipe::find(name, overrides) {
+        Err(error @ RecipeError::Unknown { .. }) => error,
+        found => return Ok(found?),
+    };
+    let Ok(source) = find_source(name) else { return Err(error.into()) };
+    let data = DataDirs::from_env().data;
+    let directory = shell_quote(&data.join(source.name));
+    let fetch = format!("download it with `graph-diffuser data fetch {name}`, then ");
+    let hint = format!(
+        "{}train on its files with `graph-diffuser train {directory}`",
+        if is_prepared(source, &data) { "" } else { &fetch }
+    );
+    Err(UsageError { message: format!("`{name}` is a dataset, not a recipe"), hint }.into())
 }
 
 /// File or directory of a dataset.

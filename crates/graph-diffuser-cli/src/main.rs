@@ -29,9 +29,10 @@ use std::process::ExitCode;
 
 use clap::CommandFactory as _;
 use graph_diffuser_data::CacheModifiedError;
+use graph_diffuser_kernels::Isa;
 
 use cli::{Arguments, Command};
-use error::CommandError;
+use error::{CommandError, UsageError};
 use printer::Printer;
 
 #[global_allocator]
@@ -44,8 +45,12 @@ fn main() -> ExitCode {
     if !matches!(arguments.command, Command::Explore(_)) {
         keep_freed_memory();
     }
+    session::warn_about_processes(arguments.command.is_distributed());
     let mut printer = Printer::new(arguments.json);
-    let result = CacheModifiedError::catch(|| run(arguments.command, &mut printer));
+    let result = CacheModifiedError::catch(|| {
+        select_instruction_set()?;
+        run(arguments.command, &mut printer)
+    });
     let code = match result.map_err(CommandError::from).flatten() {
         Ok(code) => code,
         Err(error) => printer.error(&error),
@@ -72,6 +77,28 @@ fn run(command: Command, printer: &mut Printer) -> error::Result<ExitCode> {
         }
         Command::Man(args) => commands::man(&args, Arguments::command(), printer),
     }
+}
+
+/// Restricts the kernels to the instruction set that `GRAPH_DIFFUSER_ISA` names, for results and
+/// measurements of another processor.
+fn select_instruction_set() -> error::Result<()> {
+    let Some(name) = std::env::var_os("GRAPH_DIFFUSER_ISA").filter(|name| !name.is_empty()) else {
+        return Ok(());
+    };
+    let available = Isa::available();
+    let Some(isa) = available.iter().find(|isa| name == isa.name()) else {
+        let names: Vec<&str> = available.iter().map(|isa| isa.name()).collect();
+        return Err(UsageError {
+            message: format!(
+                "`GRAPH_DIFFUSER_ISA` is `{}`, which this processor does not have",
+                name.display()
+            ),
+            hint: format!("set it to one of: {}", names.join(", ")),
+        }
+        .into());
+    };
+    isa.make_best();
+    Ok(())
 }
 
 /// Stops the allocator from returning freed memory to the operating system.

@@ -21,6 +21,14 @@ pub(crate) struct OutputArgs {
     pub(crate) force: bool,
 }
 
+/// The `--output` option of commands that write a directory.
+#[derive(Debug, Args)]
+pub(crate) struct DirectoryArgs {
+    /// Output directory
+    #[arg(id = "output", short, long = "output", value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+}
+
 /// Destination of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Destination {

@@ -112,9 +112,14 @@ impl TrainProgress {
                 (self.start, self.epoch_start) = (Instant::now(), Instant::now());
                 self.valid = None;
             }
-            TrainEvent::Resumed { epoch, batch, skipped } => {
+            TrainEvent::Resumed { epoch, batch, skipped, lost_best } => {
                 for error in *skipped {
                     self.line(&format!("warning: {error}; using the previous checkpoint"));
+                }
+                if let Some(error) = lost_best {
+                    self.line(&format!(
+                        "warning: {error}; training will fail unless a later epoch is better"
+                    ));
                 }
                 self.line(&format!("resuming after {epoch} epochs and {batch} batches"));
                 self.epochs_before = *epoch;

@@ -4,6 +4,7 @@
 //! or `srun`, shares the work with the other processes, of which only the first one prints.
 //! Otherwise there is one process.
 
+mod launcher;
 #[cfg(feature = "mpi")]
 mod mpi;
 
@@ -16,6 +17,8 @@ use graph_diffuser::distributed::Group;
 use crate::error::{CommandError, Result};
 use crate::interrupt::{exit_code_of, last_signal};
 use crate::printer::counted;
+
+pub(crate) use launcher::{remove_variables, warn_about_processes};
 
 /// End of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

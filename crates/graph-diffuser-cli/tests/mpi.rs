@@ -116,6 +116,16 @@ fn kill(signal: &str, process: u32) {
     let _ = Command::new("kill").args([signal, &process.to_string()]).status();
 }
 
+/// Waits until a run has completed `epochs` epochs.
+fn wait_for_epochs(directory: &Path, run: &str, epochs: usize) {
+    let metrics = directory.join(run).join("metrics.jsonl");
+    let start = Instant::now();
+    while fs::read_to_string(&metrics).unwrap_or_default().lines().count() < epochs {
+        assert!(start.elapsed().as_secs() < 60, "training starts");
+        sleep(Duration::from_millis(20));
+    }
+}
+
 /// Waits until the launcher ends, or ends it after two minutes.
 fn wait(mut child: Child) -> Output {
     let start = Instant::now();
@@ -236,17 +246,70 @@ fn a_signal_to_one_process_saves_and_stops_all() {
         let name = format!("signal{signal}");
         let mut command = program(2, 1, directory.path(), &train_args(&name, &endless));
         let child = command.spawn().expect("mpirun starts");
-        let metrics = directory.path().join(&name).join("metrics.jsonl");
-        let start = Instant::now();
-        while fs::read_to_string(&metrics).unwrap_or_default().lines().count() < 2 {
-            assert!(start.elapsed().as_secs() < 60, "training starts");
-            sleep(Duration::from_millis(20));
-        }
+        wait_for_epochs(directory.path(), &name, 2);
         kill(signal, rank_processes(&name)[process]);
         let output = wait(child);
         assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
         assert!(stderr(&output).contains("checkpoint saved"), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn a_signal_to_the_launcher_saves_and_stops_all() {
+    if !launcher().is_some_and(|options| !options.is_empty()) {
+        eprintln!("skipped: only Open MPI is known to forward signals");
+        return;
+    }
+    let directory = directory();
+    let args = train_args("signalled", &["train.epochs=100000"]);
+    let child = program(2, 1, directory.path(), &args).spawn().expect("mpirun starts");
+    wait_for_epochs(directory.path(), "signalled", 2);
+    kill("-USR1", child.id());
+    let output = wait(child);
+    assert_eq!(output.status.code(), Some(138), "{}", stderr(&output));
+    assert!(stderr(&output).contains("checkpoint saved"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_process_that_hangs_is_named_and_ends_all() {
+    if launcher().is_none() {
+        return;
+    }
+    let directory = directory();
+    // Large enough that the gradient is not sent before its receiver answers.
+    let settings = ["train.epochs=100000", "model.hidden_dim=128"];
+    for hanging in [0, 1] {
+        let name = format!("hanging-{hanging}");
+        let mut command = program(2, 1, directory.path(), &train_args(&name, &settings));
+        let child = command.env("GRAPH_DIFFUSER_MPI_TIMEOUT", "3").spawn().expect("mpirun starts");
+        wait_for_epochs(directory.path(), &name, 1);
+        let processes = rank_processes(&name);
+        kill("-STOP", processes[hanging]);
+        let output = wait(child);
+        assert!(!output.status.success());
+        let text = stderr(&output);
+        let expected = format!("error: no message from rank {hanging} within 3 s, waiting at ");
+        assert!(text.contains(&expected), "{text}");
+        assert!(text.contains("hint: look for the first error of that process"), "{text}");
+        assert_eq!(rank_processes(&name), [], "no process is left");
+    }
+}
+
+#[test]
+fn commands_that_do_not_share_their_work_warn_once() {
+    if launcher().is_none() {
+        return;
+    }
+    let directory = directory();
+    let mut command = Command::new("mpirun");
+    command.args(launcher().unwrap_or_default()).args(["-n", "2"]);
+    command.args([env!("CARGO_BIN_EXE_graph-diffuser"), "recipe", "list"]);
+    let output = run(command);
+    assert_success(&output);
+    let warning = "a launcher has started 2 processes, but this command does not share its work";
+    assert_eq!(stderr(&output).matches(warning).count(), 1, "{}", stderr(&output));
+    let output = run(program(2, 1, directory.path(), &train_args("shared", &[])));
+    assert!(!stderr(&output).contains("a launcher has started"), "{}", stderr(&output));
 }
 
 #[test]

@@ -78,4 +78,4 @@ pub use schema::{
     ColumnSchema, FeatureSchema, Names, Schema, Standardization, TargetKind, TargetSchema,
 };
 pub use split::{Split, SplitError, Splits};
-pub use threads::{ThreadError, map_on_threads};
+pub use threads::{ThreadError, map_on_threads, map_ranges, max_threads, set_max_threads};

@@ -1,6 +1,9 @@
-//! Threads that may be refused by the operating system, for example by a limit on processes.
+//! Threads, whose number a program can limit, and which the operating system may refuse, for
+//! example by a limit on processes.
 
 use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -15,6 +18,60 @@ impl Diagnostic for ThreadError {
     fn hint(&self) -> Option<String> {
         Some("raise the limit on processes (`ulimit -u`), or stop other processes".into())
     }
+}
+
+/// Maximum number of threads of [`map_ranges`], or 0 for all cores.
+static MAX_THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// Sets the maximum number of threads of [`map_ranges`] in this process, which is the number of
+/// cores by default; it does not affect results.
+///
+/// # Panics
+/// Panics if `count` is 0.
+pub fn set_max_threads(count: usize) {
+    assert!(count > 0, "the number of threads must be positive");
+    MAX_THREADS.store(count, Ordering::Relaxed);
+}
+
+/// Returns the maximum number of threads of [`map_ranges`].
+pub fn max_threads() -> usize {
+    match MAX_THREADS.load(Ordering::Relaxed) {
+        0 => thread::available_parallelism().map_or(1, usize::from),
+        count => count,
+    }
+}
+
+/// Divides `0..count` into ranges of at least `min_length`, except for the last, and applies `work`
+/// to them on at most [`max_threads`] threads; returns the results in order.
+///
+/// # Panics
+/// Panics if `work` panics.
+///
+/// # Examples
+/// ```
+/// let parts = graph_diffuser_data::map_ranges(5, 1, |range| range.sum::<usize>());
+/// assert_eq!(parts.into_iter().sum::<usize>(), 10);
+/// ```
+pub fn map_ranges<Output: Send>(
+    count: usize,
+    min_length: usize,
+    work: impl Fn(Range<usize>) -> Output + Sync,
+) -> Vec<Output> {
+    map_ranges_with(max_threads(), count, min_length, work)
+}
+
+fn map_ranges_with<Output: Send>(
+    threads: usize,
+    count: usize,
+    min_length: usize,
+    work: impl Fn(Range<usize>) -> Output + Sync,
+) -> Vec<Output> {
+    let length = count.div_ceil(threads).max(min_length).max(1);
+    if count <= length {
+        return vec![work(0..count)];
+    }
+    let ranges = (0..count).step_by(length).map(|start| start..(start + length).min(count));
+    map_on_threads(ranges, work)
 }
 
 /// Applies `work` to every part on a thread of its own, and returns the results in the order of the
@@ -66,6 +123,24 @@ fn map_with<Part: Send, Output: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_cover_all_indices_in_order_for_any_number_of_threads() {
+        for threads in [1, 2, 3, 16] {
+            let ranges = map_ranges_with(threads, 10, 2, |range| range);
+            assert!(ranges.len() <= threads && ranges.iter().rev().skip(1).all(|r| r.len() >= 2));
+            let all: Vec<usize> = ranges.into_iter().flatten().collect();
+            assert_eq!(all, (0..10).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn one_thread_is_the_calling_thread() {
+        let own = thread::current().id();
+        let used = map_ranges_with(1, 1_000, 1, |_| thread::current().id());
+        assert_eq!(used, [own]);
+        assert_eq!(map_ranges_with(8, 100, 256, |_| thread::current().id()), [own]);
+    }
 
     #[test]
     fn calling_thread_does_the_work_of_threads_that_cannot_be_started() {

@@ -39,15 +39,33 @@ enum InstructionSet {
     Portable,
 }
 
+/// Instruction set of [`Isa::best`].
+static BEST: OnceLock<Isa> = OnceLock::new();
+
 impl Isa {
-    /// Returns the widest instruction set of this processor.
+    /// Returns the widest instruction set of this processor, or the one of [`Isa::make_best`].
     pub fn best() -> Self {
-        static BEST: OnceLock<Isa> = OnceLock::new();
         *BEST.get_or_init(|| Self::available()[0])
     }
 
+    /// Makes this the instruction set that [`Isa::best`] returns, also where a wider one exists:
+    /// results differ in rounding between instruction sets. Returns the one in use, which is
+    /// another one if [`Isa::best`] has been called before.
+    pub fn make_best(self) -> Self {
+        *BEST.get_or_init(|| self)
+    }
+
+    /// Returns the name of this instruction set: `avx512`, `avx2` or `portable`.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            InstructionSet::Avx512 => "avx512",
+            InstructionSet::Avx2 => "avx2",
+            InstructionSet::Portable => "portable",
+        }
+    }
+
     /// Returns all instruction sets of this processor, widest first.
-    pub(crate) fn available() -> Vec<Self> {
+    pub fn available() -> Vec<Self> {
         let mut available = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {

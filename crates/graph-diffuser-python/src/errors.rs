@@ -34,7 +34,16 @@ impl RowError {
 /// Converts an error of the library to `graph_diffuser.Error`.
 pub(crate) fn error(py: Python<'_>, error: &dyn Diagnostic) -> PyErr {
     let class = if error.is_usage_error() { "InvalidInputError" } else { "Error" };
-    exception(py, class, (chain(error), error.hint(), None))
+    exception(py, class, (chain(error), error.hint().map(with_parameters), None))
+}
+
+/// Options of the program that hints name, and the corresponding parameters of the package.
+const PARAMETERS: [(&str, &str); 2] =
+    [("`--allow-changed-data`", "`allow_changed_data=True`"), ("`--output`", "`out`")];
+
+/// Replaces options of the program by parameters of the package.
+fn with_parameters(hint: String) -> String {
+    PARAMETERS.iter().fold(hint, |hint, (option, parameter)| hint.replace(option, parameter))
 }
 
 /// Creates a `graph_diffuser.InvalidInputError`.

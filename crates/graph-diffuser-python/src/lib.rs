@@ -9,6 +9,8 @@ mod errors;
 
 mod threads;
 
+mod reading;
+
 mod arrays;
 
 mod graphs;

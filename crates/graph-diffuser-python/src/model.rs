@@ -21,6 +21,7 @@ use crate::arrays::to_numpy;
 use crate::errors::{OrRaise as _, invalid_input};
 use crate::explanation::Explanation;
 use crate::predictions::PredictionArrays;
+use crate::reading::read_data;
 use crate::rows::{OnInvalid, Rows};
 use crate::threads;
 
@@ -267,7 +268,12 @@ impl Model {
     }
 
     /// Evaluates the model on a split of the dataset of its run; returns JSON.
-    fn evaluate_run(&self, py: Python<'_>, split: &str) -> PyResult<String> {
+    fn evaluate_run(
+        &self,
+        py: Python<'_>,
+        split: &str,
+        allow_changed_data: bool,
+    ) -> PyResult<String> {
         let split = match split {
             "train" => Split::Train,
             "valid" => Split::Valid,
@@ -282,12 +288,17 @@ impl Model {
             return Err(invalid_input(py, message, Some("pass the data to evaluate on")));
         };
         let dirs = DataDirs::from_env();
-        let evaluate = |_| -> Result<Evaluation, RunError> {
-            let run = Run::open(directory)?.with_encoding_cache(dirs.encoding_cache());
-            let dataset = run.dataset(&dirs, &mut |_, _| {})?;
-            run.evaluate(&dataset, &Device::flex(), split)
+        let directory = directory.clone();
+        let evaluate = |_| -> PyResult<Result<Evaluation, RunError>> {
+            let (run, dataset) = read_data(move || {
+                let run = Run::open(&directory)?.with_encoding_cache(dirs.encoding_cache());
+                let dataset = run.dataset(&dirs, &mut |_, _| {})?;
+                Ok::<_, RunError>((run, dataset))
+            })?;
+            let checked = if allow_changed_data { Ok(()) } else { run.check_data(&dataset) };
+            Ok(checked.and_then(|()| run.evaluate(&dataset, &Device::flex(), split)))
         };
-        Ok(evaluation_json(&threads::run(py, evaluate).or_raise(py)?))
+        Ok(evaluation_json(&threads::run(py, evaluate)?.or_raise(py)?))
     }
 
     /// Evaluates the model on input rows with these targets, one list per row: the values of

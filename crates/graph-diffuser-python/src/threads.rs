@@ -81,7 +81,7 @@ pub(crate) fn run<R: Send>(py: Python<'_>, work: impl FnOnce(usize) -> R + Send)
 }
 
 /// Makes the calling thread a rayon pool of one thread, which stays until the thread ends.
-fn register_thread() {
+pub(crate) fn register_thread() {
     if !IS_REGISTERED.replace(true) {
         let builder = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread();
         // A thread that is already in a pool stays there.

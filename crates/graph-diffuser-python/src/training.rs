@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use graph_diffuser::Device;
 use graph_diffuser::recipe::{DataDirs, LoadedDataset, Recipe};
-use graph_diffuser::run::{Environment, Run};
+use graph_diffuser::run::{Environment, Run, RunError};
 use graph_diffuser::train::{
     TrainEvent, TrainOutcome, available_bytes, check_memory, check_selection,
 };
 use graph_diffuser_data::summary::Summary;
-use graph_diffuser_data::{AtomicFile, Diagnostic, Split, WriteError};
+use graph_diffuser_data::{AtomicFile, Dataset, Diagnostic, Split, WriteError};
 use graph_diffuser_viz::report::write_run_report;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
@@ -20,6 +20,7 @@ use pyo3::types::PyAny;
 use serde_json::{Value, json};
 
 use crate::errors::error;
+use crate::reading::read_data;
 use crate::threads;
 
 /// Shortest time between two progress events of steps or evaluated batches.
@@ -57,11 +58,13 @@ pub(crate) fn train(
             read.clone_from(prepared);
             saved.clone_from(saved_as.as_ref().unwrap_or(prepared));
         }
-        let loaded = readable.load(&dirs, &mut |_, _| {}).map_err(raise)?;
+        let data_dirs = dirs.clone();
+        let loaded = read_data(move || readable.load(&data_dirs, &mut |_, _| {}))?;
         threads::report(progress.as_ref(), || data_event(&loaded).to_string())?;
         let recipe = recipe.for_training_graphs(loaded.dataset.split(Split::Train).len());
         // Before the directory is created.
         check_selection(&recipe, &loaded.dataset).map_err(raise)?;
+        check_size(&recipe, &loaded.dataset)?;
         let environment = Environment::new(threads, None, command);
         let run = Run::create(&directory, recipe, &environment).map_err(raise)?;
         if let (Some(prepared), Some(saved_as)) = (&data, saved_as) {
@@ -74,10 +77,11 @@ pub(crate) fn train(
 
 /// Resumes a run; returns at once if it is finished.
 #[pyfunction]
-#[pyo3(signature = (directory, progress, /))]
+#[pyo3(signature = (directory, allow_changed_data, progress, /))]
 pub(crate) fn resume(
     py: Python<'_>,
     directory: PathBuf,
+    allow_changed_data: bool,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<()> {
     threads::run(py, |_| {
@@ -87,8 +91,14 @@ pub(crate) fn resume(
             return write_run_report(&run, &finished).map_err(raise);
         }
         let dirs = DataDirs::from_env();
-        let loaded = run.load(&dirs, &mut |_, _| {}).map_err(raise)?;
+        let data_dirs = dirs.clone();
+        let (run, loaded) = read_data(move || {
+            let loaded = run.load(&data_dirs, &mut |_, _| {})?;
+            Ok::<_, RunError>((run, loaded))
+        })?;
         threads::report(progress.as_ref(), || data_event(&loaded).to_string())?;
+        let run = if allow_changed_data { run.with_changed_data() } else { run };
+        check_size(run.recipe(), &loaded.dataset)?;
         train_run(run, &loaded, &dirs, progress.as_ref())
     })
 }
@@ -107,8 +117,6 @@ fn train_run(
     };
     let run = run.with_encoding_cache(dirs.encoding_cache());
     let lock = run.lock().map_err(raise)?;
-    let parameters = run.recipe().num_parameters(&dataset.schema);
-    check_memory(run.recipe(), dataset, parameters, available_bytes()).map_err(raise)?;
     let model = run.init_model(&dataset.schema, &Device::flex()).map_err(raise)?;
     let stop = AtomicBool::new(false);
     let mut interrupted: Option<PyErr> = None;
@@ -141,6 +149,12 @@ fn train_run(
             "training was interrupted and saved; resume it with graph_diffuser.resume({directory:?})"
         )))
     })
+}
+
+/// Checks that a training step fits into memory.
+fn check_size(recipe: &Recipe, dataset: &Dataset) -> PyResult<()> {
+    let parameters = recipe.num_parameters(&dataset.schema);
+    check_memory(recipe, dataset, parameters, available_bytes()).map_err(raise)
 }
 
 /// Converts an error to a Python exception.
@@ -186,9 +200,13 @@ fn event_json(event: &TrainEvent<'_>) -> Value {
             "seed": seed,
             "is_finished": is_finished,
         }),
-        TrainEvent::Resumed { epoch, batch, skipped } => {
-            json!({ "event": "resumed", "epoch": epoch, "batch": batch, "skipped": skipped })
-        }
+        TrainEvent::Resumed { epoch, batch, skipped, lost_best } => json!({
+            "event": "resumed",
+            "epoch": epoch,
+            "batch": batch,
+            "skipped": skipped,
+            "lost_best": lost_best,
+        }),
         TrainEvent::Step { epoch, batches: (batch, batches), graphs, loss } => json!({
             "event": "step",
             "epoch": epoch,

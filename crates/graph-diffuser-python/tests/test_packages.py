@@ -24,7 +24,7 @@ if DIRECTORY is None:
     reason = "there are no packages to test; `cargo xtask ci python` builds them"
     pytest.skip(reason, allow_module_level=True)
 VERSION = gd.__version__
-MODULES = {"__init__", "_errors", "convert", "graph", "model", "sklearn", "training"}
+MODULES = {"__init__", "_errors", "convert", "files", "graph", "model", "sklearn", "training"}
 
 
 def package(pattern: str) -> Path:

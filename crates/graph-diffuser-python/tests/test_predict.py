@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
+import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +184,76 @@ def test_evaluation_of_the_run_and_of_other_data(trained: gd.Model, molecules: A
         trained.evaluate(smiles, y[:3])
     with pytest.raises(gd.Error, match="unknown split"):
         trained.evaluate(split="holdout")  # type: ignore[arg-type]
+
+
+def test_evaluation_of_a_file_equals_that_of_its_rows(
+    trained: gd.Model, molecules: Any, tmp_path: Path
+) -> None:
+    smiles, y = molecules
+    expected = trained.evaluate(smiles, y)
+    rows = [f"{row},{text},{value!r}" for row, (text, value) in enumerate(zip(smiles, y.tolist()))]
+    text = "\n".join(["id,smiles,target", *rows, ""])
+    (tmp_path / "new.csv").write_text(text)
+    assert trained.evaluate(tmp_path / "new.csv") == expected
+    (tmp_path / "new.tsv").write_text("\ufeff" + text.replace(",", "\t"), encoding="utf-8")
+    assert trained.evaluate(tmp_path / "new.tsv") == expected
+    with gzip.open(tmp_path / "new.csv.gz", "wt") as file:
+        file.write(text)
+    assert trained.evaluate(str(tmp_path / "new.csv.gz")) == expected
+    (tmp_path / "other.csv").write_text(text.replace("target", "other", 1))
+    with pytest.raises(gd.Error, match="no column 'target'") as caught:
+        trained.evaluate(tmp_path / "other.csv")
+    assert "smiles, other" in (caught.value.hint or "")
+    (tmp_path / "text.csv").write_text("smiles,target\nCCO,high\n")
+    with pytest.raises(gd.Error, match="'high' is not a number"):
+        trained.evaluate(tmp_path / "text.csv")
+    (tmp_path / "new.sdf").write_text("")
+    with pytest.raises(gd.Error, match="cannot be read") as caught:
+        trained.evaluate(tmp_path / "new.sdf")
+    assert "CSV" in (caught.value.hint or "")
+    with pytest.raises(gd.Error, match="y belongs to data in memory"):
+        trained.evaluate(tmp_path / "new.csv", y)
+
+
+def write_foreign_schema(trained: gd.Model, path: Path, change: Any) -> Path:
+    """Copies a run and changes its schema."""
+    assert trained.directory is not None
+    shutil.copytree(trained.directory, path)
+    schema = json.loads((path / "schema.json").read_text())
+    change(schema["schema"])
+    (path / "schema.json").write_text(json.dumps(schema))
+    return path
+
+
+def test_schema_of_a_foreign_run_is_checked_before_memory_is_allocated(
+    trained: gd.Model, tmp_path: Path
+) -> None:
+    def enlarge(schema: dict[str, Any]) -> None:
+        schema["node_features"]["categorical"][0] = 2**31
+
+    run = write_foreign_schema(trained, tmp_path / "run", enlarge)
+    start = time.monotonic()
+    with pytest.raises(gd.Error, match="shape mismatch for tensor"):
+        gd.load(run)
+    recipe, schema, *rest = trained._native.state()
+    huge = json.loads(schema)
+    enlarge(huge["schema"])
+    with pytest.raises(gd.Error, match="shape mismatch for tensor"):
+        type(trained._native).from_state(recipe, json.dumps(huge), *rest)
+    assert time.monotonic() - start < 10
+
+
+def test_weights_of_another_schema_are_an_error(trained: gd.Model, tmp_path: Path) -> None:
+    def shift(schema: dict[str, Any]) -> None:
+        schema["targets"]["graph"][0]["regression"]["mean"] += 1
+
+    run = write_foreign_schema(trained, tmp_path / "run", shift)
+    with pytest.raises(gd.Error, match="belong to another schema") as caught:
+        gd.load(run)
+    assert caught.value.hint is not None
+    # Formatting does not matter.
+    run = write_foreign_schema(trained, tmp_path / "compact", lambda schema: None)
+    assert gd.load(run).fingerprint == trained.fingerprint
 
 
 def test_explanation_has_arrays_and_figures(zinc: gd.Model, tmp_path: Path) -> None:

@@ -179,6 +179,14 @@ def test_invalid_molecules_name_the_row(regressor: Any) -> None:
     assert caught.value.row == 1
 
 
+def test_a_run_directory_is_for_a_single_fit(options: dict[str, Any], tmp_path: Any) -> None:
+    estimator = GraphDiffuserRegressor(**options, run_directory=str(tmp_path / "run"))
+    estimator.fit(["CCO", "CCCN", "CC"], [1.0, 2.0, 3.0])
+    with pytest.raises(gd.InvalidInputError, match="already exists") as caught:
+        estimator.fit(["CCO", "CCCN", "CC"], [1.0, 2.0, 3.0])
+    assert "omit run_directory for cross-validation" in (caught.value.hint or "")
+
+
 def test_two_samples_are_enough(options: dict[str, Any]) -> None:
     model = GraphDiffuserRegressor(**options).fit(["CCO", "CCCN"], [1.0, 2.0])
     assert model.predict(["C"]).shape == (1,)

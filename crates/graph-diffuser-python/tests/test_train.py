@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -98,7 +100,8 @@ def test_interrupted_run_ends_with_the_same_bits(
     model = gd.train(data=smiles, y=y, resume=True, progress=events.append, **common)
     assert trained.directory is not None
     assert weights(tmp_path / "run") == weights(trained.directory)
-    assert {"event": "resumed", "epoch": 1, "batch": 0, "skipped": []} in events
+    resumed = {"event": "resumed", "epoch": 1, "batch": 0, "skipped": [], "lost_best": None}
+    assert resumed in events
     assert [event["epoch"] for event in events if event["event"] == "epoch"] == [2, 3]
     assert events[0]["event"] == "data" and "Targets" in events[0]["report"]
     # A finished run is returned at once.
@@ -176,6 +179,45 @@ def test_ctrl_c_during_validation_does_not_wait_for_its_end(
     assert len(gd.resume(out).history) == 1
 
 
+def test_ctrl_c_while_data_is_read_leaves_no_directory(tmp_path: Path) -> None:
+    file = tmp_path / "large.csv"
+    rows = (f"{'C' * (1 + row % 30)}OCCNCCO,{row % 7}.5\n" for row in range(200_000))
+    file.write_text("smiles,target\n" + "".join(rows))
+    timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    start = time.monotonic()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        gd.train(file, out=tmp_path / "run", epochs=1)
+    assert time.monotonic() - start < 5
+    assert not (tmp_path / "run").exists()
+
+
+def test_model_that_does_not_fit_leaves_no_directory(tmp_path: Path) -> None:
+    huge = {"data.colors": 16777216, "model.hidden_dim": 16384, "train.epochs": 1}
+    with pytest.raises(gd.Error, match="a training step needs about"):
+        gd.train("grid-quick", out=tmp_path / "run", settings=huge)
+    assert not list(tmp_path.iterdir())
+
+
+def test_changed_data_is_an_error_unless_allowed(
+    tmp_path: Path, molecules: Any, small: dict[str, Any]
+) -> None:
+    file, run = write_csv(tmp_path / "mine.csv", molecules), tmp_path / "run"
+    model = gd.train(file, out=run, epochs=1, settings=small)
+    model.evaluate()
+    lines = file.read_text().splitlines()
+    lines[1] = lines[1].split(",")[0] + ",99.5"
+    file.write_text("\n".join([*lines, ""]))
+    with pytest.raises(gd.Error, match="the dataset has changed since") as caught:
+        model.evaluate(split="train")
+    assert "`allow_changed_data=True`" in (caught.value.hint or "")
+    assert model.evaluate(split="train", allow_changed_data=True)["samples"] > 0
+    (run / "result.json").unlink()
+    with pytest.raises(gd.Error, match="the dataset has changed since"):
+        gd.resume(run)
+    gd.resume(run, allow_changed_data=True).evaluate()
+
+
 def test_existing_directories_are_not_overwritten(trained: gd.Model, molecules: Any) -> None:
     smiles, y = molecules
     assert trained.directory is not None
@@ -235,6 +277,7 @@ def test_classes_and_probabilities(tmp_path: Path, molecules: Any, small: dict[s
     assert labels.shape == (48, 1)
     assert (np.array(model.classes[0])[probabilities.argmax(axis=1)] == labels[:, 0]).all()
     assert model.evaluate(smiles, kinds)["samples"] == 48
+    assert model.evaluate(tmp_path / "run/data.csv") == model.evaluate(smiles, kinds)
     with pytest.raises(gd.Error, match="not a class") as caught:
         model.evaluate(smiles, ["ester"] * 48)
     assert "'amine'" in (caught.value.hint or "")
@@ -248,6 +291,7 @@ def test_graphs_with_mixed_features(
     assert model.classes == [["path", "ring"]]
     assert model.predict_proba(rings).shape == (30, 2)
     assert model.evaluate(rings)["samples"] == 30
+    assert model.evaluate(tmp_path / "run/data.jsonl") == model.evaluate(rings)
     file = gd.train(tmp_path / "run/data.jsonl", out=tmp_path / "file", epochs=2, settings=small)
     assert weights(tmp_path / "run") == weights(tmp_path / "file")
     assert np.array_equal(file.predict_proba(tmp_path / "run/data.jsonl"), model.predict_proba(rings))

@@ -7,7 +7,7 @@
 //! ```text
 //! dataset ─► batch ─► virtual edges ─► transformer ─► head ─► loss, metrics ─► run ─► report
 //!  -data     batch    virtual_edges    transformer    task    task             run    -viz
-//!                     Eq. 1–5          Eq. 6–9
+//!                     Eq. 1–6, 9       Eq. 7–8
 //! ```
 //!
 //! # Shapes

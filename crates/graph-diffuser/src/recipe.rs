@@ -3,13 +3,14 @@
 //! Unknown keys are errors. A recipe together with its seed determines a run: training it twice
 //! gives identical weights and scores.
 
-mod check;
 mod data;
+mod spelling;
 mod error;
+mod training;
+mod check;
 mod overrides;
 mod reference;
 mod settings;
-mod training;
 
 use std::path::Path;
 
@@ -109,7 +110,7 @@ macro_rules! embed_recipes {
 }
 
 /// Built-in recipes: name and TOML text.
-pub const BUILT_IN: [(&str, &str); 33] = embed_recipes![
+pub const BUILT_IN: [(&str, &str); 34] = embed_recipes![
     "graphs",
     "grid-diffuser",
     "grid-diffuser-authors",
@@ -124,6 +125,7 @@ pub const BUILT_IN: [(&str, &str); 33] = embed_recipes![
     "grid-transformer-signnet",
     "molecules",
     "ogbg-code2",
+    "ogbg-molhiv",
     "ogbg-molpcba",
     "ogbg-ppa",
     "pcqm-contact",

@@ -4,9 +4,9 @@ mod models;
 
 use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
-use graph_diffuser::batch::TargetTensor;
+use graph_diffuser::batch::{GraphBatch, TargetTensor};
 use graph_diffuser::model::GraphDiffuser;
-use graph_diffuser::nn::ForwardContext;
+use graph_diffuser::nn::{CancelFlag, ForwardContext, ModelTrace};
 use graph_diffuser::parameters;
 use graph_diffuser_data::{Features, Graph, SeedTree, TargetSchema, Targets};
 use models::{Case, cases};
@@ -42,6 +42,24 @@ fn evaluate(case: &Case, model: &GraphDiffuser, graphs: &[Graph]) -> Vec<f64> {
     )
 }
 
+fn traced(model: &GraphDiffuser, batch: &GraphBatch, rows: &[usize]) -> (Tensor<2>, ModelTrace) {
+    model.forward_traced(batch, rows, &CancelFlag::default()).expect("not canceled")
+}
+
+#[test]
+fn canceled_trace_has_no_result_and_changes_nothing() {
+    for case in cases().into_iter().filter(|case| case.config.layers > 0) {
+        let model = trained_model(&case);
+        let graph = case.batches().swap_remove(0).1.swap_remove(0);
+        let batch = case.collate(std::slice::from_ref(&graph), &Device::flex(), DType::F64);
+        let cancel = CancelFlag::default();
+        cancel.cancel();
+        assert!(model.forward_traced(&batch, &[0], &cancel).is_none(), "{}", case.name);
+        let output = to_vec(traced(&model, &batch, &[0]).0);
+        assert_eq!(output, evaluate(&case, &model, &[graph]), "{}", case.name);
+    }
+}
+
 #[test]
 fn output_is_invariant_to_batch_composition() {
     for case in cases() {
@@ -68,7 +86,7 @@ fn tracing_preserves_predictions_and_attention_is_the_normalized_product_of_its_
                 let what = format!("{}, {what}", case.name);
                 let batch = case.collate(std::slice::from_ref(&graph), &Device::flex(), DType::F64);
                 let rows: Vec<usize> = (0..batch.layer_topology().layout.nodes()).collect();
-                let (output, trace) = model.forward_traced(&batch, &rows);
+                let (output, trace) = traced(&model, &batch, &rows);
                 assert_eq!(
                     to_vec(output),
                     evaluate(&case, &model, std::slice::from_ref(&graph)),
@@ -97,7 +115,7 @@ fn tracing_preserves_predictions_and_attention_is_the_normalized_product_of_its_
                 if !trace.layers.is_empty() {
                     let last = rows[rows.len() - 1];
                     let (_, some) =
-                        model.forward_traced(&batch, if last == 0 { &[0] } else { &rows[..last] });
+                        traced(&model, &batch, if last == 0 { &[0] } else { &rows[..last] });
                     let (all, some) =
                         (rows_of(&trace.layers[0].attention), rows_of(&some.layers[0].attention));
                     assert_close(&what, &some[0], &all[0], 1e-9);

@@ -118,8 +118,9 @@ pub(crate) fn explore(args: ExploreArgs, printer: &mut Printer) -> Result<ExitCo
         let explorer = Explorer::new(&explainer, rows, name, split, limit);
         write(&args, &run, destination, explorer, printer)
     } else {
+        let is_unfinished = run.result()?.is_none();
         let explorer = Explorer::new(&explainer, rows, name, split, usize::MAX);
-        serve(&args, &run, &explorer, printer)
+        serve(&args, &run, &explorer.with_live_link(is_unfinished), printer)
     }
 }
 
@@ -236,7 +237,7 @@ fn serve(
         while !stop.load(Ordering::SeqCst) {
             let timeout = Duration::from_millis(if is_scoring { 0 } else { 100 });
             match requests.lists.recv_timeout(timeout) {
-                Ok(pending) => pending.answer(|request| explorer.respond(request)),
+                Ok(pending) => pending.answer(|request, cancel| explorer.respond(request, cancel)),
                 Err(RecvTimeoutError::Timeout) if is_scoring => is_scoring = explorer.score_batch(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
@@ -263,7 +264,7 @@ fn answer_traces(
             .unwrap_or_else(PoisonError::into_inner)
             .recv_timeout(Duration::from_millis(100));
         match received {
-            Ok(pending) => pending.answer(|request| explorer.respond(request)),
+            Ok(pending) => pending.answer(|request, cancel| explorer.respond(request, cancel)),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }

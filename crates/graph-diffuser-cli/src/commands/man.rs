@@ -1,6 +1,5 @@
 //! `man`: prints or writes the manual pages.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -9,6 +8,7 @@ use graph_diffuser_data::AtomicFile;
 use serde_json::json;
 
 use crate::error::{Failure, Result, UsageError};
+use crate::output::DirectoryArgs;
 use crate::printer::{Printer, counted};
 
 /// Print the manual page of the program, or write the pages of all commands
@@ -16,10 +16,10 @@ use crate::printer::{Printer, counted};
 #[command(after_help = "Examples:\n  \
     graph-diffuser man | man -l -\n  \
     graph-diffuser man -o ~/.local/share/man/man1")]
+#[command(mut_arg("output", |arg| { arg.help("Directory for the pages of all commands [default: standard output, one page]") }))]
 pub(crate) struct ManArgs {
-    /// Directory for the pages of all commands [default: standard output, one page]
-    #[arg(short, long, value_name = "DIR")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    output: DirectoryArgs,
     /// Replace existing pages
     #[arg(long, requires = "output")]
     force: bool,
@@ -32,7 +32,7 @@ pub(crate) fn man(
 ) -> Result<ExitCode> {
     let mut program = program.disable_help_subcommand(true);
     program.build();
-    let Some(directory) = &args.output else {
+    let Some(directory) = &args.output.directory else {
         printer.bytes(&page(program)?);
         return Ok(ExitCode::SUCCESS);
     };

@@ -4,16 +4,16 @@ mod bench;
 mod completions;
 mod data;
 mod devices;
+mod predict;
 mod embed;
 mod eval;
 mod explain;
 mod explore;
 mod man;
-mod predict;
 mod recipe;
 mod report;
-mod sweep;
 mod train;
+mod sweep;
 
 pub(crate) use bench::{BenchArgs, bench};
 pub(crate) use completions::{CompletionsArgs, completions};

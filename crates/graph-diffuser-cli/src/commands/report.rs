@@ -11,6 +11,7 @@ use graph_diffuser_data::WriteError;
 use graph_diffuser_viz::report::Report;
 
 use crate::error::{Failure, Result, UsageError};
+use crate::output::DirectoryArgs;
 use crate::printer::Printer;
 
 /// Aggregate runs or a sweep over seeds and compare with the paper
@@ -22,6 +23,7 @@ use crate::printer::Printer;
     The report of a sweep has one row per recipe: the configuration with the best mean validation \
     score. Reports in HTML have plots of the test predictions; the structures of the worst \
     predictions are drawn if the dataset is available.")]
+#[command(mut_arg("output", |arg| { arg.help("Also write the report in all formats, with evaluation plots and learning curves, to this directory") }))]
 pub(crate) struct ReportArgs {
     /// Run directories, or one sweep directory
     #[arg(required = true, value_name = "SWEEP|RUN")]
@@ -29,10 +31,8 @@ pub(crate) struct ReportArgs {
     /// Format of the table on standard output; `--json` is short for `--format json`
     #[arg(long, value_enum, default_value_t = TableFormat::Markdown)]
     format: TableFormat,
-    /// Also write the report in all formats, with evaluation plots and learning curves, to this
-    /// directory
-    #[arg(short, long, value_name = "DIR")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    output: DirectoryArgs,
     /// Overwrite existing files of an earlier report
     #[arg(long, requires = "output")]
     force: bool,
@@ -49,10 +49,10 @@ enum TableFormat {
 pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> Result<ExitCode> {
     // A run directory has a `report.md` that must not be overwritten.
     let is_run = |directory: &PathBuf| directory.join("recipe.toml").exists();
-    if let Some(directory) = args.output.clone().filter(is_run) {
+    if let Some(directory) = args.output.directory.clone().filter(is_run) {
         return Err(RunError::Exists { directory, is_run: true }.into());
     }
-    if let Some(directory) = &args.output {
+    if let Some(directory) = &args.output.directory {
         check_output(directory, args.force)?;
     }
     let mut report = match &args.directories[..] {
@@ -64,7 +64,8 @@ pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> Result<ExitCode
             None => runs_report(runs, printer)?,
         },
     };
-    if args.output.is_some() || args.format == TableFormat::Html {
+    let has_worst_cases = matches!(args.format, TableFormat::Html | TableFormat::Json);
+    if args.output.directory.is_some() || has_worst_cases || printer.is_json() {
         draw_worst_cases(&mut report);
     }
     match args.format {
@@ -76,7 +77,7 @@ pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> Result<ExitCode
         }
         TableFormat::Html => printer.raw(report.to_html().trim_end()),
     }
-    if let Some(output) = &args.output {
+    if let Some(output) = &args.output.directory {
         for file in report.write(output)? {
             printer.note(&format!("wrote {}", file.display()));
         }
@@ -87,16 +88,17 @@ pub(crate) fn report(args: ReportArgs, printer: &mut Printer) -> Result<ExitCode
 /// Largest dataset that is read to draw the worst predictions.
 const MAX_GRAPHS: usize = 50_000;
 
-/// Draws the graphs of the worst predictions, of runs whose dataset is available and not large.
+/// Names and draws the graphs of the worst predictions, of runs whose dataset is available and not
+/// large.
 pub(super) fn draw_worst_cases(report: &mut Report) {
     report.draw_worst_cases(|directory| {
         let run = Run::open(directory).ok()?;
         if run.data().ok()?.is_some_and(|data| data.graphs > MAX_GRAPHS) {
             return None;
         }
-        let dataset = run.dataset(&DataDirs::from_env(), &mut |_, _| {});
+        let loaded = run.load(&DataDirs::from_env(), &mut |_, _| {});
         // The graphs of changed data are not those of the predictions.
-        dataset.ok().filter(|dataset| run.check_data(dataset).is_ok())
+        loaded.ok().filter(|loaded| run.check_data(&loaded.dataset).is_ok())
     });
 }
 

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::Args;
 use graph_diffuser::run::shell_quote;
 use graph_diffuser::sweep::{Configuration, Plan, Sweep};
+use graph_diffuser_data::set_max_threads;
 use graph_diffuser_viz::report::Report;
 
 use super::report::draw_worst_cases;
@@ -17,6 +18,7 @@ use crate::args::{SetArgs, TableArgs, ThreadArgs, TrainingArgs};
 use crate::error::Result;
 use crate::input::check_training_input;
 use crate::interrupt::{exit_code, stop_flag};
+use crate::output::DirectoryArgs;
 use crate::printer::{Printer, counted};
 use crate::progress::read_dataset;
 
@@ -36,6 +38,7 @@ use session::Session;
     selected; test scores are not used. Repeating the command or `--resume` continues an \
     interrupted sweep: finished runs are kept, failed runs are retried. The sweep continues after \
     a failed run and then exits with code 1.")]
+#[command(mut_arg("output", |arg| { arg.help("Sweep directory [default: sweeps/NAME of the first recipe]").conflicts_with("resume") }))]
 pub(crate) struct SweepArgs {
     /// Data files or directories, names of built-in recipes (see `recipe list`), or TOML files
     #[arg(required_unless_present = "resume", value_name = "DATA|RECIPE")]
@@ -65,9 +68,8 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     #[arg(required_unless_present_any = ["random", "resume"], conflicts_with = "resume")]
     seeds: Option<Range<u64>>,
-    /// Sweep directory [default: sweeps/NAME of the first recipe]
-    #[arg(short, long, value_name = "DIR", conflicts_with = "resume")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    output: DirectoryArgs,
     /// Resume this sweep
     #[arg(long, value_name = "SWEEP")]
     #[arg(conflicts_with_all = [
@@ -126,12 +128,13 @@ pub(crate) fn sweep(args: SweepArgs, printer: &mut Printer) -> Result<ExitCode> 
         let plan = args.plan()?;
         check_user_data(&plan, printer)?;
         let default = || Path::new("sweeps").join(&plan.recipes[0].recipe.name);
-        let directory = args.output.clone().unwrap_or_else(default);
+        let directory = args.output.directory.clone().unwrap_or_else(default);
         Sweep::begin(&directory, plan)?
     };
     let _lock = sweep.lock()?;
     let stop = stop_flag();
     let threads = args.threads.count();
+    set_max_threads(threads);
     let jobs = usize::from(args.jobs);
     let mut session = Session::new(&sweep, jobs, (threads / jobs).max(1), printer);
     let ended = session.run(&stop);

@@ -27,8 +27,9 @@ use serde::Serialize;
 use crate::args::{DeviceArgs, SetArgs, TableArgs, ThreadArgs, TrainingArgs, environment};
 use crate::error::{Result, UsageError};
 use crate::explorer::server;
-use crate::input::check_training_input;
+use crate::input::{check_training_input, find_training_recipe};
 use crate::interrupt::{stop_flag, stop_with_input};
+use crate::output::DirectoryArgs;
 use crate::printer::{Printer, counted, thousands};
 use crate::progress::{TrainProgress, load_run_dataset, read_dataset};
 use crate::scores::score_table;
@@ -47,6 +48,7 @@ use crate::session::{Completion, Session};
     The format of a data file or directory is detected from its content, and the run is named \
     after it. Ctrl-C finishes the current step, saves a checkpoint and prints the command to \
     resume; a second Ctrl-C exits immediately.")]
+#[command(mut_arg("output", |arg| { arg.help("Run directory, or with `--seeds` or `--folds` its parent directory [default: runs/NAME-sSEED]").conflicts_with("resume") }))]
 pub(crate) struct TrainArgs {
     /// Data file or directory, name of a built-in recipe (see `recipe list`), or TOML file
     #[arg(required_unless_present = "resume", value_name = "DATA|RECIPE")]
@@ -71,10 +73,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(3..=100))]
     #[arg(conflicts_with_all = ["resume", "seeds", "split"])]
     folds: Option<u16>,
-    /// Run directory, or with `--seeds` or `--folds` its parent directory [default:
-    /// runs/NAME-sSEED]
-    #[arg(short, long, value_name = "DIR", conflicts_with = "resume")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    output: DirectoryArgs,
     /// Resume this run from its last checkpoint
     #[arg(long, value_name = "RUN")]
     #[arg(conflicts_with_all = [
@@ -244,7 +244,7 @@ impl TrainArgs {
         let overrides: Vec<String> =
             options.into_iter().chain(self.settings.set.iter().cloned()).collect();
         let find = |overrides: &[String]| -> Result<Recipe> {
-            let recipe = Recipe::find(name, overrides)?;
+            let recipe = find_training_recipe(name, overrides)?;
             let Some(source) = source else { return Ok(recipe) };
             if let Some(setting) = overrides.iter().find(|text| text.starts_with("model.")) {
                 let message = format!("`--from` determines the model, but `{setting}` changes it");
@@ -260,7 +260,7 @@ impl TrainArgs {
                 let recipe = find(&overrides)?;
                 let recipe = Recipe { seed: self.seed.unwrap_or(recipe.seed), ..recipe };
                 let name = format!("{}-fold{fold}-s{}", recipe.name, recipe.seed);
-                let parent = self.output.as_deref().unwrap_or(Path::new("runs"));
+                let parent = self.output.directory.as_deref().unwrap_or(Path::new("runs"));
                 Ok(PlannedRun { recipe, directory: parent.join(name) })
             };
             return (0..folds).map(fold).collect();
@@ -289,7 +289,7 @@ impl TrainArgs {
     /// Returns the run directory for one seed.
     fn directory(&self, recipe: &Recipe, seed: u64) -> PathBuf {
         let name = format!("{}-s{seed}", recipe.name);
-        match (&self.output, &self.seeds) {
+        match (&self.output.directory, &self.seeds) {
             (Some(output), None) => output.clone(),
             (Some(output), Some(_)) => output.join(name),
             (None, _) => Path::new("runs").join(name),

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use graph_diffuser::explain::ExplainError;
+use graph_diffuser::nn::CancelFlag;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -53,7 +54,7 @@ pub(crate) fn export(
     }
     let kept = &explorer.graphs()[..traces.len()];
     let parse = |json: String| serde_json::from_str::<Value>(&json).expect("responses are JSON");
-    let mut info = parse(explorer.respond(&ApiRequest::Info)?);
+    let mut info = parse(explorer.respond(&ApiRequest::Info, &CancelFlag::default())?);
     let mut scores = parse(explorer.scores_of_all_targets());
     round(&mut scores);
     if let Some(graphs) = info["graphs"].as_array_mut() {
@@ -72,11 +73,15 @@ pub(crate) fn export(
 
 fn packed_trace(explorer: &Explorer<'_>, graph: usize) -> Result<String, ExplainError> {
     let first = TraceRequest { graph: Some(graph), layout: true, ..TraceRequest::default() };
-    let response = explorer.trace(&first)?;
+    let never = CancelFlag::default();
+    let response = explorer.trace(&first, &never)?;
     let default_node = response.default_node;
     let rows = explorer.explainer.default_rows(&explorer.explainer.dataset().graphs.get(graph));
-    let response =
-        if rows.len() > 1 { explorer.trace(&TraceRequest { rows, ..first })? } else { response };
+    let response = if rows.len() > 1 {
+        explorer.trace(&TraceRequest { rows, ..first }, &never)?
+    } else {
+        response
+    };
     let mut value = serde_json::to_value(response).expect("responses are plain data");
     value["default_node"] = json!(default_node);
     // A file cannot request further rows.

@@ -14,7 +14,7 @@ use graph_diffuser::run::{Run, RunError};
 use graph_diffuser::train::EpochRecord;
 use serde::Serialize;
 
-use super::server::{ApiError, AppState};
+use super::api_error::ApiError;
 
 const HTML: &str = include_str!("live/index.html");
 const STYLE: &str = include_str!("live/live.css");
@@ -85,10 +85,10 @@ impl RunProgress {
 }
 
 /// Adds the page `/live` of a run, which is read again for every request.
-pub(super) fn with_live_view(
-    router: Router<AppState>,
+pub(super) fn with_live_view<State: Clone + Send + Sync + 'static>(
+    router: Router<State>,
     directory: std::path::PathBuf,
-) -> Router<AppState> {
+) -> Router<State> {
     let text = |kind: &'static str, text: &'static str| {
         get(move || async move { ([(header::CONTENT_TYPE, kind)], text) })
     };

@@ -3,9 +3,10 @@
 //! [`Explorer`] computes the responses; [`server`] serves them over HTTP on localhost; [`export`]
 //! embeds them in one HTML file.
 
+mod api_error;
+pub(crate) mod page;
 pub(crate) mod export;
 mod live;
-pub(crate) mod page;
 pub(crate) mod server;
 
 use std::collections::VecDeque;
@@ -14,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use graph_diffuser::explain::{
     AttentionTrace, ExplainError, Explainer, GraphScore, Structure, TargetScore, faithfulness,
 };
+use graph_diffuser::nn::CancelFlag;
 use graph_diffuser::run::RunError;
 use graph_diffuser_data::formats::RowLabels;
 use graph_diffuser_data::{CacheModifiedError, Graph, Split, TargetSchema};
@@ -63,6 +65,8 @@ struct RunInfo {
     run: String,
     recipe: String,
     split: Split,
+    /// True if the run is not finished, so that its learning curves may still grow.
+    is_unfinished: bool,
     /// Names of the targets of a graph; empty for other tasks.
     targets: Vec<String>,
     /// Number of graphs in the split, of which at most `MAX_LISTED` are listed.
@@ -131,6 +135,7 @@ pub(crate) struct Explorer<'a> {
     rows: &'a RowLabels,
     run: String,
     split: Split,
+    is_unfinished: bool,
     graphs: Vec<usize>,
     unscored: Mutex<VecDeque<Vec<usize>>>,
     scores: Mutex<Vec<GraphScore>>,
@@ -148,7 +153,13 @@ impl<'a> Explorer<'a> {
         let all = explainer.dataset().split(split);
         let graphs = all[..all.len().min(limit).min(MAX_LISTED)].to_vec();
         let unscored = Mutex::new(explainer.score_batches(&graphs).into());
-        Self { explainer, rows, run, split, graphs, unscored, scores: Mutex::default() }
+        let scores = Mutex::default();
+        Self { explainer, rows, run, split, is_unfinished: false, graphs, unscored, scores }
+    }
+
+    /// Links the page to the live view of an unfinished run.
+    pub(crate) fn with_live_link(self, is_unfinished: bool) -> Self {
+        Self { is_unfinished, ..self }
     }
 
     /// Returns the dataset indices of the listed graphs.
@@ -165,12 +176,16 @@ impl<'a> Explorer<'a> {
         true
     }
 
-    /// Returns the response to a request as JSON.
-    pub(crate) fn respond(&self, request: &ApiRequest) -> Result<String, ExplainError> {
-        CacheModifiedError::catch(|| self.response(request)).map_err(RunError::from)?
+    /// Returns the response to a request as JSON; traces are computed until `cancel` is set.
+    pub(crate) fn respond(
+        &self,
+        request: &ApiRequest,
+        cancel: &CancelFlag,
+    ) -> Result<String, ExplainError> {
+        CacheModifiedError::catch(|| self.response(request, cancel)).map_err(RunError::from)?
     }
 
-    fn response(&self, request: &ApiRequest) -> Result<String, ExplainError> {
+    fn response(&self, request: &ApiRequest, cancel: &CancelFlag) -> Result<String, ExplainError> {
         let json = match request {
             ApiRequest::Info => serde_json::to_string(&self.info()),
             ApiRequest::Scores { from, target } => {
@@ -181,7 +196,7 @@ impl<'a> Explorer<'a> {
                 let list = ScoreList { scores: scores.collect(), total: self.graphs.len() };
                 serde_json::to_string(&list)
             }
-            ApiRequest::Trace(request) => serde_json::to_string(&self.trace(request)?),
+            ApiRequest::Trace(request) => serde_json::to_string(&self.trace(request, cancel)?),
         };
         Ok(json.expect("responses are plain data"))
     }
@@ -208,6 +223,7 @@ impl<'a> Explorer<'a> {
             run: self.run.clone(),
             recipe: self.explainer.recipe().name.clone(),
             split: self.split,
+            is_unfinished: self.is_unfinished,
             total: dataset.split(self.split).len(),
             targets: match &dataset.schema.targets {
                 TargetSchema::Graph(kinds) => (0..kinds.len())
@@ -234,7 +250,11 @@ impl<'a> Explorer<'a> {
     }
 
     /// Traces the attention of a graph and lays out its nodes.
-    pub(crate) fn trace(&self, request: &TraceRequest) -> Result<TraceResponse, ExplainError> {
+    pub(crate) fn trace(
+        &self,
+        request: &TraceRequest,
+        cancel: &CancelFlag,
+    ) -> Result<TraceResponse, ExplainError> {
         let graph = self.graph(request)?;
         let index = request.smiles.is_none().then(|| request.graph.unwrap_or(0));
         let rows = graph.num_nodes + usize::from(self.explainer.has_cls());
@@ -254,7 +274,7 @@ impl<'a> Explorer<'a> {
         let limit = if full_trace { rows } else { 2 };
         let traced: Vec<usize> =
             request.rows.iter().copied().take(limit).chain(default_node).collect();
-        let trace = self.explainer.trace(&graph, index, &traced);
+        let trace = self.explainer.trace_until(&graph, index, &traced, cancel)?;
         let ground_truth = faithfulness::ground_truth_cells(&trace, 0).map(|_| {
             trace
                 .rows

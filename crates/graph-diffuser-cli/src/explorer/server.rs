@@ -5,7 +5,7 @@
 //!
 //! Requests wait in queues of limited length. Traces of long SMILES have a queue of their own, so
 //! that they delay no others. A request whose client has closed the connection, or that has waited
-//! for too long, is dropped before it is computed.
+//! for too long, is dropped before it is computed, or canceled between two layers of the model.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
@@ -21,15 +21,15 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use graph_diffuser::explain::ExplainError;
-use graph_diffuser_data::Diagnostic as _;
+use graph_diffuser::nn::CancelFlag;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use serde::Serialize;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::error::{CommandError, Failure, UsageError};
 
+use super::api_error::ApiError;
 use super::live::with_live_view;
 use super::{ApiRequest, page};
 
@@ -68,16 +68,30 @@ const HEADERS: [(HeaderName, &str); 6] = [
 #[derive(Debug)]
 pub(crate) struct PendingRequest {
     request: ApiRequest,
+    /// Set when nobody waits for the response anymore.
+    abandoned: CancelFlag,
     response: oneshot::Sender<Result<String, ExplainError>>,
 }
 
 impl PendingRequest {
     /// Sends the response of `respond`, unless the client has gone.
-    pub(crate) fn answer(self, respond: impl FnOnce(&ApiRequest) -> Result<String, ExplainError>) {
+    pub(crate) fn answer(
+        self,
+        respond: impl FnOnce(&ApiRequest, &CancelFlag) -> Result<String, ExplainError>,
+    ) {
         if !self.response.is_closed() {
             // Sending fails only if the client has gone in the meantime.
-            let _ = self.response.send(respond(&self.request));
+            let _ = self.response.send(respond(&self.request, &self.abandoned));
         }
+    }
+}
+
+/// Sets a flag when it is dropped, which a handler is when its client closes the connection.
+struct CancelOnDrop(CancelFlag);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
     }
 }
 
@@ -108,39 +122,6 @@ fn queues() -> (QueueSenders, RequestQueues) {
     )
 }
 
-/// Error response, shown by the page.
-#[derive(Debug, Serialize)]
-pub(super) struct ApiError {
-    #[serde(skip)]
-    status: StatusCode,
-    error: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<String>,
-}
-
-impl ApiError {
-    pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Self {
-        Self { status, error: error.into(), hint: None }
-    }
-}
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        let json = serde_json::to_string(&self).expect("the error is plain data");
-        (self.status, [(header::CONTENT_TYPE, "application/json")], json).into_response()
-    }
-}
-
-impl From<ExplainError> for ApiError {
-    fn from(error: ExplainError) -> Self {
-        Self {
-            status: StatusCode::UNPROCESSABLE_ENTITY,
-            hint: error.hint(),
-            error: error.to_string(),
-        }
-    }
-}
-
 /// State shared by the handlers.
 #[derive(Debug, Clone)]
 pub(super) struct AppState {
@@ -165,13 +146,18 @@ impl AppState {
             ApiRequest::Trace(_) => &self.queues.traces,
         };
         let (response, receiver) = oneshot::channel();
-        queue.try_send(PendingRequest { request, response }).map_err(|error| match error {
-            mpsc::TrySendError::Full(_) => {
-                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests are waiting")
-            }
-            mpsc::TrySendError::Disconnected(_) => closed(),
-        })?;
-        // A request that is still waiting in its queue is dropped with the receiver.
+        let abandoned = CancelFlag::default();
+        let _guard = CancelOnDrop(abandoned.clone());
+        queue.try_send(PendingRequest { request, abandoned, response }).map_err(
+            |error| match error {
+                mpsc::TrySendError::Full(_) => {
+                    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests are waiting")
+                }
+                mpsc::TrySendError::Disconnected(_) => closed(),
+            },
+        )?;
+        // A request that waits in its queue is dropped with the receiver, and one that is being
+        // computed is canceled by the guard.
         let Ok(response) = tokio::time::timeout(self.timeout, receiver).await else {
             return Err(ApiError {
                 status: StatusCode::SERVICE_UNAVAILABLE,
@@ -389,7 +375,8 @@ mod tests {
         assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(error.error.starts_with("no response within"), "{}", error.error);
         let pending = receivers.lists.try_recv().expect("the request is in the queue");
-        pending.answer(|_| panic!("nobody waits for the response"));
+        assert!(pending.abandoned.is_canceled());
+        pending.answer(|_, _| panic!("nobody waits for the response"));
     }
 
     fn status(headers: &[(HeaderName, &'static str)], method: &Method) -> Option<u16> {

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use graph_diffuser::distributed::{Group, Transport};
+use graph_diffuser::distributed::{ExchangeError, Group, Transport};
 use graph_diffuser_kernels::Isa;
 use mpi::Threading;
 use mpi::environment::{Universe, processor_name};
 use mpi::point_to_point::{Destination as _, MatchedReceiveVec as _, Source as _};
 use mpi::topology::{Communicator as _, SimpleCommunicator};
 
-use crate::error::CommandError;
+use crate::error::{CommandError, UsageError};
 use crate::printer::{Printer, set_silent};
 
 /// Variables that launchers set for each process.
@@ -18,6 +18,9 @@ const LAUNCHERS: [&str; 5] =
 
 /// Tag of all messages; two processes exchange one at a time.
 const TAG: i32 = 1;
+
+/// Variable with the time limit of a collective operation in seconds.
+const TIMEOUT: &str = "GRAPH_DIFFUSER_MPI_TIMEOUT";
 
 /// Time in which the first process reports an error that all processes have.
 const PRECEDENCE: Duration = Duration::from_secs(2);
@@ -31,18 +34,23 @@ pub(super) struct Connection {
 impl Connection {
     /// Prints an error and ends all processes.
     pub(super) fn fail(&self, error: &CommandError) -> ! {
-        if self.rank > 0 {
-            // An error of all processes is printed once, by the first one, which ends this one.
-            std::thread::sleep(PRECEDENCE);
-        }
-        set_silent(false);
-        let printer = Printer::new(false);
-        if self.rank > 0 {
-            printer.note(&format!("rank {}:", self.rank));
-        }
-        printer.error(error);
-        SimpleCommunicator::world().abort(1)
+        fail(self.rank, error)
     }
+}
+
+/// Prints the error of a process and ends all processes.
+fn fail(rank: usize, error: &CommandError) -> ! {
+    if rank > 0 {
+        // An error of all processes is printed once, by the first one, which ends this one.
+        std::thread::sleep(PRECEDENCE);
+    }
+    set_silent(false);
+    let printer = Printer::new(false);
+    if rank > 0 {
+        printer.note(&format!("rank {rank}:"));
+    }
+    printer.error(error);
+    SimpleCommunicator::world().abort(1)
 }
 
 impl Drop for Connection {
@@ -76,7 +84,7 @@ pub(super) struct Connected {
 pub(super) fn connect() -> Option<Connected> {
     LAUNCHERS.iter().find(|name| std::env::var_os(name).is_some())?;
     // The threads of shards take turns.
-    let (universe, _) = mpi::initialize_with_threading(Threading::Serialized)?;
+    let (universe, threading) = mpi::initialize_with_threading(Threading::Serialized)?;
     let world = universe.world();
     let (rank, size) = (world.rank() as usize, world.size() as usize);
     if size == 1 {
@@ -84,7 +92,17 @@ pub(super) fn connect() -> Option<Connected> {
     }
     set_silent(rank > 0);
     let connection = Connection { _universe: universe, rank };
+    if threading < Threading::Serialized {
+        let message = format!("the MPI library supports only the thread level {threading:?}");
+        let hint = "use an MPI library that supports `MPI_THREAD_SERIALIZED`".to_owned();
+        connection.fail(&UsageError { message, hint }.into());
+    }
+    let timeout = match timeout() {
+        Ok(timeout) => timeout,
+        Err(error) => connection.fail(&error),
+    };
     let connected = Group::new(Box::new(MpiTransport { rank, size })).and_then(|group| {
+        let group = timeout.into_iter().fold(group, Group::with_timeout);
         group.check_equal("version", env!("CARGO_PKG_VERSION"))?;
         group.check_equal("instruction set", &format!("{:?}", Isa::best()))?;
         let host = processor_name().unwrap_or_else(|_| "unknown host".to_owned());
@@ -94,6 +112,19 @@ pub(super) fn connect() -> Option<Connected> {
     match connected {
         Ok((group, hosts)) => Some(Connected { connection, group, hosts }),
         Err(error) => connection.fail(&error.into()),
+    }
+}
+
+/// Reads the time limit of a collective operation.
+fn timeout() -> Result<Option<Duration>, CommandError> {
+    let Some(text) = std::env::var_os(TIMEOUT) else { return Ok(None) };
+    let seconds = text.to_str().and_then(|text| text.parse().ok()).filter(|&seconds| seconds > 0);
+    match seconds {
+        Some(seconds) => Ok(Some(Duration::from_secs(seconds))),
+        None => {
+            let message = format!("`{TIMEOUT}` is not a positive number of seconds");
+            Err(UsageError { message, hint: "the default is 600".into() }.into())
+        }
     }
 }
 
@@ -111,31 +142,42 @@ impl Transport for MpiTransport {
         partner: usize,
         message: &[u8],
         timeout: Option<Duration>,
+        timeout_error: &dyn Fn(Duration) -> ExchangeError,
     ) -> Result<Option<Vec<u8>>, String> {
+        if i32::try_from(message.len()).is_err() {
+            return Err(format!("a message of {} bytes is too long for MPI", message.len()));
+        }
         let world = SimpleCommunicator::world();
         let process = world.process_at_rank(partner as i32);
         mpi::request::scope(|scope| {
-            let sent = process.immediate_send_with_tag(scope, message, TAG);
+            let mut sent = Some(process.immediate_send_with_tag(scope, message, TAG));
+            let mut received = None;
             let start = Instant::now();
             let mut polls = 0_u64;
-            let received = loop {
-                if let Some(found) = process.immediate_matched_probe_with_tag(TAG) {
-                    break found.matched_receive_vec::<u8>().0;
+            loop {
+                if received.is_none() {
+                    received = process
+                        .immediate_matched_probe_with_tag(TAG)
+                        .map(|found| found.matched_receive_vec::<u8>().0);
+                }
+                sent = sent.and_then(|request| request.test().err());
+                if sent.is_none() && received.is_some() {
+                    return Ok(received);
                 }
                 polls += 1;
                 if polls.is_multiple_of(256) {
                     let waited = start.elapsed();
-                    if timeout.is_some_and(|timeout| waited > timeout) {
-                        // The message may never be received, so that its memory must stay.
-                        sent.cancel();
-                        sent.wait();
+                    if let Some(limit) = timeout.filter(|&limit| waited > limit) {
+                        if sent.is_some() {
+                            // MPI needs the message until its receiver answers, which may never
+                            // happen, and does not cancel it in general.
+                            fail(self.rank, &timeout_error(limit).into());
+                        }
                         return Ok(None);
                     }
                     pause(waited);
                 }
-            };
-            sent.wait();
-            Ok(Some(received))
+            }
         })
     }
 }

@@ -54,6 +54,20 @@ fn data_show_prints_statistics_and_draws_a_graph() {
 }
 
 #[test]
+fn data_show_names_the_features_of_molecules() {
+    let dir = TestDir::new();
+    dir.write("mine.csv", "name,smiles,y\nalanine,C[C@@H](C(=O)O)N,1.5\nethanol,CCO,0.5\n");
+    let command = ["data", "show", "mine.csv", "--graph", "0", "-o", "graph.svg"];
+    let output = dir.run_ok(&command);
+    for name in ["element", "chirality", "degree"] {
+        assert!(output.stdout.contains(name), "{name} in {}", output.stdout);
+    }
+    assert_text("data_show_molecule", &transcript(&output));
+    let svg = dir.read("graph.svg");
+    assert!(svg.contains(">O<") && svg.contains(">N<"), "{svg}");
+}
+
+#[test]
 fn data_list_and_fetch_report_present_and_unavailable_datasets() {
     let dir = TestDir::new();
     dir.write("data/zinc/smiles.csv", "smiles,y,split\nC,1,train\n");

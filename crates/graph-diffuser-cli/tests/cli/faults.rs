@@ -418,6 +418,67 @@ fn output_names_may_have_255_bytes() {
     dir.train("grid-quick", &["train.epochs=1"], &["--output", &run]);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn results_that_cannot_be_written_to_stdout_are_an_error() {
+    let dir = TestDir::new();
+    dir.train("grid-quick", &["train.epochs=1"], &["--output", "run"]);
+    for arguments in [
+        &["eval", "run"][..],
+        &["eval", "run", "--json"],
+        &["report", "run"],
+        &["report", "run", "--format", "json"],
+        &["report", "run", "--format", "csv"],
+        &["report", "run", "--format", "html"],
+        &["recipe", "show", "grid-quick"],
+    ] {
+        let full = fs::File::options().write(true).open("/dev/full").expect("a device of Linux");
+        let output = dir.command(arguments).stdout(full).output().expect("the program starts");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("error: ") && stderr.contains("No space left"), "{stderr}");
+        // A closed pipe is the wish of the reader.
+        assert_eq!(dir.run_with_closed_output(arguments).code, Some(0), "{arguments:?}");
+    }
+}
+
+#[test]
+fn recreated_run_directory_has_files_of_the_second_run_only() {
+    let dir = TestDir::new();
+    let second = ["--seed", "2", "--output"];
+    dir.train("grid-quick", &["train.epochs=40"], &[&second[..], &["reference"]].concat());
+    for _ in 0..3 {
+        let arguments = train("grid-quick", &["train.epochs=1000000"], &["--output", "run"]);
+        let mut first = dir.start(&arguments);
+        dir.wait_for_epochs("run", 2);
+        // The first run may create a file while the directory is removed.
+        while dir.path("run").exists() {
+            let _ =
+                Command::new("rm").arg("-rf").arg(dir.path("run")).stderr(Stdio::null()).status();
+        }
+        dir.train("grid-quick", &["train.epochs=40"], &[&second[..], &["run"]].concat());
+        assert_eq!(first.exit_code(Duration::from_secs(20)), Some(1), "{}", dir.read("stderr"));
+        assert!(dir.read("stderr").contains("error: "), "{}", dir.read("stderr"));
+        dir.assert_same_weights("reference", "run");
+        let losses = |run: &str| -> Vec<serde_json::Value> {
+            let metrics = dir.read(&format!("{run}/metrics.jsonl"));
+            metrics.lines().map(|line| json(line)["train_loss"].clone()).collect()
+        };
+        assert_eq!(losses("run"), losses("reference"));
+        for key in ["seed", "best", "test"] {
+            let value = |run: &str| dir.json(&format!("{run}/result.json"))[key].clone();
+            assert_eq!(value("run"), value("reference"), "{key}");
+        }
+        let names = |run: &str| -> Vec<std::path::PathBuf> {
+            let root = dir.path(run);
+            let files = dir.tree(run).into_keys();
+            files.map(|file| file.strip_prefix(&root).expect("below").to_owned()).collect()
+        };
+        assert_eq!(names("run"), names("reference"));
+        dir.remove_directory("run");
+    }
+}
+
 #[test]
 fn help_on_a_full_disk_is_an_error() {
     let dir = TestDir::new();

@@ -3,6 +3,7 @@
 //! Texts are compared with snapshots; `INSTA_UPDATE=always cargo test --workspace --test cli`
 //! updates them after an intended change.
 
+mod best_weights;
 mod data;
 mod ensemble;
 mod explain;

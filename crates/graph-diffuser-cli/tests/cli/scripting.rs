@@ -340,3 +340,19 @@ fn labels_of_errors_are_colored_only_on_request_or_a_terminal() {
     assert!(colored.starts_with("\u{1b}[1m\u{1b}[31merror:\u{1b}[0m "), "{colored:?}");
     assert_eq!(error(Some("NO_COLOR")), plain);
 }
+
+#[test]
+fn instruction_set_can_be_chosen_and_a_missing_one_is_an_error() {
+    let dir = TestDir::new();
+    let run = |name: &str| {
+        let mut command = dir.command(&["data", "list"]);
+        ProgramOutput::of(command.env("GRAPH_DIFFUSER_ISA", name))
+    };
+    for name in ["portable", ""] {
+        assert_eq!(run(name).code, Some(0), "{}", run(name).stderr);
+    }
+    let output = run("avx3");
+    assert_eq!(output.code, Some(2));
+    assert!(output.stderr.contains("`GRAPH_DIFFUSER_ISA` is `avx3`"), "{}", output.stderr);
+    assert!(output.stderr.contains("set it to one of: "), "{}", output.stderr);
+}

@@ -143,6 +143,13 @@ impl TestDir {
         ProgramOutput::new(child.wait_with_output().expect("the program exits"))
     }
 
+    /// Removes a directory, as users do; the program never does.
+    #[track_caller]
+    pub(crate) fn remove_directory(&self, name: &str) {
+        let removed = Command::new("rm").arg("-rf").arg(self.path(name)).status();
+        assert!(removed.expect("`rm` is part of POSIX").success());
+    }
+
     /// Runs the program and asserts that it succeeds.
     #[track_caller]
     pub(crate) fn run_ok(&self, arguments: &[&str]) -> ProgramOutput {

@@ -167,7 +167,11 @@ fn browser_shows_the_end_of_a_run_that_another_process_trains() {
     // The last epoch is recorded, but the result is not.
     fs::remove_file(dir.path("run/result.json")).expect("the run is finished");
     let explorer = dir.explore(&[]);
-    browser.open(&format!("{}live", explorer.address));
+    // The explorer of an unfinished run links to its curves.
+    browser.open(&explorer.address);
+    browser.wait_for("!document.getElementById('live').hidden");
+    browser.click("#live");
+    browser.wait_for("location.pathname === '/live' && document.readyState === 'complete'");
     browser.wait_for("document.getElementById('state').textContent === 'epoch 2 of 2'");
     fs::write(dir.path("run/result.json"), result).expect("the directory is writable");
     browser.wait_for("document.getElementById('state').textContent === 'finished'");

@@ -10,6 +10,7 @@ mod pages;
 mod program;
 mod reports;
 mod requests;
+mod structures;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

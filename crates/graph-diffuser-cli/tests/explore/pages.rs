@@ -12,13 +12,14 @@ fn fills(figure: usize) -> String {
 }
 
 /// True when the figures are drawn and all rows are loaded.
-const READY: &str = "document.querySelectorAll('#equations .panel .body').length > 0 && document.body.dataset.rows === 'all'";
+pub(crate) const READY: &str = "document.querySelectorAll('#equations .panel .body').length > 0 && document.body.dataset.rows === 'all'";
 
 /// True when the page does not scroll horizontally.
-const FITS: &str = "document.documentElement.scrollWidth <= document.documentElement.clientWidth";
+pub(crate) const FITS: &str =
+    "document.documentElement.scrollWidth <= document.documentElement.clientWidth";
 
 #[track_caller]
-fn assert_no_errors(browser: &mut Browser) {
+pub(crate) fn assert_no_errors(browser: &mut Browser) {
     let errors = browser.errors();
     assert!(errors.is_empty(), "{errors:#?}");
 }

@@ -13,6 +13,53 @@ fn column(index: usize) -> String {
     )
 }
 
+/// True when the page does not scroll horizontally.
+const FITS: &str = "document.documentElement.scrollWidth <= document.documentElement.clientWidth";
+
+/// True if every box that scrolls horizontally can be reached with the keyboard.
+const REACHABLE: &str = "[...document.querySelectorAll('*')].filter((element) => \
+    getComputedStyle(element).overflowX === 'auto' && element.scrollWidth > element.clientWidth)\
+    .every((element) => element.tabIndex === 0)";
+
+#[test]
+fn report_of_several_rows_fits_every_screen_and_paper() {
+    let Some(mut browser) = Browser::start() else { return };
+    let dir = TestDir::new();
+    dir.train_targets();
+    // Two configurations of the same data, and an ensemble.
+    for (output, setting) in [("wide", "model.hidden_dim=16"), ("three", "train.ensemble=3")] {
+        let command = ["train", "run/recipe.toml", "--output", output, "--set", setting];
+        let trained = dir.run(&command);
+        assert_eq!(trained.code, Some(0), "{}", trained.stderr);
+    }
+    let output = dir.run(&["report", "run", "wide", "three", "--output", "report"]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    browser.resize(1440, 900);
+    browser.open(&format!("file://{}", dir.path("report/report.html").display()));
+    let rows = "document.querySelector('table').tBodies[0].rows.length";
+    assert_eq!(browser.evaluate(rows), 3);
+    for (width, height) in [(1440, 900), (390, 844)] {
+        browser.resize(width, height);
+        browser.wait_for(FITS);
+        assert_eq!(browser.evaluate(REACHABLE), true, "{width}");
+        assert_eq!(browser.violations(), Vec::<String>::new());
+        browser.screenshot(&format!("report-rows-{width}"));
+    }
+    browser.resize(1440, 900);
+    browser.use_dark_theme();
+    assert_eq!(browser.violations(), Vec::<String>::new());
+    browser.screenshot("report-rows-dark");
+    browser.use_print_media();
+    browser.wait_for(FITS);
+    let collapsed = "[...document.querySelectorAll('details:not([open]) > :not(summary)')]\
+        .filter((element) => element.getBoundingClientRect().height === 0).length";
+    assert_eq!(browser.evaluate(collapsed), 0);
+    // Worst predictions are named by identifier and SMILES.
+    let worst = browser.text("ol.worst li");
+    assert!(worst.contains("CID10") && worst.contains('('), "{worst}");
+    assert_eq!(browser.errors(), Vec::<String>::new());
+}
+
 #[test]
 fn report_is_sorted_printed_and_fits_every_screen() {
     let Some(mut browser) = Browser::start() else { return };
@@ -42,14 +89,10 @@ fn report_is_sorted_printed_and_fits_every_screen() {
     assert!(scores.iter().flatten().is_sorted(), "{scores:?}");
 
     // Nothing is cut off: wide tables scroll in a box of their own, which the keyboard can reach.
-    let fits = "document.documentElement.scrollWidth <= document.documentElement.clientWidth";
-    let reachable = "[...document.querySelectorAll('*')].filter((element) => \
-        getComputedStyle(element).overflowX === 'auto' && element.scrollWidth > element.clientWidth)\
-        .every((element) => element.tabIndex === 0)";
     for (width, height) in [(1440, 900), (390, 844)] {
         browser.resize(width, height);
-        browser.wait_for(fits);
-        assert_eq!(browser.evaluate(reachable), true, "{width}");
+        browser.wait_for(FITS);
+        assert_eq!(browser.evaluate(REACHABLE), true, "{width}");
         assert_eq!(browser.violations(), Vec::<String>::new());
         browser.screenshot(&format!("report-{width}"));
     }

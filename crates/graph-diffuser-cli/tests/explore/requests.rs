@@ -346,6 +346,24 @@ fn long_molecules_do_not_block_others_and_their_queue_is_limited() {
 }
 
 #[test]
+fn abandoned_request_that_is_being_computed_is_canceled() {
+    let dir = TestDir::new();
+    dir.train_molecules();
+    let explorer = dir.explore(&[]);
+    let chain = |atoms| format!("{{\"smiles\": \"{}\"}}", "C".repeat(atoms));
+    let start = Instant::now();
+    assert_eq!(explorer.trace(&chain(1500)).status, 200);
+    let alone = start.elapsed();
+    // With the square of the number of atoms, this takes a hundred times as long.
+    let abandoned = send_trace(&explorer, &chain(15_000));
+    std::thread::sleep(alone * 3);
+    drop(abandoned);
+    let start = Instant::now();
+    assert_eq!(explorer.trace(&chain(1500)).status, 200);
+    assert!(start.elapsed() < alone * 20, "{:?}, {alone:?} alone", start.elapsed());
+}
+
+#[test]
 fn slow_clients_are_disconnected() {
     let dir = TestDir::new();
     dir.train_molecules();

@@ -37,8 +37,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod columns;
 mod error;
+mod columns;
 mod infer;
 mod splits;
 mod targets;

@@ -25,9 +25,9 @@ mod writer;
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 
 use flate2::Crc;
 pub(crate) use key::CacheKey;
@@ -39,16 +39,18 @@ use crate::error::{Diagnostic, LocatedError};
 use crate::graph::Graph;
 use crate::io::progress::{ProgressFn, ProgressMeter};
 use crate::schema::Schema;
-use crate::threads::map_on_threads;
+use crate::threads::map_ranges;
 
 const MAGIC: [u8; 8] = *b"GDGRAPHS";
 const VERSION: u32 = 2;
 /// Magic, version, checksum, key, then graphs, schema offset, table offset and file length.
 const HEADER: usize = 8 + 4 + 4 + 32 + 4 * 8;
 /// Byte range of the checksum, which does not cover itself.
-const CHECKSUM: std::ops::Range<usize> = 12..16;
+const CHECKSUM: Range<usize> = 12..16;
 /// Bytes of a table entry: offset, number of nodes and checksum.
 const ENTRY: usize = 8 + 4 + 4;
+/// Number of graphs that are checked faster than a thread is started.
+const MIN_GRAPHS_PER_THREAD: usize = 256;
 /// Length of the records up to which they are kept in memory.
 const MAX_MEMORY: u64 = 256 << 20;
 
@@ -258,14 +260,8 @@ impl CachedGraphs {
                     && self.schema.mismatch(&graph).is_none()
             })
         };
-        let threads = thread::available_parallelism()
-            .map_or(1, usize::from)
-            .min(self.len().div_ceil(256))
-            .max(1);
-        let chunk = self.len().div_ceil(threads).max(1);
-        let ranges =
-            (0..self.len()).step_by(chunk).map(|start| start..(start + chunk).min(self.len()));
-        let invalid = map_on_threads(ranges, |mut indices| indices.find(|index| !is_valid(index)));
+        let find = |mut indices: Range<usize>| indices.find(|index| !is_valid(index));
+        let invalid = map_ranges(self.len(), MIN_GRAPHS_PER_THREAD, find);
         let first_invalid = invalid.into_iter().flatten().min();
         first_invalid.map_or(Ok(()), |graph| Err(CacheError::Graph { graph }))
     }

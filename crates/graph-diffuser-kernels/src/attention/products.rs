@@ -2,8 +2,9 @@
 
 use crate::simd::Simd;
 
-/// Query rows per block: with two vectors of keys they fill 16 of the 32 registers of AVX-512, with
-/// one they fill 8 of the 16 registers of AVX2; both hide the latency of a multiply-add.
+/// Query rows per block. Tiles of a product have all of them by up to two vectors with the 32
+/// registers of AVX-512, and half of them by three vectors with the 16 registers of AVX2, which
+/// needs fewer loads per multiply-add than all of them by one vector.
 pub(super) const ROWS: usize = 8;
 
 /// Computes `product[row][column] = Σ_k left[row, k] · right[k, column]` for [`ROWS`] rows and
@@ -25,7 +26,8 @@ pub(super) unsafe fn multiply<S: Simd>(
     columns: usize,
     product: *mut f32,
 ) {
-    // SAFETY: all calls stay within the columns.
+    const HALF: usize = ROWS / 2;
+    // SAFETY: all calls stay within the rows and columns.
     unsafe {
         let mut column = 0;
         // With 32 registers, 16 accumulators hide the latency of a multiply-add: two vectors per
@@ -33,35 +35,56 @@ pub(super) unsafe fn multiply<S: Simd>(
         if S::LANES == 16 {
             while column + 2 * S::LANES <= columns {
                 let (right, product) = (right.add(column), product.add(column));
-                multiply_block::<S, 2, 1>(
+                multiply_block::<S, ROWS, 2, 1>(
                     simd, depth, left, row_step, depth_step, right, columns, product,
                 );
                 column += 2 * S::LANES;
             }
             if column < columns {
                 let (right, product) = (right.add(column), product.add(column));
-                multiply_block::<S, 1, 2>(
+                multiply_block::<S, ROWS, 1, 2>(
                     simd, depth, left, row_step, depth_step, right, columns, product,
                 );
             }
-        } else {
-            while column < columns {
-                let (right, product) = (right.add(column), product.add(column));
-                multiply_block::<S, 1, 1>(
+            return;
+        }
+        while column < columns {
+            let (right, product) = (right.add(column), product.add(column));
+            let halves = [(left, product), {
+                (left.wrapping_add(HALF * row_step), product.wrapping_add(HALF * columns))
+            }];
+            match (columns - column) / S::LANES {
+                1 => multiply_block::<S, ROWS, 1, 1>(
                     simd, depth, left, row_step, depth_step, right, columns, product,
-                );
-                column += S::LANES;
+                ),
+                2 | 4 => {
+                    for (left, product) in halves {
+                        multiply_block::<S, HALF, 2, 1>(
+                            simd, depth, left, row_step, depth_step, right, columns, product,
+                        );
+                    }
+                    column += S::LANES;
+                }
+                _ => {
+                    for (left, product) in halves {
+                        multiply_block::<S, HALF, 3, 1>(
+                            simd, depth, left, row_step, depth_step, right, columns, product,
+                        );
+                    }
+                    column += 2 * S::LANES;
+                }
             }
+            column += S::LANES;
         }
     }
 }
 
-/// Computes [`ROWS`] rows of `VECTORS` vectors, each the total of `SUMS` partial sums.
+/// Computes `R` rows of `VECTORS` vectors, each the total of `SUMS` partial sums.
 ///
 /// # Safety
 /// As for [`multiply`].
 #[inline(always)]
-unsafe fn multiply_block<S: Simd, const VECTORS: usize, const SUMS: usize>(
+unsafe fn multiply_block<S: Simd, const R: usize, const VECTORS: usize, const SUMS: usize>(
     simd: S,
     depth: usize,
     left: *const f32,
@@ -71,7 +94,7 @@ unsafe fn multiply_block<S: Simd, const VECTORS: usize, const SUMS: usize>(
     columns: usize,
     product: *mut f32,
 ) {
-    let mut sums = [[[simd.zero(); VECTORS]; ROWS]; SUMS];
+    let mut sums = [[[simd.zero(); VECTORS]; R]; SUMS];
     // SAFETY: guaranteed by the caller.
     unsafe {
         let (mut left, mut right) = (left, right);
@@ -87,7 +110,7 @@ unsafe fn multiply_block<S: Simd, const VECTORS: usize, const SUMS: usize>(
         if k < depth {
             add_products(simd, left, row_step, right, &mut sums[0]);
         }
-        for row in 0..ROWS {
+        for row in 0..R {
             for v in 0..VECTORS {
                 let mut total = sums[0][row][v];
                 for sums in &sums[1..] {
@@ -102,14 +125,14 @@ unsafe fn multiply_block<S: Simd, const VECTORS: usize, const SUMS: usize>(
 /// Adds the outer product of one column of `left` and one row of `right`.
 ///
 /// # Safety
-/// `left` has [`ROWS`] values, `row_step` apart, and `right` has `VECTORS` vectors.
+/// `left` has `R` values, `row_step` apart, and `right` has `VECTORS` vectors.
 #[inline(always)]
-unsafe fn add_products<S: Simd, const VECTORS: usize>(
+unsafe fn add_products<S: Simd, const R: usize, const VECTORS: usize>(
     simd: S,
     left: *const f32,
     row_step: usize,
     right: *const f32,
-    sums: &mut [[S::V; VECTORS]; ROWS],
+    sums: &mut [[S::V; VECTORS]; R],
 ) {
     // SAFETY: guaranteed by the caller.
     unsafe {
@@ -184,44 +207,33 @@ pub(super) unsafe fn accumulate<S: Simd>(
     columns: usize,
     sums: *mut f32,
 ) {
-    // SAFETY: both calls stay within the columns.
+    // SAFETY: all calls stay within the columns.
     unsafe {
         let mut column = 0;
-        if S::LANES == 16 {
-            while column + 2 * S::LANES <= columns {
-                accumulate_block::<S, 2>(
-                    simd,
-                    d_head,
-                    left,
-                    left_step,
-                    right.add(column),
-                    columns,
-                    sums.add(column),
-                );
-                column += 2 * S::LANES;
-            }
-        }
         while column < columns {
-            accumulate_block::<S, 1>(
-                simd,
-                d_head,
-                left,
-                left_step,
-                right.add(column),
-                columns,
-                sums.add(column),
-            );
-            column += S::LANES;
+            let (right, sums) = (right.add(column), sums.add(column));
+            let vectors = (columns - column) / S::LANES;
+            if vectors >= 3 && vectors != 4 && S::LANES != 16 {
+                accumulate_vectors::<S, 3>(simd, d_head, left, left_step, right, columns, sums);
+                column += 3 * S::LANES;
+            } else if vectors >= 2 {
+                accumulate_vectors::<S, 2>(simd, d_head, left, left_step, right, columns, sums);
+                column += 2 * S::LANES;
+            } else {
+                accumulate_vectors::<S, 1>(simd, d_head, left, left_step, right, columns, sums);
+                column += S::LANES;
+            }
         }
     }
 }
 
-/// Adds `VECTORS` vectors of columns.
+/// Adds `VECTORS` vectors of columns to all sums, four of `d_head` at a time: the multiply-adds of
+/// one sum wait for each other.
 ///
 /// # Safety
 /// As for [`accumulate`].
 #[inline(always)]
-unsafe fn accumulate_block<S: Simd, const VECTORS: usize>(
+unsafe fn accumulate_vectors<S: Simd, const VECTORS: usize>(
     simd: S,
     d_head: usize,
     left: *const f32,
@@ -230,28 +242,49 @@ unsafe fn accumulate_block<S: Simd, const VECTORS: usize>(
     columns: usize,
     sums: *mut f32,
 ) {
+    // SAFETY: guaranteed by the caller; blocks end with `d_head`.
+    unsafe {
+        let mut d = 0;
+        while d + 4 <= d_head {
+            let (left, sums) = (left.add(d * left_step), sums.add(d * columns));
+            accumulate_block::<S, 4, VECTORS>(simd, left, left_step, right, columns, sums);
+            d += 4;
+        }
+        while d < d_head {
+            let (left, sums) = (left.add(d * left_step), sums.add(d * columns));
+            accumulate_block::<S, 1, VECTORS>(simd, left, left_step, right, columns, sums);
+            d += 1;
+        }
+    }
+}
+
+/// Adds `VECTORS` vectors of columns to the sums of `D` entries of a head.
+///
+/// # Safety
+/// As for [`accumulate`].
+#[inline(always)]
+unsafe fn accumulate_block<S: Simd, const D: usize, const VECTORS: usize>(
+    simd: S,
+    left: *const f32,
+    left_step: usize,
+    right: *const f32,
+    columns: usize,
+    sums: *mut f32,
+) {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        let mut rows = [[simd.zero(); VECTORS]; ROWS];
-        for (row, vectors) in rows.iter_mut().enumerate() {
-            for (v, vector) in vectors.iter_mut().enumerate() {
-                *vector = simd.load(right.add(row * columns + v * S::LANES));
+        let mut totals = [[simd.zero(); VECTORS]; D];
+        for (d, totals) in totals.iter_mut().enumerate() {
+            for (v, total) in totals.iter_mut().enumerate() {
+                *total = simd.load(sums.add(d * columns + v * S::LANES));
             }
         }
-        for d in 0..d_head {
-            let sums = sums.add(d * columns);
-            let mut totals = [simd.zero(); VECTORS];
-            for (v, total) in totals.iter_mut().enumerate() {
-                *total = simd.load(sums.add(v * S::LANES));
-            }
-            for (row, vectors) in rows.iter().enumerate() {
-                let factor = simd.splat(*left.add(d * left_step + row));
-                for (total, vector) in totals.iter_mut().zip(vectors) {
-                    *total = simd.mul_add(factor, *vector, *total);
-                }
-            }
+        for row in 0..ROWS {
+            add_products(simd, left.add(row), left_step, right.add(row * columns), &mut totals);
+        }
+        for (d, totals) in totals.into_iter().enumerate() {
             for (v, total) in totals.into_iter().enumerate() {
-                simd.store(sums.add(v * S::LANES), total);
+                simd.store(sums.add(d * columns + v * S::LANES), total);
             }
         }
     }

@@ -46,18 +46,24 @@ impl Kernel for Pack<'_> {
     type Output = Panels;
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) -> Panels {
+    fn run<S: Simd>(self, simd: S) -> Panels {
         let Self { from, depth, columns, transposed } = self;
         let width = tile_width::<S>(columns);
         let mut values = vec![0.0; columns.next_multiple_of(S::LANES) * depth];
         for (panel, first) in values.chunks_mut(width * depth).zip((0..columns).step_by(width)) {
             let (row, count) = (panel.len() / depth, (columns - first).min(width));
             if transposed {
-                for (column, line) in
-                    from[first * depth..(first + count) * depth].chunks(depth).enumerate()
-                {
-                    for (to, value) in panel[column..].iter_mut().step_by(row).zip(line) {
-                        *to = *value;
+                let from = &from[first * depth..(first + count) * depth];
+                for column in (0..count).step_by(S::LANES) {
+                    for k in (0..depth).step_by(S::LANES) {
+                        let block = [S::LANES.min(count - column), S::LANES.min(depth - k)];
+                        // SAFETY: the block is within `from`, and a row of the panel consists of
+                        // whole vectors.
+                        unsafe {
+                            let from = from.as_ptr().add(column * depth + k);
+                            let to = panel.as_mut_ptr().add(k * row + column);
+                            simd.transpose(from, depth, block, to, row, S::LANES);
+                        }
                     }
                 }
             } else {

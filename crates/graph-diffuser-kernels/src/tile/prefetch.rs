@@ -2,10 +2,11 @@
 
 use crate::buffer::Buffer;
 
-/// Software prefetcher for the next group of tiles. Each step of a product or sum may prefetch a
-/// cache line, which overlaps memory access with computation. Only few lines can be outstanding,
-/// and loads from nearby caches queue behind them, so prefetches are spread evenly over the steps
-/// of a group. They target the second-level cache, because a group does not fit into the first.
+/// Software prefetcher for the next group of tiles. Each block of a product or sum first prefetches
+/// the few cache lines that are due, which overlaps memory access with computation. Only few lines
+/// can be outstanding, and loads from nearby caches queue behind them, so prefetches are spread
+/// evenly over the steps of a group. They target the second-level cache, because a group does not
+/// fit into the first.
 pub(crate) struct Prefetch {
     /// Start of each row in the next group, its length, and its distance to the group after it.
     rows: Vec<(*const f32, usize, usize)>,
@@ -18,15 +19,13 @@ pub(crate) struct Prefetch {
     lines: usize,
     /// Number of steps since the last call of `advance`.
     steps: usize,
-    /// Maximum number of lines per step.
-    per_step: usize,
-    /// Fraction of these that are new lines, and its accumulated remainder, in units of 1/256.
+    /// Lines per step, and lines that are due, in units of `1 / FIXED_POINT_ONE`.
     pace: usize,
     due: usize,
 }
 
 impl Prefetch {
-    const FIXED_POINT_ONE: usize = 256;
+    const FIXED_POINT_ONE: usize = 1 << 16;
 
     pub(crate) fn new() -> Self {
         let nowhere = std::ptr::null();
@@ -37,8 +36,8 @@ impl Prefetch {
             end: nowhere,
             lines: 0,
             steps: 0,
-            per_step: 1,
-            pace: Self::FIXED_POINT_ONE,
+            // The first group has no predecessor to measure: a line in four steps.
+            pace: Self::FIXED_POINT_ONE / 4,
             due: 0,
         }
     }
@@ -67,49 +66,38 @@ impl Prefetch {
             *row = row.wrapping_add(*step);
         }
         (self.row, self.line, self.end) = (0, std::ptr::null(), std::ptr::null());
-        self.next_row();
         if self.steps > 0 {
-            self.per_step = self.lines.div_ceil(self.steps);
-            self.pace =
-                (self.lines * Self::FIXED_POINT_ONE).div_ceil(self.per_step.max(1) * self.steps);
+            self.pace = (self.lines * Self::FIXED_POINT_ONE).div_ceil(self.steps);
         }
         (self.steps, self.due) = (0, 0);
     }
 
-    /// Announces `count` steps.
+    /// Announces `steps` steps, and prefetches the lines that are due during them.
     #[inline(always)]
-    pub(super) fn add_steps(&mut self, count: usize) {
-        self.steps += count;
-    }
-
-    /// Prefetches the lines that are due.
-    #[inline(always)]
-    pub(super) fn issue(&mut self) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-            for _ in 0..self.per_step {
-                // Branch-free: prefetching a line twice costs less than a branch misprediction.
+    pub(super) fn issue(&mut self, steps: usize) {
+        self.steps += steps;
+        self.due += self.pace * steps;
+        while self.due >= Self::FIXED_POINT_ONE {
+            self.due -= Self::FIXED_POINT_ONE;
+            if self.line >= self.end && !self.next_row() {
+                self.due = 0;
+                return;
+            }
+            #[cfg(target_arch = "x86_64")]
+            {
+                use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
                 // SAFETY: prefetching has no side effects and never faults, whatever the address.
                 unsafe { _mm_prefetch::<_MM_HINT_T1>(self.line.cast()) };
-                self.due += self.pace;
-                self.line = self.line.wrapping_add(self.due / Self::FIXED_POINT_ONE * Buffer::LINE);
-                self.due %= Self::FIXED_POINT_ONE;
-                if self.line >= self.end {
-                    self.next_row();
-                }
             }
+            self.line = self.line.wrapping_add(Buffer::LINE);
         }
     }
 
-    /// Continues with the next row.
+    /// Continues with the next row; returns false if no rows remain.
     #[cold]
-    fn next_row(&mut self) {
-        if let Some(&(start, len, _)) = self.rows.get(self.row) {
-            (self.row, self.line, self.end) = (self.row + 1, start, start.wrapping_add(len));
-        } else {
-            // No rows remain: repeat the last line until the next group.
-            (self.line, self.pace, self.due) = (self.end.wrapping_sub(1), 0, 0);
-        }
+    fn next_row(&mut self) -> bool {
+        let Some(&(start, len, _)) = self.rows.get(self.row) else { return false };
+        (self.row, self.line, self.end) = (self.row + 1, start, start.wrapping_add(len));
+        true
     }
 }

@@ -194,12 +194,11 @@ impl OuterSums<'_> {
                 |r: usize, c: usize| lanes.add(((row + r) * stride + column + c) * S::LANES);
             let mut sums: [[S::V; COLUMNS]; ROWS] =
                 std::array::from_fn(|r| std::array::from_fn(|c| simd.load(offset(r, c))));
-            self.prefetch.add_steps(self.count * (WIDTH / S::LANES));
             let mut a = self.a.values.as_ptr().add(row * WIDTH);
             let mut b = self.b.values.as_ptr().add(column * WIDTH);
             for _ in 0..self.count {
+                self.prefetch.issue(WIDTH / S::LANES);
                 for pair in (0..WIDTH).step_by(S::LANES) {
-                    self.prefetch.issue();
                     let left: [S::V; ROWS] =
                         std::array::from_fn(|r| simd.load(a.add(r * WIDTH + pair)));
                     for c in 0..COLUMNS {
@@ -235,11 +234,10 @@ impl OuterSums<'_> {
                     sums[r][c] = simd.load(offset(r, c));
                 }
             }
-            self.prefetch.add_steps(self.count * (WIDTH / S::LANES));
             let mut a = self.a.values.as_ptr().add(row * WIDTH);
             for _ in 0..self.count {
+                self.prefetch.issue(WIDTH / S::LANES);
                 for pair in (0..WIDTH).step_by(S::LANES) {
-                    self.prefetch.issue();
                     let values: [S::V; ROWS] =
                         std::array::from_fn(|r| simd.load(a.add(r * WIDTH + pair)));
                     for r in 0..ROWS {

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from . import _native
 from ._errors import InvalidInputError
 from .convert import Targets, is_data_frame, is_missing, to_rows, to_single_row
+from .files import read_targets
 
 OnInvalid: TypeAlias = Literal["raise", "nan", "skip"]
 
@@ -256,23 +257,32 @@ class Model:
         y: Any = None,
         *,
         split: Literal["train", "valid", "test"] = "test",
+        allow_changed_data: bool = False,
     ) -> dict[str, Any]:
         """Computes scores on a split of the dataset of the run, or on other data.
 
         Args:
             data: Inputs; default: the dataset of the run.
-            y: Targets; default: the target columns of a data frame, or the targets of graphs.
-            split: Split of the dataset of the run.
+            y: Targets; default: the target columns of a data frame or CSV file, or the targets of
+                graphs in memory or in a JSON Lines file.
+            split: Split of the dataset of the run; all rows of other data are used.
+            allow_changed_data: Uses the dataset of the run although it has changed since training
+                was started; by default, this is an error.
 
         Returns:
             ``metric``, its ``value``, all ``metrics``, ``loss``, ``samples`` and the scores of each
             of the ``targets``.
         """
         if data is None:
-            return dict(json.loads(self._native.evaluate_run(split)))
+            return dict(json.loads(self._native.evaluate_run(split, allow_changed_data)))
         kind, rows = self._rows(data)
+        if kind == "path" and y is None:
+            names = None if self._is_of_nodes else self.target_names
+            targets = read_targets(rows, names)
+            encoded = [self._encode(values) for values in targets]
+            return dict(json.loads(self._native.evaluate(kind, rows, encoded)))
         if kind == "path":
-            raise InvalidInputError("scores of a file are not supported", "read it with pandas")
+            raise InvalidInputError("y belongs to data in memory", "omit it for a file")
         if y is None and is_data_frame(data):
             y = data[self.target_names]
         if y is None and kind == "graphs":
@@ -327,7 +337,7 @@ class Model:
         encoded = []
         for (kind, _), classes, value in zip(self._kinds, self.classes, values):
             if kind == "regression":
-                encoded.append(float("nan") if is_missing(value) else float(value))
+                encoded.append(_number(value))
             else:
                 encoded.append(_index(value, classes))
         return encoded
@@ -345,10 +355,27 @@ def _index(value: Any, classes: list[Any]) -> float:
     if is_missing(value):
         return float("nan")
     for index, name in enumerate(classes):
-        if value == name or str(value) == str(name):
+        if value == name or str(value) == str(name) or _is_equal_number(value, name):
             return float(index)
     known = ", ".join(map(repr, classes))
     raise InvalidInputError(f"{value!r} is not a class of the model", f"its classes are {known}")
+
+
+def _number(value: Any) -> float:
+    if is_missing(value):
+        return float("nan")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{value!r} is not a number, but the target is real-valued") from None
+
+
+def _is_equal_number(value: Any, name: Any) -> bool:
+    """Returns whether a value is a number as a class, such as ``"1.0"`` and ``1``."""
+    try:
+        return isinstance(name, int) and float(value) == name
+    except (TypeError, ValueError):
+        return False
 
 
 class Explanation:

@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 
+from ._errors import InvalidInputError
 from .convert import is_data_frame, is_missing, smiles_column, to_list
 from .graph import to_numpy
 from .model import Model
@@ -133,6 +134,12 @@ class _GraphDiffuserEstimator(BaseEstimator):  # type: ignore[misc]
         }
         data, targets = [samples[row] for row in order], y[order]
         if self.run_directory is not None:
+            if Path(self.run_directory).exists():
+                raise InvalidInputError(
+                    f"run_directory {str(self.run_directory)!r} already exists",
+                    "every fit needs a new directory; omit run_directory for cross-validation "
+                    "and searches, which fit several models",
+                )
             self.model_ = train(self.recipe, data, targets, out=self.run_directory, **options)
         else:
             with tempfile.TemporaryDirectory(prefix="graph-diffuser-") as folder:
@@ -200,7 +207,7 @@ class GraphDiffuserRegressor(RegressorMixin, _GraphDiffuserEstimator):  # type: 
         settings: Settings of the recipe, such as ``{"model.layers": 4}``.
         validation_fraction: Fraction of the samples that select the best epoch.
         random_state: Seed of weights, shuffling and the validation split.
-        run_directory: Keeps the run there; default: the model is kept in memory.
+        run_directory: Keeps the run there, for a single fit; default: the model is kept in memory.
         progress: True to print every epoch, or a function that receives events.
 
     Attributes:

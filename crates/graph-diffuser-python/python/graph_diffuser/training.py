@@ -82,7 +82,7 @@ def train(
         if directory is None:
             raise InvalidInputError("the run to resume is missing", "pass out")
         if (directory / "recipe.toml").is_file():
-            return _resume(directory, progress)
+            return _resume(directory, False, progress)
     options: list[str] = []
     labels: Sequence[str] | None = None
     if split is not None:
@@ -134,9 +134,18 @@ def train(
 
 
 def resume(
-    run: str | os.PathLike[str], *, progress: bool | ProgressCallback = False
+    run: str | os.PathLike[str],
+    *,
+    allow_changed_data: bool = False,
+    progress: bool | ProgressCallback = False,
 ) -> Model:
     """Continues an interrupted run, also one of the program, and returns its model.
+
+    Args:
+        run: Run directory.
+        allow_changed_data: Continues although the dataset has changed since training was started;
+            by default, this is an error.
+        progress: As for :func:`train`.
 
     >>> import graph_diffuser as gd
     >>> try:
@@ -145,11 +154,13 @@ def resume(
     ...     print(str(error).splitlines()[0])
     `runs/missing` is not a run directory: no such directory
     """
-    return _resume(Path(run), progress)
+    return _resume(Path(run), allow_changed_data, progress)
 
 
-def _resume(directory: Path, progress: bool | ProgressCallback) -> Model:
-    _native.resume(directory, _callback(progress))
+def _resume(
+    directory: Path, allow_changed_data: bool, progress: bool | ProgressCallback
+) -> Model:
+    _native.resume(directory, allow_changed_data, _callback(progress))
     return load(directory)
 
 

@@ -9,7 +9,7 @@ use crate::color::{Color, GRAY, INK, OUTLINE, PLAIN, VERMILLION, WHITE, ramp};
 use crate::font::{CENTER, text_width};
 use crate::layout;
 
-use super::attention::{AttentionFigure, PANEL};
+use super::attention_layout::{AttentionFigure, PANEL};
 use super::nodes::node_fills;
 
 /// Height of the title above the nodes of a panel.

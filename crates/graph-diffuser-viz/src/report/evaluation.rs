@@ -11,6 +11,7 @@ use graph_diffuser::task::curves::{
 };
 use graph_diffuser::task::multiclass::argmax;
 use graph_diffuser::task::{Metric, Predictions, UncertaintyCalibration};
+use graph_diffuser_data::formats::RowLabels;
 use graph_diffuser_data::{Dataset, Names, TargetKind, Targets};
 use serde::Serialize;
 
@@ -18,7 +19,9 @@ use crate::canvas::Canvas;
 use crate::figure::{MAX_STRUCTURE_NODES, draw_structure};
 
 /// Maximum number of targets of a run with plots.
-pub(super) const MAX_TARGETS: usize = 6;
+pub(super) const MAX_TARGETS: usize = 24;
+/// Number of targets whose plots are visible at first, and written as files.
+pub(super) const SHOWN_TARGETS: usize = 6;
 /// Number of bins of a calibration curve.
 const CALIBRATION_BINS: usize = 10;
 /// Number of bins of a residual histogram.
@@ -42,7 +45,7 @@ pub struct RunEvaluation {
     pub targets: Vec<TargetEvaluation>,
 }
 
-/// Evaluation of one target; points of curves are left out of JSON.
+/// Evaluation of one target; pairs of true and predicted value are left out of JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TargetEvaluation {
     /// Name of the target.
@@ -76,10 +79,8 @@ pub enum EvaluationKind {
     /// Binary target.
     Binary {
         /// Points of the ROC curve; absent if a class is missing.
-        #[serde(skip)]
         roc: Option<Vec<[f64; 2]>>,
         /// Points of the precision-recall curve; absent if a class is missing.
-        #[serde(skip)]
         precision_recall: Option<Vec<[f64; 2]>>,
         /// Fraction of positive samples.
         prevalence: f64,
@@ -107,6 +108,12 @@ pub enum EvaluationKind {
 pub struct WorstCase {
     /// Index of the graph in its dataset.
     pub graph: u32,
+    /// Identifier of the row, if the dataset was available and has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// SMILES of the molecule, if the dataset was available and has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub smiles: Option<String>,
     /// True value, or index of the true class.
     pub target: f64,
     /// Predicted value, or probability of the true class.
@@ -151,11 +158,11 @@ impl RunEvaluation {
         })
     }
 
-    /// Draws the graphs of the worst predictions, if `dataset` still holds them.
-    pub(super) fn draw_worst(&mut self, dataset: &Dataset) {
+    /// Names and draws the graphs of the worst predictions, if `dataset` still holds them.
+    pub(super) fn draw_worst(&mut self, dataset: &Dataset, rows: &RowLabels) {
         for (index, target) in self.targets.iter_mut().enumerate() {
             for case in &mut target.worst {
-                case.figure = case.draw(dataset, index);
+                case.add_graph(dataset, rows, index);
             }
         }
     }
@@ -170,15 +177,37 @@ impl WorstCase {
         }
     }
 
-    /// Draws the graph unless it is large, missing or has another target value.
-    fn draw(&self, dataset: &Dataset, target: usize) -> Option<Canvas> {
+    /// Adds name and figure of the graph, unless it is missing or has another target value; large
+    /// graphs are not drawn.
+    fn add_graph(&mut self, dataset: &Dataset, rows: &RowLabels, target: usize) {
         let index = self.graph as usize;
-        let fits =
-            index < dataset.graphs.len() && dataset.graphs.num_nodes(index) <= MAX_STRUCTURE_NODES;
-        let graph = fits.then(|| dataset.graphs.get(index))?;
-        let Targets::GraphValues(values) = &graph.targets else { return None };
-        let is_same = values.get(target).is_some_and(|&value| f64::from(value) == self.target);
-        is_same.then(|| draw_structure(&TracedGraph::new(&graph, Some(index), &dataset.schema)))
+        if index >= dataset.graphs.len() {
+            return;
+        }
+        let graph = dataset.graphs.get(index);
+        let Targets::GraphValues(values) = &graph.targets else { return };
+        if values.get(target).is_none_or(|&value| f64::from(value) != self.target) {
+            return;
+        }
+        self.id = rows.id(index).map(str::to_owned);
+        self.smiles = rows.smiles(index).map(str::to_owned);
+        if graph.num_nodes <= MAX_STRUCTURE_NODES {
+            let traced = TracedGraph::new(&graph, Some(index), &dataset.schema);
+            self.figure = Some(draw_structure(&traced));
+        }
+    }
+
+    /// Returns the index of the graph with its identifier and SMILES, such as `graph 7, aspirin
+    /// (CC(=O)O)`.
+    pub(super) fn name(&self) -> String {
+        let mut name = format!("graph {}", self.graph);
+        if let Some(id) = &self.id {
+            name.push_str(&format!(", {id}"));
+        }
+        if let Some(smiles) = &self.smiles {
+            name.push_str(&format!(" ({smiles})"));
+        }
+        name
     }
 }
 
@@ -266,7 +295,7 @@ fn worst_cases(predictions: &Predictions, target: usize, names: &Names) -> Vec<W
             }
         };
         let graph = predictions.graphs[sample];
-        WorstCase { graph, target: value, predicted, class, figure: None }
+        WorstCase { graph, id: None, smiles: None, target: value, predicted, class, figure: None }
     };
     let rows = predictions.outputs.values.chunks(columns.max(1)).zip(&predictions.targets.values);
     let mut cases: Vec<WorstCase> = rows.enumerate().map(case).collect();
@@ -391,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn worst_case_is_drawn_only_if_the_graph_has_the_same_target() {
+    fn worst_case_is_named_and_drawn_only_if_the_graph_has_the_same_target() {
         let graph = Graph {
             num_nodes: 2,
             edges: vec![[0, 1]],
@@ -409,15 +438,26 @@ mod tests {
             },
             splits: Splits { train: vec![], valid: vec![], test: vec![0] },
         };
-        let case = |graph: u32, target: f64| WorstCase {
-            graph,
-            target,
-            predicted: 0.0,
-            class: None,
-            figure: None,
+        let mut rows = RowLabels::default();
+        rows.push("CID7", "CC");
+        let case = |graph: u32, target: f64| {
+            let mut case = WorstCase {
+                graph,
+                id: None,
+                smiles: None,
+                target,
+                predicted: 0.0,
+                class: None,
+                figure: None,
+            };
+            case.add_graph(&dataset, &rows, 0);
+            case
         };
-        assert!(case(0, 0.5).draw(&dataset, 0).is_some());
-        assert_eq!(case(0, 0.75).draw(&dataset, 0), None);
-        assert_eq!(case(1, 0.5).draw(&dataset, 0), None);
+        let found = case(0, 0.5);
+        assert!(found.figure.is_some());
+        assert_eq!(found.name(), "graph 0, CID7 (CC)");
+        for missing in [case(0, 0.75), case(1, 0.5)] {
+            assert_eq!((missing.figure, missing.id, missing.smiles), (None, None, None));
+        }
     }
 }

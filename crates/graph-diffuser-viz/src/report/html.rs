@@ -4,7 +4,7 @@
 
 use crate::canvas::{Canvas, escape};
 
-use super::evaluation::{MAX_TARGETS, WorstCase};
+use super::evaluation::{MAX_TARGETS, SHOWN_TARGETS, WorstCase};
 use super::plots::format_significant;
 use super::table::{Align, PROTOCOL, ReportTable, describe_data};
 use super::{Curves, Report, RunEvaluation, SweepSummary, TargetEvaluation};
@@ -289,7 +289,16 @@ impl RunEvaluation {
         };
         let mut text =
             format!("<p>Run <code>{}</code>, test split{shown}.</p>\n", escape(&self.run));
-        text.extend(self.targets.iter().map(TargetEvaluation::to_html));
+        let (shown, others) = self.targets.split_at(self.targets.len().min(SHOWN_TARGETS));
+        text.extend(shown.iter().map(TargetEvaluation::to_html));
+        if !others.is_empty() {
+            let plots: String = others.iter().map(TargetEvaluation::to_html).collect();
+            let targets = if others.len() == 1 { "target" } else { "targets" };
+            text.push_str(&format!(
+                "<details><summary>Plots of {} more {targets}</summary>\n{plots}</details>\n",
+                others.len()
+            ));
+        }
         text
     }
 }
@@ -317,15 +326,14 @@ impl WorstCase {
     fn to_html(&self) -> String {
         let [target, predicted, error] =
             [self.target, self.predicted, self.predicted - self.target].map(format_significant);
-        let graph = self.graph;
+        let name = self.name();
         let text = match &self.class {
-            None => format!("graph {graph}: true {target}, predicted {predicted}, error {error}"),
+            None => format!("{name}: true {target}, predicted {predicted}, error {error}"),
             Some(class) => {
-                let class = escape(class);
-                format!("graph {graph}: true class {class}, predicted with probability {predicted}")
+                format!("{name}: true class {class}, predicted with probability {predicted}")
             }
         };
-        self.figure.as_ref().map_or_else(|| text.clone(), |canvas| figure(canvas, &text))
+        self.figure.as_ref().map_or_else(|| escape(&text), |canvas| figure(canvas, &text))
     }
 }
 

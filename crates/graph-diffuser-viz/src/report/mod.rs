@@ -3,25 +3,25 @@
 //! A [`Report`] is plain data that serializes to JSON; Markdown, CSV, HTML and SVG are derived from
 //! it. Results come first, the protocol last.
 
+mod sweep_summary;
+mod table;
 mod curves;
 mod evaluation;
+mod plots;
 mod html;
 mod model_card;
 mod paired;
-mod plots;
 mod seeds;
 mod sweep;
-mod sweep_summary;
-mod table;
 mod targets;
 
 use std::path::{Path, PathBuf};
 use std::slice;
 
-use graph_diffuser_data::{AtomicFile, Dataset};
+use graph_diffuser_data::AtomicFile;
 use serde::Serialize;
 
-use graph_diffuser::recipe::{PaperResult, Recipe, distinct_settings};
+use graph_diffuser::recipe::{LoadedDataset, PaperResult, Recipe, distinct_settings};
 use graph_diffuser::run::{DataRecord, FinishedRun, Run, RunError, RunResult};
 use graph_diffuser::statistics::{SeedStats, mean};
 use graph_diffuser::sweep::{SweepError, file_names};
@@ -160,13 +160,13 @@ impl Report {
         }
     }
 
-    /// Draws the graphs of the worst predictions; `dataset` returns the dataset of a run directory
-    /// if it is available.
-    pub fn draw_worst_cases(&mut self, mut dataset: impl FnMut(&Path) -> Option<Dataset>) {
+    /// Names and draws the graphs of the worst predictions; `load` returns the dataset of a run
+    /// directory if it is available.
+    pub fn draw_worst_cases(&mut self, mut load: impl FnMut(&Path) -> Option<LoadedDataset>) {
         for evaluation in &mut self.evaluations {
-            let dataset = evaluation::needs_graphs(evaluation).and_then(&mut dataset);
-            if let Some(dataset) = dataset {
-                evaluation.draw_worst(&dataset);
+            let loaded = evaluation::needs_graphs(evaluation).and_then(&mut load);
+            if let Some(LoadedDataset { dataset, rows, .. }) = loaded {
+                evaluation.draw_worst(&dataset, &rows);
             }
         }
     }
@@ -213,7 +213,7 @@ impl Report {
     fn figures(&self) -> Vec<ReportFigure> {
         let mut figures: Vec<ReportFigure> = Vec::new();
         for evaluation in &self.evaluations {
-            for target in &evaluation.targets {
+            for target in evaluation.targets.iter().take(evaluation::SHOWN_TARGETS) {
                 figures.extend(target.plots().into_iter().map(|plot| ReportFigure {
                     section: "Evaluation",
                     label: format!("{}, {}: {}", evaluation.recipe, target.target, plot.caption),
@@ -344,6 +344,7 @@ mod tests {
             result,
             history: Vec::new(),
             member_histories: vec![],
+            has_fingerprints: false,
             environment: None,
             test_predictions: None,
         }

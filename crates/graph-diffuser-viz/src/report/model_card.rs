@@ -2,6 +2,7 @@
 
 use graph_diffuser::recipe::{DataConfig, Recipe};
 use graph_diffuser::run::FinishedRun;
+use graph_diffuser::statistics::mean;
 use graph_diffuser::task::{Metric, Score, TargetScores};
 use graph_diffuser_data::TargetKind;
 
@@ -136,10 +137,16 @@ impl Card<'_> {
              predict {directory} --input FILE -o predictions.csv\n```\n\n"
         );
         let mut limits = vec![
-            "Scores hold for data from the same source and split procedure as the test split.".to_owned(),
-            "Predictions for graphs unlike the training data are not reliable, and the model does not \
-             detect such graphs."
+            "Scores hold for data from the same source and split procedure as the test split."
                 .to_owned(),
+            format!(
+                "Predictions for graphs unlike the training data are not reliable{}.",
+                if self.run.has_fingerprints {
+                    "; `predict` warns about molecules unlike\n  the training set"
+                } else {
+                    ", and `predict` does not detect such graphs"
+                }
+            ),
         ];
         if let Some(data) = self.run.data.as_ref().filter(|data| data.test < 100) {
             limits.push(format!(
@@ -210,10 +217,14 @@ impl Card<'_> {
         let mut scores = result.targets.iter().flat_map(|target| target.metrics.values());
         let has_forest = scores.any(|score| score.forest.is_some());
         let mut text = format!(
-            "## Evaluation\n\nTest scores of the weights of epoch {}, the best by validation score. \
+            "## Evaluation\n\nTest scores of the weights of {}, the best by validation score. \
              Intervals are 95 % bootstrap intervals\nover test samples; the baseline predicts the mean \
              or the class frequencies of the training split{}.\n\n",
-            result.best.epoch,
+            if result.ensemble.is_some() {
+                "the best epoch of each member".to_owned()
+            } else {
+                format!("epoch {}", result.best.epoch)
+            },
             if has_forest {
                 ",\nand the random forest is trained on Morgan fingerprints and descriptors"
             } else {
@@ -231,6 +242,7 @@ impl Card<'_> {
                 score(blend.model_test.metric)
             ));
         }
+        text.push_str(&self.ensemble());
         let [title, line] = if has_forest { [" random forest |", " ---: |"] } else { ["", ""] };
         text.push_str(&format!(
             "| target | samples | metric | test | 95% interval | baseline |{title}\n"
@@ -269,6 +281,30 @@ impl Card<'_> {
         text
     }
 
+    /// Returns a paragraph on the members of an ensemble.
+    fn ensemble(&self) -> String {
+        let result = &self.run.result;
+        let Some(ensemble) = &result.ensemble else { return String::new() };
+        let scores = ensemble.members.iter().map(|member| member.test.metric);
+        let has_targets = self
+            .run
+            .schema
+            .as_ref()
+            .is_some_and(|schema| !schema.targets.graph_targets().is_empty());
+        format!(
+            "Predictions are averages of {} models with different seeds; a single one has a mean test \
+             {} of {}.{}\n\n",
+            ensemble.members.len(),
+            result.metric.name(),
+            score(mean(scores).unwrap_or(f64::NAN)),
+            if has_targets {
+                "\n`predict` writes the standard deviation over the models to the columns `NAME_std`."
+            } else {
+                ""
+            }
+        )
+    }
+
     fn hyperparameters(&self) -> String {
         let is_shown = |path: &str| {
             let is_path = path.starts_with("data.")
@@ -286,13 +322,22 @@ impl Card<'_> {
 
     fn training_cost(&self) -> String {
         let result = &self.run.result;
-        let mut rows = vec![
-            ("wall time", duration(result.seconds)),
-            ("epochs", result.epochs.to_string()),
-            ("best epoch", result.best.epoch.to_string()),
-        ];
-        let steps = self.run.history.last().map(|record| record.step.to_string());
-        rows.extend(steps.map(|steps| ("optimizer steps", steps)));
+        let mut rows =
+            vec![("wall time", duration(result.seconds)), ("epochs", result.epochs.to_string())];
+        match &result.ensemble {
+            None => rows.push(("best epoch", result.best.epoch.to_string())),
+            Some(ensemble) => {
+                let best = ensemble.members.iter().map(|member| member.best.epoch.to_string());
+                rows.push(("members", ensemble.members.len().to_string()));
+                rows.push(("best epoch of each member", best.collect::<Vec<_>>().join(", ")));
+            }
+        }
+        let histories = self.run.member_histories.iter().chain([&self.run.history]);
+        let steps: u64 =
+            histories.filter_map(|history| history.last()).map(|record| record.step).sum();
+        if steps > 0 {
+            rows.push(("optimizer steps", steps.to_string()));
+        }
         format!("## Training cost\n\n{}", table(&rows))
     }
 
@@ -365,9 +410,9 @@ fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use graph_diffuser::run::{DataRecord, Environment, RunResult};
+    use graph_diffuser::run::{DataRecord, EnsembleResult, Environment, MemberResult, RunResult};
     use graph_diffuser::task::EvalMetrics;
-    use graph_diffuser::train::BestEpoch;
+    use graph_diffuser::train::{BestEpoch, EpochRecord};
     use graph_diffuser_data::{FeatureSchema, Names, Schema, Standardization, TargetSchema};
 
     use crate::snapshot::assert_text_snapshot;
@@ -441,6 +486,7 @@ mod tests {
             },
             history: vec![],
             member_histories: vec![],
+            has_fingerprints: false,
             environment: Some(Environment {
                 version: "1.2.3".into(),
                 commit: None,
@@ -458,6 +504,44 @@ mod tests {
         let card = model_card(&run());
         assert!(!card.contains("somewhere"), "{card}");
         assert_text_snapshot("model_card", &card);
+    }
+
+    #[test]
+    fn card_of_an_ensemble_names_its_members_and_counts_their_steps() {
+        let mut run = run();
+        let record = |step: u64| EpochRecord {
+            epoch: 4,
+            step,
+            lr: 0.001,
+            train_loss: 0.5,
+            valid: None,
+            best: false,
+            seconds: 1.0,
+        };
+        let member = |seed: u64, metric: f64, epoch: usize| MemberResult {
+            seed,
+            best: BestEpoch { epoch, ..run.result.best.clone() },
+            test: EvalMetrics { metric, ..run.result.test.clone() },
+            epochs: 4,
+            seconds: 10.0,
+        };
+        let members = vec![member(0, 2.5, 3), member(1, 3.5, 1)];
+        run.result.ensemble = Some(EnsembleResult { members, uncertainty: vec![] });
+        run.member_histories = vec![vec![record(20), record(40)], vec![record(44)]];
+        run.has_fingerprints = true;
+        let card = model_card(&run);
+        for line in [
+            "averages of 2 models with different seeds; a single one has a mean test mae of 3.0000.",
+            "standard deviation over the models to the columns `NAME_std`.",
+            "weights of the best epoch of each member, the best by validation score",
+            "| members | 2 |",
+            "| best epoch of each member | 3, 1 |",
+            "| optimizer steps | 84 |",
+            "`predict` warns about molecules unlike\n  the training set.",
+        ] {
+            assert!(card.contains(line), "{line} in\n{card}");
+        }
+        assert!(!card.contains("does not detect"), "{card}");
     }
 
     #[test]

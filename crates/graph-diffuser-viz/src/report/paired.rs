@@ -4,7 +4,7 @@
 //! sampling error than either score. Every bootstrap sample draws test graphs, the same for both,
 //! and runs of each configuration.
 
-use graph_diffuser_data::{SeedTree, map_on_threads};
+use graph_diffuser_data::{SeedTree, map_ranges};
 use serde::Serialize;
 
 use graph_diffuser::run::FinishedRun;
@@ -115,13 +115,9 @@ impl PairedDifference {
     }
 }
 
-/// Evaluates `sample` for the indices `0..count` on all cores; the order does not depend on them.
+/// Evaluates `sample` for the indices `0..count` on several threads, in order.
 fn in_parallel(count: usize, sample: &(impl Fn(usize) -> f64 + Sync)) -> Vec<f64> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(count.max(1));
-    let ranges =
-        (0..threads).map(|thread| count * thread / threads..count * (thread + 1) / threads);
-    let parts = map_on_threads(ranges, |range| range.map(sample).collect::<Vec<f64>>());
-    parts.concat()
+    map_ranges(count, 1, |range| range.map(sample).collect::<Vec<f64>>()).concat()
 }
 
 #[cfg(test)]
@@ -171,6 +167,7 @@ mod tests {
             },
             history: vec![],
             member_histories: vec![],
+            has_fingerprints: false,
             environment: None,
             test_predictions: Some(predictions),
         }

@@ -19,13 +19,13 @@
 #[cfg(feature = "cube")]
 mod device_cell;
 
-mod batcher;
 mod layout;
 mod molecule_features;
 mod targets;
 mod topology;
 mod unique_edges;
 mod unique_topologies;
+mod batcher;
 
 use std::sync::Arc;
 

@@ -19,8 +19,28 @@ const TIMEOUT: Duration = Duration::from_mins(10);
 pub struct Group {
     transport: Option<Box<dyn Transport>>,
     timeout: Duration,
+    /// Number of collective operations that were started.
+    operations: AtomicU64,
     messages: AtomicU64,
     bytes: AtomicU64,
+}
+
+/// Collective operation of one process, which is compared with that of its partners.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Operation {
+    kind: Kind,
+    /// Index among the collective operations of a process.
+    index: u64,
+}
+
+/// Kind of a collective operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Reduce,
+    Sum,
+    Gather,
+    AllGather,
 }
 
 /// Values that processes combine.
@@ -30,6 +50,36 @@ pub(super) struct Contribution {
     pub(super) site: String,
     pub(super) reduction: Reduction,
     pub(super) values: Vec<f64>,
+}
+
+impl Operation {
+    const HEADER_BYTES: usize = 9;
+
+    fn header(self) -> [u8; Self::HEADER_BYTES] {
+        let mut bytes = [self.kind as u8; Self::HEADER_BYTES];
+        bytes[1..].copy_from_slice(&self.index.to_le_bytes());
+        bytes
+    }
+
+    fn from_header(bytes: &[u8; Self::HEADER_BYTES]) -> Option<Self> {
+        let [kind, index @ ..] = *bytes;
+        let kind = [Kind::Reduce, Kind::Sum, Kind::Gather, Kind::AllGather]
+            .into_iter()
+            .find(|&known| known as u8 == kind)?;
+        Some(Self { kind, index: u64::from_le_bytes(index) })
+    }
+}
+
+impl Display for Operation {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Reduce => "a reduction",
+            Kind::Sum => "the sum of gradients",
+            Kind::Gather => "the collection of messages on rank 0",
+            Kind::AllGather => "the collection of messages",
+        };
+        write!(formatter, "{kind} (collective operation {})", self.index)
+    }
 }
 
 impl Display for Contribution {
@@ -43,6 +93,7 @@ impl Default for Group {
         Self {
             transport: None,
             timeout: TIMEOUT,
+            operations: AtomicU64::new(0),
             messages: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         }
@@ -103,27 +154,51 @@ impl Group {
         Ok(())
     }
 
+    /// Starts a collective operation.
+    fn start(&self, kind: Kind) -> Operation {
+        Operation { kind, index: self.operations.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Exchanges messages with a partner that must be at the same operation; `site` describes it
+    /// further.
     fn swap(
         &self,
         partner: usize,
+        operation: Operation,
         message: &[u8],
-        site: &str,
+        site: Option<&str>,
         timeout: Option<Duration>,
     ) -> Result<Vec<u8>, ExchangeError> {
         let Some(transport) = &self.transport else {
             unreachable!("a group of one has no partner")
         };
+        let message = [&operation.header(), message].concat();
         self.messages.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(message.len() as u64, Ordering::Relaxed);
-        match transport.swap(partner, message, timeout) {
-            Ok(Some(message)) => Ok(message),
-            Ok(None) => Err(ExchangeError::Timeout {
-                from: format!("rank {partner}"),
-                site: site.to_owned(),
-                seconds: timeout.unwrap_or_default().as_secs(),
-            }),
-            Err(reason) => Err(ExchangeError::Connection { rank: partner, reason }),
+        let timeout_error = |limit: Duration| ExchangeError::Timeout {
+            from: format!("rank {partner}"),
+            site: site.map_or_else(|| operation.to_string(), str::to_owned),
+            seconds: limit.as_secs(),
+        };
+        let answer = match transport.swap(partner, &message, timeout, &timeout_error) {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return Err(timeout_error(timeout.unwrap_or_default())),
+            Err(reason) => return Err(ExchangeError::Connection { rank: partner, reason }),
+        };
+        let (header, answer) = answer
+            .split_first_chunk()
+            .and_then(|(header, rest)| Some((Operation::from_header(header)?, rest)))
+            .ok_or_else(|| ExchangeError::malformed(partner))?;
+        if header != operation {
+            return Err(ExchangeError::Mismatch {
+                left: format!("rank {}", self.rank()),
+                left_site: site
+                    .map_or_else(|| operation.to_string(), |site| format!("{site}, {operation}")),
+                right: format!("rank {partner}"),
+                right_site: header.to_string(),
+            });
         }
+        Ok(answer.to_vec())
     }
 
     /// Combines the values of all processes along a binary tree; `None` contributes nothing.
@@ -137,11 +212,12 @@ impl Group {
         &self,
         mut own: Option<Contribution>,
     ) -> Result<Option<Contribution>, ExchangeError> {
+        let operation = self.start(Kind::Reduce);
         for level in self.levels() {
             let partner = self.rank() ^ level;
             let message = own.as_ref().map_or_else(Vec::new, Contribution::encode);
             let site = own.as_ref().map_or("a step without graphs", |own| &own.site);
-            let answer = self.swap(partner, &message, site, Some(self.timeout))?;
+            let answer = self.swap(partner, operation, &message, Some(site), Some(self.timeout))?;
             let other = match answer.as_slice() {
                 [] => None,
                 bytes => {
@@ -179,7 +255,7 @@ impl Group {
     /// # Errors
     /// Returns an error if a process does not answer or has a vector of another length.
     pub(crate) fn sum(&self, values: &mut [f32], mut present: bool) -> Result<(), ExchangeError> {
-        let site = "the sum of gradients";
+        let operation = self.start(Kind::Sum);
         let mut segment = 0..values.len();
         let mut halves = Vec::new();
         for level in self.levels() {
@@ -190,9 +266,11 @@ impl Group {
             let (kept, sent) = if is_left { (lower, upper) } else { (upper, lower) };
             let mut message = vec![u8::from(present)];
             message.extend(values[sent.clone()].iter().flat_map(|value| value.to_le_bytes()));
-            let answer = self.swap(partner, &message, site, Some(self.timeout))?;
-            let other = self.floats(&answer[1..], kept.len(), partner)?;
-            let other_present = answer[0] == 1;
+            let answer = self.swap(partner, operation, &message, None, Some(self.timeout))?;
+            let (&flag, answer) =
+                answer.split_first().ok_or_else(|| ExchangeError::malformed(partner))?;
+            let other = self.floats(answer, kept.len(), partner)?;
+            let other_present = flag == 1;
             for (own, other) in values[kept.clone()].iter_mut().zip(other) {
                 *own = match (present, other_present) {
                     (true, true) if is_left => *own + other,
@@ -208,7 +286,7 @@ impl Group {
         for (partner, kept, sent) in halves.into_iter().rev() {
             let message: Vec<u8> =
                 values[kept].iter().flat_map(|value| value.to_le_bytes()).collect();
-            let answer = self.swap(partner, &message, site, Some(self.timeout))?;
+            let answer = self.swap(partner, operation, &message, None, Some(self.timeout))?;
             let other = self.floats(&answer, sent.len(), partner)?;
             values[sent].iter_mut().zip(other).for_each(|(value, other)| *value = other);
         }
@@ -268,15 +346,15 @@ impl Group {
     /// # Errors
     /// Returns an error if the connection fails.
     pub(crate) fn gather(&self, message: Vec<u8>) -> Result<Vec<Vec<u8>>, ExchangeError> {
-        let site = "the collection of messages on rank 0";
+        let operation = self.start(Kind::Gather);
         let mut all = vec![message];
         for level in self.levels() {
             let partner = self.rank() ^ level;
             if self.rank() & level != 0 {
-                self.swap(partner, &join_messages(&all), site, None)?;
+                self.swap(partner, operation, &join_messages(&all), None, None)?;
                 return Ok(vec![]);
             }
-            let answer = self.swap(partner, &[], site, None)?;
+            let answer = self.swap(partner, operation, &[], None, None)?;
             let others = split_messages(&answer, all.len());
             all.extend(others.ok_or_else(|| ExchangeError::malformed(partner))?);
         }
@@ -288,11 +366,11 @@ impl Group {
     /// # Errors
     /// Returns an error if the connection fails.
     pub fn all_gather(&self, message: Vec<u8>) -> Result<Vec<Vec<u8>>, ExchangeError> {
-        let site = "the collection of messages";
+        let operation = self.start(Kind::AllGather);
         let mut all = vec![message];
         for level in self.levels() {
             let partner = self.rank() ^ level;
-            let answer = self.swap(partner, &join_messages(&all), site, None)?;
+            let answer = self.swap(partner, operation, &join_messages(&all), None, None)?;
             let others = split_messages(&answer, all.len())
                 .ok_or_else(|| ExchangeError::malformed(partner))?;
             all = if self.rank() < partner { [all, others] } else { [others, all] }.concat();
@@ -497,6 +575,39 @@ mod tests {
         let error = results[0].as_ref().expect("rank 1 does not answer").to_string();
         assert_eq!(error, "no message from rank 1 within 0 s, waiting at norm 3");
         assert!(Group::new(Box::new(LocalTransport::connect(3).remove(0))).is_err());
+    }
+
+    #[test]
+    fn different_operations_are_errors() {
+        // A step without graphs sends no values, which a sum must not take for its own message.
+        let results = on_ranks(2, |group| {
+            if group.is_root() {
+                group.sum(&mut [1.0, 2.0], true).expect_err("rank 1 reduces").to_string()
+            } else {
+                group.reduce(None).expect_err("rank 0 sums").to_string()
+            }
+        });
+        assert_eq!(
+            results[0],
+            "rank 0 is at the sum of gradients (collective operation 0), but rank 1 is at a \
+             reduction (collective operation 0)"
+        );
+        let results = on_ranks(2, |group| {
+            // Rank 1 omits an operation of the same kind and length.
+            let mut values = [0.0];
+            let first = group.is_root().then(|| group.start(Kind::Sum));
+            let error = group.sum(&mut values, true).expect_err("different operations");
+            (first.is_some(), error.to_string())
+        });
+        assert!(results[0].1.contains("operation 1), but rank 1"), "{results:?}");
+        let results = on_ranks(2, |group| {
+            if group.is_root() {
+                group.all_gather(vec![1]).err()
+            } else {
+                group.gather(vec![1]).err()
+            }
+        });
+        assert!(results.iter().all(Option::is_some), "{results:?}");
     }
 
     #[test]

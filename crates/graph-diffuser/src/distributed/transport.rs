@@ -4,6 +4,8 @@ use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
+use super::ExchangeError;
+
 /// Connection between the processes of a distributed run.
 pub trait Transport: Debug + Send + Sync {
     /// Returns the index of this process.
@@ -15,7 +17,9 @@ pub trait Transport: Debug + Send + Sync {
     /// Sends `message` to another process and returns its message to this one; `Ok(None)` if none
     /// arrives within `timeout`.
     ///
-    /// Both processes call this function with each other's rank.
+    /// Both processes call this function with each other's rank. A transport that cannot take back
+    /// its own message after a timeout may report `timeout_error` of the time limit itself and end
+    /// the process.
     ///
     /// # Errors
     /// Returns the cause if the connection fails.
@@ -24,6 +28,7 @@ pub trait Transport: Debug + Send + Sync {
         partner: usize,
         message: &[u8],
         timeout: Option<Duration>,
+        timeout_error: &dyn Fn(Duration) -> ExchangeError,
     ) -> Result<Option<Vec<u8>>, String>;
 }
 
@@ -66,6 +71,7 @@ impl Transport for LocalTransport {
         partner: usize,
         message: &[u8],
         timeout: Option<Duration>,
+        _: &dyn Fn(Duration) -> ExchangeError,
     ) -> Result<Option<Vec<u8>>, String> {
         let closed = |_| "it has ended".to_owned();
         self.send[partner].send(message.to_vec()).map_err(|_| "it has ended".to_owned())?;

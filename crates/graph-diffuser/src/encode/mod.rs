@@ -1,7 +1,7 @@
 //! Encoders of node and edge features, and learned positional encodings of nodes.
 
-mod encoder;
 mod features;
+mod encoder;
 mod lap_pe;
 mod molecule_features;
 mod rwse;

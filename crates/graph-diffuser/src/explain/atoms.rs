@@ -4,7 +4,7 @@ use graph_diffuser_data::benchmarks::grid_histogram;
 use graph_diffuser_data::chem::{ATOM_FEATURES, BOND_FEATURES};
 use graph_diffuser_data::{FeatureSchema, Features, Graph, Schema};
 
-use super::trace::Structure;
+use super::structure::Structure;
 
 /// Element symbols in the order of their atomic number, starting at 1.
 const ELEMENTS: &str = "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr \

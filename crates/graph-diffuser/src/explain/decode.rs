@@ -3,6 +3,7 @@
 use graph_diffuser_data::{Graph, MISSING_CLASS, Schema, TargetKind, TargetSchema, Targets};
 
 use crate::task::sub_tokens::decode_tokens;
+use crate::task::{ClassPrediction, multiclass, sigmoid};
 
 use super::trace::{NestedMatrix, PredictionAndTarget, TracedTarget};
 
@@ -96,7 +97,7 @@ pub(super) fn activate(row: &[f32], targets: &TargetSchema) -> Vec<f32> {
                     TargetKind::Regression(standardization) => {
                         vec![standardization.invert(outputs[0])]
                     }
-                    TargetKind::Binary => vec![sigmoid(outputs[0])],
+                    TargetKind::Binary => vec![sigmoid(f64::from(outputs[0]))],
                     TargetKind::Multiclass(_) => softmax(outputs),
                 }
             };
@@ -112,21 +113,14 @@ pub(super) fn link_probabilities(embeddings: &NestedMatrix, node: usize) -> Vec<
     let dot = |other: &Vec<f32>| -> f32 {
         embeddings[node].iter().zip(other).map(|(left, right)| left * right).sum()
     };
-    embeddings.iter().map(|other| sigmoid(dot(other))).collect()
-}
-
-fn sigmoid(score: f32) -> f32 {
-    1.0 / (1.0 + (-score).exp())
+    embeddings.iter().map(|other| sigmoid(f64::from(dot(other)))).collect()
 }
 
 fn softmax(scores: &[f32]) -> Vec<f32> {
-    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weights: Vec<f32> = scores.iter().map(|score| (score - max).exp()).collect();
-    let sum: f32 = weights.iter().sum();
-    weights.into_iter().map(|weight| weight / sum).collect()
+    ClassPrediction::of(scores).probabilities
 }
 
+/// Returns the first most probable class; the first of all if a probability is NaN.
 fn argmax(probabilities: &[f32]) -> u32 {
-    let max = probabilities.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    probabilities.iter().position(|&probability| probability == max).unwrap_or(0) as u32
+    multiclass::argmax(probabilities, probabilities.len())[0].unwrap_or(0)
 }

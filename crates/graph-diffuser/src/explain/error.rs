@@ -42,6 +42,9 @@ pub enum ExplainError {
     /// The SMILES is invalid or contains atoms unknown to the model.
     #[error(transparent)]
     Molecule(#[from] MoleculeError),
+    /// The trace was canceled.
+    #[error("the request was canceled")]
+    Canceled,
     /// The run cannot be loaded.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -65,6 +68,7 @@ impl Diagnostic for ExplainError {
                 Some("pass a SMILES string such as `CCO`".into())
             }
             Self::Molecule(error) => error.hint(),
+            Self::Canceled => None,
             Self::Run(error) => error.hint(),
             Self::Saved(error) => error.hint(),
         }
@@ -74,7 +78,10 @@ impl Diagnostic for ExplainError {
         match self {
             Self::OutOfRange { .. } | Self::SmilesUnsupported { .. } | Self::Molecule(_) => true,
             Self::Run(error) => error.is_usage_error(),
-            Self::NoAttention { .. } | Self::NotAColoredGrid { .. } | Self::Saved(_) => false,
+            Self::NoAttention { .. }
+            | Self::NotAColoredGrid { .. }
+            | Self::Canceled
+            | Self::Saved(_) => false,
         }
     }
 }

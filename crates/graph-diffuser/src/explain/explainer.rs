@@ -11,13 +11,15 @@ use graph_diffuser_data::{Dataset, FeatureSchema, Features, Graph, MISSING_CLASS
 
 use crate::batch::Batcher;
 use crate::model::GraphDiffuser;
+use crate::nn::CancelFlag;
 use crate::recipe::Recipe;
 use crate::run::{Run, SavedModel};
 
 use super::atoms::structure;
 use super::decode::{activate, decode};
 use super::error::ExplainError;
-use super::trace::{AttentionTrace, NestedMatrix, Structure, TracedGraph};
+use super::structure::Structure;
+use super::trace::{AttentionTrace, NestedMatrix, TracedGraph};
 use super::traced_model::{TracedModel, score_combination};
 
 /// Largest graph of which all rows are traced by default.
@@ -292,6 +294,22 @@ impl Explainer {
     /// Row `graph.num_nodes` is the CLS node. `index` is the position of the graph in the dataset,
     /// or `None` for a graph that is not part of it and has no label.
     pub fn trace(&self, graph: &Graph, index: Option<usize>, rows: &[usize]) -> AttentionTrace {
+        let trace = self.trace_until(graph, index, rows, &CancelFlag::default());
+        trace.expect("the flag is never set")
+    }
+
+    /// Records attention as [`Explainer::trace`] does, until another thread sets `cancel`, which is
+    /// looked at between the layers of the model, and between chunks of a large graph.
+    ///
+    /// # Errors
+    /// Returns [`ExplainError::Canceled`] if the flag was set before the end.
+    pub fn trace_until(
+        &self,
+        graph: &Graph,
+        index: Option<usize>,
+        rows: &[usize],
+        cancel: &CancelFlag,
+    ) -> Result<AttentionTrace, ExplainError> {
         // The model expects the CLS node last and at least one ordinary node.
         let mut rows: Vec<usize> = rows.to_vec();
         rows.sort_unstable();
@@ -300,10 +318,11 @@ impl Explainer {
             rows.insert(0, 0);
         }
         let schema = &self.dataset.schema;
-        let (output, internals) = self.model.trace(graph, index.unwrap_or(0), &rows);
+        let traced = self.model.trace(graph, index.unwrap_or(0), &rows, cancel);
+        let (output, internals) = traced.ok_or(ExplainError::Canceled)?;
         let node_rows = rows.partition_point(|&row| row < graph.num_nodes);
         let outcome = decode(graph, &output.values, output.columns, &rows[..node_rows], schema);
-        AttentionTrace {
+        Ok(AttentionTrace {
             format: AttentionTrace::FORMAT.to_owned(),
             recipe: self.recipe.name.clone(),
             graph: TracedGraph::new(graph, index, schema),
@@ -314,7 +333,7 @@ impl Explainer {
             edge_weights: internals.edge_weights,
             walks: internals.walks,
             outcome,
-        }
+        })
     }
 
     /// Predicts probabilities or values of several variants of the graph at `index`.

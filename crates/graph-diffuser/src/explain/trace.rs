@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::ops::ScoreCombination;
 
 use super::atoms;
+use super::structure::Structure;
 
 /// Matrix as a vector of rows, which serializes as nested lists.
 pub type NestedMatrix = Vec<Vec<f32>>;
@@ -78,26 +79,6 @@ impl TracedGraph {
     pub fn name(&self) -> String {
         self.index.map_or("the molecule".to_owned(), |index| format!("graph {index}"))
     }
-}
-
-/// Kind of graph, which determines the layout of figures.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Structure {
-    /// Grid in row-major order.
-    Grid {
-        /// Number of rows.
-        rows: usize,
-        /// Number of columns.
-        columns: usize,
-    },
-    /// Molecule.
-    Molecule {
-        /// Bond type of each edge: 1, 2, 3, or 4 for an aromatic bond.
-        bonds: Vec<u8>,
-    },
-    /// Any other graph.
-    Other {},
 }
 
 /// Attention of one layer.

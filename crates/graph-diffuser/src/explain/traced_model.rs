@@ -8,7 +8,7 @@ use graph_diffuser_data::{Dataset, Graph};
 
 use crate::batch::{Batcher, GraphBatch};
 use crate::model::{GraphDiffuser, ModelConfig};
-use crate::nn::ForwardContext;
+use crate::nn::{CancelFlag, ForwardContext};
 use crate::ops::{AttentionComponents, ScoreCombination};
 use crate::train::{BatchSize, EvalBatcher};
 use crate::transformer::AttentionScores;
@@ -64,15 +64,17 @@ impl TracedModel {
         self.forward(&self.collate(graphs, index))
     }
 
-    /// Predicts one graph and records the query nodes `rows`, in ascending order.
+    /// Predicts one graph and records the query nodes `rows`, in ascending order; `None` if it is
+    /// canceled.
     pub(super) fn trace(
         &self,
         graph: &Graph,
         index: usize,
         rows: &[usize],
-    ) -> (ModelOutput, RecordedInternals) {
+        cancel: &CancelFlag,
+    ) -> Option<(ModelOutput, RecordedInternals)> {
         let batch = self.collate(&[graph], index);
-        let (output, trace) = self.model.forward_traced(&batch, rows);
+        let (output, trace) = self.model.forward_traced(&batch, rows, cancel)?;
         let node_rows = rows.iter().filter(|&&row| row < graph.num_nodes).count();
         let walks = trace.virtual_edges.as_ref().map(|edges| {
             let values = host(edges.walks.clone());
@@ -90,7 +92,7 @@ impl TracedModel {
             edge_weights: trace.virtual_edges.map(|edges| host(edges.weights)),
             walks,
         };
-        (ModelOutput::new(output), internals)
+        Some((ModelOutput::new(output), internals))
     }
 
     fn forward(&self, batch: &GraphBatch) -> ModelOutput {

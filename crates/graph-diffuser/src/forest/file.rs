@@ -157,6 +157,8 @@ fn read<const N: usize, T>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use graph_diffuser_data::SeedTree;
 
     use crate::forest::target_forests::tests::dataset;
@@ -165,14 +167,16 @@ mod tests {
 
     #[test]
     fn forests_survive_serialization() {
-        let forests = TargetForests::fit(&dataset(), 0).expect("molecules");
+        let forests =
+            TargetForests::fit(&dataset(), 0, &AtomicBool::new(false)).expect("molecules");
         assert_eq!(TargetForests::from_bytes(&forests.to_bytes()), Some(forests));
     }
 
     #[test]
     fn corrupt_files_are_rejected_or_predict_without_a_panic() {
         let dataset = dataset();
-        let mut forests = TargetForests::fit(&dataset, 0).expect("molecules");
+        let mut forests =
+            TargetForests::fit(&dataset, 0, &AtomicBool::new(false)).expect("molecules");
         for (forest, _) in &mut forests.forests {
             forest.trees.truncate(3);
         }

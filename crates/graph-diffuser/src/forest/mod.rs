@@ -1,10 +1,12 @@
 //! Random forest on Morgan fingerprints and descriptors: the method that chemists compare with, and
 //! whose predictions can be blended with those of a model.
 
-mod blend;
-mod file;
 mod target_forests;
+mod blend;
 mod tree;
+mod file;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use graph_diffuser_data::SeedTree;
 use graph_diffuser_data::chem::{Fingerprint, MoleculeFeatures, NUM_DESCRIPTORS};
@@ -43,7 +45,7 @@ pub struct RandomForest {
 }
 
 impl RandomForest {
-    /// Trains `trees` trees on bootstrap samples of the rows.
+    /// Trains `trees` trees on bootstrap samples of the rows; `None` if `stop` is set meanwhile.
     ///
     /// # Shapes
     /// - `targets`: `[molecules, outputs]`, in row-major order
@@ -56,7 +58,8 @@ impl RandomForest {
         task: ForestTask,
         trees: usize,
         seeds: SeedTree,
-    ) -> Self {
+        stop: &AtomicBool,
+    ) -> Option<Self> {
         assert!(!molecules.is_empty(), "a forest needs training molecules");
         let outputs = targets.len() / molecules.len();
         assert_eq!(targets.len(), outputs * molecules.len(), "one row of targets per molecule");
@@ -80,10 +83,12 @@ impl RandomForest {
         let growth = Growth { columns_per_split, min_leaf: 1 };
         let grow = |tree: usize| {
             let mut stream = seeds.stream_at("forest", tree as u64);
-            Tree::grow(&features, targets, outputs, growth, &mut stream)
+            let is_stopped = stop.load(Ordering::Relaxed);
+            (!is_stopped).then(|| Tree::grow(&features, targets, outputs, growth, &mut stream))
         };
-        forest.trees = parallel_map((0..trees).collect(), grow);
-        forest
+        let trees = parallel_map((0..trees).collect(), grow);
+        forest.trees = trees.into_iter().collect::<Option<_>>()?;
+        Some(forest)
     }
 
     /// Predicts the targets of a molecule, `[outputs]`.
@@ -142,7 +147,15 @@ mod tests {
 
     fn fit(molecules: &[MoleculeFeatures], targets: &[f64]) -> RandomForest {
         let molecules: Vec<&MoleculeFeatures> = molecules.iter().collect();
-        RandomForest::fit(&molecules, targets, ForestTask::Regression, 50, SeedTree::new(0))
+        RandomForest::fit(
+            &molecules,
+            targets,
+            ForestTask::Regression,
+            50,
+            SeedTree::new(0),
+            &AtomicBool::new(false),
+        )
+        .expect("not stopped")
     }
 
     #[test]

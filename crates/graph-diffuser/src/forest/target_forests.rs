@@ -1,5 +1,7 @@
 //! Random forests for the targets of a dataset.
 
+use std::sync::atomic::AtomicBool;
+
 use burn::tensor::{Tensor, TensorData};
 use graph_diffuser_data::chem::MoleculeFeatures;
 use graph_diffuser_data::{Dataset, Schema, SeedTree, Split, TargetKind, TargetSchema, Targets};
@@ -17,6 +19,10 @@ const TREES: usize = 100;
 /// are used.
 const MAX_MOLECULES: usize = 20_000;
 
+/// Maximum number of training values of all forests: with more than 20 targets, they have fewer
+/// molecules, which limits the time that a comparison takes.
+const MAX_VALUES: usize = 400_000;
+
 /// Random forests trained on the training molecules of a dataset, one for each target.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TargetForests {
@@ -26,11 +32,11 @@ pub struct TargetForests {
 
 impl TargetForests {
     /// Trains the forests; `None` if the graphs are not molecules with OGB features, the targets
-    /// are not graph-level, or a target has no training values.
-    pub fn fit(dataset: &Dataset, seed: u64) -> Option<Self> {
+    /// are not graph-level, a target has no training values, or `stop` is set meanwhile.
+    pub fn fit(dataset: &Dataset, seed: u64, stop: &AtomicBool) -> Option<Self> {
         let TargetSchema::Graph(kinds) = &dataset.schema.targets else { return None };
         let train = dataset.split(Split::Train);
-        let step = train.len().div_ceil(MAX_MOLECULES).max(1);
+        let step = train.len().div_ceil(max_molecules(kinds.len())).max(1);
         let mut molecules = Vec::with_capacity(train.len() / step + 1);
         for &graph in train.iter().step_by(step) {
             let graph = dataset.graphs.get(graph);
@@ -56,7 +62,8 @@ impl TargetForests {
             };
             // Forests of different targets draw different samples.
             let seeds = SeedTree::new(SeedTree::new(seed).stream_at("target", target as u64).key());
-            Some((RandomForest::fit(&molecules, &targets, task, TREES, seeds), kind))
+            let forest = RandomForest::fit(&molecules, &targets, task, TREES, seeds, stop)?;
+            Some((forest, kind))
         };
         let forests: Option<Vec<_>> = kinds.iter().enumerate().map(fit).collect();
         forests.map(|forests| Self { forests })
@@ -135,6 +142,11 @@ impl TargetForests {
     }
 }
 
+/// Returns the maximum number of training molecules for a number of targets.
+fn max_molecules(targets: usize) -> usize {
+    MAX_MOLECULES.min(MAX_VALUES / targets.max(1)).max(1)
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use graph_diffuser_data::chem::{Molecule, ogb_schema};
@@ -174,7 +186,9 @@ pub(super) mod tests {
     #[test]
     fn forest_scores_every_kind_of_target() {
         let dataset = dataset();
-        let forest = TargetForests::fit(&dataset, 0).expect("molecules with graph-level targets");
+        let go = AtomicBool::new(false);
+        let forest =
+            TargetForests::fit(&dataset, 0, &go).expect("molecules with graph-level targets");
         let TargetSchema::Graph(kinds) = dataset.schema.targets.clone() else { panic!("graphs") };
         let graphs: Vec<u32> = dataset.splits.test.iter().map(|&graph| graph as u32).collect();
         let targets = graphs.iter().flat_map(|&graph| {
@@ -199,6 +213,21 @@ pub(super) mod tests {
         assert!(score(0, Metric::R2) > 0.95, "{}", score(0, Metric::R2));
         assert_eq!(score(1, Metric::RocAuc), 1.0);
         assert_eq!(score(2, Metric::Accuracy), 1.0);
-        assert_eq!(TargetForests::fit(&dataset, 0), Some(forest), "equal seeds, equal forests");
+        assert_eq!(
+            TargetForests::fit(&dataset, 0, &go),
+            Some(forest),
+            "equal seeds, equal forests"
+        );
+    }
+
+    #[test]
+    fn fitting_ends_when_it_is_stopped() {
+        assert_eq!(TargetForests::fit(&dataset(), 0, &AtomicBool::new(true)), None);
+    }
+
+    #[test]
+    fn many_targets_limit_the_number_of_molecules() {
+        assert_eq!([1, 20, 40, 165].map(max_molecules), [20_000, 20_000, 10_000, 2_424]);
+        assert_eq!(max_molecules(1_000_000), 1);
     }
 }

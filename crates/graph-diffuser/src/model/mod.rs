@@ -1,7 +1,7 @@
 //! The Graph Diffuser model.
 
-mod check;
 mod config;
+mod check;
 mod part;
 
 use std::iter::repeat_with;
@@ -11,7 +11,7 @@ use burn::tensor::Tensor;
 
 use crate::batch::GraphBatch;
 use crate::encode::{GraphEncoder, MoleculeFeatureEncoder};
-use crate::nn::{ForwardContext, ModelTrace};
+use crate::nn::{CancelFlag, ForwardContext, ModelTrace, catch_cancel};
 use crate::task::{Head, Pooling};
 use crate::transformer::{ClsToken, Layer, LocalMpnn};
 use crate::virtual_edges::{PositionScores, VirtualEdges};
@@ -82,10 +82,12 @@ impl GraphDiffuser {
     pub fn node_embeddings(&self, batch: &GraphBatch, ctx: &ForwardContext) -> Tensor<2> {
         let mut state = self.encoder.forward(batch, ctx);
         for mpnn in &self.message_passing {
+            ctx.check_cancel();
             state = mpnn.forward(state, &batch.topology, ctx);
         }
         let mut positions = vec![];
         if let Some(virtual_edges) = &self.virtual_edges {
+            ctx.check_cancel();
             (state, positions) = virtual_edges.forward(state, batch, ctx); // Eq. 1–6, 9
         }
         if let Some(cls) = &self.cls {
@@ -93,18 +95,25 @@ impl GraphDiffuser {
         }
         let positions = positions.into_iter().chain(repeat_with(|| PositionScores::None));
         for (layer, position) in self.layers.iter().zip(positions) {
+            ctx.check_cancel();
             state = layer.forward(state, position, batch, ctx); // Eq. 7–8
         }
         state.x
     }
 
-    /// Computes the predictions of one graph in evaluation mode, and traces the nodes `rows`.
+    /// Computes the predictions of one graph in evaluation mode, and traces the nodes `rows`;
+    /// `None` if it is canceled.
     ///
     /// If the model has a CLS token, its index is the number of nodes, and it must come last.
     ///
     /// # Panics
     /// Panics if the batch holds more than one graph, or if no row is a node of the graph.
-    pub fn forward_traced(&self, batch: &GraphBatch, rows: &[usize]) -> (Tensor<2>, ModelTrace) {
+    pub fn forward_traced(
+        &self,
+        batch: &GraphBatch,
+        rows: &[usize],
+        cancel: &CancelFlag,
+    ) -> Option<(Tensor<2>, ModelTrace)> {
         let layout = &batch.layer_topology().layout;
         assert_eq!(layout.graphs(), 1, "tracing requires a batch of one graph");
         assert!(
@@ -116,9 +125,9 @@ impl GraphDiffuser {
             rows.iter().any(|&row| row < batch.topology.layout.nodes()),
             "at least one traced row must be a node of the graph"
         );
-        let ctx = ForwardContext::trace(rows);
-        let output = self.forward(batch, &ctx);
-        (output, ctx.into_trace())
+        let ctx = ForwardContext::trace(rows).with_cancel(cancel);
+        let output = catch_cancel(|| self.forward(batch, &ctx))?;
+        Some((output, ctx.into_trace()))
     }
 
     /// Returns the pooling of a graph-level head, if any.

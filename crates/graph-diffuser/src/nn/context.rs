@@ -14,6 +14,7 @@ use graph_diffuser_kernels::{Dropout, hash32};
 
 use crate::ops::{AttentionComponents, DropoutMask, ShardExchange, ShardSite};
 
+use super::cancellation::CancelFlag;
 use super::trace::{ModelTrace, Tracer, VirtualEdgeTrace};
 
 /// Mean or variance of one batch, as collected by a batch norm.
@@ -63,6 +64,7 @@ pub struct ForwardContext {
     statistics: RefCell<Vec<Statistic>>,
     probe: RefCell<Probe>,
     tracer: Option<RefCell<Tracer>>,
+    cancel: Option<CancelFlag>,
     shard: Option<Shard>,
     /// Number of operations so far that exchange sums with other shards.
     sites: Cell<u32>,
@@ -119,6 +121,7 @@ impl ForwardContext {
             statistics: RefCell::new(Vec::new()),
             probe: RefCell::new(Probe::Off),
             tracer: None,
+            cancel: None,
             shard: None,
             sites: Cell::new(0),
         }
@@ -149,6 +152,16 @@ impl ForwardContext {
     pub fn trace(rows: &[usize]) -> Self {
         let tracer = Tracer { rows: rows.to_vec(), trace: ModelTrace::default() };
         Self { tracer: Some(RefCell::new(tracer)), ..Self::evaluate() }
+    }
+
+    /// Lets another thread cancel the pass between layers and chunks.
+    pub fn with_cancel(self, cancel: &CancelFlag) -> Self {
+        Self { cancel: Some(cancel.clone()), ..self }
+    }
+
+    /// Unwinds if the pass is canceled.
+    pub(crate) fn check_cancel(&self) {
+        self.cancel.iter().for_each(CancelFlag::check);
     }
 
     /// Returns whether batch norm uses batch statistics.

@@ -3,15 +3,18 @@
 //! They replace those of Burn because parameters must be drawn from the seed of the run in a fixed
 //! order, batch norm runs over packed rows and pairs, and dropout must be reproducible.
 
-mod batch_norm;
+mod trace;
+mod cancellation;
 mod context;
 mod init;
 mod linear;
+mod batch_norm;
 mod mlp;
 mod state;
-mod trace;
 
 pub use batch_norm::BatchNorm;
+pub use cancellation::CancelFlag;
+pub(crate) use cancellation::catch_cancel;
 pub(crate) use context::is_finite;
 pub use context::{ForwardContext, Shard, Statistic, Timings};
 pub use init::ParamInit;

@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 use graph_diffuser_kernels::batch_norm::{self as kernel, BatchStatistics, Branch, Normalized};
 use graph_diffuser_kernels::{Dropout, Exchange, Isa};
 
-use super::fused::{self, Gradient, Output, SliceOp};
+use super::fused::{self, Gradient, Input, Output, SliceOp};
 use super::shards::ShardSite;
 
 /// Fused batch norm of `[rows, channels]`.
@@ -44,10 +44,10 @@ impl FusedBatchNorm {
         beta: Tensor<1>,
     ) -> (Tensor<2>, BatchStatistics) {
         let inputs = [
-            Some(gamma.unsqueeze_dim(0)),
-            Some(beta.unsqueeze_dim(0)),
-            Some(input.x),
-            input.branch,
+            Some(Input::from(gamma)),
+            Some(Input::from(beta)),
+            Some(Input::from(input.x)),
+            input.branch.map(Input::from),
         ];
         let (mut outputs, call) = fused::apply(self, inputs.into_iter().flatten());
         (outputs.remove(0), call.saved().statistics.clone())
@@ -146,7 +146,7 @@ impl FusedBatchNormLinear {
         beta: Tensor<1>,
         weight: Tensor<2>,
     ) -> (Tensor<2>, BatchStatistics) {
-        let inputs = [gamma.unsqueeze_dim(0), beta.unsqueeze_dim(0), weight, x];
+        let inputs = [Input::from(gamma), Input::from(beta), Input::from(weight), Input::from(x)];
         let (mut outputs, call) = fused::apply(self, inputs);
         (outputs.remove(0), call.saved().clone())
     }

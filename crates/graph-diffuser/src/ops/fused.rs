@@ -14,7 +14,8 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{
-    Autodiff, Backend, Dispatch, ExtensionType, Flex, TensorMetadata, backend_extension,
+    Autodiff, Backend, Dispatch, DispatchTensor, ExtensionType, Flex, TensorMetadata,
+    backend_extension,
 };
 use burn::tensor::{Bytes, DType, Device, Shape, Tensor};
 
@@ -99,28 +100,38 @@ pub(crate) fn can_run<const D: usize>(tensor: &Tensor<D>) -> bool {
     tensor.dtype() == DType::F32 && tensor.device().inner() == Device::flex()
 }
 
+/// Input tensor of any rank. Operations see slices, so that a bias needs no second dimension, which
+/// would be another node of the autodiff graph.
+pub(crate) struct Input(DispatchTensor);
+
+impl<const D: usize> From<Tensor<D>> for Input {
+    fn from(tensor: Tensor<D>) -> Self {
+        Self(tensor.into_dispatch())
+    }
+}
+
 /// Applies `op` to up to four inputs and tracks the outputs in the autodiff graph.
-pub(crate) fn apply<O: SliceOp, const D: usize>(
+pub(crate) fn apply<O: SliceOp, I: Into<Input>>(
     op: O,
-    inputs: impl IntoIterator<Item = Tensor<D>>,
+    inputs: impl IntoIterator<Item = I>,
 ) -> (Vec<Tensor<2>>, Arc<Call<O>>) {
     let call = Arc::new(Call { op, saved: OnceLock::new() });
     (apply_call(inputs, call.clone()), call)
 }
 
 /// Applies the operation of `call` and tracks the outputs in the autodiff graph.
-pub(super) fn apply_call<const D: usize, const E: usize>(
-    inputs: impl IntoIterator<Item = Tensor<D>>,
+pub(super) fn apply_call<I: Into<Input>, const E: usize>(
+    inputs: impl IntoIterator<Item = I>,
     call: Arc<dyn DynCall>,
 ) -> Vec<Tensor<E>> {
-    let inputs = Inputs::new(inputs.into_iter().map(Tensor::into_dispatch).collect());
+    let inputs = Inputs::new(inputs.into_iter().map(|input| input.into().0).collect());
     Dispatch::fused(inputs, call).into_iter().map(Tensor::from_dispatch).collect()
 }
 
 /// Applies an operation with a single output.
-pub(crate) fn apply_single<O: SliceOp, const D: usize>(
+pub(crate) fn apply_single<O: SliceOp, I: Into<Input>>(
     op: O,
-    inputs: impl IntoIterator<Item = Tensor<D>>,
+    inputs: impl IntoIterator<Item = I>,
 ) -> Tensor<2> {
     apply(op, inputs).0.remove(0)
 }

@@ -10,7 +10,7 @@ use graph_diffuser_kernels::edge_ffn::{
 };
 use graph_diffuser_kernels::{Exchange, Isa};
 
-use super::fused::{self, Gradient, Output, SliceOp};
+use super::fused::{self, Gradient, Input, Output, SliceOp};
 use super::shards::ShardSite;
 
 /// Fused operation: sizes and options.
@@ -60,8 +60,7 @@ impl FusedEdgeFfn {
     ///   and bias of each network layer; weight and bias of each position projection
     pub(crate) fn apply(self, stack: Tensor<2>, parameters: Tensor<1>) -> EdgeFfnOutput {
         let position_layers = self.position_layers;
-        let count = parameters.dims()[0];
-        let (mut outputs, call) = fused::apply(self, [stack, parameters.reshape([1, count])]);
+        let (mut outputs, call) = fused::apply(self, [Input::from(stack), Input::from(parameters)]);
         EdgeFfnOutput {
             diagonal: (outputs.len() > position_layers).then(|| outputs.remove(position_layers)),
             scores: outputs,

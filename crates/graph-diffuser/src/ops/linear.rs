@@ -6,7 +6,7 @@ use graph_diffuser_kernels::Isa;
 use graph_diffuser_kernels::linear::{self as kernel, LinearParams};
 
 use super::DropoutMask;
-use super::fused::{self, Gradient, Output, SliceOp};
+use super::fused::{self, Gradient, Input, Output, SliceOp};
 
 /// Activation of a [`linear`] layer.
 #[derive(Debug, Clone, Copy)]
@@ -37,9 +37,9 @@ pub fn linear(
         Activation::None => kernel::LinearActivation::None,
         Activation::Relu(mask) => kernel::LinearActivation::Relu(mask.map(|mask| mask.0)),
     };
-    let bias = bias.map(|bias| bias.unsqueeze_dim(0));
     let op = FusedLinear { inputs, outputs, activation };
-    fused::apply_single(op, [Some(x), Some(weight), bias].into_iter().flatten())
+    let inputs = [Some(Input::from(x)), Some(Input::from(weight)), bias.map(Input::from)];
+    fused::apply_single(op, inputs.into_iter().flatten())
 }
 
 /// Reference implementation of [`linear`] in plain tensor operations.

@@ -1,8 +1,8 @@
 //! Streaming inference over a file; output rows have the order of the input rows.
 //!
 //! A reader thread parses the next chunk while the model processes the current one, so that only a
-//! few thousand rows are in memory. The processes of a group take turns: process `r` of `P` computes
-//! the chunks `r`, `r + P`, ..., and the first one writes all of them.
+//! few thousand rows are in memory. The processes of a group take turns: process `r` of `P`
+//! computes the chunks `r`, `r + P`, ..., and the first one writes all of them.
 
 use std::collections::BTreeMap;
 use std::io::{self, Seek, SeekFrom, Write};

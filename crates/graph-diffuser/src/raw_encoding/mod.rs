@@ -1,8 +1,8 @@
 //! Positional encodings computed from the graph structure, before any learned layer.
 
 mod cache;
-mod eigenvectors;
 mod random_walks;
+mod eigenvectors;
 
 use graph_diffuser_data::Graph;
 

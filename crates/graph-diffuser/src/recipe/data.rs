@@ -1,9 +1,9 @@
 //! Data section of a recipe: a generated dataset, a benchmark, or user files, and its split.
 
-mod benchmark;
 mod dirs;
 mod error;
 mod split;
+mod benchmark;
 mod user_files;
 
 use std::path::PathBuf;

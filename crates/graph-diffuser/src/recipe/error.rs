@@ -8,7 +8,7 @@ use crate::model::ModelError;
 use crate::shell::shell_quote;
 use crate::task::TaskError;
 
-use super::overrides::nearest;
+use super::spelling::nearest;
 use super::{BUILT_IN, DataError};
 
 /// Error of reading or checking a recipe.

@@ -2,6 +2,7 @@
 
 use toml::{Table, Value};
 
+use super::spelling::nearest;
 use super::{Recipe, RecipeError};
 
 /// Returns `recipe` with every override applied, in order.
@@ -230,17 +231,6 @@ pub(super) fn suggestion(message: &str) -> Option<String> {
     let mut names = message.split('`').skip(1).step_by(2);
     let unknown = names.next()?;
     nearest(unknown, names).map(str::to_owned)
-}
-
-pub(super) fn nearest<'a>(
-    name: &str,
-    candidates: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
-    let scored = candidates.map(|candidate| (strsim::jaro_winkler(name, candidate), candidate));
-    scored
-        .filter(|(score, _)| *score > 0.75)
-        .max_by(|left, right| left.0.total_cmp(&right.0))
-        .map(|(_, near)| near)
 }
 
 #[cfg(test)]

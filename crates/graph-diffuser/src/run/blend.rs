@@ -1,6 +1,7 @@
 //! Random forest of a run on molecules: scores beside those of the model, or an average of both.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use graph_diffuser_data::{Dataset, Split};
 use sha2::{Digest as _, Sha256};
@@ -21,14 +22,19 @@ impl Run {
     /// Trains a random forest, if the graphs are molecules with graph-level targets, and adds its
     /// test scores to the result; with `train.forest_blend`, the predictions and scores become
     /// those of the average of `models` and the forest.
+    ///
+    /// Returns false if `stop` was set before the forest was complete.
     pub(super) fn add_forest(
         &self,
         result: &mut RunResult,
         predictions: &mut [Predictions; 2],
         models: &[GraphDiffuser],
         dataset: &Dataset,
-    ) -> Result<(), RunError> {
-        let Some(forests) = TargetForests::fit(dataset, self.recipe.seed) else { return Ok(()) };
+        stop: &AtomicBool,
+    ) -> Result<bool, RunError> {
+        let Some(forests) = TargetForests::fit(dataset, self.recipe.seed, stop) else {
+            return Ok(!stop.load(Ordering::Relaxed));
+        };
         let test = forests.predictions(dataset, &predictions[1]);
         if self.recipe.train.forest_blend {
             let bytes = forests.to_bytes();
@@ -54,7 +60,7 @@ impl Run {
             self.write(FOREST, &bytes)?;
         }
         result.targets = TargetScores::with_forest(std::mem::take(&mut result.targets), &test);
-        Ok(())
+        Ok(true)
     }
 
     /// Reads the random forest with which predictions are averaged; `None` if there is none, or

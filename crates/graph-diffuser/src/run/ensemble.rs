@@ -186,7 +186,7 @@ impl Run {
         }
         on_event(TrainEvent::Evaluating);
         let mut is_interrupted = interruption(stop, on_event);
-        let evaluated = self.ensemble_result(dataset, &device, &mut is_interrupted)?;
+        let evaluated = self.ensemble_result(dataset, &device, stop, &mut is_interrupted)?;
         let Some((result, predictions)) = evaluated else {
             return Ok(TrainOutcome::Stopped { epoch: self.recipe.train.epochs, batch: 0 });
         };
@@ -204,6 +204,7 @@ impl Run {
         &self,
         dataset: &Dataset,
         device: &Device,
+        stop: &AtomicBool,
         is_interrupted: &mut dyn FnMut((usize, usize)) -> bool,
     ) -> Result<Option<(RunResult, [Predictions; 2])>, RunError> {
         let models = self.best_models(&dataset.schema, device)?;
@@ -238,8 +239,8 @@ impl Run {
             ensemble: Some(EnsembleResult { members, uncertainty }),
             blend: None,
         };
-        self.add_forest(&mut result, &mut predictions, &models, dataset)?;
-        Ok(Some((result, predictions)))
+        let is_complete = self.add_forest(&mut result, &mut predictions, &models, dataset, stop)?;
+        Ok(is_complete.then_some((result, predictions)))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::train::{
 };
 
 use super::result::{EnsembleEvaluation, Evaluation};
-use super::{Run, RunError};
+use super::{Run, RunError, RunSchema};
 
 impl Run {
     /// Creates the batcher of the model.
@@ -75,12 +75,21 @@ impl Run {
 
     /// Reads the checkpoint of the best epoch so far.
     pub(super) fn best_checkpoint(&self) -> Result<LoadedCheckpoint, RunError> {
-        let best = Checkpoints::new(&self.checkpoints(), "best");
-        let found = match self.result()? {
-            Some(result) => best.open_epoch(result.best.epoch)?,
+        // A process that trains the run may have replaced the checkpoint while it was read.
+        let found = self.find_best_checkpoint().or_else(|_| self.find_best_checkpoint());
+        found?.ok_or_else(|| RunError::NoWeights { directory: self.directory.clone() })
+    }
+
+    /// Reads the checkpoint of the best epoch, which `result.json` or the last checkpoint names.
+    fn find_best_checkpoint(&self) -> Result<Option<LoadedCheckpoint>, RunError> {
+        let [best, last] = ["best", "last"].map(|name| Checkpoints::new(&self.checkpoints(), name));
+        if let Some(result) = self.result()? {
+            return Ok(Some(best.open_epoch(result.best.epoch)?));
+        }
+        Ok(match last.open()? {
+            Some(last) => best.open_best(&last.progress()?)?,
             None => best.open_newest()?,
-        };
-        found.ok_or_else(|| RunError::NoWeights { directory: self.directory.clone() })
+        })
     }
 
     /// Creates the model of a checkpoint.
@@ -92,7 +101,11 @@ impl Run {
     ) -> Result<GraphDiffuser, RunError> {
         // A wrong schema may describe a model that does not fit into memory.
         let shapes = self.recipe.model.init_for(schema, &mut ParamInit::shapes_only());
-        check_weights(&shapes, found)?;
+        let input = match self.schema() {
+            Err(RunError::NoSchema { .. }) => self.recipe.data.featurizer(),
+            saved => saved?.input,
+        };
+        check_weights(&shapes, &RunSchema { input, schema: schema.clone() }, found)?;
         let model = self
             .recipe
             .model

@@ -84,6 +84,7 @@ impl Run {
             result,
             history: self.history(),
             member_histories,
+            has_fingerprints: self.directory.join(FINGERPRINTS).is_file(),
             environment,
             test_predictions: self.predictions(Split::Test),
         }))

@@ -46,7 +46,7 @@ pub fn follow(group: &Arc<Group>, dirs: &DataDirs, stop: &AtomicBool) -> Result<
         if message.is_empty() {
             return Ok(());
         }
-        let directory = PathBuf::from(String::from_utf8_lossy(&message).into_owned());
+        let directory = decode_path(message);
         let run = Run::open(&directory)?;
         let recipe = run.recipe();
         // Runs with different seeds share the dataset.
@@ -60,4 +60,16 @@ pub fn follow(group: &Arc<Group>, dirs: &DataDirs, stop: &AtomicBool) -> Result<
         trainer.run(stop, |_| {})?;
         loaded = Some((data, dataset));
     }
+}
+
+/// Returns the path of [`announce`].
+#[cfg(unix)]
+fn decode_path(bytes: Vec<u8>) -> PathBuf {
+    <std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes).into()
+}
+
+/// Returns the path of [`announce`].
+#[cfg(not(unix))]
+fn decode_path(bytes: Vec<u8>) -> PathBuf {
+    String::from_utf8_lossy(&bytes).into_owned().into()
 }

@@ -135,6 +135,8 @@ pub struct FinishedRun {
     pub history: Vec<EpochRecord>,
     /// Records of the epochs of each member, if the run is an ensemble.
     pub member_histories: Vec<Vec<EpochRecord>>,
+    /// True if it has fingerprints of its training molecules, with which molecules are compared.
+    pub has_fingerprints: bool,
     /// Environment of its first session, if known.
     pub environment: Option<Environment>,
     /// Predictions for the test graphs, if they were saved.

@@ -8,7 +8,7 @@ use crate::forest::{ForestBlend, TargetForests};
 use crate::model::GraphDiffuser;
 use crate::nn::ParamInit;
 use crate::recipe::{Recipe, RecipeError};
-use crate::train::{Evaluator, WEIGHTS, load_weights};
+use crate::train::{Evaluator, WEIGHTS, check_shapes, has_schema, load_weights};
 
 use super::evaluation::evaluate_models;
 use super::{Evaluation, Run, RunError, RunSchema};
@@ -79,6 +79,9 @@ pub enum SavedModelError {
         /// Missing or unreadable content.
         reason: String,
     },
+    /// The weights were trained with other features, targets or classes than those of the schema.
+    #[error("the saved weights belong to another schema")]
+    OtherSchema,
     /// The model cannot be evaluated.
     #[error(transparent)]
     Evaluation(#[from] RunError),
@@ -95,6 +98,7 @@ impl Diagnostic for SavedModelError {
         match self {
             Self::Recipe(error) => error.hint(),
             Self::Evaluation(error) => error.hint(),
+            Self::OtherSchema => Some("use the schema that was saved with the weights".into()),
             _ => Some("save the model again, with this version of the program".into()),
         }
     }
@@ -152,9 +156,15 @@ impl SavedModel {
         let weights = self.weights.get(member).ok_or_else(|| SavedModelError::Weights {
             reason: format!("no member {member} of {}", self.weights.len()),
         })?;
-        let mut init = ParamInit::new(SeedTree::new(self.recipe.seed), device);
-        let model = self.recipe.model.init_for(&self.schema.schema, &mut init);
-        load_weights(model, weights).map_err(|reason| SavedModelError::Weights { reason })
+        let unfit = |reason| SavedModelError::Weights { reason };
+        let init = |mut init| self.recipe.model.init_for(&self.schema.schema, &mut init);
+        // A wrong schema may describe a model that does not fit into memory.
+        check_shapes(&init(ParamInit::shapes_only()), weights).map_err(unfit)?;
+        if !has_schema(weights, &self.schema) {
+            return Err(SavedModelError::OtherSchema);
+        }
+        let model = init(ParamInit::new(SeedTree::new(self.recipe.seed), device));
+        load_weights(model, weights).map_err(unfit)
     }
 
     /// Loads all models: one, or the members of an ensemble.

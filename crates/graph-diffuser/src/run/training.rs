@@ -128,7 +128,9 @@ impl Run {
         let mut predictions = *predictions;
         if compare {
             let model = trainer.best_model()?;
-            self.add_forest(&mut result, &mut predictions, &[model], dataset)?;
+            if !self.add_forest(&mut result, &mut predictions, &[model], dataset, stop)? {
+                return Ok(TrainOutcome::Stopped { epoch: history.len(), batch: 0 });
+            }
         }
         lock.check()?;
         self.write_result(&result, &predictions)?;

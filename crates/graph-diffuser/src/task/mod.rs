@@ -34,6 +34,7 @@ pub use head::{Head, HeadConfig};
 pub(crate) use metric::null_as_nan;
 pub use metric::{EvalMetrics, Metric};
 pub use metric_accumulator::MetricAccumulator;
+pub(crate) use prediction::sigmoid;
 pub use prediction::{ClassPrediction, PredictedLink, Prediction, TargetPrediction, csv_columns};
 pub use predictions::{Predictions, SampleRows};
 pub use regression::RegressionLoss;

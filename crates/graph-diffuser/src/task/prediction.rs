@@ -40,7 +40,7 @@ pub struct ClassPrediction {
 
 impl ClassPrediction {
     /// Computes the softmax of the logits of one row.
-    pub(super) fn of(logits: &[f32]) -> Self {
+    pub(crate) fn of(logits: &[f32]) -> Self {
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let exponentials: Vec<f64> =
             logits.iter().map(|&logit| f64::from(logit - max).exp()).collect();
@@ -60,7 +60,7 @@ pub struct PredictedLink {
 }
 
 /// Logistic function.
-pub(super) fn sigmoid(value: f64) -> f32 {
+pub(crate) fn sigmoid(value: f64) -> f32 {
     (1.0 / (1.0 + (-value).exp())) as f32
 }
 

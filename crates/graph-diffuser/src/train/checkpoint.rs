@@ -13,16 +13,19 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use graph_diffuser_data::{Diagnostic, WriteError};
+use graph_diffuser_data::WriteError;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::RunLock;
+use super::{CheckpointError, RunLock, TrainProgress};
 
 const MANIFEST: &str = "manifest.json";
 
 /// Files that checkpoints consist of; removed even if an incomplete checkpoint does not list them.
-const FILES: [&str; 3] = ["weights.safetensors", "optimizer.safetensors", "progress.json"];
+const FILES: [&str; 3] = ["weights.safetensors", "optimizer.safetensors", PROGRESS];
+
+/// Name of the file with the progress of the run.
+pub(super) const PROGRESS: &str = "progress.json";
 
 /// Checkpoints of a run under one name, such as `last`.
 #[derive(Debug, Clone)]
@@ -50,77 +53,6 @@ pub struct LoadedCheckpoint {
     pub path: PathBuf,
     /// Reasons why newer checkpoints were skipped.
     pub skipped: Vec<String>,
-}
-
-/// Error of writing or reading a checkpoint.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CheckpointError {
-    /// A file or directory cannot be written.
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    /// All checkpoints are incomplete or corrupt.
-    #[error("no valid checkpoint in `{directory}`: {}", reasons.join("; "))]
-    NoneValid {
-        /// Directory of the checkpoints.
-        directory: PathBuf,
-        /// Problem of each checkpoint.
-        reasons: Vec<String>,
-    },
-    /// The newest checkpoint is incomplete or corrupt.
-    #[error("checkpoint {reason}")]
-    Corrupt {
-        /// Path and problem of the checkpoint.
-        reason: String,
-    },
-    /// The checkpoint of an epoch is missing, incomplete or corrupt.
-    #[error("no valid checkpoint of epoch {epoch}: {}", reasons.join("; "))]
-    NotOfEpoch {
-        /// The epoch.
-        epoch: usize,
-        /// Problem of each checkpoint.
-        reasons: Vec<String>,
-    },
-    /// The directory was removed or replaced while the run was trained.
-    #[error("`{directory}` was removed or replaced by another process")]
-    Replaced {
-        /// Directory of the run.
-        directory: PathBuf,
-    },
-    /// A checkpoint is a symbolic link.
-    #[error("`{path}` is a symbolic link")]
-    SymbolicLink {
-        /// Path of the link.
-        path: PathBuf,
-    },
-    /// The weights contain NaN or infinite values.
-    #[error("checkpoint `{path}` has values in `{tensor}` that are not finite")]
-    NonFinite {
-        /// Path of the checkpoint.
-        path: PathBuf,
-        /// Name of the first such tensor.
-        tensor: String,
-    },
-    /// The checkpoint is intact but does not match the model or this version of the program.
-    #[error("checkpoint `{path}` is incompatible with this model or version: {reason}")]
-    Incompatible {
-        /// Path of the checkpoint.
-        path: PathBuf,
-        /// Missing or unreadable content.
-        reason: String,
-    },
-}
-
-impl Diagnostic for CheckpointError {
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Corrupt { .. } | Self::NotOfEpoch { .. } | Self::NonFinite { .. } => {
-                Some("restore the directory from a backup, or train the run again".into())
-            }
-            Self::SymbolicLink { .. } => Some("replace it by a copy of its target".into()),
-            _ => None,
-        }
-    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -212,32 +144,56 @@ impl Checkpoints {
     /// Reads the newest checkpoint, which must be valid; `None` if none was ever completed.
     ///
     /// # Errors
-    /// Returns an error if the newest checkpoint is corrupt.
+    /// Returns an error if the newest checkpoint is corrupt or was removed.
     pub fn open_newest(&self) -> Result<Option<LoadedCheckpoint>, CheckpointError> {
-        let unfinished = self.path(".new");
-        for path in self.existing() {
-            match read(&path) {
-                Ok(checkpoint) => return Ok(Some(LoadedCheckpoint::new(checkpoint, path))),
-                Err(_) if path == unfinished => {}
-                Err(reason) => {
-                    let reason = format!("`{}` {reason}", path.display());
-                    return Err(CheckpointError::Corrupt { reason });
-                }
+        let (current, unfinished) = (self.path(""), self.path(".new"));
+        let corrupt = |reason: &str| {
+            let reason = format!("`{}` {reason}", current.display());
+            Err(CheckpointError::Corrupt { reason })
+        };
+        for path in [&current, &unfinished] {
+            match read(path) {
+                Ok(checkpoint) => return Ok(Some(LoadedCheckpoint::new(checkpoint, path.clone()))),
+                Err(reason) if path.exists() && *path == current => return corrupt(&reason),
+                Err(_) => {}
             }
+        }
+        // `save` leaves it alone only after another process has removed the newer ones.
+        if self.path(".previous").exists() {
+            return corrupt("is missing");
         }
         Ok(None)
     }
 
-    /// Reads the checkpoint of an epoch; `None` if there are no checkpoints.
+    /// Reads the best checkpoint of a run whose state is `progress`; `None` if no epoch has been
+    /// evaluated yet.
+    ///
+    /// A process that was killed after it saved `best` and before it saved `last` leaves a best
+    /// checkpoint of a later epoch. Resuming repeats that epoch.
+    ///
+    /// # Errors
+    /// Returns an error if no valid checkpoint is of the best epoch.
+    pub fn open_best(
+        &self,
+        progress: &TrainProgress,
+    ) -> Result<Option<LoadedCheckpoint>, CheckpointError> {
+        match (self.open_newest(), &progress.best) {
+            (Ok(Some(found)), _) if found.checkpoint.epoch > progress.epoch => Ok(Some(found)),
+            (_, Some(best)) => self.open_epoch(best.epoch).map(Some),
+            (newest, None) => newest.map(|_| None),
+        }
+    }
+
+    /// Reads the checkpoint of an epoch.
     ///
     /// # Errors
     /// Returns an error if no valid checkpoint is of this epoch.
-    pub fn open_epoch(&self, epoch: usize) -> Result<Option<LoadedCheckpoint>, CheckpointError> {
+    pub fn open_epoch(&self, epoch: usize) -> Result<LoadedCheckpoint, CheckpointError> {
         let mut reasons = Vec::new();
         for path in self.existing() {
             let reason = match read(&path) {
                 Ok(checkpoint) if checkpoint.epoch == epoch => {
-                    return Ok(Some(LoadedCheckpoint::new(checkpoint, path)));
+                    return Ok(LoadedCheckpoint::new(checkpoint, path));
                 }
                 Ok(checkpoint) => format!("is of epoch {}", checkpoint.epoch),
                 Err(reason) => reason,
@@ -245,7 +201,7 @@ impl Checkpoints {
             reasons.push(format!("`{}` {reason}", path.display()));
         }
         if reasons.is_empty() {
-            return Ok(None);
+            reasons.push(format!("`{}` is missing", self.path("").display()));
         }
         Err(CheckpointError::NotOfEpoch { epoch, reasons })
     }
@@ -295,6 +251,15 @@ impl LoadedCheckpoint {
     pub fn file(&self, name: &str) -> Result<&[u8], CheckpointError> {
         let file = self.checkpoint.files.get(name).map(Vec::as_slice);
         file.ok_or_else(|| self.incompatible(format!("missing `{name}`")))
+    }
+
+    /// Parses the progress of the run, which checkpoints named `last` have.
+    ///
+    /// # Errors
+    /// Returns an error if it is missing or invalid.
+    pub fn progress(&self) -> Result<TrainProgress, CheckpointError> {
+        let invalid = |error| self.incompatible(format!("`{PROGRESS}`: {error}"));
+        serde_json::from_slice(self.file(PROGRESS)?).map_err(invalid)
     }
 
     /// Creates an error that names this checkpoint.
@@ -370,6 +335,9 @@ fn remove_files(path: &Path) -> std::io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use crate::task::EvalMetrics;
+    use crate::train::BestEpoch;
+
     use super::*;
 
     fn checkpoint(content: &str) -> Checkpoint {
@@ -461,13 +429,14 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let checkpoints = Checkpoints::new(directory.path(), "best");
         assert!(checkpoints.open_newest().expect("none").is_none());
-        assert!(checkpoints.open_epoch(5).expect("none").is_none());
+        let error = checkpoints.open_epoch(5).expect_err("missing").to_string();
+        assert!(error.ends_with("is missing"), "{error}");
         checkpoints.save(&checkpoint("one")).expect("saved");
         checkpoints.save(&checkpoint("three")).expect("saved");
-        let found = checkpoints.open_epoch(5).expect("valid").expect("saved");
+        let found = checkpoints.open_epoch(5).expect("valid");
         assert_eq!(found.checkpoint, checkpoint("three"));
         // The previous checkpoint is available under its own epoch only.
-        let found = checkpoints.open_epoch(3).expect("valid").expect("saved");
+        let found = checkpoints.open_epoch(3).expect("valid");
         assert_eq!(found.checkpoint, checkpoint("one"));
         fs::write(directory.path().join("best/weights"), b"thrEe").expect("changed one byte");
         let error = checkpoints.open_newest().expect_err("corrupt");
@@ -475,6 +444,41 @@ mod tests {
         let error = checkpoints.open_epoch(5).expect_err("corrupt").to_string();
         assert!(error.contains("has a corrupt `weights`; "), "{error}");
         assert!(error.ends_with("is of epoch 3"), "{error}");
+    }
+
+    #[test]
+    fn best_checkpoint_agrees_with_the_progress_of_the_run() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = |name: &str| directory.path().join(name);
+        let checkpoints = Checkpoints::new(directory.path(), "best");
+        let progress = |epoch, best: Option<usize>| {
+            let valid =
+                EvalMetrics { metric: 0.5, loss: 0.5, samples: 1, metrics: BTreeMap::new() };
+            let best = best.map(|epoch| BestEpoch { epoch, valid });
+            TrainProgress { epoch, best, ..TrainProgress::new(0) }
+        };
+        let epoch = |epoch, best| {
+            let found = checkpoints.open_best(&progress(epoch, best));
+            found.map(|found| found.map(|found| found.checkpoint.epoch))
+        };
+        assert_eq!(epoch(2, None).expect("not evaluated yet"), None);
+        assert!(epoch(3, Some(3)).is_err(), "missing");
+        checkpoints.save(&checkpoint("one")).expect("saved");
+        assert_eq!(epoch(4, Some(3)).expect("valid"), Some(3));
+        assert_eq!(epoch(4, None).expect("valid"), None);
+        checkpoints.save(&checkpoint("three")).expect("saved");
+        // Killed before the state of epoch 5 was saved.
+        assert_eq!(epoch(4, Some(3)).expect("valid"), Some(5));
+        assert_eq!(epoch(6, Some(5)).expect("valid"), Some(5));
+        assert!(epoch(6, Some(6)).is_err(), "neither is of epoch 6");
+        // The previous one is no substitute.
+        fs::rename(path("best"), path("moved")).expect("moved");
+        let error = epoch(6, Some(5)).expect_err("missing").to_string();
+        assert!(error.ends_with("is of epoch 3"), "{error}");
+        let error = checkpoints.open_newest().expect_err("missing").to_string();
+        assert!(error.ends_with("best` is missing"), "{error}");
+        fs::rename(path("moved"), path("best.new")).expect("moved");
+        assert_eq!(epoch(6, Some(5)).expect("between two renames"), Some(5));
     }
 
     #[test]

@@ -4,7 +4,6 @@ use graph_diffuser_data::Diagnostic;
 
 use crate::distributed::ExchangeError;
 
-use super::memory::format_bytes;
 use super::{BatchSize, CheckpointError};
 
 /// Error of training.
@@ -116,5 +115,13 @@ impl Diagnostic for TrainError {
             Self::Exchange(error) => error.hint(),
             Self::NoScore => None,
         }
+    }
+}
+
+/// Formats a number of bytes with a decimal unit.
+fn format_bytes(bytes: u64) -> String {
+    match bytes as f64 {
+        bytes if bytes >= 1e9 => format!("{:.1} GB", bytes / 1e9),
+        bytes => format!("{:.0} MB", (bytes / 1e6).ceil()),
     }
 }

@@ -200,14 +200,6 @@ pub fn check_memory(
     Err(TrainError::Memory { graphs: batch.len(), nodes, needed, available, fits })
 }
 
-/// Formats a number of bytes with a decimal unit.
-pub(super) fn format_bytes(bytes: u64) -> String {
-    match bytes as f64 {
-        bytes if bytes >= 1e9 => format!("{:.1} GB", bytes / 1e9),
-        bytes => format!("{:.0} MB", (bytes / 1e6).ceil()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use crate::recipe::DataDirs;

@@ -2,25 +2,27 @@
 
 mod available_memory;
 mod batches;
+mod checkpoint_error;
+mod lock;
+mod progress;
 mod checkpoint;
 mod checkpoint_message;
 mod deal;
 mod error;
 mod eval_batcher;
-mod evaluate;
-mod lock;
-mod memory;
-mod progress;
-mod schema;
 mod shards;
+mod evaluate;
+mod memory;
+mod schema;
+mod weights;
 mod state;
 mod trainer;
-mod weights;
 
 pub use available_memory::available_bytes;
 pub(crate) use batches::with_encoding_cache;
 pub use batches::{BatchSize, recalibration_batches, training_batches};
-pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, LoadedCheckpoint};
+pub use checkpoint::{Checkpoint, Checkpoints, LoadedCheckpoint};
+pub use checkpoint_error::CheckpointError;
 pub use deal::deal;
 pub use error::TrainError;
 pub use eval_batcher::EvalBatcher;
@@ -34,5 +36,6 @@ pub use state::check_loss;
 pub(crate) use trainer::interruption;
 pub use trainer::{Trainer, check_selection};
 pub(crate) use weights::{
-    WEIGHTS, WeightsMetadata, check_weights, load_model, load_weights, serialize_model,
+    WEIGHTS, WeightsMetadata, check_shapes, check_weights, has_schema, load_model, load_weights,
+    serialize_model,
 };

@@ -99,6 +99,9 @@ pub enum TrainEvent<'a> {
         batch: usize,
         /// Reasons why newer checkpoints were skipped.
         skipped: &'a [String],
+        /// Reason why the weights of the best epoch so far cannot be read. Training fails at its
+        /// end, unless a later epoch is better.
+        lost_best: Option<&'a str>,
     },
     /// A step is completed.
     Step {

@@ -12,6 +12,7 @@ use crate::parameters;
 use crate::recipe::Recipe;
 use crate::task::Task;
 
+use super::checkpoint::PROGRESS;
 use super::weights::{
     WEIGHTS, WeightsMetadata, host, load_model, safetensor, serialize, serialize_model,
 };
@@ -180,7 +181,7 @@ impl State {
         let files = [
             (WEIGHTS.to_owned(), serialize_model(&self.model, &self.metadata)),
             ("optimizer.safetensors".to_owned(), serialize(vectors.collect(), None)),
-            ("progress.json".to_owned(), progress),
+            (PROGRESS.to_owned(), progress),
         ];
         Checkpoint { epoch: self.progress.epoch, files: files.into() }
     }
@@ -191,11 +192,11 @@ impl State {
         recipe: &Recipe,
         found: &LoadedCheckpoint,
     ) -> Result<(), TrainError> {
-        let progress: TrainProgress = serde_json::from_slice(found.file("progress.json")?)
-            .map_err(|error| found.incompatible(format!("`progress.json`: {error}")))?;
+        let progress = found.progress()?;
         if progress.seed != recipe.seed {
             return Err(TrainError::SeedMismatch { expected: recipe.seed, found: progress.seed });
         }
+        self.metadata.check_schema_of(found)?;
         self.model = load_model(self.model.clone(), found)?;
         let flat = parameters::flatten(&self.model);
         let vectors = SafeTensors::deserialize(found.file("optimizer.safetensors")?)

@@ -145,7 +145,13 @@ impl<'a> Trainer<'a> {
         if let Some(found) = last.open()? {
             state.restore(recipe, &found)?;
             let TrainProgress { epoch, batch, .. } = state.progress;
-            on_event(TrainEvent::Resumed { epoch, batch, skipped: &found.skipped });
+            let lost_best = best.open_best(&state.progress).err().map(|error| error.to_string());
+            on_event(TrainEvent::Resumed {
+                epoch,
+                batch,
+                skipped: &found.skipped,
+                lost_best: lost_best.as_deref(),
+            });
         }
         Self { last, best, ..Self::of_state(recipe, dataset, state) }.with_group(Arc::default())
     }
@@ -501,7 +507,9 @@ impl<'a> Trainer<'a> {
 
     fn best_checkpoint(&self) -> Result<LoadedCheckpoint, TrainError> {
         let best = self.state.progress.best.as_ref().ok_or(TrainError::NoScore)?;
-        self.best.open_epoch(best.epoch)?.ok_or(TrainError::NoScore)
+        let found = self.best.open_epoch(best.epoch)?;
+        self.state.metadata.check_schema_of(&found)?;
+        Ok(found)
     }
 
     /// Loads the model with the weights of the best epoch, which the first process passes on.

@@ -38,7 +38,7 @@ impl WeightsMetadata {
         let metadata = json!({
             "format_version": FORMAT_VERSION,
             "recipe": { "model": recipe.model },
-            "schema_sha256": hash(&RunSchema::new(recipe, schema).to_json()),
+            "schema_sha256": schema_hash(&RunSchema::new(recipe, schema)),
         });
         Self(metadata.to_string())
     }
@@ -52,6 +52,35 @@ impl WeightsMetadata {
     fn format_version(&self) -> Option<u64> {
         serde_json::from_str::<Value>(&self.0).ok()?.get("format_version")?.as_u64()
     }
+
+    /// Checks that the weights of a checkpoint were written for the same schema.
+    pub(super) fn check_schema_of(&self, found: &LoadedCheckpoint) -> Result<(), CheckpointError> {
+        let hash = Self::read(found.file(WEIGHTS)?).and_then(|found| found.schema_sha256());
+        if hash.is_none() || hash == self.schema_sha256() {
+            return Ok(());
+        }
+        Err(CheckpointError::OtherSchema { path: found.path.clone() })
+    }
+
+    fn schema_sha256(&self) -> Option<String> {
+        let metadata: Value = serde_json::from_str(&self.0).ok()?;
+        Some(metadata.get("schema_sha256")?.as_str()?.to_owned())
+    }
+}
+
+/// Returns the hash of the content of a schema, which does not depend on how `schema.json` is
+/// formatted.
+fn schema_hash(schema: &RunSchema) -> String {
+    hash(&schema.to_json())
+}
+
+/// Returns whether a file of weights was written for a schema, or does not name any, as files of
+/// other programs.
+///
+/// Classes, and mean and standard deviation of targets, change the meaning of outputs but no shape.
+pub(crate) fn has_schema(file: &[u8], schema: &RunSchema) -> bool {
+    let hash = WeightsMetadata::read(file).and_then(|metadata| metadata.schema_sha256());
+    hash.is_none_or(|hash| hash == schema_hash(schema))
 }
 
 /// Serializes parameters and buffers of a model as a safetensors file.
@@ -122,15 +151,27 @@ fn load_tensors(model: GraphDiffuser, weights: &SafeTensors<'_>) -> Result<Graph
         .map_err(|error| error.to_string())
 }
 
-/// Checks that the weights of a checkpoint have the shapes of `model`, which may have
-/// [shapes only](crate::nn::ParamInit::shapes_only).
+/// Checks that a file of weights has the shapes of `model`, which may have
+/// [shapes only](crate::nn::ParamInit::shapes_only), or returns the reason why they differ.
+pub(crate) fn check_shapes(model: &GraphDiffuser, file: &[u8]) -> Result<(), String> {
+    let weights = parse(file)?;
+    let shape = |name: &str| Some(weights.tensor(name).ok()?.shape().to_vec());
+    parameters::check_shapes(model, shape).map_err(|error| error.to_string())
+}
+
+/// Checks that the weights of a checkpoint were written for `schema` and have the shapes of
+/// `model`, which may have [shapes only](crate::nn::ParamInit::shapes_only).
 pub(crate) fn check_weights(
     model: &GraphDiffuser,
+    schema: &RunSchema,
     found: &LoadedCheckpoint,
 ) -> Result<(), CheckpointError> {
-    let weights = weights(found)?;
-    let shape = |name: &str| Some(weights.tensor(name).ok()?.shape().to_vec());
-    parameters::check_shapes(model, shape).map_err(|error| found.incompatible(error.to_string()))
+    let file = found.file(WEIGHTS)?;
+    check_shapes(model, file).map_err(|reason| found.incompatible(reason))?;
+    if has_schema(file, schema) {
+        return Ok(());
+    }
+    Err(CheckpointError::OtherSchema { path: found.path.clone() })
 }
 
 fn weights(found: &LoadedCheckpoint) -> Result<SafeTensors<'_>, CheckpointError> {
@@ -186,6 +227,13 @@ mod tests {
         assert_eq!(read["schema_sha256"].as_str().map(str::len), Some(64));
         assert_eq!(file, serialize_model(&model, &metadata));
         load_weights(model.clone(), &file).expect("readable");
+        let own = RunSchema::new(&recipe, &schema);
+        let mut other = own.clone();
+        other.schema.names.classes = vec![vec!["renamed".to_owned()]];
+        assert!(has_schema(&file, &own) && !has_schema(&file, &other));
+        let reread = serde_json::to_string(&own).expect("JSON");
+        let reread: RunSchema = serde_json::from_str(&reread).expect("the same schema");
+        assert!(has_schema(&file, &reread), "formatting does not matter");
         let newer = WeightsMetadata(r#"{"format_version":2,"something":"new"}"#.to_owned());
         let file = serialize_model(&model, &newer);
         assert!(load_weights(model, &file).is_err_and(|reason| reason.contains("newer version")));

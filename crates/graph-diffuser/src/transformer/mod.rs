@@ -2,8 +2,8 @@
 
 mod attention;
 mod cls;
-mod layer;
 mod mpnn;
+mod layer;
 
 pub use attention::{AttentionConfig, AttentionScores, DiffuserAttention};
 pub use cls::ClsToken;

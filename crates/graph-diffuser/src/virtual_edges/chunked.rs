@@ -42,6 +42,7 @@ impl ChunkedScores<'_> {
     /// - returns `[h, pairs]`, followed by one column for pairs with a CLS node, if there is one
     pub(crate) fn of_chunk(&self, chunk: &Arc<RowBlock>) -> Tensor<2> {
         let Self { edges, layer, .. } = *self;
+        self.ctx.check_cancel();
         let stack = edges.stack_rows(self.weights.clone(), chunk, self.batch);
         let position = &edges.positions[layer..=layer];
         let scores = edges.forward_stack(stack, position, None, None, self.ctx).scores.remove(0); // Eq. 2–3, 6
@@ -86,6 +87,7 @@ impl VirtualEdges {
         let device = weights.device();
         let chunks = ops::row_chunks(&batch.topology, Some(self.num_steps), chunks.pairs_per_chunk);
         let diagonals = chunks.map(|chunk| {
+            ctx.check_cancel();
             let self_pairs = chunk.groups.iter().flat_map(RowGroup::self_pairs).collect();
             let stack = self.stack_rows(weights.clone(), &Arc::new(chunk), batch);
             stack.select(1, index_tensor(self_pairs, &device))

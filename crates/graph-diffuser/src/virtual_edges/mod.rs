@@ -6,10 +6,10 @@
 //! the virtual edges of nodes to themselves are a positional encoding (Eq. 9).
 
 mod chunked;
+mod transform;
 mod edge_ffn;
 mod self_edge_encoding;
 mod trace;
-mod transform;
 mod weighted_adjacency;
 
 use burn::module::{Module, Param};

@@ -1,6 +1,5 @@
 //! `data fetch`: downloads a published dataset.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -12,6 +11,7 @@ use graph_diffuser_data::download::{
 
 use crate::error::Result;
 use crate::interrupt::{exit_code, stop_flag};
+use crate::output::DirectoryArgs;
 use crate::printer::Printer;
 use crate::progress::TaskProgress;
 
@@ -20,12 +20,12 @@ use crate::progress::TaskProgress;
 #[command(after_help = "Example:\n  graph-diffuser data fetch peptides-func\n\n\
     Interrupted downloads are resumed. Files are verified if a checksum is published. Without a \
     network connection the error names the file to download manually.")]
+#[command(mut_arg("output", |arg| { arg.help("Parent directory of all datasets [default: `data`, or `GRAPH_DIFFUSER_DATA`]") }))]
 pub(super) struct FetchArgs {
     /// Name of the dataset (see `data list`)
     name: String,
-    /// Parent directory of all datasets [default: `data`, or `GRAPH_DIFFUSER_DATA`]
-    #[arg(short, long, value_name = "DIR")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    output: DirectoryArgs,
     /// Number of retries after a connection error
     #[arg(long, value_name = "N", default_value_t = Fetcher::default().retries)]
     retries: u32,
@@ -33,7 +33,7 @@ pub(super) struct FetchArgs {
 
 pub(super) fn fetch(args: FetchArgs, printer: &mut Printer) -> Result<ExitCode> {
     let source = find_source(&args.name)?;
-    let data = args.output.unwrap_or_else(|| DataDirs::from_env().data);
+    let data = args.output.directory.unwrap_or_else(|| DataDirs::from_env().data);
     let was_present = is_prepared(source, &data);
     let stop = stop_flag();
     let fetcher = Fetcher { retries: args.retries, ..Fetcher::default() };

@@ -10,6 +10,7 @@ use graph_diffuser::run::{Run, RunError};
 use graph_diffuser::sweep::PlannedRun;
 
 use crate::error::{Failure, Result};
+use crate::session::remove_variables;
 
 /// A process that trains one run.
 #[derive(Debug)]
@@ -37,7 +38,9 @@ impl Process {
             .and_then(|()| File::options().append(true).create(true).open(log))
             .map_err(Failure::caused(format!("cannot write `{}`", log.display())))?;
         let log_start = file.metadata().map_or(0, |metadata| metadata.len());
-        let child = Command::new(program()?)
+        let mut command = Command::new(program()?);
+        remove_variables(&mut command);
+        let child = command
             .args(["train", "--stop-with-input", "--threads", &threads.to_string(), "--resume"])
             .arg(directory)
             .stdin(Stdio::piped())

@@ -98,7 +98,9 @@ class Figure {
     this.isGrid = view.graph.structure.kind === "grid";
     this.coordinates = new Map(nodes.map((node, i) => [node, [coordinates[i][0] * UNIT, coordinates[i][1] * UNIT]]));
     view.spacing ??= nodeSpacing(coordinates);
-    this.radius = Math.min(19, Math.max(3, 0.4 * UNIT * view.spacing));
+    // Arrows need more room between nodes.
+    const share = undirectedEdges(view).some(({ isDirected }) => isDirected) ? 0.28 : 0.4;
+    this.radius = Math.min(19, Math.max(3, share * UNIT * view.spacing));
     this.widthByWeight = null;
     this.base = this.viewBox(coordinates);
     this.root = svg("svg", { class: this.kind, role: "img" });

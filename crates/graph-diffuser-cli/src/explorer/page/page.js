@@ -755,6 +755,7 @@ async function start() {
   setTheme(preferredTheme());
   const names = [run.run, run.recipe].filter((name, i, all) => name && all.indexOf(name) === i);
   $("run").textContent = `${names.join(" · ")} · ${run.split} split`;
+  $("live").hidden = !run.is_unfinished;
   $("smiles-form").hidden = !(source.isLive && run.molecules);
   $("graphs").open = !isNarrow.matches;
   readFragment();

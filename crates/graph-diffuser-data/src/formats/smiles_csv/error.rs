@@ -1,7 +1,7 @@
 //! Errors of the SMILES CSV reader.
 
 use super::cells::has_decimal_comma;
-use super::columns::{IgnoredColumn, IgnoredReason};
+use super::notes::{IgnoredColumn, IgnoredReason};
 use crate::error::Diagnostic;
 
 /// Error in a CSV file of molecules.

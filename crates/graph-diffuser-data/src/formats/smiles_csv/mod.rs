@@ -15,13 +15,15 @@
 use std::path::Path;
 
 mod cells;
-mod columns;
+mod notes;
 mod error;
 mod targets;
+mod columns;
 
-pub use columns::{ColumnNote, IgnoredColumn, IgnoredReason, SmilesColumn};
+pub use columns::SmilesColumn;
 pub(crate) use columns::{find_column, smiles_column};
 pub use error::SmilesCsvError;
+pub use notes::{ColumnNote, IgnoredColumn, IgnoredReason};
 pub use targets::{TargetTask, TargetTasks};
 
 use schemars::JsonSchema;

@@ -13,7 +13,7 @@ use super::cells::{
     has_decimal_comma, is_date, is_missing, may_be_thousands, negative_first, parse_decimal_comma,
     parse_number, words,
 };
-use super::columns::{ColumnNote, IgnoredColumn, IgnoredReason};
+use super::notes::{ColumnNote, IgnoredColumn, IgnoredReason};
 use crate::schema::{Standardization, TargetKind};
 
 /// Maximum cell length of a target column that was not requested by name; longer text is not a

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::graph::{Features, Targets};
 use crate::schema::{FeatureSchema, Names, TargetSchema};
+use crate::threads::map_on_threads;
 
 const KEY: CacheKey = CacheKey([7; 32]);
 

@@ -158,6 +158,66 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    fn prefetch(self, from: *const f32) {
+        with!(_mm_prefetch::<_MM_HINT_T0>(from.cast()));
+    }
+    /// # Safety
+    /// As in [`Simd::transpose`].
+    #[inline(always)]
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_step: usize,
+        [rows, columns]: [usize; 2],
+        to: *mut f32,
+        to_step: usize,
+        filled: usize,
+    ) {
+        with! {
+            let (whole, load) = (columns >= 8, first_8(columns));
+            let mut block = [_mm256_setzero_ps(); 8];
+            // Constant loop bounds keep the vectors in registers.
+            for (row, vector) in block.iter_mut().enumerate() {
+                if row < rows {
+                    let from = from.wrapping_add(row * from_step);
+                    *vector =
+                        if whole { _mm256_loadu_ps(from) } else { _mm256_maskload_ps(from, load) };
+                }
+            }
+            // Interleave pairs of values, then pairs of 64-bit halves, then 128-bit halves.
+            let mut other = block;
+            for k in 0..4 {
+                let (a, b) = (block[2 * k], block[2 * k + 1]);
+                (other[2 * k], other[2 * k + 1]) =
+                    (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+            }
+            for k in 0..2 {
+                for half in 0..2 {
+                    let (a, b) = (other[4 * k + half], other[4 * k + 2 + half]);
+                    let (a, b) = (_mm256_castps_pd(a), _mm256_castps_pd(b));
+                    block[4 * k + 2 * half] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, b));
+                    block[4 * k + 2 * half + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, b));
+                }
+            }
+            for k in 0..4 {
+                let (a, b) = (block[k], block[4 + k]);
+                other[k] = _mm256_permute2f128_ps::<0x20>(a, b);
+                other[4 + k] = _mm256_permute2f128_ps::<0x31>(a, b);
+            }
+            let (full, store) = (filled >= 8, first_8(filled));
+            for (column, vector) in other.into_iter().enumerate() {
+                if column < columns {
+                    let to = to.wrapping_add(column * to_step);
+                    if full {
+                        _mm256_storeu_ps(to, vector);
+                    } else {
+                        _mm256_maskstore_ps(to, store, vector);
+                    }
+                }
+            }
+        }
+    }
+    #[inline(always)]
     fn reduce_sum(self, a: Self::V) -> f32 {
         with! {
             let four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));

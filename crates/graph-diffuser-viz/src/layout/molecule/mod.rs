@@ -4,8 +4,8 @@
 //! overlapping branches are mirrored at, rotated around or moved along the bond to the rest of the
 //! molecule. Rings of cages that do not fit a polygon are bent.
 
-mod branches;
 mod rings;
+mod branches;
 
 use std::collections::BTreeSet;
 use std::f64::consts::{PI, TAU};

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::explain::trace::{
-    AttentionTrace, HeadAttention, NestedMatrix, PredictionAndTarget, Structure,
-};
+use crate::explain::structure::Structure;
+use crate::explain::trace::{AttentionTrace, HeadAttention, NestedMatrix, PredictionAndTarget};
 use crate::statistics::MeanStd;
 
 /// Fractions of attention on ground-truth cells of grids, self-attention excluded.

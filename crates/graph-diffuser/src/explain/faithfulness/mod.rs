@@ -6,8 +6,8 @@
 //! on exactly these ground-truth cells.
 
 mod deletion;
-mod display;
 mod grid;
+mod display;
 
 use graph_diffuser_data::ProgressFn;
 use graph_diffuser_data::Split;
