@@ -21,7 +21,7 @@ struct Check {
 
 /// All checks: first the fast ones, then those that compile the dependencies. `python`
 /// uses what `tests` compiled, `clippy` and `docs` share compiled metadata.
-const CHECKS: [Check; 11] = [
+const CHECKS: [Check; 12] = [
     Check { name: "format", run: format },
     Check { name: "tidy", run: |root| tidy(root).map(|()| Outcome::Passed) },
     Check { name: "packages", run: packages },

@@ -28,7 +28,7 @@ const CARGO_OF_MATURIN: &str = r#"#!/bin/sh
 if [ "$1" = rustc ]; then
   for name in $(env | sed -n 's/^\(PYO3_[A-Z0-9_]*\)=.*/\1/p'); do unset "$name"; done
   messages=$("$WORKSPACE_CARGO" BUILD --message-format json-render-diagnostics) || exit
-  printf '%s\n' "$messages" | grep -v '"test":true'
+  printf '%s\n' "$messages" | grep -v '"kind":\["test"\]'
   exit 0
 fi
 exec "$WORKSPACE_CARGO" "$@"

@@ -3,8 +3,8 @@
 mod bench;
 mod completions;
 mod data;
-mod devices;
 mod predict;
+mod devices;
 mod embed;
 mod eval;
 mod explain;

@@ -82,8 +82,9 @@ fn draw_panels(figure: &AttentionFigure<'_>, panels: &[Panel<'_>]) -> Canvas {
 
 #[cfg(test)]
 mod tests {
-    use graph_diffuser::explain::{PredictionAndTarget, TracedGraph, TracedTarget};
+    use graph_diffuser::explain::{PredictionAndTarget, Structure, TracedGraph, TracedTarget};
 
+    use crate::figure::attention_layout::MAX_DRAWN_NODES;
     use crate::figure::traces::{content_only_trace, small_grid};
     use crate::snapshot::assert_text_snapshot;
 

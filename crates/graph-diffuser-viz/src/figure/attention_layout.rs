@@ -16,7 +16,7 @@ pub(super) const MARGIN: f64 = 28.0;
 /// Width of a panel.
 pub(super) const PANEL: f64 = (WIDTH - 3.0 * MARGIN) / 2.0;
 /// Maximum number of nodes in a figure; of larger graphs the most attended nodes are drawn.
-const MAX_DRAWN_NODES: usize = 500;
+pub(super) const MAX_DRAWN_NODES: usize = 500;
 
 /// Selection of the attention shown in a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

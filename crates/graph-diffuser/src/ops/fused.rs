@@ -120,10 +120,10 @@ pub(crate) fn apply<O: SliceOp, I: Into<Input>>(
 }
 
 /// Applies the operation of `call` and tracks the outputs in the autodiff graph.
-pub(super) fn apply_call<I: Into<Input>, const E: usize>(
+pub(super) fn apply_call<I: Into<Input>, const D: usize>(
     inputs: impl IntoIterator<Item = I>,
     call: Arc<dyn DynCall>,
-) -> Vec<Tensor<E>> {
+) -> Vec<Tensor<D>> {
     let inputs = Inputs::new(inputs.into_iter().map(|input| input.into().0).collect());
     Dispatch::fused(inputs, call).into_iter().map(Tensor::from_dispatch).collect()
 }
