@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
-use crate::program::{Background, transcript};
+use crate::program::{Background, ProgramOutput, transcript};
 use crate::test_dir::{SMILES, TestDir, assert_text, json, train};
 
 /// Writes a table of molecules.
