@@ -80,12 +80,11 @@ pub(crate) fn bench(args: BenchArgs, printer: &mut Printer) -> Result<ExitCode> 
         CaseName::Peptides => ("peptides", Case::Peptides),
     };
     let steps = args.steps.max(1);
-    let mut bench = match args.num_nodes {
-        Some(nodes) => Bench::single_graph(case, nodes as usize, &device),
-        None => {
-            let graphs = args.batch_size.map_or_else(|| case.graphs(), |size| size as usize);
-            Bench::new(case, graphs, &device)
-        }
+    let mut bench = if let Some(nodes) = args.num_nodes {
+        Bench::single_graph(case, nodes as usize, &device)
+    } else {
+        let graphs = args.batch_size.map_or_else(|| case.graphs(), |size| size as usize);
+        Bench::new(case, graphs, &device)
     };
     let batches = bench.batches();
     let train = (!args.forward).then(|| median(batches, steps, |step| bench.train_step(step)));

@@ -197,7 +197,7 @@ fn run<'o, T>(
             break;
         }
         let own = match next {
-            Next::Chunk(chunk) => Some(run_chunk(chunk, on_invalid, &infer, &write)),
+            Next::Chunk(chunk) => Some(run_chunk(chunk, on_invalid, infer, &write)),
             _ => None,
         };
         for chunk in ChunkOutput::gather(own, &group, &path)? {
