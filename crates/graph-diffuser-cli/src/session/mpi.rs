@@ -119,13 +119,11 @@ pub(super) fn connect() -> Option<Connected> {
 fn timeout() -> Result<Option<Duration>, CommandError> {
     let Some(text) = std::env::var_os(TIMEOUT) else { return Ok(None) };
     let seconds = text.to_str().and_then(|text| text.parse().ok()).filter(|&seconds| seconds > 0);
-    match seconds {
-        Some(seconds) => Ok(Some(Duration::from_secs(seconds))),
-        None => {
-            let message = format!("`{TIMEOUT}` is not a positive number of seconds");
-            Err(UsageError { message, hint: "the default is 600".into() }.into())
-        }
-    }
+    let seconds = seconds.ok_or_else(|| UsageError {
+        message: format!("`{TIMEOUT}` is not a positive number of seconds"),
+        hint: "the default is 600".into(),
+    })?;
+    Ok(Some(Duration::from_secs(seconds)))
 }
 
 impl Transport for MpiTransport {
