@@ -110,7 +110,7 @@ macro_rules! embed_recipes {
 }
 
 /// Built-in recipes: name and TOML text.
-pub const BUILT_IN: [(&str, &str); 34] = embed_recipes![
+pub const BUILT_IN: [(&str, &str); 35] = embed_recipes![
     "graphs",
     "grid-diffuser",
     "grid-diffuser-authors",
@@ -124,6 +124,7 @@ pub const BUILT_IN: [(&str, &str); 34] = embed_recipes![
     "grid-transformer-rwpe",
     "grid-transformer-signnet",
     "molecules",
+    "molecules-pretraining",
     "ogbg-code2",
     "ogbg-molhiv",
     "ogbg-molpcba",

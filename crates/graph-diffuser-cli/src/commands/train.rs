@@ -246,7 +246,11 @@ impl TrainArgs {
         let find = |overrides: &[String]| -> Result<Recipe> {
             let recipe = find_training_recipe(name, overrides)?;
             let Some(source) = source else { return Ok(recipe) };
-            if let Some(setting) = overrides.iter().find(|text| text.starts_with("model.")) {
+            let changes_model = |text: &&String| {
+                let key = text.split('=').next().unwrap_or_default().trim();
+                key.starts_with("model") && !key.ends_with(".dropout")
+            };
+            if let Some(setting) = overrides.iter().find(changes_model) {
                 let message = format!("`--from` determines the model, but `{setting}` changes it");
                 return Err(UsageError { message, hint: format!("omit `{setting}`") }.into());
             }

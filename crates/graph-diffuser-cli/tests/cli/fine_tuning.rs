@@ -23,11 +23,12 @@ fn fine_tuned_run_starts_with_the_weights_of_its_source_and_can_be_resumed_witho
     train_source(&dir);
     write_table(&dir, "labels.csv", "aromatic", |smiles| smiles.contains('c').to_string());
     let arguments = ["train", "labels.csv", "--from", "source", "--epochs", "2", "-o", "tuned"];
-    dir.run_ok(&arguments);
+    dir.run_ok(&[&arguments[..], &["--set", "model.dropout=0.25"]].concat());
+    let source = dir.read("source/recipe.toml").replacen("dropout = 0.1", "dropout = 0.25", 1);
     assert_eq!(
         dir.read("tuned/recipe.toml").split("[model").nth(1),
-        dir.read("source/recipe.toml").split("[model").nth(1),
-        "the model is that of the source"
+        source.split("[model").nth(1),
+        "the model is that of the source with the dropout of the recipe"
     );
     // The run starts again from its own copy of the initial weights.
     fs::rename(dir.path("source"), dir.path("moved")).expect("renamed");

@@ -97,6 +97,26 @@ impl ModelConfig {
         }
     }
 
+    /// Returns this model with the dropout probabilities of `other`, for the parts that both have.
+    #[must_use]
+    pub fn with_dropout_of(&self, other: &Self) -> Self {
+        let mut model = self.clone();
+        model.dropout = other.dropout;
+        if let (Some(mpnn), Some(other)) = (&mut model.mpnn, &other.mpnn) {
+            mpnn.dropout = other.dropout;
+        }
+        if let (Some(attention), Some(other)) = (&mut model.attention, &other.attention) {
+            attention.dropout = other.dropout;
+        }
+        if let (Some(features), Some(other)) =
+            (&mut model.molecule_features, &other.molecule_features)
+        {
+            features.dropout = other.dropout;
+        }
+        model.head = model.head.with_dropout(other.head.dropout());
+        model
+    }
+
     /// Initializes a model for `dataset`.
     ///
     /// Parameters are drawn in a fixed order, so that equal seeds give equal weights.

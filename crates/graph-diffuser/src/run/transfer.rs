@@ -14,12 +14,12 @@ use super::{Run, RunError};
 const INITIAL_WEIGHTS: &str = "initial.safetensors";
 
 impl Run {
-    /// Returns a recipe with the model of this run; if it has no features of whole molecules, those
-    /// of `recipe` are added.
+    /// Returns a recipe with the model of this run and the dropout of `recipe`; if the model has no
+    /// features of whole molecules, those of `recipe` are added.
     pub fn transferred_recipe(&self, recipe: Recipe) -> Recipe {
-        let source = &self.recipe.model;
+        let source = self.recipe.model.with_dropout_of(&recipe.model);
         let molecule_features = source.molecule_features.or(recipe.model.molecule_features);
-        Recipe { model: ModelConfig { molecule_features, ..source.clone() }, ..recipe }
+        Recipe { model: ModelConfig { molecule_features, ..source }, ..recipe }
     }
 
     /// Initializes the model: with the weights saved by [`Run::save_initial_weights`], or at

@@ -81,6 +81,20 @@ impl HeadConfig {
         }
     }
 
+    /// Returns the head with another dropout probability, if it has dropout.
+    #[must_use]
+    pub fn with_dropout(self, value: f64) -> Self {
+        let mut head = self;
+        match &mut head {
+            Self::Auto { dropout, .. }
+            | Self::Node { dropout, .. }
+            | Self::Graph { dropout, .. }
+            | Self::Link { dropout, .. } => *dropout = value,
+            Self::SubTokens { .. } => {}
+        }
+        head
+    }
+
     /// Returns whether the model needs a CLS node in each graph.
     pub fn uses_cls(self) -> bool {
         match self {
