@@ -359,6 +359,20 @@ fn predictions_and_scores_do_not_depend_on_the_number_of_processes() {
 }
 
 #[test]
+fn number_of_shards_defaults_to_that_of_processes() {
+    if launcher().is_none() {
+        return;
+    }
+    let directory = directory();
+    let mut args = train_args("run", &["train.epochs=1"]);
+    let shards = args.iter().position(|arg| *arg == "train.shards=4").expect("a setting");
+    args.drain(shards - 1..=shards);
+    assert_success(&run(program(2, 1, directory.path(), &args)));
+    let recipe = fs::read_to_string(directory.path().join("run/recipe.toml")).expect("a recipe");
+    assert!(recipe.contains("\nshards = 2\n"), "{recipe}");
+}
+
+#[test]
 fn errors_are_printed_once_with_a_hint() {
     if launcher().is_none() {
         return;

@@ -138,7 +138,7 @@ fn train_all(args: &TrainArgs, session: &Session, printer: &mut Printer) -> Resu
     };
     check_training_input(Path::new(name))?;
     let source = args.from.as_deref().map(open_source).transpose()?;
-    let planned = args.planned_runs(name, source.as_ref())?;
+    let planned = args.planned_runs(name, source.as_ref(), session.group().size())?;
     // All directories are checked before the first run starts.
     for PlannedRun { directory, .. } in &planned {
         Run::check_new(directory)?;
@@ -238,13 +238,23 @@ impl TrainArgs {
         Ok(result.is_some())
     }
 
-    /// Returns the runs to train: one, or one per seed or fold.
-    fn planned_runs(&self, name: &str, source: Option<&Run>) -> Result<Vec<PlannedRun>> {
+    /// Returns the runs to train: one, or one per seed or fold. Unless the number of shards is set,
+    /// it is that of the processes.
+    fn planned_runs(
+        &self,
+        name: &str,
+        source: Option<&Run>,
+        processes: usize,
+    ) -> Result<Vec<PlannedRun>> {
         let options = [self.table.overrides(), self.training.overrides()].concat();
         let overrides: Vec<String> =
             options.into_iter().chain(self.settings.set.iter().cloned()).collect();
         let find = |overrides: &[String]| -> Result<Recipe> {
-            let recipe = find_training_recipe(name, overrides)?;
+            let mut recipe = find_training_recipe(name, overrides)?;
+            let sets_shards = |text: &String| text.starts_with("train.shards");
+            if recipe.train.shards == 1 && !overrides.iter().any(sets_shards) {
+                recipe.train.shards = processes;
+            }
             let Some(source) = source else { return Ok(recipe) };
             let changes_model = |text: &&String| {
                 let key = text.split('=').next().unwrap_or_default().trim();

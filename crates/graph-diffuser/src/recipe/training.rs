@@ -48,9 +48,10 @@ pub struct TrainConfig {
     /// stopping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<usize>,
-    /// Number of shards that each batch is split into, a power of two; default 1. Shards are
-    /// computed by concurrent threads or processes. Results depend on the number of shards, but not
-    /// on the number of threads and processes that share them.
+    /// Number of shards that each batch is split into, a power of two; default 1, or the
+    /// number of processes of the command that starts the run. Shards are computed by concurrent
+    /// threads or processes. Results depend on the number of shards, but not on the number of
+    /// threads and processes that share them.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub shards: usize,
     /// Number of graphs among which the order of training is random, which keeps reads from a
