@@ -102,11 +102,7 @@ impl Model {
     /// Loads a pretrained model.
     #[staticmethod]
     fn pretrained(py: Python<'_>, name: &str) -> PyResult<Self> {
-        let Some(model) = Pretrained::ALL.into_iter().find(|model| model.name() == name) else {
-            let names = Pretrained::ALL.map(|model| format!("`{}`", model.name())).join(", ");
-            let hint = format!("pretrained models: {names}");
-            return Err(invalid_input(py, &format!("no pretrained model `{name}`"), Some(&hint)));
-        };
+        let model = Pretrained::find(name).or_raise(py)?;
         Self::of_run(py, &model.open(&DataDirs::from_env().cache).or_raise(py)?)
     }
 

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use graph_diffuser::Device;
 use graph_diffuser::recipe::{DataDirs, LoadedDataset, Recipe};
 use graph_diffuser::run::{Environment, Run, RunError};
 use graph_diffuser::train::{
     TrainEvent, TrainOutcome, available_bytes, check_memory, check_selection,
 };
+use graph_diffuser::{Device, pretrained};
 use graph_diffuser_data::summary::Summary;
 use graph_diffuser_data::{AtomicFile, Dataset, Diagnostic, Split, WriteError};
 use graph_diffuser_viz::report::write_run_report;
@@ -29,24 +29,31 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(50);
 /// Trains a new run and returns its directory.
 ///
 /// `data` is a prepared data file that is moved into the run directory, where the recipe refers to
-/// it.
+/// it. Training starts with the weights of `init_model`, a run directory or `pretrained:NAME`.
 #[pyfunction]
-#[pyo3(signature = (recipe, overrides, directory, data, command, progress, /))]
+#[pyo3(signature = (recipe, overrides, directory, data, init_model, command, progress, /))]
+#[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 pub(crate) fn train(
     py: Python<'_>,
     recipe: &str,
     overrides: Vec<String>,
     directory: Option<PathBuf>,
     data: Option<PathBuf>,
+    init_model: Option<PathBuf>,
     command: Vec<String>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<PathBuf> {
     threads::run(py, |threads| {
         let mut recipe = Recipe::find(recipe, &overrides).map_err(raise)?;
+        let dirs = DataDirs::from_env();
+        let open = |path: &PathBuf| pretrained::open_run(path, &dirs.cache);
+        let source = init_model.as_ref().map(open).transpose().map_err(raise)?;
+        if let Some(source) = &source {
+            recipe = source.transferred_recipe(recipe, &overrides).map_err(raise)?;
+        }
         let default = || Path::new("runs").join(format!("{}-s{}", recipe.name, recipe.seed));
         let directory = directory.unwrap_or_else(default);
         Run::check_new(&directory).map_err(raise)?;
-        let dirs = DataDirs::from_env();
         let mut readable = recipe.clone();
         let mut saved_as = None;
         if let Some(prepared) = &data
@@ -65,10 +72,18 @@ pub(crate) fn train(
         // Before the directory is created.
         check_selection(&recipe, &loaded.dataset).map_err(raise)?;
         check_size(&recipe, &loaded.dataset)?;
+        let schema = &loaded.dataset.schema;
+        let initial = source
+            .map(|source| source.initial_weights(&recipe, schema))
+            .transpose()
+            .map_err(raise)?;
         let environment = Environment::new(threads, None, command);
         let run = Run::create(&directory, recipe, &environment).map_err(raise)?;
         if let (Some(prepared), Some(saved_as)) = (&data, saved_as) {
             move_file(prepared, &saved_as).map_err(raise)?;
+        }
+        if let Some(weights) = initial {
+            run.start_from(&weights).map_err(raise)?;
         }
         train_run(run, &loaded, &dirs, progress.as_ref())?;
         Ok(directory)

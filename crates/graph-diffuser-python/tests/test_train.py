@@ -363,3 +363,20 @@ def test_progress_is_printed(
     gd.train(data=smiles, y=y, out=tmp_path / "run", epochs=1, settings=small, progress=True)
     printed = capsys.readouterr().err
     assert "Targets" in printed and "epoch 1  loss" in printed
+
+
+def test_init_model_gives_the_weights_of_the_option_from(
+    tmp_path: Path, molecules: Any, trained: gd.Model, program: Callable[..., str]
+) -> None:
+    path = write_csv(tmp_path / "mine.csv", molecules)
+    assert trained.directory is not None
+    model = gd.train(path, out=tmp_path / "a", init_model=trained.directory, epochs=2)
+    source = str(trained.directory)
+    program("train", str(path), "--from", source, "--epochs", "2", "-o", str(tmp_path / "b"))
+    assert model.directory is not None
+    assert weights(model.directory) == weights(tmp_path / "b")
+    assert (tmp_path / "a/initial.safetensors").is_file()
+    with pytest.raises(gd.InvalidInputError, match=r"but `model\.layers=3` changes it"):
+        gd.train(path, out=tmp_path / "d", init_model=source, settings={"model.layers": 3})
+    with pytest.raises(gd.InvalidInputError, match="there is no pretrained model `nothing`"):
+        gd.train(path, out=tmp_path / "d", init_model="pretrained:nothing")

@@ -14,8 +14,6 @@
 //! assert_eq!(parameters::count(&layer), 8);
 //! ```
 
-use std::collections::HashMap;
-
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Gradients, Shape, Tensor, TensorData};
 
@@ -216,24 +214,6 @@ pub fn load<M: Module>(
         Some(error) => Err(error),
         None => Ok(model),
     }
-}
-
-/// Replaces all parameters and buffers of which `source` has one with the same name and shape, and
-/// returns the names of the others.
-pub fn transfer<M: Module, S: Module>(model: M, source: &S) -> (M, Vec<String>) {
-    let mut tensors: HashMap<String, (Vec<usize>, Tensor<1>)> = named_tensors(source)
-        .into_iter()
-        .map(|(param, tensor)| (param.name, (param.shape, tensor)))
-        .collect();
-    let mut kept = Vec::new();
-    let model = replace(model, |name, shape| match tensors.remove(name) {
-        Some((found, tensor)) if found == shape.to_vec() => Some(tensor),
-        _ => {
-            kept.push(name.to_owned());
-            None
-        }
-    });
-    (model, kept)
 }
 
 /// Checks that `find` returns the shape of every parameter and buffer of a model, which may have

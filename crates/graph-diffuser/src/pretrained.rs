@@ -48,6 +48,17 @@ impl Pretrained {
     /// All pretrained models.
     pub const ALL: [Self; 2] = [Self::Grid, Self::Zinc];
 
+    /// Returns the model with a name.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such model.
+    pub fn find(name: &str) -> Result<Self, RunError> {
+        Self::ALL.into_iter().find(|model| model.name() == name).ok_or_else(|| {
+            let available = Self::ALL.map(Self::name).to_vec();
+            RunError::UnknownPretrained { name: name.to_owned(), available }
+        })
+    }
+
     /// Returns the name of the model.
     pub fn name(self) -> &'static str {
         match self {
@@ -97,6 +108,17 @@ impl Pretrained {
             AtomicFile::replace(&path, content)?;
         }
         Run::open(&directory)
+    }
+}
+
+/// Opens a run directory, or the pretrained model that a path `pretrained:NAME` names.
+///
+/// # Errors
+/// Returns an error if there is no such run or model, or it cannot be unpacked under `cache`.
+pub fn open_run(path: &Path, cache: &Path) -> Result<Run, RunError> {
+    match path.to_str().and_then(|path| path.strip_prefix("pretrained:")) {
+        Some(name) => Pretrained::find(name)?.open(cache),
+        None => Run::open(path),
     }
 }
 

@@ -62,6 +62,7 @@ pub use result::{
     RunResult,
 };
 pub use saved_model::{SavedForest, SavedModel, SavedModelError};
+pub use transfer::InitialWeights;
 
 /// Open run directory.
 ///

@@ -10,7 +10,7 @@ use clap::Args;
 use graph_diffuser::device::DeviceName;
 use graph_diffuser::model::GraphDiffuser;
 use graph_diffuser::parameters;
-use graph_diffuser::pretrained::Pretrained;
+use graph_diffuser::pretrained;
 use graph_diffuser::recipe::{DataConfig, DataDirs, LoadedDataset, Recipe, SelectBy};
 use graph_diffuser::run::{Run, RunError, RunLock, RunResult, follow, release, shell_quote};
 use graph_diffuser::statistics::MeanStd;
@@ -61,7 +61,7 @@ pub(crate) struct TrainArgs {
     settings: SetArgs,
     /// Start from the weights of this run, or of `pretrained:NAME`, instead of random weights; the
     /// model is that of the run
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["resume", "ensemble"])]
+    #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     from: Option<PathBuf>,
     /// Random seed [default: from the recipe]
     #[arg(long, conflicts_with_all = ["resume", "seeds"])]
@@ -137,7 +137,8 @@ fn train_all(args: &TrainArgs, session: &Session, printer: &mut Printer) -> Resu
         return args.resume(session, &stop, printer);
     };
     check_training_input(Path::new(name))?;
-    let source = args.from.as_deref().map(open_source).transpose()?;
+    let open = |path: &PathBuf| pretrained::open_run(path, &DataDirs::from_env().cache);
+    let source = args.from.as_ref().map(open).transpose()?;
     let planned = args.planned_runs(name, source.as_ref(), session.group().size())?;
     // All directories are checked before the first run starts.
     for PlannedRun { directory, .. } in &planned {
@@ -164,17 +165,16 @@ fn train_all(args: &TrainArgs, session: &Session, printer: &mut Printer) -> Resu
         check_selection(recipe, dataset)?;
         session.group().check_shards(recipe.train.shards)?;
         args.check_memory(recipe, dataset)?;
-        let model = match &source {
-            Some(source) => source.transferred_model(recipe, &dataset.schema, &device)?,
-            None => recipe.init_model(&dataset.schema, &device),
-        };
+        let initial = |source: &Run| source.initial_weights(recipe, &dataset.schema);
+        let initial = source.as_ref().map(initial).transpose()?;
         let run = describe_split(Run::create(directory, recipe.clone(), &environment)?, &data)
             .with_encoding_cache(DataDirs::from_env().encoding_cache())
             .with_group(session.group().clone());
         let lock = run.lock()?;
-        if source.is_some() {
-            run.save_initial_weights(&model, &dataset.schema)?;
+        if let Some(weights) = &initial {
+            run.start_from(weights)?;
         }
+        let model = run.init_model(&dataset.schema, &device)?;
         open_live_view(args, &run, printer)?;
         describe_session(args, session, recipe, printer);
         let Some(result) = train_one(&run, &lock, dataset, model, &stop, printer)? else {
@@ -256,15 +256,7 @@ impl TrainArgs {
                 recipe.train.shards = processes;
             }
             let Some(source) = source else { return Ok(recipe) };
-            let changes_model = |text: &&String| {
-                let key = text.split('=').next().unwrap_or_default().trim();
-                key.starts_with("model") && !key.ends_with(".dropout")
-            };
-            if let Some(setting) = overrides.iter().find(changes_model) {
-                let message = format!("`--from` determines the model, but `{setting}` changes it");
-                return Err(UsageError { message, hint: format!("omit `{setting}`") }.into());
-            }
-            Ok(source.transferred_recipe(recipe))
+            Ok(source.transferred_recipe(recipe, overrides)?)
         };
         let recipe = find(&overrides)?;
         if let Some(folds) = self.folds {
@@ -316,18 +308,6 @@ fn describe_session(args: &TrainArgs, session: &Session, recipe: &Recipe, printe
     if let Some(text) = session.description(args.threads.count(), recipe.train.shards) {
         printer.note(&text);
     }
-}
-
-/// Opens the run that training starts from.
-fn open_source(path: &Path) -> Result<Run> {
-    let name = path.to_str().and_then(|path| path.strip_prefix("pretrained:"));
-    let Some(name) = name else { return Ok(Run::open(path)?) };
-    let Some(model) = Pretrained::ALL.into_iter().find(|model| model.name() == name) else {
-        let names = Pretrained::ALL.map(|model| format!("`pretrained:{}`", model.name()));
-        let message = format!("there is no pretrained model `{name}`");
-        return Err(UsageError { message, hint: format!("use {}", names.join(" or ")) }.into());
-    };
-    Ok(model.open(&DataDirs::from_env().cache)?)
 }
 
 /// Serves the learning curves of a run with `--open`, and opens them in the browser.

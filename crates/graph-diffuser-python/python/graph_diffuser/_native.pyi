@@ -102,6 +102,7 @@ def train(
     overrides: Sequence[str],
     directory: str | PathLike[str] | None,
     data: str | PathLike[str] | None,
+    init_model: str | PathLike[str] | None,
     command: Sequence[str],
     progress: Callable[[str], None] | None,
     /,

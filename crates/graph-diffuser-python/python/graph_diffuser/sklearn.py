@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class _GraphDiffuserEstimator(BaseEstimator):  # type: ignore[misc]
         lr: float | None = None,
         batch_size: int | None = None,
         ensemble: int | None = None,
+        init_model: str | PathLike[str] | None = None,
         settings: dict[str, Any] | None = None,
         validation_fraction: float = 0.1,
         random_state: Any = 0,
@@ -47,6 +49,7 @@ class _GraphDiffuserEstimator(BaseEstimator):  # type: ignore[misc]
         self.lr = lr
         self.batch_size = batch_size
         self.ensemble = ensemble
+        self.init_model = init_model
         self.settings = settings
         self.validation_fraction = validation_fraction
         self.random_state = random_state
@@ -126,6 +129,7 @@ class _GraphDiffuserEstimator(BaseEstimator):  # type: ignore[misc]
             "lr": self.lr,
             "batch_size": self.batch_size,
             "ensemble": self.ensemble,
+            "init_model": self.init_model,
             "settings": settings,
             "seed": seed,
             "split": split,
@@ -204,6 +208,7 @@ class GraphDiffuserRegressor(RegressorMixin, _GraphDiffuserEstimator):  # type: 
         lr: Learning rate.
         batch_size: Number of graphs per batch.
         ensemble: Number of models whose predictions are averaged.
+        init_model: Run directory, or ``"pretrained:NAME"``, whose weights training starts with.
         settings: Settings of the recipe, such as ``{"model.layers": 4}``.
         validation_fraction: Fraction of the samples that select the best epoch.
         random_state: Seed of weights, shuffling and the validation split.

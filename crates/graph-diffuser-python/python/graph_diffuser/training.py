@@ -28,6 +28,7 @@ def train(
     y: Any = None,
     *,
     out: str | os.PathLike[str] | None = None,
+    init_model: str | os.PathLike[str] | None = None,
     resume: bool = False,
     seed: int | None = None,
     epochs: int | None = None,
@@ -53,6 +54,9 @@ def train(
         y: Targets of data in memory, one per row or ``[rows, targets]``; NaN if missing. By
             default, the other columns of a data frame or the targets of the graphs.
         out: Run directory; default ``runs/NAME-sSEED``.
+        init_model: Run directory, or ``"pretrained:NAME"``, whose weights training starts with, as
+            the option ``--from`` of the program. The model is that of the run, with the dropout of
+            the recipe and a new prediction head if the targets differ.
         resume: Continues the run in ``out`` if it exists.
         seed: Random seed.
         epochs: Number of epochs.
@@ -125,11 +129,14 @@ def train(
         raise InvalidInputError("a recipe or data is missing", "pass recipe, data or both")
     if memory is None and (y is not None or labels is not None):
         raise InvalidInputError("y and the split of every row belong to data in memory")
+    initial = None if init_model is None else os.fspath(init_model)
     command = ["python", "graph_diffuser.train", source, *options]
+    if initial is not None:
+        command.append(f"init_model={initial}")
     report = _callback(progress)
     with tempfile.TemporaryDirectory(prefix="graph-diffuser-") as temporary:
         file = None if memory is None else memory.write(Path(temporary))
-        run = _native.train(source, options, directory, file, command, report)
+        run = _native.train(source, options, directory, file, initial, command, report)
     return load(run)
 
 

@@ -109,6 +109,7 @@ impl Run {
         if let Ok(environment) = fs::read(self.directory.join("environment.json")) {
             run.write("environment.json", &environment)?;
         }
+        run.start_as(self)?;
         // Last, because it marks a complete run directory.
         run.write("recipe.toml", run.recipe.to_toml().as_bytes())?;
         Ok(run)
@@ -177,7 +178,7 @@ impl Run {
                 return Ok(TrainOutcome::Stopped { epoch: 0, batch: 0 });
             }
             let model = first.take().filter(|_| index == 0);
-            let model = model.unwrap_or_else(|| member.recipe.init_model(&dataset.schema, &device));
+            let model = model.map_or_else(|| member.init_model(&dataset.schema, &device), Ok)?;
             let outcome =
                 member.train_model(&member.lock()?, dataset, model, stop, false, on_event)?;
             if let stopped @ TrainOutcome::Stopped { .. } = outcome {

@@ -102,6 +102,20 @@ pub enum RunError {
         /// First tensor without a counterpart.
         tensor: String,
     },
+    /// A setting changes the model of a run that starts from another one.
+    #[error("the model is that of the run that training starts from, but `{setting}` changes it")]
+    ModelIsFixed {
+        /// `key=value`.
+        setting: String,
+    },
+    /// No pretrained model has this name.
+    #[error("there is no pretrained model `{name}`")]
+    UnknownPretrained {
+        /// The name.
+        name: String,
+        /// Names of the pretrained models.
+        available: Vec<&'static str>,
+    },
     /// Outputs of the model are NaN or infinite.
     #[error("predictions are not finite for {graphs} graphs, the first of which is graph {graph}")]
     NonFinite {
@@ -171,6 +185,11 @@ impl Diagnostic for RunError {
             Self::CannotTransfer { .. } => Some(
                 "use a run that was trained on graphs with the same node and edge features".into(),
             ),
+            Self::ModelIsFixed { setting } => Some(format!("omit `{setting}`")),
+            Self::UnknownPretrained { available, .. } => {
+                let names = available.iter().map(|name| format!("`pretrained:{name}`"));
+                Some(format!("use {}", names.collect::<Vec<_>>().join(" or ")))
+            }
             Self::DataChanged { .. } => Some(
                 "restore the data that the run was trained on, or use the present data with \
                  `--allow-changed-data`"
@@ -189,7 +208,10 @@ impl Diagnostic for RunError {
 
     fn is_usage_error(&self) -> bool {
         match self {
-            Self::Exists { .. } | Self::NotARun { .. } => true,
+            Self::Exists { .. }
+            | Self::NotARun { .. }
+            | Self::ModelIsFixed { .. }
+            | Self::UnknownPretrained { .. } => true,
             Self::Dataset(error) => error.is_usage_error(),
             _ => false,
         }

@@ -36,6 +36,6 @@ pub use state::check_loss;
 pub(crate) use trainer::interruption;
 pub use trainer::{Trainer, check_selection};
 pub(crate) use weights::{
-    WEIGHTS, WeightsMetadata, check_shapes, check_weights, has_schema, load_model, load_weights,
-    serialize_model,
+    WEIGHTS, WeightsMetadata, check_shapes, check_weights, has_schema, load_model, load_part,
+    load_weights, serialize_tensors,
 };

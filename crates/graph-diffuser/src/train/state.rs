@@ -154,7 +154,13 @@ impl State {
         if let (Some(average), Some(decay)) = (&mut self.average, ema_decay) {
             let decay = ema_decay_at(decay, self.progress.step);
             average.inplace(|average| {
-                average * decay + parameters::flatten(&self.model) * (1.0 - decay)
+                let weights = parameters::flatten(&self.model);
+                let mean = average * decay + weights.clone() * (1.0 - decay);
+                match &self.trained {
+                    // The mean of equal values may differ in the last bit.
+                    Some(mask) => weights.mask_where(mask.clone().greater_elem(0.5), mean),
+                    None => mean,
+                }
             });
         }
         self.progress.step += 1;

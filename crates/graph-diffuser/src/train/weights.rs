@@ -9,7 +9,7 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
 
 use crate::model::GraphDiffuser;
-use crate::parameters;
+use crate::parameters::{self, NamedParam};
 use crate::recipe::Recipe;
 
 use super::checkpoint::hash;
@@ -85,10 +85,16 @@ pub(crate) fn has_schema(file: &[u8], schema: &RunSchema) -> bool {
 
 /// Serializes parameters and buffers of a model as a safetensors file.
 pub(crate) fn serialize_model(model: &GraphDiffuser, metadata: &WeightsMetadata) -> Vec<u8> {
-    let values: Vec<_> = parameters::named_tensors(model)
-        .into_iter()
-        .map(|(entry, tensor)| (entry, host(&tensor)))
-        .collect();
+    serialize_tensors(parameters::named_tensors(model), metadata)
+}
+
+/// Serializes parameters and buffers as a safetensors file.
+pub(crate) fn serialize_tensors(
+    tensors: Vec<(NamedParam, Tensor<1>)>,
+    metadata: &WeightsMetadata,
+) -> Vec<u8> {
+    let values: Vec<_> =
+        tensors.into_iter().map(|(entry, tensor)| (entry, host(&tensor))).collect();
     serialize(
         values
             .iter()
@@ -131,10 +137,33 @@ pub(crate) fn load_model(
 
 /// Returns `model` with the weights of a safetensors file, or the reason why they do not fit.
 pub(crate) fn load_weights(model: GraphDiffuser, file: &[u8]) -> Result<GraphDiffuser, String> {
+    load_tensors(model, &parse_finite(file)?)
+}
+
+/// Returns `model` with those weights that a safetensors file has, or the reason why they do not
+/// fit.
+pub(crate) fn load_part(model: GraphDiffuser, file: &[u8]) -> Result<GraphDiffuser, String> {
+    let weights = parse_finite(file)?;
+    let mut own: HashMap<String, TensorData> = parameters::named_tensors(&model)
+        .into_iter()
+        .map(|(param, tensor)| (param.name, TensorData::new(host(&tensor), param.shape)))
+        .collect();
+    if let Some(name) = weights.names().into_iter().find(|name| !own.contains_key(*name)) {
+        return Err(format!("unknown tensor `{name}`"));
+    }
+    let find = |name: &str| match weights.tensor(name) {
+        Ok(view) => safetensor(&view),
+        Err(_) => own.remove(name),
+    };
+    parameters::load(model, find).map_err(|error| error.to_string())
+}
+
+/// Parses a file of weights, or returns the reason why it cannot be used.
+fn parse_finite(file: &[u8]) -> Result<SafeTensors<'_>, String> {
     let weights = parse(file)?;
     match first_non_finite(&weights) {
         Some(tensor) => Err(format!("tensor `{tensor}` has values that are not finite")),
-        None => load_tensors(model, &weights),
+        None => Ok(weights),
     }
 }
 
