@@ -17,11 +17,11 @@ const TREES: usize = 100;
 
 /// Maximum number of training molecules of a forest; of larger datasets, evenly spaced molecules
 /// are used.
-const MAX_MOLECULES: usize = 20_000;
+const MAX_MOLECULES: usize = 40_000;
 
-/// Maximum number of training values of all forests: with more than 20 targets, they have fewer
-/// molecules, which limits the time that a comparison takes.
-const MAX_VALUES: usize = 400_000;
+/// Maximum number of training values of all forests: with several targets, they have fewer
+/// molecules, which limits the time that a comparison takes to minutes.
+const MAX_VALUES: usize = 80_000;
 
 /// Random forests trained on the training molecules of a dataset, one for each target.
 #[derive(Debug, Clone, PartialEq)]
@@ -227,7 +227,7 @@ pub(super) mod tests {
 
     #[test]
     fn many_targets_limit_the_number_of_molecules() {
-        assert_eq!([1, 20, 40, 165].map(max_molecules), [20_000, 20_000, 10_000, 2_424]);
+        assert_eq!([1, 2, 12, 165].map(max_molecules), [40_000, 40_000, 6_666, 484]);
         assert_eq!(max_molecules(1_000_000), 1);
     }
 }
