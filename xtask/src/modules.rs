@@ -27,12 +27,9 @@ const ORDERED: [&str; 6] = [
     "xtask",
 ];
 /// Modules of these crates whose submodules need not be in reading order.
-const UNORDERED: [&str; 5] = [
-    "graph-diffuser::nn",
+const UNORDERED: [&str; 2] = [
     "graph-diffuser::ops",
     "graph-diffuser::task",
-    "graph-diffuser-kernels::batch_norm",
-    "graph-diffuser-kernels::diffusion_stack",
 ];
 /// Page with the diagrams of all crates.
 pub(crate) const PAGE: &str = "docs/modules.md";
