@@ -27,10 +27,7 @@ const ORDERED: [&str; 6] = [
     "xtask",
 ];
 /// Modules of these crates whose submodules need not be in reading order.
-const UNORDERED: [&str; 2] = [
-    "graph-diffuser::ops",
-    "graph-diffuser::task",
-];
+const UNORDERED: [&str; 1] = ["graph-diffuser::ops"];
 /// Page with the diagrams of all crates.
 pub(crate) const PAGE: &str = "docs/modules.md";
 /// Number of submodules from which a module has its own diagram.
