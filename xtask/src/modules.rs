@@ -18,11 +18,12 @@ use crate::repository::{Diagnostic, TextFile, find, read_all};
 use source::{ImportedName, ModulePath, Reference, Source};
 
 /// Crates whose modules must be in reading order.
-const ORDERED: [&str; 6] = [
+const ORDERED: [&str; 7] = [
     "graph-diffuser",
     "graph-diffuser-cli",
     "graph-diffuser-data",
     "graph-diffuser-kernels",
+    "graph-diffuser-python",
     "graph-diffuser-viz",
     "xtask",
 ];
