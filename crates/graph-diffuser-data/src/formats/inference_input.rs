@@ -18,6 +18,7 @@ use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::error::{Diagnostic, LocatedError};
+use crate::formats::csv_text::csv_line;
 use crate::formats::graph_directory::{self, DirectoryGraphs};
 use crate::formats::jsonl::{GraphStream, JsonlError, StreamedGraph};
 use crate::formats::smiles_csv::{SmilesColumn, smiles_column};
@@ -238,7 +239,7 @@ impl InferenceInput {
                 let smiles = smiles_column(&table, smiles)?;
                 let TableRecord { raw, fields, .. } = table.header();
                 let header = CsvHeader {
-                    bytes: if raw.is_empty() { csv_line(fields) } else { raw.clone() },
+                    bytes: if raw.is_empty() { csv_line(fields).into_bytes() } else { raw.clone() },
                     names: fields.clone(),
                     delimiter: table.delimiter(),
                     line_end: table.line_ending(),
@@ -413,25 +414,9 @@ fn molecule_row(
         graph.map(Some)
     };
     let TableRecord { line, raw, mut fields, .. } = record;
-    let bytes = if raw.is_empty() { csv_line(&fields) } else { raw };
+    let bytes = if raw.is_empty() { csv_line(&fields).into_bytes() } else { raw };
     let name = Some(std::mem::take(&mut fields[smiles.index()]));
     InputRow { text: RowText { line, bytes, name }, graph, is_fatal: false }
-}
-
-/// Joins fields to a line of CSV, delimited by commas.
-fn csv_line(fields: &[String]) -> Vec<u8> {
-    let cells: Vec<String> = fields.iter().map(|field| csv_quote(field, b',')).collect();
-    cells.join(",").into_bytes()
-}
-
-/// Quotes a CSV cell if necessary.
-pub fn csv_quote(cell: &str, delimiter: u8) -> String {
-    let is_special = |byte: u8| byte == delimiter || matches!(byte, b'"' | b'\n' | b'\r');
-    if cell.bytes().any(is_special) {
-        format!("\"{}\"", cell.replace('"', "\"\""))
-    } else {
-        cell.to_owned()
-    }
 }
 
 /// Returns `true` if no row after the error can be read; skipping the row would then silently skip
