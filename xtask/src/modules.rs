@@ -18,22 +18,17 @@ use crate::repository::{Diagnostic, TextFile, find, read_all};
 use source::{ImportedName, ModulePath, Reference, Source};
 
 /// Crates whose modules must be in reading order.
-const ORDERED: [&str; 6] = [
+const ORDERED: [&str; 7] = [
     "graph-diffuser",
     "graph-diffuser-cli",
     "graph-diffuser-data",
     "graph-diffuser-kernels",
+    "graph-diffuser-python",
     "graph-diffuser-viz",
     "xtask",
 ];
 /// Modules of these crates whose submodules need not be in reading order.
-const UNORDERED: [&str; 5] = [
-    "graph-diffuser::nn",
-    "graph-diffuser::ops",
-    "graph-diffuser::task",
-    "graph-diffuser-kernels::batch_norm",
-    "graph-diffuser-kernels::diffusion_stack",
-];
+const UNORDERED: [&str; 1] = ["graph-diffuser::ops"];
 /// Page with the diagrams of all crates.
 pub(crate) const PAGE: &str = "docs/modules.md";
 /// Number of submodules from which a module has its own diagram.

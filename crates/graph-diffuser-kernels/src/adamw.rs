@@ -165,15 +165,9 @@ impl Kernel for SumOfSquares<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::hash32;
+    use crate::testing::random_values;
 
     use super::*;
-
-    fn random_values(count: usize, seed: u32) -> Vec<f32> {
-        (0..count as u32)
-            .map(|at| hash32(hash32(at) ^ (seed << 20)) as f32 / u32::MAX as f32 - 0.5)
-            .collect()
-    }
 
     fn positive(count: usize, seed: u32) -> Vec<f32> {
         random_values(count, seed).iter().map(|value| value.abs() * 1e-2).collect()

@@ -8,19 +8,19 @@
 //!
 //! Sums over chunks are added in chunk order, independent of the threads that computed them.
 
+mod statistics;
 mod affine;
+mod normalize;
 mod dot;
 mod gradients;
-mod normalize;
-mod statistics;
 
 #[cfg(test)]
 mod tests;
 
 pub use dot::{evaluate_dot, forward_dot};
 pub use gradients::{BatchNormGradients, backward, backward_dot};
-pub use normalize::{Branch, Normalized, evaluate, forward};
-pub use statistics::BatchStatistics;
+pub use normalize::{Normalized, evaluate, forward};
+pub use statistics::{BatchStatistics, Branch};
 
 /// Term added to the variance before the square root.
 const EPSILON: f64 = 1e-5;

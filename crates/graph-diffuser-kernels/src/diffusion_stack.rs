@@ -12,9 +12,9 @@
 
 mod adjacency;
 mod blocks;
-mod gradient;
-mod powers;
 mod vectors;
+mod powers;
+mod gradient;
 
 #[cfg(test)]
 mod tests;

@@ -38,6 +38,9 @@ mod shards;
 
 mod offsets;
 
+#[cfg(test)]
+mod testing;
+
 mod edges;
 
 mod channel_blocks;

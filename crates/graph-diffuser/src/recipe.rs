@@ -261,19 +261,7 @@ impl Recipe {
     /// # Errors
     /// Returns an error if the dataset is missing or invalid, or does not match the model's head.
     pub fn dataset(&self, dirs: &DataDirs) -> Result<Dataset, RecipeError> {
-        self.dataset_with_progress(dirs, &mut |_, _| {})
-    }
-
-    /// Generates the dataset, or reads it from `dirs` and reports to `progress`.
-    ///
-    /// # Errors
-    /// Returns an error if the dataset is missing or invalid, or does not match the model's head.
-    pub fn dataset_with_progress(
-        &self,
-        dirs: &DataDirs,
-        progress: &mut ProgressFn<'_>,
-    ) -> Result<Dataset, RecipeError> {
-        Ok(self.load(dirs, progress)?.dataset)
+        Ok(self.load(dirs, &mut |_, _| {})?.dataset)
     }
 
     /// Generates the dataset or reads it from `dirs`, with a description of how its files were

@@ -142,11 +142,6 @@ impl Format {
         }
     }
 
-    /// Returns `true` if the format holds molecules; the others hold graphs.
-    pub fn has_molecules(self) -> bool {
-        self.table().is_some()
-    }
-
     /// Returns the format of the table, if the format holds molecules.
     pub(crate) fn table(self) -> Option<TableFormat> {
         match self {

@@ -7,33 +7,32 @@
 //! indices if the categories of the model have no names. Standard input and pipes are read in one
 //! pass.
 
-use std::error::Error;
+mod rows;
+mod chunks;
+
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rayon::iter::{IntoParallelIterator, ParallelIterator};
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use rayon::ThreadPoolBuilder;
 
 use crate::error::{Diagnostic, LocatedError};
-use crate::formats::graph_directory::{self, DirectoryGraphs};
-use crate::formats::jsonl::{GraphStream, JsonlError, StreamedGraph};
+use crate::formats::csv_text::csv_line;
+use crate::formats::jsonl::{GraphStream, JsonlError};
 use crate::formats::smiles_csv::{SmilesColumn, smiles_column};
-use crate::formats::table::{TableColumn, TableFormat};
-use crate::formats::{Featurizer, Format, Table};
-use crate::graph::Graph;
+use crate::formats::table::TableFormat;
+use crate::formats::{Featurizer, Format, Table, graph_directory};
 use crate::io::csv_records::{CsvRecordError, TableRecord};
-use crate::io::parquet_records::ParquetFileError;
 use crate::io::text_file::{Counted, detect_gzip, peek_text};
 use crate::io::utf16::detect_utf16;
-use crate::schema::{Schema, TargetSchema};
+use crate::schema::Schema;
 
-/// Rows per chunk, enough to keep many threads busy.
-const CHUNK_ROWS: usize = 2048;
-/// Bytes after which a chunk ends early, because rows of large graphs are long.
-const CHUNK_BYTES: usize = 8 << 20;
+use chunks::Source;
+
+pub use chunks::InputChunks;
+pub use rows::{InputRow, RowText};
 
 /// Error that concerns an input file as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -75,29 +74,6 @@ impl Diagnostic for InputError {
     }
 }
 
-/// Text of a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RowText {
-    /// Line number, row number in a Parquet file, or number of the graph in a directory, counted
-    /// from one.
-    pub line: u64,
-    /// CSV or JSON text without the line terminator; empty if the row cannot be parsed.
-    pub bytes: Vec<u8>,
-    /// SMILES, `id` of the graph, or index of the graph in a directory.
-    pub name: Option<String>,
-}
-
-/// A row and its graph.
-#[derive(Debug)]
-pub struct InputRow {
-    /// Text of the row.
-    pub text: RowText,
-    /// Graph with placeholder targets, `None` if all cells are empty, or the error of the row.
-    pub graph: Result<Option<Graph>, LocatedError>,
-    /// `true` if the error prevents all following rows from being read.
-    pub is_fatal: bool,
-}
-
 /// Header of the rows as CSV.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CsvHeader {
@@ -132,12 +108,6 @@ impl std::fmt::Debug for InferenceInput {
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()
     }
-}
-
-enum Source {
-    Molecules { table: Table, smiles: TableColumn, featurizer: Featurizer, targets: TargetSchema },
-    Graphs(GraphStream),
-    Directory(std::iter::Enumerate<DirectoryGraphs>),
 }
 
 impl InferenceInput {
@@ -238,7 +208,7 @@ impl InferenceInput {
                 let smiles = smiles_column(&table, smiles)?;
                 let TableRecord { raw, fields, .. } = table.header();
                 let header = CsvHeader {
-                    bytes: if raw.is_empty() { csv_line(fields) } else { raw.clone() },
+                    bytes: if raw.is_empty() { csv_line(fields).into_bytes() } else { raw.clone() },
                     names: fields.clone(),
                     delimiter: table.delimiter(),
                     line_end: table.line_ending(),
@@ -271,98 +241,12 @@ impl InferenceInput {
         // The global pool may have a single, busy thread. If the pool cannot be created, rows are
         // parsed on the calling thread.
         let pool = ThreadPoolBuilder::new().num_threads(threads.max(1)).build().ok();
-        InputChunks { source: self.source, pool, index: 0, period: 1, offset: 0 }
-    }
-}
-
-/// Iterator over chunks of rows, created by [`InferenceInput::chunks`].
-pub struct InputChunks {
-    source: Source,
-    pool: Option<ThreadPool>,
-    /// Index of the next chunk.
-    index: usize,
-    period: usize,
-    offset: usize,
-}
-
-impl InputChunks {
-    /// Returns only the chunks `offset`, `offset + period`, ...; the molecules of other chunks are
-    /// not parsed.
-    pub fn every(self, period: usize, offset: usize) -> Self {
-        Self { period: period.max(1), offset, ..self }
-    }
-
-    /// Skips chunks up to the next one that is returned.
-    fn skip_chunks(&mut self) {
-        while self.index % self.period != self.offset {
-            let rows = match &mut self.source {
-                Source::Graphs(stream) => take_chunk(stream, |graph| graph.raw.len()).len(),
-                Source::Directory(graphs) => take_chunk(graphs, directory_bytes).len(),
-                Source::Molecules { table, .. } => take_chunk(table, record_bytes).len(),
-            };
-            if rows == 0 {
-                return;
-            }
-            self.index += 1;
-        }
-    }
-}
-
-impl Iterator for InputChunks {
-    type Item = Vec<InputRow>;
-
-    fn next(&mut self) -> Option<Vec<InputRow>> {
-        self.skip_chunks();
-        self.index += 1;
-        let rows = match &mut self.source {
-            Source::Graphs(stream) => take_chunk(stream, |graph| graph.raw.len())
-                .into_iter()
-                .map(graph_row)
-                .collect::<Vec<InputRow>>(),
-            Source::Directory(graphs) => {
-                let chunk = take_chunk(graphs, directory_bytes);
-                chunk.into_iter().map(directory_row).collect()
-            }
-            Source::Molecules { table, smiles, featurizer, targets } => {
-                let chunk = take_chunk(table, record_bytes);
-                let row = |record| molecule_row(smiles, *featurizer, targets, record);
-                match &self.pool {
-                    Some(pool) => pool.install(|| chunk.into_par_iter().map(row).collect()),
-                    None => chunk.into_iter().map(row).collect(),
-                }
-            }
-        };
-        (!rows.is_empty()).then_some(rows)
+        InputChunks::new(self.source, pool)
     }
 }
 
 fn read_error(path: &Path, error: io::Error) -> LocatedError {
     LocatedError::new(path, CsvRecordError::Read(error))
-}
-
-fn take_chunk<T>(source: &mut impl Iterator<Item = T>, bytes_of: impl Fn(&T) -> usize) -> Vec<T> {
-    let (mut chunk, mut bytes) = (Vec::new(), 0);
-    while chunk.len() < CHUNK_ROWS && bytes < CHUNK_BYTES {
-        let Some(item) = source.next() else { break };
-        bytes += bytes_of(&item);
-        chunk.push(item);
-    }
-    chunk
-}
-
-fn directory_bytes((_, graph): &(usize, Result<Graph, LocatedError>)) -> usize {
-    graph.as_ref().map_or(0, |graph| 64 * graph.num_nodes)
-}
-
-fn record_bytes(record: &Result<TableRecord, LocatedError>) -> usize {
-    record.as_ref().map_or(0, TableRecord::num_bytes)
-}
-
-fn graph_row(streamed: StreamedGraph) -> InputRow {
-    let StreamedGraph { line, raw, id, graph } = streamed;
-    let is_fatal = graph.as_ref().is_err_and(is_fatal);
-    let text = RowText { line, bytes: raw.into_bytes(), name: id };
-    InputRow { text, graph: graph.map(Some), is_fatal }
 }
 
 /// Returns the header of the output for a directory, whose rows are indices of graphs.
@@ -375,83 +259,6 @@ fn directory_header() -> CsvHeader {
     }
 }
 
-fn directory_row((index, graph): (usize, Result<Graph, LocatedError>)) -> InputRow {
-    let is_fatal = graph.as_ref().is_err_and(|error| !graph_directory::is_graph_error(error));
-    let name = index.to_string();
-    let text = RowText { line: index as u64 + 1, bytes: name.clone().into(), name: Some(name) };
-    InputRow { text, graph: graph.map(Some), is_fatal }
-}
-
-fn molecule_row(
-    smiles: &TableColumn,
-    featurizer: Featurizer,
-    targets: &TargetSchema,
-    record: Result<TableRecord, LocatedError>,
-) -> InputRow {
-    let mut record = match record {
-        Ok(record) => record,
-        Err(error) => {
-            let text =
-                RowText { line: error.line.unwrap_or_default(), bytes: Vec::new(), name: None };
-            return InputRow { text, is_fatal: is_fatal(&error), graph: Err(error) };
-        }
-    };
-    // Rows without content keep the output aligned with the input.
-    let graph = if record.is_blank() {
-        Ok(None)
-    } else {
-        let mut written = None;
-        let graph = smiles.parse_molecule(&record, |molecule| {
-            if smiles.has_molfiles() && smiles.cell(&record).is_empty() {
-                written = molecule.to_smiles().ok();
-            }
-            featurizer.featurize_molecule(molecule, targets)
-        });
-        if let Some(written) = written {
-            record.fields[smiles.index()] = written;
-        }
-        graph.map(Some)
-    };
-    let TableRecord { line, raw, mut fields, .. } = record;
-    let bytes = if raw.is_empty() { csv_line(&fields) } else { raw };
-    let name = Some(std::mem::take(&mut fields[smiles.index()]));
-    InputRow { text: RowText { line, bytes, name }, graph, is_fatal: false }
-}
-
-/// Joins fields to a line of CSV, delimited by commas.
-fn csv_line(fields: &[String]) -> Vec<u8> {
-    let cells: Vec<String> = fields.iter().map(|field| csv_quote(field, b',')).collect();
-    cells.join(",").into_bytes()
-}
-
-/// Quotes a CSV cell if necessary.
-pub fn csv_quote(cell: &str, delimiter: u8) -> String {
-    let is_special = |byte: u8| byte == delimiter || matches!(byte, b'"' | b'\n' | b'\r');
-    if cell.bytes().any(is_special) {
-        format!("\"{}\"", cell.replace('"', "\"\""))
-    } else {
-        cell.to_owned()
-    }
-}
-
-/// Returns `true` if no row after the error can be read; skipping the row would then silently skip
-/// all following rows.
-fn is_fatal(located: &LocatedError) -> bool {
-    let error: &dyn Error = located.error.as_ref();
-    let in_csv = |error: &CsvRecordError| {
-        matches!(
-            error,
-            CsvRecordError::Read(_) | CsvRecordError::TooLong | CsvRecordError::OpenQuote
-        )
-    };
-    let in_jsonl = |error: &JsonlError| {
-        matches!(error, JsonlError::Read(_) | JsonlError::Gzip(_) | JsonlError::Separator { .. })
-    };
-    error.downcast_ref().is_some_and(in_csv)
-        || error.downcast_ref().is_some_and(in_jsonl)
-        || error.is::<ParquetFileError>()
-}
-
 #[cfg(test)]
 #[cfg(feature = "chem")]
 mod tests {
@@ -460,7 +267,7 @@ mod tests {
     use super::*;
     use crate::chem::{ogb_schema, zinc_schema};
     use crate::graph::Features;
-    use crate::schema::{FeatureSchema, Names};
+    use crate::schema::{FeatureSchema, Names, TargetSchema};
 
     fn temp_file(text: &str) -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new().unwrap();

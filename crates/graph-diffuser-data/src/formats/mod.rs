@@ -11,6 +11,7 @@
 //! [`Format`] detects the format of a path. [`Featurizer`] converts SMILES to graphs, the same way
 //! for training and inference.
 
+mod csv_text;
 mod featurizer;
 mod known_categories;
 mod row_labels;
@@ -26,6 +27,7 @@ mod graph_directory;
 mod read_report;
 pub mod inference_input;
 
+pub use csv_text::{csv_line, csv_quote};
 pub use detect::{Format, FormatError};
 pub use featurizer::Featurizer;
 pub use read_report::ReadReport;

@@ -1,36 +1,8 @@
 //! Tests of attention against a reference of Eq. 6–8 in double precision.
 
 use super::*;
-use crate::{GraphOffsets, Isa, hash32};
-
-/// Owner of the slices of a [`GraphOffsets`].
-struct Batch {
-    sizes: Vec<usize>,
-    node_starts: Vec<usize>,
-    pair_starts: Vec<usize>,
-}
-
-impl Batch {
-    fn new(sizes: &[usize]) -> Self {
-        let starts = |count: fn(usize) -> usize| {
-            let mut starts = vec![0];
-            starts.extend(sizes.iter().scan(0, |end, &n| {
-                *end += count(n);
-                Some(*end)
-            }));
-            starts
-        };
-        Self { sizes: sizes.to_vec(), node_starts: starts(|n| n), pair_starts: starts(|n| n * n) }
-    }
-
-    fn graphs(&self) -> GraphOffsets<'_> {
-        GraphOffsets {
-            sizes: &self.sizes,
-            node_starts: &self.node_starts,
-            pair_starts: &self.pair_starts,
-        }
-    }
-}
+use crate::testing::OwnedOffsets;
+use crate::{Isa, hash32};
 
 /// Returns pseudo-random values, uniform in `±size`.
 fn random_values(seed: u32, count: usize, size: f32) -> Vec<f32> {
@@ -40,7 +12,7 @@ fn random_values(seed: u32, count: usize, size: f32) -> Vec<f32> {
 
 /// Inputs of one call of both passes.
 struct Case {
-    batch: Batch,
+    batch: OwnedOffsets,
     options: AttentionKernelOptions,
     qkv: Vec<f32>,
     position: Option<Blocks>,
@@ -106,7 +78,7 @@ impl Case {
         options: AttentionKernelOptions,
         position: Option<Blocks>,
     ) -> Self {
-        let batch = Batch::new(sizes);
+        let batch = OwnedOffsets::new(sizes);
         let r = batch.graphs().num_nodes();
         let qkv = random_values(1, r * options.columns(), 1.5);
         Self { qkv, position, d_out: random_values(3, r * options.width, 1.0), options, batch }
@@ -301,7 +273,7 @@ fn two_node_example_matches_hand_computation() {
                  qkv: &[f32],
                  position: Option<[f32; 4]>,
                  expected: f32| {
-        let batch = Batch::new(&[2]);
+        let batch = OwnedOffsets::new(&[2]);
         for isa in Isa::available() {
             let position = position.as_ref().map(|scores| AttentionPosition {
                 scores,
@@ -440,7 +412,7 @@ fn content_scores_of_any_magnitude_match_reference() {
 fn largest_content_with_smallest_gate_uses_log_fallback() {
     // One head of width one: the content scores of the first row are (100, 0), its gates e^-120 and
     // 1/2. The logarithms are (-20, -0.69): a weight of 4e-9 for the first pair.
-    let batch = Batch::new(&[2]);
+    let batch = OwnedOffsets::new(&[2]);
     let qkv = [10.0, 10.0, 1e6, 0.0, 0.0, 2.0];
     let position = AttentionPosition { scores: &[-120.0, 0.0, 0.0, 0.0], starts: &[0], cls: None };
     let weight = 1.0 / (1.0 + 0.5 * 20_f32.exp());
@@ -501,7 +473,7 @@ fn attention_weights_sum_to_one_for_any_scores() {
 
 #[test]
 fn scores_of_ten_thousand_select_maximum() {
-    let batch = Batch::new(&[2]);
+    let batch = OwnedOffsets::new(&[2]);
     let qkv = [1e4, 1e4, 1.0, -1e4, -1e4, 2.0];
     let position = |scores| Some(AttentionPosition { scores, starts: &[0], cls: None });
     for combine in [CombineMode::Gate, CombineMode::Add] {
@@ -560,7 +532,7 @@ fn output_is_invariant_to_batch_composition() {
                 values.chunks(graphs.num_pairs()).flat_map(of_head).collect()
             };
             let alone = Case {
-                batch: Batch::new(&[n]),
+                batch: OwnedOffsets::new(&[n]),
                 options,
                 qkv: of_nodes(&whole.qkv, options.columns()),
                 position: whole.position.as_ref().map(|position| Blocks {

@@ -1,7 +1,8 @@
 //! Affine form of the normalization for given statistics: `(x - center) · scale + constant` per
 //! channel.
 
-use super::{BatchStatistics, EPSILON};
+use super::EPSILON;
+use super::statistics::BatchStatistics;
 use crate::channel_blocks::Block;
 use crate::simd::Simd;
 

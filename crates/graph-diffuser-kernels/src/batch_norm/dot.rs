@@ -2,8 +2,8 @@
 //! the normalized rows.
 
 use super::affine::{Affine, Channels};
-use super::statistics::batch_statistics;
-use super::{BatchStatistics, CHUNK, rows};
+use super::statistics::{BatchStatistics, batch_statistics};
+use super::{CHUNK, rows};
 use crate::channel_blocks::{Block, Blockwise, run_all};
 use crate::shards::Exchange;
 use crate::simd::{Isa, Simd};

@@ -3,7 +3,8 @@
 use std::mem::MaybeUninit;
 
 use super::affine::{Affine, Channels};
-use super::{BatchStatistics, CHUNK, EPSILON, rows};
+use super::statistics::BatchStatistics;
+use super::{CHUNK, EPSILON, rows};
 use crate::buffer::UninitBuffer;
 use crate::channel_blocks::{Block, Blockwise, run_all};
 use crate::shards::{Exchange, Reduction};

@@ -3,21 +3,12 @@
 use std::mem::MaybeUninit;
 
 use super::affine::{Affine, Channels};
-use super::statistics::batch_statistics;
-use super::{BatchStatistics, CHUNK, rows};
+use super::statistics::{BatchStatistics, Branch, batch_statistics};
+use super::{CHUNK, rows};
 use crate::buffer::UninitBuffer;
 use crate::channel_blocks::{Block, Blockwise, run_all};
 use crate::shards::Exchange;
-use crate::simd::{Dropout, Isa, Simd};
-
-/// Residual branch that is added to the rows before they are normalized.
-#[derive(Debug, Clone, Copy)]
-pub struct Branch<'a> {
-    /// `[rows, channels]`
-    pub values: &'a [f32],
-    /// Dropout mask of the branch.
-    pub dropout: Option<Dropout>,
-}
+use crate::simd::{Isa, Simd};
 
 /// Output of [`forward`].
 #[derive(Debug, Clone, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::{Branch, CHUNK, rows};
+use super::{CHUNK, rows};
 use crate::channel_blocks::{Block, Blockwise, run_all};
 use crate::shards::{Exchange, Reduction};
 use crate::simd::{Dropout, Isa, Kernel, Simd};
@@ -29,6 +29,15 @@ impl BatchStatistics {
         let (mean, variance) = values[1..].split_at(mean.len());
         Self { mean: mean.to_vec(), variance: variance.to_vec(), rows: values[0] as usize }
     }
+}
+
+/// Residual branch that is added to the rows before they are normalized.
+#[derive(Debug, Clone, Copy)]
+pub struct Branch<'a> {
+    /// `[rows, channels]`
+    pub values: &'a [f32],
+    /// Dropout mask of the branch.
+    pub dropout: Option<Dropout>,
 }
 
 /// Computes the statistics of `x`, or of its sum with a branch, which is written in the same pass.

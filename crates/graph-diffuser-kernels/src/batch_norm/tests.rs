@@ -1,14 +1,8 @@
 //! Tests of batch norm against hand-computed examples and a reference in double precision.
 
 use super::*;
-use crate::hash32;
 use crate::simd::{Dropout, Isa};
-
-fn random_values(count: usize, seed: u32) -> Vec<f32> {
-    (0..count as u32)
-        .map(|at| hash32(hash32(at) ^ (seed << 20)) as f32 / u32::MAX as f32 - 0.5)
-        .collect()
-}
+use crate::testing::random_values;
 
 /// Returns random rows whose channels differ in mean and scale.
 fn random_rows(rows: usize, channels: usize) -> Vec<f32> {

@@ -1,12 +1,11 @@
 //! Tests of blocks of rows against the whole stack.
 
 use super::*;
+use crate::testing::OwnedOffsets;
 
 /// Graphs with edges in any order.
 struct Data {
-    sizes: Vec<usize>,
-    node_starts: Vec<usize>,
-    pair_starts: Vec<usize>,
+    offsets: OwnedOffsets,
     csr: Csr,
     weights: Vec<f32>,
 }
@@ -23,27 +22,20 @@ impl Data {
             (17, vec![[0, 16], [0, 16], [16, 16], [3, 2]]),
             (16, path(16)),
         ];
-        let (mut sizes, mut node_starts, mut pair_starts) = (vec![], vec![0], vec![0]);
+        let sizes: Vec<usize> = graphs.iter().map(|(n, _)| *n).collect();
+        let offsets = OwnedOffsets::new(&sizes);
         let (mut sources, mut targets) = (vec![], vec![]);
-        for (n, edges) in graphs {
-            let first = node_starts[sizes.len()];
+        for ((_, edges), &first) in graphs.iter().zip(&offsets.node_starts) {
             sources.extend(edges.iter().rev().map(|edge| first as u32 + edge[0]));
             targets.extend(edges.iter().rev().map(|edge| first as u32 + edge[1]));
-            node_starts.push(first + n);
-            pair_starts.push(pair_starts[sizes.len()] + n * n);
-            sizes.push(n);
         }
-        let csr = Csr::new(node_starts[sizes.len()], &sources, &targets);
+        let csr = Csr::new(offsets.graphs().num_nodes(), &sources, &targets);
         let weights = (0..sources.len()).map(|edge| 0.2 + (edge * 7 % 11) as f32 * 0.07).collect();
-        Self { sizes, node_starts, pair_starts, csr, weights }
+        Self { offsets, csr, weights }
     }
 
     fn graphs(&self) -> GraphOffsets<'_> {
-        GraphOffsets {
-            sizes: &self.sizes,
-            node_starts: &self.node_starts,
-            pair_starts: &self.pair_starts,
-        }
+        self.offsets.graphs()
     }
 
     /// Assembles `[steps + 1, p]` from blocks of rows; omitted columns are zero.
@@ -60,10 +52,11 @@ impl Data {
                 let stack = &stack[channel * block.pairs..][..block.pairs];
                 assert!(stack[block.unreachable_pair()..].iter().all(|value| *value == 0.0));
                 for group in &block.groups {
-                    let n = self.sizes[group.graph];
+                    let n = self.offsets.sizes[group.graph];
                     for (local_index, &column) in group.columns.iter().enumerate() {
                         for (lane, row) in group.rows.clone().enumerate() {
-                            let pair = self.pair_starts[group.graph] + row * n + column as usize;
+                            let pair =
+                                self.offsets.pair_starts[group.graph] + row * n + column as usize;
                             all[channel * pairs + pair] =
                                 stack[group.first_pair + local_index * ROWS + lane];
                         }

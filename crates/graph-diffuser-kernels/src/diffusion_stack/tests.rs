@@ -5,12 +5,11 @@ use super::blocks::{blocks, tasks};
 use super::*;
 use crate::hash32;
 use crate::simd::Isa;
+use crate::testing::OwnedOffsets;
 
 /// Graphs with edges in any order, and the resulting CSR matrix.
 struct Batch {
-    sizes: Vec<usize>,
-    node_starts: Vec<usize>,
-    pair_starts: Vec<usize>,
+    offsets: OwnedOffsets,
     /// Graph, source, target of each edge.
     edges: Vec<[usize; 3]>,
     csr: Csr,
@@ -18,21 +17,12 @@ struct Batch {
 
 impl Batch {
     fn new(sizes: &[usize], edges: &[[usize; 3]]) -> Self {
-        let (mut node_starts, mut pair_starts) = (vec![0], vec![0]);
-        for (graph, n) in sizes.iter().enumerate() {
-            node_starts.push(node_starts[graph] + n);
-            pair_starts.push(pair_starts[graph] + n * n);
-        }
-        let [sources, targets] = [1, 2].map(|end| {
-            edges.iter().map(|edge| (node_starts[edge[0]] + edge[end]) as u32).collect::<Vec<_>>()
-        });
-        Self {
-            sizes: sizes.to_vec(),
-            csr: Csr::new(node_starts[sizes.len()], &sources, &targets),
-            node_starts,
-            pair_starts,
-            edges: edges.to_vec(),
-        }
+        let offsets = OwnedOffsets::new(sizes);
+        let node = |graph: usize, node: usize| (offsets.node_starts[graph] + node) as u32;
+        let [sources, targets] =
+            [1, 2].map(|end| edges.iter().map(|edge| node(edge[0], edge[end])).collect::<Vec<_>>());
+        let csr = Csr::new(offsets.graphs().num_nodes(), &sources, &targets);
+        Self { offsets, csr, edges: edges.to_vec() }
     }
 
     /// Sizes around those of a vector and a block; isolated nodes, self-loops, one-way and
@@ -56,11 +46,7 @@ impl Batch {
     }
 
     fn graphs(&self) -> GraphOffsets<'_> {
-        GraphOffsets {
-            sizes: &self.sizes,
-            node_starts: &self.node_starts,
-            pair_starts: &self.pair_starts,
-        }
+        self.offsets.graphs()
     }
 
     fn stack(&self, isa: Isa, weights: &[f32], steps: usize) -> Vec<f32> {
@@ -81,7 +67,7 @@ impl Batch {
     }
 
     fn adjacency(&self, graph: usize, weights: &[f32]) -> Vec<f64> {
-        let n = self.sizes[graph];
+        let n = self.offsets.sizes[graph];
         let mut matrix = vec![0.0; n * n];
         for ([own, source, target], weight) in self.edges.iter().zip(weights) {
             if *own == graph {
@@ -172,11 +158,11 @@ fn powers_and_gradients_match_dense_matrices() {
     let d_stack = random_values((steps + 1) * pairs, 2);
     let mut exact = vec![0.0; (steps + 1) * pairs];
     let mut d_exact = vec![0.0; weights.len()];
-    for (graph, &n) in batch.sizes.iter().enumerate() {
+    for (graph, &n) in batch.offsets.sizes.iter().enumerate() {
         let a = batch.adjacency(graph, &weights);
         let part = |channel: usize| {
-            channel * pairs + batch.pair_starts[graph]
-                ..channel * pairs + batch.pair_starts[graph + 1]
+            channel * pairs + batch.offsets.pair_starts[graph]
+                ..channel * pairs + batch.offsets.pair_starts[graph + 1]
         };
         let mut powers = vec![vec![0.0; n * n]];
         (0..n).for_each(|node| powers[0][node * n + node] = 1.0);
@@ -224,19 +210,19 @@ fn output_is_invariant_to_batch_composition() {
     let (batch, steps) = (Batch::ragged(), 3);
     let weights = random_values(batch.edges.len(), 1);
     let pairs = batch.graphs().num_pairs();
-    for graph in 0..batch.sizes.len() {
+    for graph in 0..batch.offsets.sizes.len() {
         let own: Vec<usize> =
             (0..weights.len()).filter(|edge| batch.edges[*edge][0] == graph).collect();
         let edges: Vec<[usize; 3]> =
             own.iter().map(|edge| [0, batch.edges[*edge][1], batch.edges[*edge][2]]).collect();
-        let alone = Batch::new(&batch.sizes[graph..=graph], &edges);
+        let alone = Batch::new(&batch.offsets.sizes[graph..=graph], &edges);
         let own_weights: Vec<f32> = own.iter().map(|edge| weights[*edge]).collect();
         for isa in Isa::available() {
             let in_batch = batch.stack(isa, &weights, steps);
             let alone = alone.stack(isa, &own_weights, steps);
-            let n = batch.sizes[graph];
+            let n = batch.offsets.sizes[graph];
             for channel in 0..=steps {
-                let part = &in_batch[channel * pairs + batch.pair_starts[graph]..][..n * n];
+                let part = &in_batch[channel * pairs + batch.offsets.pair_starts[graph]..][..n * n];
                 assert_eq!(
                     &alone[channel * n * n..(channel + 1) * n * n],
                     part,

@@ -10,6 +10,16 @@ macro_rules! with {
     };
 }
 
+/// Implements operations of [`Simd`](super::Simd) that are one intrinsic on whole vectors.
+macro_rules! intrinsics {
+    ($($name:ident($($argument:ident),*) = $intrinsic:ident;)*) => {$(
+        #[inline(always)]
+        fn $name(self, $($argument: Self::V),*) -> Self::V {
+            with!($intrinsic($($argument),*))
+        }
+    )*};
+}
+
 mod avx2;
 mod avx512;
 

@@ -348,7 +348,7 @@ pub(super) fn needs_graphs(evaluation: &RunEvaluation) -> Option<&Path> {
 
 #[cfg(test)]
 mod tests {
-    use graph_diffuser::task::predictions::SampleRows;
+    use graph_diffuser::task::SampleRows;
     use graph_diffuser_data::{
         FeatureSchema, Features, Graph, Graphs, Schema, Splits, Standardization, TargetSchema,
     };

@@ -124,8 +124,7 @@ fn in_parallel(count: usize, sample: &(impl Fn(usize) -> f64 + Sync)) -> Vec<f64
 mod tests {
     use graph_diffuser::recipe::Recipe;
     use graph_diffuser::run::RunResult;
-    use graph_diffuser::task::EvalMetrics;
-    use graph_diffuser::task::predictions::SampleRows;
+    use graph_diffuser::task::{EvalMetrics, SampleRows};
     use graph_diffuser::train::BestEpoch;
     use graph_diffuser_data::{Standardization, TargetKind};
 

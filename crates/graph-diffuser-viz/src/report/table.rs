@@ -4,6 +4,7 @@ use graph_diffuser::recipe::PaperResult;
 use graph_diffuser::run::DataRecord;
 use graph_diffuser::statistics::SeedStats;
 use graph_diffuser::task::Metric;
+use graph_diffuser_data::formats::csv_line;
 
 use super::{ConfigurationRow, Report, ReportRow, SweepSummary};
 
@@ -290,7 +291,7 @@ impl Report {
                 cells.push(cell(test.map(|test| spaced(&test.seeds))));
                 cells.push(cell(test.map(|test| spaced(&test.scores))));
             }
-            text.push_str(&csv_line(&cells));
+            text += &(csv_line(&cells) + "\n");
         }
         text
     }
@@ -319,7 +320,7 @@ impl Report {
                 cell(test.map(|test| test.population_std)),
                 cell(row.seconds),
             ]);
-            text.push_str(&csv_line(&cells));
+            text += &(csv_line(&cells) + "\n");
         }
         Some(text)
     }
@@ -331,17 +332,6 @@ fn cell(value: Option<impl ToString>) -> String {
 
 fn spaced(values: &[impl ToString]) -> String {
     values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-}
-
-fn csv_line(cells: &[String]) -> String {
-    let quoted = cells.iter().map(|cell| {
-        if cell.contains([',', '"', '\n', '\r']) {
-            format!("\"{}\"", cell.replace('"', "\"\""))
-        } else {
-            cell.clone()
-        }
-    });
-    quoted.collect::<Vec<_>>().join(",") + "\n"
 }
 
 /// Returns a bulleted list below a title; empty without items.

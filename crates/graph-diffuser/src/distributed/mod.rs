@@ -20,7 +20,7 @@
 
 mod error;
 mod transport;
-
+mod message;
 mod group;
 mod rendezvous;
 

@@ -8,8 +8,9 @@ use graph_diffuser_kernels::Reduction;
 
 use crate::ops::{ShardExchange, Site};
 
-use super::group::Contribution;
-use super::{ExchangeError, Group};
+use super::error::ExchangeError;
+use super::group::Group;
+use super::message::Contribution;
 
 /// Meeting point of the shards of a process in one training step.
 #[derive(Debug)]

@@ -3,14 +3,14 @@
 //! They replace those of Burn because parameters must be drawn from the seed of the run in a fixed
 //! order, batch norm runs over packed rows and pairs, and dropout must be reproducible.
 
-mod batch_norm;
-mod cancellation;
-mod context;
 mod init;
-mod linear;
-mod mlp;
-mod state;
+mod cancellation;
 mod trace;
+mod context;
+mod state;
+mod linear;
+mod batch_norm;
+mod mlp;
 
 pub use batch_norm::BatchNorm;
 pub use cancellation::CancelFlag;

@@ -2,11 +2,10 @@
 
 use std::io::{self, Write};
 
+use graph_diffuser_data::formats::csv_quote;
 use graph_diffuser_data::formats::inference_input::RowText;
 
 use crate::npy;
-
-use super::columns::csv_quote;
 
 /// Level of embeddings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

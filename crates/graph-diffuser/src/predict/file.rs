@@ -14,6 +14,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use graph_diffuser_data::formats::csv_quote;
 use graph_diffuser_data::formats::inference_input::{CsvHeader, InferenceInput, InputRow, RowText};
 use graph_diffuser_data::{Diagnostic, Graph, LocatedError, ThreadError};
 use serde::de::IgnoredAny;
@@ -23,7 +24,6 @@ use crate::distributed::{ExchangeError, Group};
 
 use super::Predictor;
 use super::chunk::{ChunkOutput, run_chunk};
-use super::columns::csv_quote;
 use super::counts::RowCounts;
 use super::embeddings::{EmbeddingFormat, EmbeddingLevel, EmbeddingWriter};
 use super::job::{PredictError, PredictEvent, PredictJob};

@@ -6,7 +6,6 @@
 //! with `train.forest_blend` are averages with its random forest. Molecules are compared with the
 //! training molecules of the run.
 
-mod columns;
 mod counts;
 mod embeddings;
 mod job;

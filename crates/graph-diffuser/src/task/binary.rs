@@ -6,7 +6,8 @@
 
 use burn::tensor::{Tensor, activation::log_sigmoid};
 
-use super::{Metric, observed_column};
+use super::metric::Metric;
+use super::sample_rows::observed_column;
 
 /// Metrics of a binary target; the first is the default selection metric.
 pub(super) const METRICS: [Metric; 2] = [Metric::RocAuc, Metric::AveragePrecision];

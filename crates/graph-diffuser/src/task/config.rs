@@ -7,10 +7,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::graph_targets::GraphTargets;
+use super::head::HeadConfig;
+use super::kind::{Task, TaskKind};
 use super::link_prediction::LinkPrediction;
+use super::metric::Metric;
 use super::node_classification::NodeClassification;
+use super::regression::RegressionLoss;
 use super::sub_tokens::SubTokens;
-use super::{HeadConfig, Metric, RegressionLoss, Task, TaskKind};
 
 /// Configuration of a [`Task`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]

@@ -6,18 +6,23 @@
 
 use std::ops::Range;
 
+use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData, activation::log_softmax};
 use graph_diffuser_data::{Standardization, TargetKind, Targets};
 
 use crate::batch::{TargetInput, TargetTensor};
+use crate::nn::{ForwardContext, Mlp, MlpConfig, ParamInit};
 
-use super::average::{self, Columns};
+use super::average::{Columns, average};
 use super::binary::{self, bce_with_logits};
+use super::kind::{OutputRows, TaskKind, wrong_targets};
+use super::metric::Metric;
 use super::multiclass::{self, argmax};
+use super::pooling::Pooling;
 use super::prediction::{ClassPrediction, Prediction, TargetPrediction, sigmoid};
-use super::predictions::{Predictions, SampleRows};
+use super::predictions::Predictions;
 use super::regression::{self, RegressionLoss};
-use super::{Metric, OutputRows, TaskKind, wrong_targets};
+use super::sample_rows::SampleRows;
 
 /// Prediction of graph-level targets.
 #[derive(Debug, Clone, PartialEq)]
@@ -226,7 +231,43 @@ impl TaskKind for GraphTargets {
         };
         let blocks: Vec<Columns> = self.kinds.iter().map(columns).collect();
         let values: Vec<&[f32]> = outputs.iter().map(|output| output.values).collect();
-        (average::average(&values, weights, &blocks), outputs[0].columns)
+        (average(&values, weights, &blocks), outputs[0].columns)
+    }
+}
+
+/// Graph-level head: pooling followed by an MLP.
+#[derive(Module, Debug)]
+pub struct GraphHead {
+    mlp: Mlp,
+    #[module(skip)]
+    pooling: Pooling,
+}
+
+impl GraphHead {
+    /// Initializes the head.
+    pub fn new(
+        hidden_dim: usize,
+        outputs: usize,
+        pooling: Pooling,
+        config: MlpConfig,
+        dropout: f64,
+        init: &mut ParamInit,
+    ) -> Self {
+        Self { mlp: Mlp::new(hidden_dim, outputs, config, dropout, init), pooling }
+    }
+
+    /// Returns the pooling of the head.
+    pub fn pooling(&self) -> Pooling {
+        self.pooling
+    }
+
+    /// Computes the predictions of every graph.
+    ///
+    /// # Shapes
+    /// - `pooled`: `[b, d]`
+    /// - returns `[b, outputs]`
+    pub fn forward(&self, pooled: Tensor<2>, ctx: &ForwardContext) -> Tensor<2> {
+        self.mlp.forward(pooled, ctx)
     }
 }
 
@@ -285,10 +326,7 @@ fn class_metric(
             (argmax(&logits, logits.len())[0], target as u32)
         })
         .unzip();
-    match metric {
-        Metric::Accuracy => multiclass::accuracy(&predicted, &expected),
-        _ => multiclass::macro_f1(&predicted, &expected),
-    }
+    multiclass::metric(metric, &predicted, &expected)
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::batch::GraphBatch;
 use crate::nn::{ForwardContext, MlpConfig, ParamInit};
 
-use super::graph_head::{GraphHead, Pooling};
+use super::graph_targets::GraphHead;
 use super::link_prediction::LinkHead;
 use super::node_classification::NodeHead;
+use super::pooling::Pooling;
 use super::sub_tokens::SubTokenHead;
 
 /// Configuration of a [`Head`].

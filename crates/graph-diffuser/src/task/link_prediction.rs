@@ -15,8 +15,10 @@ use crate::batch::{TargetInput, TargetTensor};
 use crate::nn::{ForwardContext, Mlp, MlpConfig, ParamInit};
 
 use super::binary::bce_with_logits;
+use super::kind::{OutputRows, TaskKind, wrong_targets};
+use super::metric::Metric;
 use super::prediction::{PredictedLink, Prediction, sigmoid};
-use super::{Metric, OutputRows, Predictions, TaskKind, wrong_targets};
+use super::predictions::Predictions;
 
 /// Number of negatives per positive pair.
 const NEGATIVES_PER_POSITIVE: usize = 2;

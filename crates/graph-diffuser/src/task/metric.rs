@@ -1,11 +1,7 @@
-//! Evaluation metrics.
-
-use std::collections::BTreeMap;
+//! Names and directions of evaluation metrics.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::{Predictions, graph_targets, multiclass};
 
 /// Evaluation metric, computed over all samples rather than averaged over batches.
 #[derive(
@@ -114,62 +110,12 @@ impl Metric {
             Self::FilteredNoSelfHitsAt10 => "filtered_no_self_hits_at_10",
         }
     }
-}
 
-impl Metric {
     /// Returns the metric with the given name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::deserialize(serde::de::value::StrDeserializer::<serde::de::value::Error>::new(name))
             .ok()
     }
-
-    /// Computes the metric from the predictions of its task.
-    pub(super) fn of(self, predictions: &Predictions) -> f64 {
-        if !predictions.kinds.is_empty() {
-            return graph_targets::metric(self, predictions);
-        }
-        let (outputs, targets) = (&predictions.outputs, &predictions.targets);
-        let classes = || {
-            let class = |value: f64| (!value.is_nan()).then_some(value as u32);
-            let predicted: Vec<Option<u32>> = outputs.column(0).map(class).collect();
-            (predicted, targets.values.iter().map(|&class| class as u32).collect::<Vec<_>>())
-        };
-        match self {
-            Self::Accuracy => {
-                let (predicted, targets) = classes();
-                multiclass::accuracy(&predicted, &targets)
-            }
-            Self::MacroF1 => {
-                let (predicted, targets) = classes();
-                multiclass::macro_f1(&predicted, &targets)
-            }
-            // The other metrics are means over graphs, whose samples hold one column per metric.
-            _ => match predictions.metrics.iter().position(|&metric| metric == self) {
-                Some(column) => outputs.column(column).sum::<f64>() / predictions.len() as f64,
-                None => f64::NAN,
-            },
-        }
-    }
-}
-
-/// Scores of a model on one split.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EvalMetrics {
-    /// Value of the selection metric; NaN if it is undefined.
-    #[serde(deserialize_with = "null_as_nan")]
-    pub metric: f64,
-    /// Mean loss over all observed targets.
-    #[serde(deserialize_with = "null_as_nan")]
-    pub loss: f64,
-    /// Number of nodes or graphs.
-    pub samples: usize,
-    /// All metrics of the task; empty in files of older versions.
-    #[serde(
-        default,
-        deserialize_with = "nulls_as_nan",
-        skip_serializing_if = "BTreeMap::is_empty"
-    )]
-    pub metrics: BTreeMap<Metric, f64>,
 }
 
 /// Deserializes `null` as NaN, which JSON cannot represent.
@@ -179,36 +125,9 @@ pub(crate) fn null_as_nan<'de, D: serde::Deserializer<'de>>(
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
-fn nulls_as_nan<'de, D: serde::Deserializer<'de>>(
-    deserializer: D,
-) -> Result<BTreeMap<Metric, f64>, D::Error> {
-    let metrics = BTreeMap::<Metric, Option<f64>>::deserialize(deserializer)?;
-    Ok(metrics.into_iter().map(|(metric, value)| (metric, value.unwrap_or(f64::NAN))).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn scores_survive_a_round_trip_and_older_files_are_readable() {
-        let scores = EvalMetrics {
-            metric: 0.5,
-            loss: 1.5,
-            samples: 3,
-            metrics: [(Metric::HitsAt1, 0.25)].into(),
-        };
-        let text = serde_json::to_string(&scores).expect("plain data");
-        assert_eq!(text, r#"{"metric":0.5,"loss":1.5,"samples":3,"metrics":{"hits_at_1":0.25}}"#);
-        assert_eq!(serde_json::from_str::<EvalMetrics>(&text).expect("serialized scores"), scores);
-        let old: EvalMetrics =
-            serde_json::from_str(r#"{"metric":0.5,"loss":1.5,"samples":3}"#).expect("readable");
-        assert!(old.metrics.is_empty());
-        let undefined: EvalMetrics =
-            serde_json::from_str(r#"{"metric":null,"loss":1,"samples":3,"metrics":{"r2":null}}"#)
-                .expect("readable");
-        assert!(undefined.metric.is_nan() && undefined.metrics[&Metric::R2].is_nan());
-    }
 
     #[test]
     fn lower_errors_and_higher_scores_are_better() {

@@ -1,11 +1,42 @@
 //! Accumulation of predictions over batches, and the loss and metrics over all of them.
 
+use std::collections::BTreeMap;
+
 use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
 
 use crate::batch::GraphBatch;
 
-use super::predictions::{from_safetensors, to_safetensors};
-use super::{EvalMetrics, Metric, Predictions, Task, targets};
+use super::kind::{Task, targets};
+use super::metric::{Metric, null_as_nan};
+use super::predictions::{Predictions, from_safetensors, to_safetensors};
+
+/// Scores of a model on one split.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EvalMetrics {
+    /// Value of the selection metric; NaN if it is undefined.
+    #[serde(deserialize_with = "null_as_nan")]
+    pub metric: f64,
+    /// Mean loss over all observed targets.
+    #[serde(deserialize_with = "null_as_nan")]
+    pub loss: f64,
+    /// Number of nodes or graphs.
+    pub samples: usize,
+    /// All metrics of the task; empty in files of older versions.
+    #[serde(
+        default,
+        deserialize_with = "nulls_as_nan",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub metrics: BTreeMap<Metric, f64>,
+}
+
+fn nulls_as_nan<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<Metric, f64>, D::Error> {
+    let metrics = BTreeMap::<Metric, Option<f64>>::deserialize(deserializer)?;
+    Ok(metrics.into_iter().map(|(metric, value)| (metric, value.unwrap_or(f64::NAN))).collect())
+}
 
 /// Accumulates predictions over batches; metrics are computed over all samples.
 #[derive(Debug)]
@@ -19,12 +50,20 @@ pub struct MetricAccumulator {
     non_finite: Vec<usize>,
 }
 
-impl MetricAccumulator {
-    pub(super) fn new(task: Task) -> Self {
-        let predictions = Predictions::new(task.metrics());
-        Self { task, loss_sum: 0.0, loss_weight: 0.0, predictions, non_finite: Vec::new() }
+impl Task {
+    /// Creates an accumulator of predictions and losses.
+    pub fn metric_accumulator(&self) -> MetricAccumulator {
+        MetricAccumulator {
+            task: self.clone(),
+            loss_sum: 0.0,
+            loss_weight: 0.0,
+            predictions: Predictions::new(self.metrics()),
+            non_finite: Vec::new(),
+        }
     }
+}
 
+impl MetricAccumulator {
     /// Adds a batch with its mean loss.
     ///
     /// # Shapes
@@ -106,5 +145,30 @@ impl MetricAccumulator {
     /// Returns the predictions, sorted by graph index.
     pub fn predictions(&self) -> Predictions {
         self.predictions.sorted()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_survive_a_round_trip_and_older_files_are_readable() {
+        let scores = EvalMetrics {
+            metric: 0.5,
+            loss: 1.5,
+            samples: 3,
+            metrics: [(Metric::HitsAt1, 0.25)].into(),
+        };
+        let text = serde_json::to_string(&scores).expect("plain data");
+        assert_eq!(text, r#"{"metric":0.5,"loss":1.5,"samples":3,"metrics":{"hits_at_1":0.25}}"#);
+        assert_eq!(serde_json::from_str::<EvalMetrics>(&text).expect("serialized scores"), scores);
+        let old: EvalMetrics =
+            serde_json::from_str(r#"{"metric":0.5,"loss":1.5,"samples":3}"#).expect("readable");
+        assert!(old.metrics.is_empty());
+        let undefined: EvalMetrics =
+            serde_json::from_str(r#"{"metric":null,"loss":1,"samples":3,"metrics":{"r2":null}}"#)
+                .expect("readable");
+        assert!(undefined.metric.is_nan() && undefined.metrics[&Metric::R2].is_nan());
     }
 }

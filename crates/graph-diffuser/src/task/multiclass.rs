@@ -2,9 +2,7 @@
 
 use burn::tensor::{Int, Tensor, TensorData, activation::log_softmax};
 
-use crate::batch::TargetTensor;
-
-use super::{Metric, wrong_targets};
+use super::metric::Metric;
 
 /// Metrics of a multi-class target; the first is the default selection metric.
 pub(super) const METRICS: [Metric; 2] = [Metric::Accuracy, Metric::MacroF1];
@@ -12,14 +10,14 @@ pub(super) const METRICS: [Metric; 2] = [Metric::Accuracy, Metric::MacroF1];
 /// Computes the mean cross-entropy, weighted by class as in PyTorch if `class_weights` are given.
 ///
 /// # Shapes
-/// - `output`: `[rows, classes]`
+/// - `output`: `[rows, outputs]`
+/// - `classes`: `[rows]`
 /// - returns `[1]`
 pub(super) fn cross_entropy(
     output: Tensor<2>,
-    targets: &TargetTensor,
+    classes: Tensor<1, Int>,
     class_weights: Option<&[f32]>,
 ) -> Tensor<1> {
-    let classes: Tensor<1, Int> = classes_of(targets).clone();
     let (device, dtype) = (output.device(), output.dtype());
     // [rows, 1]
     let log_likelihood = log_softmax(output, 1).gather(1, classes.clone().unsqueeze_dim(1));
@@ -37,25 +35,17 @@ pub(super) fn cross_entropy(
 }
 
 /// Returns the sum of the class weights of all rows, or the number of rows without weights.
-pub(super) fn class_weight_sum(targets: &TargetTensor, class_weights: Option<&[f32]>) -> f64 {
+pub(super) fn class_weight_sum(classes: &Tensor<1, Int>, class_weights: Option<&[f32]>) -> f64 {
     match class_weights {
-        None => targets.observed(),
-        Some(weights) => classes_of(targets)
-            .to_data()
-            .iter::<i64>()
-            .map(|class| f64::from(weights[class as usize]))
-            .sum(),
+        None => classes.dims()[0] as f64,
+        Some(weights) => {
+            let classes = classes.to_data();
+            classes.iter::<i64>().map(|class| f64::from(weights[class as usize])).sum()
+        }
     }
 }
 
-fn classes_of(targets: &TargetTensor) -> &Tensor<1, Int> {
-    match targets {
-        TargetTensor::Classes(classes) | TargetTensor::SomeClasses { classes, .. } => classes,
-        _ => wrong_targets("classes"),
-    }
-}
-
-/// Returns a predicted class as stored in [`Predictions`]; `None` is NaN.
+/// Returns a predicted class as the output of a sample; `None` is NaN.
 pub(super) fn class_value(class: Option<u32>) -> f32 {
     class.map_or(f32::NAN, |class| class as f32)
 }
@@ -76,6 +66,15 @@ pub fn argmax(outputs: &[f32], columns: usize) -> Vec<Option<u32>> {
         Some(best as u32)
     };
     outputs.chunks(columns).map(best).collect()
+}
+
+/// Computes a metric of [`METRICS`].
+pub(super) fn metric(metric: Metric, predicted: &[Option<u32>], targets: &[u32]) -> f64 {
+    match metric {
+        Metric::Accuracy => accuracy(predicted, targets),
+        Metric::MacroF1 => macro_f1(predicted, targets),
+        _ => f64::NAN,
+    }
 }
 
 /// Computes the fraction of correct predictions.
@@ -138,9 +137,9 @@ mod tests {
         let device = Device::flex();
         let output =
             Tensor::<2>::from_data([[0.0, 3.0_f64.ln()], [0.0, 0.0]], (&device, DType::F64));
-        let classes = TargetTensor::Classes(Tensor::<1, Int>::from_data([1, 0], &device));
+        let classes = Tensor::<1, Int>::from_data([1, 0], &device);
         let value = |weights: Option<&[f32]>| {
-            cross_entropy(output.clone(), &classes, weights).into_scalar::<f64>()
+            cross_entropy(output.clone(), classes.clone(), weights).into_scalar::<f64>()
         };
         // -log(3/4) and -log(1/2).
         let (first, second) = ((4.0_f64 / 3.0).ln(), 2.0_f64.ln());

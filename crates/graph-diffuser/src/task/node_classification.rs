@@ -2,15 +2,17 @@
 //! have a class.
 
 use burn::module::Module;
-use burn::tensor::Tensor;
+use burn::tensor::{Int, Tensor};
 use graph_diffuser_data::{MISSING_CLASS, Targets};
 
 use crate::batch::{TargetInput, TargetTensor};
 use crate::nn::{ForwardContext, Mlp, MlpConfig, ParamInit};
 
-use super::multiclass::{argmax, class_value, class_weight_sum, cross_entropy};
+use super::kind::{OutputRows, TaskKind, wrong_targets};
+use super::metric::Metric;
+use super::multiclass::{self, argmax, class_value, class_weight_sum, cross_entropy};
 use super::prediction::{ClassPrediction, Prediction};
-use super::{Metric, OutputRows, Predictions, TaskKind, wrong_targets};
+use super::predictions::Predictions;
 
 /// Multi-class classification of nodes.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +27,7 @@ impl TaskKind for NodeClassification {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        &[Metric::Accuracy, Metric::MacroF1]
+        &multiclass::METRICS
     }
 
     fn output_rows(&self, nodes: usize) -> usize {
@@ -52,21 +54,19 @@ impl TaskKind for NodeClassification {
     }
 
     fn loss(&self, output: Tensor<2>, targets: &TargetTensor) -> Tensor<1> {
-        match targets {
-            TargetTensor::SomeClasses { classes, .. } if classes.dims()[0] == 0 => {
-                output.sum() * 0.0
+        let classes = classes_of(targets);
+        let output = match targets {
+            TargetTensor::SomeClasses { .. } if classes.dims()[0] == 0 => {
+                return output.sum() * 0.0;
             }
-            TargetTensor::SomeClasses { rows, classes } => {
-                let targets = TargetTensor::Classes(classes.clone());
-                let output = output.select(0, rows.clone()); // [observed, outputs]
-                cross_entropy(output, &targets, self.class_weights.as_deref())
-            }
-            targets => cross_entropy(output, targets, self.class_weights.as_deref()),
-        }
+            TargetTensor::SomeClasses { rows, .. } => output.select(0, rows.clone()), // [observed, outputs]
+            _ => output,
+        };
+        cross_entropy(output, classes.clone(), self.class_weights.as_deref())
     }
 
     fn loss_weight(&self, targets: &TargetTensor) -> f64 {
-        class_weight_sum(targets, self.class_weights.as_deref())
+        class_weight_sum(classes_of(targets), self.class_weights.as_deref())
     }
 
     fn add_samples(
@@ -90,6 +90,21 @@ impl TaskKind for NodeClassification {
         let rows = output.values.chunks(output.columns);
         Prediction::NodeClasses(rows.map(ClassPrediction::of).collect())
     }
+}
+
+fn classes_of(targets: &TargetTensor) -> &Tensor<1, Int> {
+    match targets {
+        TargetTensor::Classes(classes) | TargetTensor::SomeClasses { classes, .. } => classes,
+        _ => wrong_targets("classes"),
+    }
+}
+
+/// Computes a metric over the nodes that have a class.
+pub(super) fn metric(metric: Metric, predictions: &Predictions) -> f64 {
+    let class = |value: f64| (!value.is_nan()).then_some(value as u32);
+    let predicted: Vec<Option<u32>> = predictions.outputs.column(0).map(class).collect();
+    let targets: Vec<u32> = predictions.targets.values.iter().map(|&class| class as u32).collect();
+    multiclass::metric(metric, &predicted, &targets)
 }
 
 /// Node-level head: an MLP on each node.

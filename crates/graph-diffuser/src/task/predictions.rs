@@ -1,13 +1,13 @@
 //! Predictions with their targets, by graph: the basis of metrics and of paired comparisons of
 //! runs.
 
-use std::collections::{BTreeMap, HashMap};
-use std::ops::Range;
+use std::collections::HashMap;
 
 use graph_diffuser_data::TargetKind;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use super::{Metric, graph_targets};
+use super::metric::Metric;
+use super::sample_rows::SampleRows;
 
 /// Key of metrics and kinds of targets, as JSON, in the header of a predictions file. With a single
 /// key, equal predictions give equal files.
@@ -32,43 +32,6 @@ pub struct Predictions {
     pub targets: SampleRows,
 }
 
-/// Matrix with one row per sample.
-#[derive(Debug, Clone, Default)]
-pub struct SampleRows {
-    /// Number of columns.
-    pub columns: usize,
-    /// Values in row-major order.
-    pub values: Vec<f64>,
-}
-
-/// Rows are equal if they have equal bits; NaN equals NaN.
-impl PartialEq for SampleRows {
-    fn eq(&self, other: &Self) -> bool {
-        self.columns == other.columns
-            && self.values.len() == other.values.len()
-            && self.values.iter().zip(&other.values).all(|(left, right)| {
-                left.to_bits() == right.to_bits() || left.is_nan() && right.is_nan()
-            })
-    }
-}
-
-impl SampleRows {
-    /// Appends rows of `columns` values.
-    pub(super) fn extend<T: Copy + Into<f64>>(&mut self, columns: usize, values: &[T]) {
-        self.columns = columns;
-        self.values.extend(values.iter().map(|&value| value.into()));
-    }
-
-    fn rows(&self, range: &Range<usize>) -> &[f64] {
-        &self.values[range.start * self.columns..range.end * self.columns]
-    }
-
-    /// Returns one column.
-    pub(super) fn column(&self, column: usize) -> impl Iterator<Item = f64> + '_ {
-        self.values.chunks(self.columns.max(1)).map(move |row| row[column])
-    }
-}
-
 impl Predictions {
     /// Creates empty predictions.
     pub(super) fn new(metrics: &[Metric]) -> Self {
@@ -90,45 +53,6 @@ impl Predictions {
     /// Returns whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.samples.iter().all(|&count| count == 0)
-    }
-
-    /// Computes a metric over all samples; NaN if it is undefined or belongs to another task.
-    pub fn metric(&self, metric: Metric) -> f64 {
-        if self.metrics.contains(&metric) { metric.of(self) } else { f64::NAN }
-    }
-
-    /// Computes all metrics of the task.
-    pub fn all_metrics(&self) -> BTreeMap<Metric, f64> {
-        self.metrics.iter().map(|&metric| (metric, self.metric(metric))).collect()
-    }
-
-    /// Returns the predictions of one graph-level target, with its metrics; graphs without a value
-    /// of the target are left out.
-    ///
-    /// # Panics
-    /// Panics if there is no such target.
-    pub fn target(&self, target: usize) -> Self {
-        let start: usize = self.kinds[..target].iter().map(|kind| kind.outputs()).sum();
-        let kind = self.kinds[target];
-        let select = |rows: &SampleRows, range: Range<usize>| SampleRows {
-            columns: range.len(),
-            values: rows
-                .values
-                .chunks(rows.columns.max(1))
-                .flat_map(|row| row[range.clone()].iter().copied())
-                .collect(),
-        };
-        let all = Self {
-            metrics: graph_targets::metrics(kind).to_vec(),
-            kinds: vec![kind],
-            graphs: self.graphs.clone(),
-            samples: self.samples.clone(),
-            outputs: select(&self.outputs, start..start + kind.outputs()),
-            targets: select(&self.targets, target..target + 1),
-        };
-        let observed: Vec<usize> =
-            (0..all.graphs.len()).filter(|&graph| !all.targets.values[graph].is_nan()).collect();
-        if observed.len() == all.graphs.len() { all } else { all.gather(&observed) }
     }
 
     /// Selects graphs by position; positions may repeat, as in a bootstrap sample.

@@ -8,7 +8,8 @@ use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Metric, observed_column};
+use super::metric::Metric;
+use super::sample_rows::observed_column;
 
 /// Metrics of a regression target; the first is the default selection metric.
 pub(super) const METRICS: [Metric; 4] = [Metric::Mae, Metric::Rmse, Metric::R2, Metric::Spearman];

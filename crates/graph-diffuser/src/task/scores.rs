@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use graph_diffuser_data::{Dataset, Schema, SeedTree, Split, TargetKind, TargetSchema, Targets};
 use serde::{Deserialize, Serialize};
 
-use super::predictions::SampleRows;
-use super::{Metric, Predictions, null_as_nan};
+use super::metric::{Metric, null_as_nan};
+use super::predictions::Predictions;
+use super::sample_rows::SampleRows;
 
 /// Maximum number of bootstrap samples.
 const MAX_BOOTSTRAP: usize = 1000;

@@ -14,9 +14,12 @@ use graph_diffuser_data::Targets;
 use crate::batch::{TargetInput, TargetTensor};
 use crate::nn::{Linear, ParamInit};
 
-use super::graph_head::Pooling;
+use super::kind::{OutputRows, TaskKind, wrong_targets};
+use super::metric::Metric;
 use super::multiclass::{argmax, cross_entropy};
-use super::{Metric, OutputRows, Prediction, Predictions, TaskKind, wrong_targets};
+use super::pooling::Pooling;
+use super::prediction::Prediction;
+use super::predictions::Predictions;
 
 /// Sub-token prediction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +56,8 @@ impl TaskKind for SubTokens {
     }
 
     fn loss(&self, output: Tensor<2>, targets: &TargetTensor) -> Tensor<1> {
-        cross_entropy(output, targets, None)
+        let TargetTensor::Classes(classes) = targets else { wrong_targets("classes") };
+        cross_entropy(output, classes.clone(), None)
     }
 
     fn add_samples(

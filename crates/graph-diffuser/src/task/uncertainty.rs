@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::MeanStd;
 
-use super::{Predictions, null_as_nan, regression};
+use super::metric::null_as_nan;
+use super::predictions::Predictions;
+use super::regression;
 
 /// Maximum number of bins.
 const MAX_BINS: usize = 10;
@@ -125,8 +127,8 @@ impl UncertaintyBin {
 mod tests {
     use graph_diffuser_data::{FeatureSchema, Names, Standardization, TargetSchema};
 
-    use crate::task::predictions::SampleRows;
-    use crate::task::{Metric, Predictions};
+    use crate::task::metric::Metric;
+    use crate::task::sample_rows::SampleRows;
 
     use super::*;
 

@@ -64,41 +64,16 @@ impl Simd for Avx512 {
     unsafe fn store_partial(self, to: *mut f32, value: Self::V, count: usize) {
         with!(_mm512_mask_storeu_ps(to, first_16(count), value));
     }
-    #[inline(always)]
-    fn add(self, a: Self::V, b: Self::V) -> Self::V {
-        with!(_mm512_add_ps(a, b))
-    }
-    #[inline(always)]
-    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
-        with!(_mm512_sub_ps(a, b))
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
-        with!(_mm512_mul_ps(a, b))
-    }
-    #[inline(always)]
-    fn div(self, a: Self::V, b: Self::V) -> Self::V {
-        with!(_mm512_div_ps(a, b))
-    }
-    #[inline(always)]
-    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
-        with!(_mm512_fmadd_ps(a, b, c))
-    }
-    #[inline(always)]
-    fn mul_sub(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
-        with!(_mm512_fmsub_ps(a, b, c))
-    }
-    #[inline(always)]
-    fn min(self, a: Self::V, b: Self::V) -> Self::V {
-        with!(_mm512_min_ps(a, b))
-    }
-    #[inline(always)]
-    fn max(self, a: Self::V, b: Self::V) -> Self::V {
-        with!(_mm512_max_ps(a, b))
-    }
-    #[inline(always)]
-    fn sqrt(self, a: Self::V) -> Self::V {
-        with!(_mm512_sqrt_ps(a))
+    intrinsics! {
+        add(a, b) = _mm512_add_ps;
+        sub(a, b) = _mm512_sub_ps;
+        mul(a, b) = _mm512_mul_ps;
+        div(a, b) = _mm512_div_ps;
+        mul_add(a, b, c) = _mm512_fmadd_ps;
+        mul_sub(a, b, c) = _mm512_fmsub_ps;
+        min(a, b) = _mm512_min_ps;
+        max(a, b) = _mm512_max_ps;
+        sqrt(a) = _mm512_sqrt_ps;
     }
     #[inline(always)]
     fn select_positive(self, condition: Self::V, then: Self::V, otherwise: Self::V) -> Self::V {

@@ -1,12 +1,10 @@
-//! Graph-level prediction head.
+//! Pooling of node states into one vector per graph.
 
-use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::GraphBatch;
-use crate::nn::{ForwardContext, Mlp, MlpConfig, ParamInit};
 use crate::ops::scatter_sum;
 
 /// Divisor of [`Pooling::Norm`]: about the mean number of heavy atoms of a drug-like molecule.
@@ -51,41 +49,5 @@ impl Pooling {
                 x.select(0, cls.rows.clone())
             }
         }
-    }
-}
-
-/// Graph-level head: pooling followed by an MLP.
-#[derive(Module, Debug)]
-pub struct GraphHead {
-    mlp: Mlp,
-    #[module(skip)]
-    pooling: Pooling,
-}
-
-impl GraphHead {
-    /// Initializes the head.
-    pub fn new(
-        hidden_dim: usize,
-        outputs: usize,
-        pooling: Pooling,
-        config: MlpConfig,
-        dropout: f64,
-        init: &mut ParamInit,
-    ) -> Self {
-        Self { mlp: Mlp::new(hidden_dim, outputs, config, dropout, init), pooling }
-    }
-
-    /// Returns the pooling of the head.
-    pub fn pooling(&self) -> Pooling {
-        self.pooling
-    }
-
-    /// Computes the predictions of every graph.
-    ///
-    /// # Shapes
-    /// - `pooled`: `[b, d]`
-    /// - returns `[b, outputs]`
-    pub fn forward(&self, pooled: Tensor<2>, ctx: &ForwardContext) -> Tensor<2> {
-        self.mlp.forward(pooled, ctx)
     }
 }
