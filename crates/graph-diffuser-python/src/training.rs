@@ -78,12 +78,10 @@ pub(crate) fn train(
             .transpose()
             .map_err(raise)?;
         let environment = Environment::new(threads, None, command);
-        let run = Run::create(&directory, recipe, &environment).map_err(raise)?;
+        let run = Run::create_from(&directory, recipe, &environment, initial.as_ref());
+        let run = run.map_err(raise)?;
         if let (Some(prepared), Some(saved_as)) = (&data, saved_as) {
             move_file(prepared, &saved_as).map_err(raise)?;
-        }
-        if let Some(weights) = initial {
-            run.start_from(&weights).map_err(raise)?;
         }
         train_run(run, &loaded, &dirs, progress.as_ref())?;
         Ok(directory)
@@ -242,6 +240,6 @@ fn event_json(event: &TrainEvent<'_>) -> Value {
         TrainEvent::EvaluatedBatch { batches: (batch, batches) } => {
             json!({ "event": "evaluated_batch", "batch": batch, "batches": batches })
         }
-        _ => json!({ "event": "evaluating" }),
+        TrainEvent::Evaluating => json!({ "event": "evaluating" }),
     }
 }

@@ -376,7 +376,7 @@ def test_init_model_gives_the_weights_of_the_option_from(
     assert model.directory is not None
     assert weights(model.directory) == weights(tmp_path / "b")
     assert (tmp_path / "a/initial.safetensors").is_file()
-    with pytest.raises(gd.InvalidInputError, match=r"but `model\.layers=3` changes it"):
+    with pytest.raises(gd.InvalidInputError, match=r"`model\.layers=3` changes the model"):
         gd.train(path, out=tmp_path / "d", init_model=source, settings={"model.layers": 3})
     with pytest.raises(gd.InvalidInputError, match="there is no pretrained model `nothing`"):
         gd.train(path, out=tmp_path / "d", init_model="pretrained:nothing")

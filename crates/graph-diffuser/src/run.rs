@@ -4,6 +4,7 @@
 //! runs/grid-quick-s0/
 //!   recipe.toml               recipe, including defaults
 //!   environment.json          version, platform, threads, command line
+//!   initial.safetensors       weights that training started from, of a fine-tuned model
 //!   schema.json               featurizer, feature and target schema
 //!   fingerprints.bin          fingerprints of the training molecules, if the graphs are molecules
 //!   data.json                 name, size, split and content hash of the dataset
@@ -31,6 +32,7 @@ mod error;
 mod result;
 
 mod files;
+mod transfer;
 mod create;
 mod dataset;
 mod evaluation;
@@ -40,7 +42,6 @@ mod follow;
 mod training;
 mod ensemble;
 mod saved_model;
-mod transfer;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

@@ -167,13 +167,11 @@ fn train_all(args: &TrainArgs, session: &Session, printer: &mut Printer) -> Resu
         args.check_memory(recipe, dataset)?;
         let initial = |source: &Run| source.initial_weights(recipe, &dataset.schema);
         let initial = source.as_ref().map(initial).transpose()?;
-        let run = describe_split(Run::create(directory, recipe.clone(), &environment)?, &data)
+        let run = Run::create_from(directory, recipe.clone(), &environment, initial.as_ref())?;
+        let run = describe_split(run, &data)
             .with_encoding_cache(DataDirs::from_env().encoding_cache())
             .with_group(session.group().clone());
         let lock = run.lock()?;
-        if let Some(weights) = &initial {
-            run.start_from(weights)?;
-        }
         let model = run.init_model(&dataset.schema, &device)?;
         open_live_view(args, &run, printer)?;
         describe_session(args, session, recipe, printer);

@@ -16,7 +16,7 @@ from .convert import TrainingData, is_path
 from .model import Model, load
 
 #: Receives the progress of training as dictionaries with the key ``event``: ``data``, ``member``,
-#: ``resumed``, ``step``, ``evaluating`` or ``epoch``.
+#: ``resumed``, ``step``, ``epoch``, ``evaluating`` or ``evaluated_batch``.
 ProgressCallback = Callable[[dict[str, Any]], object]
 
 _FORMATS = {".json": "jsonl", ".jsonl": "jsonl"}
@@ -56,7 +56,7 @@ def train(
         out: Run directory; default ``runs/NAME-sSEED``.
         init_model: Run directory, or ``"pretrained:NAME"``, whose weights training starts with, as
             the option ``--from`` of the program. The model is that of the run, with the dropout of
-            the recipe and a new prediction head if the targets differ.
+            the recipe and a new prediction head if names or kinds of the targets differ.
         resume: Continues the run in ``out`` if it exists.
         seed: Random seed.
         epochs: Number of epochs.

@@ -62,7 +62,8 @@ pub struct TrainConfig {
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub ensemble: usize,
     /// Parts of the model whose weights are not changed, as in fine-tuning: `encoder`,
-    /// `message_passing`, `virtual_edges`, `layers` or `molecule_features`; default: none.
+    /// `message_passing`, `virtual_edges`, `layers` or `molecule_features`; default: none. Their
+    /// batch-norm statistics are updated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frozen: Vec<ModelPart>,
     /// Averages predictions with those of a random forest on fingerprints and descriptors of

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use crate::recipe::Recipe;
 
 use super::files::{reject_symlink, to_json};
+use super::transfer::{INITIAL_WEIGHTS, InitialWeights};
 use super::{Environment, Run, RunError};
 
 impl Run {
@@ -26,6 +27,20 @@ impl Run {
         recipe: Recipe,
         environment: &Environment,
     ) -> Result<Self, RunError> {
+        Self::create_from(directory, recipe, environment, None)
+    }
+
+    /// Creates a run directory like [`Run::create`], for a model that starts from the given weights
+    /// of another run; the run can be resumed without the other one.
+    ///
+    /// # Errors
+    /// Returns an error if the directory exists or cannot be written.
+    pub fn create_from(
+        directory: &Path,
+        recipe: Recipe,
+        environment: &Environment,
+        initial_weights: Option<&InitialWeights>,
+    ) -> Result<Self, RunError> {
         Self::check_new(directory)?;
         let new = new_directory(directory);
         fs::create_dir_all(&new).map_err(WriteError::at(&new))?;
@@ -35,6 +50,11 @@ impl Run {
         // Another process may have completed the directory before it was locked.
         lock.check()?;
         run.check_incomplete()?;
+        match initial_weights {
+            Some(weights) => run.write(INITIAL_WEIGHTS, &weights.0)?,
+            // An interrupted creation may have left other weights.
+            None => run.remove(INITIAL_WEIGHTS)?,
+        }
         run.write("environment.json", &to_json(environment))?;
         run.write("recipe.toml", run.recipe.to_toml().as_bytes())?;
         run.remove_temporary_files();
@@ -49,8 +69,8 @@ impl Run {
         let entries = fs::read_dir(&self.directory).map_err(WriteError::at(&self.directory))?;
         let mut names = entries.flatten().map(|entry| entry.file_name());
         let is_known = |name: &OsString| {
-            ["environment.json", "recipe.toml", "lock"].iter().any(|known| name == known)
-                || AtomicFile::is_temporary(name)
+            let known = ["environment.json", "recipe.toml", "lock", INITIAL_WEIGHTS];
+            known.iter().any(|known| name == known) || AtomicFile::is_temporary(name)
         };
         if names.all(|name| is_known(&name)) {
             return Ok(());

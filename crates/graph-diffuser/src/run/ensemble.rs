@@ -109,7 +109,7 @@ impl Run {
         if let Ok(environment) = fs::read(self.directory.join("environment.json")) {
             run.write("environment.json", &environment)?;
         }
-        run.start_as(self)?;
+        run.copy_initial_weights(self)?;
         // Last, because it marks a complete run directory.
         run.write("recipe.toml", run.recipe.to_toml().as_bytes())?;
         Ok(run)

@@ -103,7 +103,7 @@ pub enum RunError {
         tensor: String,
     },
     /// A setting changes the model of a run that starts from another one.
-    #[error("the model is that of the run that training starts from, but `{setting}` changes it")]
+    #[error("`{setting}` changes the model, which is that of the run that training starts from")]
     ModelIsFixed {
         /// `key=value`.
         setting: String,

@@ -107,6 +107,17 @@ impl Run {
         }
     }
 
+    /// Removes a file if it exists.
+    pub(super) fn remove(&self, name: &str) -> Result<(), WriteError> {
+        let path = self.directory.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(WriteError::at(&path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the error of a corrupt file.
     pub(super) fn corrupt(&self, name: &str, reason: impl Display) -> RunError {
         RunError::Corrupt { path: self.directory.join(name), reason: reason.to_string() }

@@ -28,7 +28,7 @@ const BN_MOMENTUM: f64 = 0.1;
 pub(super) struct State {
     pub(super) model: GraphDiffuser,
     optimizer: AdamW,
-    /// 1 for trained and 0 for frozen weights, if there are any.
+    /// 1 for trained and 0 for frozen weights; `None` if no part is frozen.
     trained: Option<Tensor<1>>,
     /// Exponential moving average of the weights.
     pub(super) average: Option<Tensor<1>>,

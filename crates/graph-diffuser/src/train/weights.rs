@@ -212,11 +212,11 @@ fn parse(file: &[u8]) -> Result<SafeTensors<'_>, String> {
     let version = WeightsMetadata::read(file).and_then(|metadata| metadata.format_version());
     if let Some(version) = version.filter(|&version| version > FORMAT_VERSION) {
         return Err(format!(
-            "`{WEIGHTS}` has format {version} of a newer version of the program, this one \
+            "the weights have format {version} of a newer version of the program, this one \
              reads format {FORMAT_VERSION}"
         ));
     }
-    SafeTensors::deserialize(file).map_err(|error| format!("`{WEIGHTS}`: {error}"))
+    SafeTensors::deserialize(file).map_err(|error| error.to_string())
 }
 
 /// Returns a tensor of a safetensors file; `None` if it is not single precision.
