@@ -22,9 +22,11 @@ mod error;
 mod transport;
 mod message;
 mod group;
+mod permits;
 mod rendezvous;
 
 pub use error::ExchangeError;
 pub use group::Group;
+pub(crate) use permits::Permits;
 pub(crate) use rendezvous::{Rendezvous, ShardHandle};
 pub use transport::{LocalTransport, Transport};

@@ -1,8 +1,10 @@
 //! Exchange between the shards of a process, each on its own thread, and with other processes.
 
+use std::hint;
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use graph_diffuser_kernels::Reduction;
 
@@ -11,6 +13,11 @@ use crate::ops::{ShardExchange, Site};
 use super::error::ExchangeError;
 use super::group::Group;
 use super::message::Contribution;
+use super::permits::Permits;
+
+/// Time for which a shard polls for the others before its thread sleeps. Waking a thread takes
+/// about as long as the shards of a small batch are apart.
+const SPIN_TIME: Duration = Duration::from_micros(100);
 
 /// Meeting point of the shards of a process in one training step.
 #[derive(Debug)]
@@ -22,8 +29,12 @@ pub(crate) struct Rendezvous {
     first_shard: usize,
     /// Number of shards of this process that are not empty.
     active: usize,
+    /// Permits of the shards that compute; `None` if there is a thread for each of them.
+    permits: Option<Arc<Permits>>,
     state: Mutex<State>,
     arrived: Condvar,
+    /// Copy of the number of completed operations, which is polled.
+    completed: AtomicU64,
 }
 
 /// State of the current collective operation.
@@ -81,8 +92,15 @@ impl ShardHandle {
 }
 
 impl Rendezvous {
-    /// Creates the meeting point of `shards` shards, of which `active` are not empty.
-    pub(crate) fn new(group: Arc<Group>, label: String, shards: usize, active: usize) -> Self {
+    /// Creates the meeting point of `shards` shards, of which `active` are not empty; at most as
+    /// many compute at the same time as there are `permits`.
+    pub(crate) fn new(
+        group: Arc<Group>,
+        label: String,
+        shards: usize,
+        active: usize,
+        permits: Option<Arc<Permits>>,
+    ) -> Self {
         let state = State {
             completed: 0,
             site: None,
@@ -92,7 +110,17 @@ impl Rendezvous {
         };
         let first_shard = group.rank() * shards;
         let (state, arrived) = (Mutex::new(state), Condvar::new());
-        Self { group, label, first_shard, active, state, arrived }
+        let completed = AtomicU64::new(0);
+        Self { group, label, first_shard, active, permits, state, arrived, completed }
+    }
+
+    /// Runs the work of a shard as soon as there is a permit.
+    pub(crate) fn compute<R>(&self, work: impl FnOnce() -> R) -> R {
+        let Some(permits) = &self.permits else { return work() };
+        permits.acquire();
+        let result = work();
+        permits.release();
+        result
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -135,6 +163,7 @@ impl Rendezvous {
                     let values = result.expect("this shard has values").values;
                     state.result = Arc::new(values);
                     state.completed += 1;
+                    self.completed.store(state.completed, Ordering::Release);
                     state.site = None;
                     self.arrived.notify_all();
                     Ok(state.result.clone())
@@ -142,7 +171,25 @@ impl Rendezvous {
                 Err(error) => self.fail(&mut state, error),
             };
         }
-        let deadline = Instant::now() + self.group.timeout();
+        drop(state);
+        let Some(permits) = &self.permits else { return self.wait(current, site) };
+        permits.release();
+        let result = self.wait(current, site);
+        permits.acquire();
+        result
+    }
+
+    /// Waits for the completion of the operation after the first `current` ones.
+    fn wait(&self, current: u64, site: String) -> Result<Arc<Vec<f64>>, ExchangeError> {
+        let start = Instant::now();
+        let deadline = start + self.group.timeout();
+        while self.permits.is_none()
+            && self.completed.load(Ordering::Acquire) == current
+            && start.elapsed() < SPIN_TIME
+        {
+            hint::spin_loop();
+        }
+        let mut state = self.lock();
         loop {
             if state.completed > current {
                 return Ok(state.result.clone());

@@ -11,7 +11,7 @@ use graph_diffuser_data::{Dataset, SeedTree};
 use graph_diffuser_kernels::{ThreadPool, num_threads};
 
 use crate::batch::{Batcher, GraphBatch};
-use crate::distributed::{ExchangeError, Group, Rendezvous, ShardHandle};
+use crate::distributed::{ExchangeError, Group, Permits, Rendezvous, ShardHandle};
 use crate::model::GraphDiffuser;
 use crate::nn::{ForwardContext, Shard, Statistic};
 use crate::parameters;
@@ -32,6 +32,8 @@ pub struct Shards {
     /// Threads of each shard of this process; empty if there is one, which uses those of the
     /// process.
     pools: Vec<ShardPool>,
+    /// Limit on the shards that compute at the same time; `None` if there is a thread for each.
+    permits: Option<Arc<Permits>>,
 }
 
 /// Threads of one shard.
@@ -96,7 +98,9 @@ impl Shards {
             1 => vec![],
             _ => (0..own).map(|_| ShardPool::new(num_threads() / own)).collect::<Result<_, _>>()?,
         };
-        Ok(Self { count, group, pools })
+        let threads = num_threads();
+        let permits = (threads < own).then(|| Arc::new(Permits::new(threads)));
+        Ok(Self { count, group, pools, permits })
     }
 
     /// Returns the number of shards of this process.
@@ -234,13 +238,15 @@ impl Shards {
         work: impl Fn(usize, &GraphBatch, &ShardHandle, Shard) -> R + Sync,
     ) -> Result<PassResults<R>, ExchangeError> {
         let active = batch.batches.iter().flatten().count();
-        let rendezvous = Arc::new(Rendezvous::new(self.group.clone(), label, self.own(), active));
+        let rendezvous =
+            Rendezvous::new(self.group.clone(), label, self.own(), active, self.permits.clone());
+        let rendezvous = Arc::new(rendezvous);
         let first = self.group.rank() * self.own();
         let run = |shard: usize, graphs: &GraphBatch| {
             let handle = Arc::new(ShardHandle { shard, rendezvous: rendezvous.clone() });
             let context = Shard { exchange: handle.clone(), batch_pairs: batch.pairs };
             let call = AssertUnwindSafe(|| work(first + shard, graphs, &handle, context));
-            catch_unwind(call).inspect_err(|_| handle.abort())
+            rendezvous.compute(|| catch_unwind(call)).inspect_err(|_| handle.abort())
         };
         let values: Vec<Option<thread::Result<R>>> = if let [graphs] = &batch.batches[..] {
             vec![graphs.as_ref().map(|graphs| run(0, graphs))]
