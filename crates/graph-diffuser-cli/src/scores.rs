@@ -1,5 +1,6 @@
 //! Text table of the scores of each target.
 
+use graph_diffuser::statistics::format_score;
 use graph_diffuser::task::TargetScores;
 
 use crate::printer::thousands;
@@ -21,17 +22,17 @@ pub(crate) fn score_table(targets: &[TargetScores]) -> String {
         for (row, (metric, score)) in metrics.into_iter().take(shown).enumerate() {
             let first = |text: String| if row == 0 { text } else { String::new() };
             let percent = |fraction: f64| format!("{:.1}%", 100.0 * fraction);
+            let interval =
+                |[low, high]: [f64; 2]| format!("{} to {}", format_score(low), format_score(high));
             rows.push([
                 first(target.name.clone()),
                 first(thousands(target.samples)),
                 first(target.prevalence.map_or(String::new(), percent)),
                 metric.name().to_owned(),
-                format!("{:.4}", score.value),
-                score
-                    .interval
-                    .map_or(String::new(), |[low, high]| format!("{low:.4} to {high:.4}")),
-                score.baseline.map_or(String::new(), |baseline| format!("{baseline:.4}")),
-                score.forest.map_or(String::new(), |forest| format!("{forest:.4}")),
+                format_score(score.value),
+                score.interval.map_or(String::new(), interval),
+                score.baseline.map_or(String::new(), format_score),
+                score.forest.map_or(String::new(), format_score),
             ]);
         }
     }

@@ -4,6 +4,20 @@ use std::fmt;
 
 use serde::Serialize;
 
+/// Formats a score with four decimals, small ones in scientific notation.
+///
+/// # Examples
+/// ```
+/// use graph_diffuser::statistics::format_score;
+///
+/// assert_eq!(format_score(0.12345), "0.1235");
+/// assert_eq!(format_score(1.26e-8), "1.260e-8");
+/// assert_eq!(format_score(0.0), "0.0000");
+/// ```
+pub fn format_score(value: f64) -> String {
+    if value != 0.0 && value.abs() < 1e-3 { format!("{value:.3e}") } else { format!("{value:.4}") }
+}
+
 /// Returns the mean; `None` without values.
 pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (sum, count) =
@@ -32,8 +46,8 @@ impl MeanStd {
 
 impl fmt::Display for MeanStd {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:.4}", self.mean)?;
-        self.std.map_or(Ok(()), |std| write!(formatter, " ± {std:.4}"))
+        formatter.write_str(&format_score(self.mean))?;
+        self.std.map_or(Ok(()), |std| write!(formatter, " ± {}", format_score(std)))
     }
 }
 

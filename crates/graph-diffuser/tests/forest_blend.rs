@@ -9,7 +9,7 @@ use graph_diffuser::predict::Predictor;
 use graph_diffuser::recipe::{DataDirs, Recipe};
 use graph_diffuser::run::{Environment, Run, RunError, SavedForest, SavedModelError};
 use graph_diffuser::task::{Prediction, TargetPrediction};
-use graph_diffuser_data::{Dataset, Graph, Split};
+use graph_diffuser_data::{Dataset, Graph, Graphs, Split, Targets};
 
 /// Writes alkanes, ethers and alcohols with their number of heavy atoms and whether they have an
 /// oxygen atom.
@@ -77,6 +77,8 @@ fn scores_and_predictions_are_those_of_the_average() {
     assert!(result.test.loss < blend.model_test.loss);
     let evaluation = run.evaluate(&dataset, &Device::flex(), Split::Test).expect("evaluates");
     assert_eq!(evaluation.scores, result.test);
+    let valid = run.evaluate(&dataset, &Device::flex(), Split::Valid).expect("evaluates");
+    assert_eq!(valid.scores, result.best.valid);
     let predictor = Predictor::open(&run, &Device::flex()).expect("loads");
     let outputs = run.predictions(Split::Test).expect("saved").outputs;
     let saved: Vec<f64> = outputs.values.chunks(outputs.columns).map(|row| row[0]).collect();
@@ -127,10 +129,37 @@ fn ensembles_are_averaged_with_one_forest() {
     assert!(result.blend.is_some());
     let evaluation = run.evaluate(&dataset, &Device::flex(), Split::Test).expect("evaluates");
     assert_eq!(evaluation.scores, result.test);
+    let uncertainty = &result.ensemble.as_ref().expect("an ensemble").uncertainty;
+    assert!(!uncertainty.is_empty());
+    assert_eq!(&evaluation.ensemble.expect("an ensemble").uncertainty, uncertainty);
     let members = run.members().expect("readable");
     assert!(members.iter().all(|member| {
         member.result().is_ok_and(|result| result.is_some_and(|result| result.blend.is_none()))
     }));
+}
+
+#[test]
+fn target_without_training_values_is_an_error_before_training() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let recipe = recipe(directory.path(), &[]);
+    let mut dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
+    let mut graphs: Vec<Graph> = dataset.graphs.iter().map(|graph| graph.into_owned()).collect();
+    for &graph in dataset.split(Split::Train) {
+        if let Targets::GraphValues(values) = &mut graphs[graph].targets {
+            values[1] = f32::NAN;
+        }
+    }
+    dataset.graphs = Graphs::InMemory(graphs);
+    let model = recipe.init_model(&dataset.schema, &Device::flex());
+    let environment = Environment::new(1, None, vec![]);
+    let run = Run::create(&directory.path().join("run"), recipe, &environment).expect("new");
+    let (lock, stop) = (run.lock().expect("not locked"), AtomicBool::new(false));
+    let mut epochs = 0;
+    let error = run
+        .train(&lock, &dataset, model, &stop, |_| epochs += 1)
+        .expect_err("the forest cannot be trained");
+    assert!(matches!(&error, RunError::NoForest { target } if target == "oxygen"), "{error}");
+    assert_eq!(epochs, 0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use graph_diffuser::run::{EnsembleEvaluation, Evaluation};
-use graph_diffuser::statistics::MeanStd;
+use graph_diffuser::statistics::{MeanStd, format_score};
 use graph_diffuser::task::{Metric, TargetScores};
 use graph_diffuser_data::Split;
 use serde::Serialize;
@@ -82,14 +82,16 @@ fn evaluate(args: &EvalArgs, session: &Session, printer: &mut Printer) -> Result
         ensemble,
     };
     printer.data(&evaluation, || {
-        let mut values = vec![format!("{} {:.4}", metric.name(), scores.metric)];
+        let mut values = vec![format!("{} {}", metric.name(), format_score(scores.metric))];
         let others = scores.metrics.iter().filter(|(other, _)| **other != metric);
-        values.extend(others.map(|(other, value)| format!("{} {value:.4}", other.name())));
+        values.extend(
+            others.map(|(other, &value)| format!("{} {}", other.name(), format_score(value))),
+        );
         let samples = thousands(scores.samples);
         let loss = if metric == Metric::Loss {
             String::new()
         } else {
-            format!("  loss {:.4}", scores.loss)
+            format!("  loss {}", format_score(scores.loss))
         };
         let table = score_table(&evaluation.targets);
         let members = evaluation.ensemble.as_ref().map_or(String::new(), |ensemble| {

@@ -13,7 +13,7 @@ use graph_diffuser::parameters;
 use graph_diffuser::pretrained;
 use graph_diffuser::recipe::{DataConfig, DataDirs, LoadedDataset, Recipe, SelectBy};
 use graph_diffuser::run::{Run, RunError, RunLock, RunResult, follow, release, shell_quote};
-use graph_diffuser::statistics::MeanStd;
+use graph_diffuser::statistics::{MeanStd, format_score};
 use graph_diffuser::sweep::SeedRange;
 use graph_diffuser::task::Metric;
 use graph_diffuser::train::{
@@ -461,18 +461,18 @@ fn print_result(run: &Run, result: &RunResult, printer: &mut Printer) {
         let blend = result.blend.as_ref().map_or(String::new(), |blend| {
             format!(
                 "\nPredictions are averaged with a random forest, which has a weight of {:.1}; \
-                 without it, {} is {:.4}.",
+                 without it, {} is {}.",
                 blend.forest_weight,
                 result.metric.name(),
-                blend.model_test.metric
+                format_score(blend.model_test.metric)
             )
         });
         format!(
-            "{}: test {} {:.4} ({selected}, valid {:.4}), trained in {:.0} s{blend}\n\n{}",
+            "{}: test {} {} ({selected}, valid {}), trained in {:.0} s{blend}\n\n{}",
             run.directory().display(),
             result.metric.name(),
-            result.test.metric,
-            result.best.valid.metric,
+            format_score(result.test.metric),
+            format_score(result.best.valid.metric),
             result.seconds,
             score_table(&result.targets)
         )

@@ -59,7 +59,12 @@ fn changed_data_is_an_error_of_eval_unless_allowed() {
     // An unfinished run continues with the present data only on request.
     fs::remove_file(dir.path("run/result.json")).expect("the run was finished");
     assert_fails(&dir.run(&["train", "--resume", "run"]), 1, "--allow-changed-data");
+    let fingerprints = || fs::read(dir.path("run/fingerprints.bin")).expect("molecules");
+    let before = fingerprints();
+    let more = table.replacen("C,0.25", "C,0.75", 1) + "CCCCCCCCOCC(=O)N,0.5\n";
+    dir.write("mine.csv", &more);
     dir.run_ok(&["train", "--resume", "run", "--allow-changed-data"]);
+    assert_ne!(fingerprints(), before, "predictions are compared with the present molecules");
     dir.run_ok(&["eval", "run"]);
     dir.write("mine.csv", &table);
     assert_fails(&dir.run(&["eval", "run"]), 1, "the dataset has changed since");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::program::transcript;
+use crate::program::{TINY, transcript};
 use crate::test_dir::{SMILES, TINY_MODEL, TestDir, assert_text, json, sweep};
 
 /// Returns the report of a sweep without names and times.
@@ -36,6 +36,21 @@ fn children(parent: u32) -> Vec<String> {
     let pairs = listed.lines().filter_map(|line| line.trim().split_once(' '));
     let parent = parent.to_string();
     pairs.filter(|(_, of)| of.trim() == parent).map(|(child, _)| child.to_owned()).collect()
+}
+
+#[test]
+fn sweep_limits_epochs_by_max_samples_like_train() {
+    let dir = TestDir::new();
+    let settings = ["train.epochs=9", "train.max_samples=8"];
+    let search = ["--grid", "optim.lr=5e-3", "--seeds", "0..1"];
+    let arguments = sweep("sweep", &settings, &search);
+    let output = dir.run(&arguments);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let trained: Vec<&str> = TINY.iter().chain(&settings).flat_map(|one| ["--set", one]).collect();
+    dir.run_ok(&[&["train", "grid-quick", "-o", "run"], &trained[..]].concat());
+    let epochs = |run: &str| dir.json(&format!("{run}/result.json"))["epochs"].clone();
+    assert_eq!(epochs("sweep/runs/grid-quick--optim.lr=5e-3-s0"), epochs("run"));
+    assert!(epochs("run").as_u64().is_some_and(|epochs| epochs < 9), "{}", epochs("run"));
 }
 
 #[test]

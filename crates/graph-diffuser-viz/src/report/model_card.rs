@@ -1,10 +1,13 @@
 //! Model card of a finished run, in the layout of Hugging Face: YAML front matter, then Markdown.
 
+use graph_diffuser::forest::TargetForests;
 use graph_diffuser::recipe::{DataConfig, Recipe};
 use graph_diffuser::run::FinishedRun;
 use graph_diffuser::statistics::mean;
 use graph_diffuser::task::{Metric, Score, TargetScores};
 use graph_diffuser_data::TargetKind;
+
+use super::table::{format_interval, format_score};
 
 /// Returns the model card of a run as Markdown.
 ///
@@ -231,6 +234,13 @@ impl Card<'_> {
                 ""
             }
         );
+        let limit = TargetForests::max_molecules(result.targets.len());
+        let train = self.run.data.as_ref().map_or(0, |data| data.train);
+        if has_forest && train > limit {
+            text.push_str(&format!(
+                "The forest is trained on at most {limit} of the {train} training molecules.\n\n"
+            ));
+        }
         if let Some(blend) = &result.blend {
             text.push_str(&format!(
                 "Predictions are averages of the graph model (weight {:.1}) and of that forest \
@@ -239,7 +249,7 @@ impl Card<'_> {
                 1.0 - blend.forest_weight,
                 blend.forest_weight,
                 result.metric.name(),
-                score(blend.model_test.metric)
+                format_score(blend.model_test.metric)
             ));
         }
         text.push_str(&self.ensemble());
@@ -254,24 +264,23 @@ impl Card<'_> {
                     "| all | {} | {} | {} | – | – |{}\n",
                     result.test.samples,
                     metric.name(),
-                    score(*value),
+                    format_score(*value),
                     if has_forest { " – |" } else { "" }
                 ));
             }
         }
         for target in &result.targets {
             for (metric, Score { value, interval, baseline, forest }) in &target.metrics {
-                let interval = interval
-                    .map_or("–".to_owned(), |[low, high]| format!("{low:.4} to {high:.4}"));
+                let interval = interval.map_or("–".to_owned(), format_interval);
                 text.push_str(&format!(
                     "| {} | {} | {} | {} | {interval} | {} |{}\n",
                     plain(&target.name),
                     target.samples,
                     metric.name(),
-                    score(*value),
-                    baseline.map_or("–".to_owned(), score),
+                    format_score(*value),
+                    baseline.map_or("–".to_owned(), format_score),
                     match forest {
-                        Some(forest) => format!(" {} |", score(*forest)),
+                        Some(forest) => format!(" {} |", format_score(*forest)),
                         None if has_forest => " – |".to_owned(),
                         None => String::new(),
                     }
@@ -296,7 +305,7 @@ impl Card<'_> {
              {} of {}.{}\n\n",
             ensemble.members.len(),
             result.metric.name(),
-            score(mean(scores).unwrap_or(f64::NAN)),
+            format_score(mean(scores).unwrap_or(f64::NAN)),
             if has_targets {
                 "\n`predict` writes the standard deviation over the models to the columns `NAME_std`."
             } else {
@@ -370,10 +379,6 @@ fn beats_baseline(target: &TargetScores) -> bool {
 fn data_kind(data: &DataConfig) -> String {
     let value = serde_json::to_value(data).unwrap_or_default();
     value["kind"].as_str().unwrap_or("graphs").to_owned()
-}
-
-fn score(value: f64) -> String {
-    if value.is_finite() { format!("{value:.4}") } else { "–".to_owned() }
 }
 
 /// Quotes a string for YAML, of which JSON is a subset.

@@ -2,7 +2,7 @@
 
 use graph_diffuser::recipe::PaperResult;
 use graph_diffuser::run::DataRecord;
-use graph_diffuser::statistics::SeedStats;
+use graph_diffuser::statistics::{self, SeedStats};
 use graph_diffuser::task::Metric;
 use graph_diffuser_data::formats::csv_line;
 
@@ -64,9 +64,14 @@ fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| DASH.to_owned())
 }
 
-/// Formats a score with four decimals.
+/// Formats a score, or a dash if it is not finite.
 pub(super) fn format_score(value: f64) -> String {
-    if value.is_finite() { format!("{value:.4}") } else { DASH.to_owned() }
+    if value.is_finite() { statistics::format_score(value) } else { DASH.to_owned() }
+}
+
+/// Formats a confidence interval.
+pub(super) fn format_interval([low, high]: [f64; 2]) -> String {
+    format!("{} to {}", format_score(low), format_score(high))
 }
 
 /// Formats mean and standard deviation.
@@ -172,7 +177,7 @@ impl Report {
                     target.target.clone(),
                     target.metric.name().to_owned(),
                     format_stats(&target.test),
-                    or_dash(target.interval.map(|[low, high]| format!("{low:.4} to {high:.4}"))),
+                    or_dash(target.interval.map(format_interval)),
                     or_dash(target.baseline.map(format_score)),
                     or_dash(target.forest.map(format_score)),
                     target.samples.to_string(),

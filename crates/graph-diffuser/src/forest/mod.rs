@@ -171,6 +171,19 @@ mod tests {
     }
 
     #[test]
+    fn forest_does_not_depend_on_the_unit_of_the_targets() {
+        let molecules = molecules(100);
+        let targets: Vec<f64> = molecules.iter().map(|one| one.descriptors[0].sin()).collect();
+        let forest = fit(&molecules, &targets);
+        // A power of two, so that all sums are scaled exactly.
+        let unit = 2.0_f64.powi(-30);
+        let scaled = fit(&molecules, &targets.iter().map(|y| unit * y).collect::<Vec<_>>());
+        for molecule in &molecules {
+            assert_eq!(scaled.predict(molecule)[0], unit * forest.predict(molecule)[0]);
+        }
+    }
+
+    #[test]
     fn forest_learns_counts_of_a_fingerprint_bin() {
         let molecules = molecules(400);
         let count = |molecule: &MoleculeFeatures| {

@@ -31,14 +31,33 @@ pub struct TargetForests {
 }
 
 impl TargetForests {
+    /// Checks that there are training values of every target.
+    ///
+    /// # Errors
+    /// Returns the name of the first target without training values.
+    pub fn check(dataset: &Dataset) -> Result<(), String> {
+        let TargetSchema::Graph(kinds) = &dataset.schema.targets else { return Ok(()) };
+        let mut missing = vec![true; kinds.len()];
+        for graph in training_sample(dataset, kinds.len()) {
+            if let Targets::GraphValues(values) = &dataset.graphs.get(graph).targets {
+                missing
+                    .iter_mut()
+                    .zip(values)
+                    .for_each(|(missing, value)| *missing &= value.is_nan());
+            }
+        }
+        match missing.iter().position(|&missing| missing) {
+            None => Ok(()),
+            Some(target) => Err(dataset.schema.names.target(target, kinds.len())),
+        }
+    }
+
     /// Trains the forests; `None` if the graphs are not molecules with OGB features, the targets
     /// are not graph-level, a target has no training values, or `stop` is set meanwhile.
     pub fn fit(dataset: &Dataset, seed: u64, stop: &AtomicBool) -> Option<Self> {
         let TargetSchema::Graph(kinds) = &dataset.schema.targets else { return None };
-        let train = dataset.split(Split::Train);
-        let step = train.len().div_ceil(max_molecules(kinds.len())).max(1);
-        let mut molecules = Vec::with_capacity(train.len() / step + 1);
-        for &graph in train.iter().step_by(step) {
+        let mut molecules = Vec::new();
+        for graph in training_sample(dataset, kinds.len()) {
             let graph = dataset.graphs.get(graph);
             let Targets::GraphValues(values) = &graph.targets else { return None };
             molecules.push((MoleculeFeatures::of(&graph)?, values.clone()));
@@ -67,6 +86,11 @@ impl TargetForests {
         };
         let forests: Option<Vec<_>> = kinds.iter().enumerate().map(fit).collect();
         forests.map(|forests| Self { forests })
+    }
+
+    /// Returns the maximum number of training molecules for a number of targets.
+    pub fn max_molecules(targets: usize) -> usize {
+        MAX_MOLECULES.min(MAX_VALUES / targets.max(1)).max(1)
     }
 
     /// Returns whether the forests predict the graph-level targets of a schema.
@@ -142,9 +166,11 @@ impl TargetForests {
     }
 }
 
-/// Returns the maximum number of training molecules for a number of targets.
-fn max_molecules(targets: usize) -> usize {
-    MAX_MOLECULES.min(MAX_VALUES / targets.max(1)).max(1)
+/// Returns the training molecules of a forest, evenly spaced if there are too many.
+fn training_sample(dataset: &Dataset, targets: usize) -> impl Iterator<Item = usize> {
+    let train = dataset.split(Split::Train);
+    let step = train.len().div_ceil(TargetForests::max_molecules(targets)).max(1);
+    train.iter().copied().step_by(step)
 }
 
 #[cfg(test)]
@@ -227,7 +253,7 @@ pub(super) mod tests {
 
     #[test]
     fn many_targets_limit_the_number_of_molecules() {
-        assert_eq!([1, 2, 12, 165].map(max_molecules), [40_000, 40_000, 6_666, 484]);
-        assert_eq!(max_molecules(1_000_000), 1);
+        assert_eq!([1, 2, 12, 165].map(TargetForests::max_molecules), [40_000, 40_000, 6_666, 484]);
+        assert_eq!(TargetForests::max_molecules(1_000_000), 1);
     }
 }

@@ -221,7 +221,7 @@ impl Histogram {
         }
         let squared = |sums: &[f64]| sums.iter().map(|sum| sum * sum).sum::<f64>();
         let before = squared(&self.total) / rows.len() as f64;
-        let (mut best, mut best_score) = (None, before * (1.0 + 1e-12) + 1e-12);
+        let (mut best, mut best_score) = (None, before * (1.0 + 1e-12));
         candidates.find(features, rows);
         let columns = &mut candidates.columns;
         for index in 0..growth.columns_per_split.min(columns.len()) {

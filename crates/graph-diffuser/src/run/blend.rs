@@ -13,7 +13,7 @@ use crate::task::{Predictions, TargetScores};
 use crate::train::Evaluator;
 
 use super::evaluation::target_scores;
-use super::{BlendResult, Run, RunError, RunResult};
+use super::{BlendResult, EnsembleEvaluation, Run, RunError, RunResult};
 
 /// Name of the file with the forest of a blend.
 const FOREST: &str = "forest.safetensors";
@@ -43,14 +43,24 @@ impl Run {
             let valid = dataset.split(Split::Valid);
             let blend = evaluator.choose_blend(models, forests, valid);
             let evaluator = evaluator.with_blend(Some(&blend));
+            let mut uncertainty = Vec::new();
             let [valid, test] = [Split::Valid, Split::Test].map(|split| {
                 let graphs = dataset.split(split);
                 match models {
                     [model] => evaluator.metric_accumulator(model, graphs),
-                    models => evaluator.ensemble_accumulators(models, graphs).average,
+                    models => {
+                        let found = evaluator.ensemble_accumulators(models, graphs);
+                        // That of the test split, which is last, is kept.
+                        uncertainty = EnsembleEvaluation::new(&found, &dataset.schema).uncertainty;
+                        found.average
+                    }
                 }
             });
+            if let Some(ensemble) = &mut result.ensemble {
+                ensemble.uncertainty = uncertainty;
+            }
             *predictions = [valid.predictions(), test.predictions()];
+            result.best.valid = valid.scores();
             result.targets = target_scores(&predictions[1], dataset);
             result.blend = Some(BlendResult {
                 forest_weight: blend.weight,

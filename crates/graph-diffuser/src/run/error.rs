@@ -108,6 +108,12 @@ pub enum RunError {
         /// `key=value`.
         setting: String,
     },
+    /// The random forest of `train.forest_blend` has no training values for a target.
+    #[error("`train.forest_blend` needs training values of every target, `{target}` has none")]
+    NoForest {
+        /// Name of the target.
+        target: String,
+    },
     /// No pretrained model has this name.
     #[error("there is no pretrained model `{name}`")]
     UnknownPretrained {
@@ -186,6 +192,9 @@ impl Diagnostic for RunError {
                 "use a run that was trained on graphs with the same node and edge features".into(),
             ),
             Self::ModelIsFixed { setting } => Some(format!("omit `{setting}`")),
+            Self::NoForest { .. } => {
+                Some("select other targets with `--target`, or omit `train.forest_blend`".into())
+            }
             Self::UnknownPretrained { available, .. } => {
                 let names = available.iter().map(|name| format!("`pretrained:{name}`"));
                 Some(format!("use {}", names.collect::<Vec<_>>().join(" or ")))

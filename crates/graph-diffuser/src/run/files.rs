@@ -74,7 +74,9 @@ impl Run {
     pub fn finished(&self) -> Result<Option<FinishedRun>, RunError> {
         let environment = fs::read(self.directory.join("environment.json"));
         let environment = environment.ok().and_then(|text| serde_json::from_slice(&text).ok());
-        let member_histories = self.members()?.iter().map(Self::history).collect();
+        let members = self.members()?;
+        let member_histories = members.iter().map(Self::history).collect();
+        let fingerprints = members.first().unwrap_or(self).directory.join(FINGERPRINTS);
         let Some(result) = self.result()? else { return Ok(None) };
         Ok(Some(FinishedRun {
             directory: self.directory.clone(),
@@ -84,7 +86,7 @@ impl Run {
             result,
             history: self.history(),
             member_histories,
-            has_fingerprints: self.directory.join(FINGERPRINTS).is_file(),
+            has_fingerprints: fingerprints.is_file(),
             environment,
             test_predictions: self.predictions(Split::Test),
         }))

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
-use graph_diffuser_data::Dataset;
+use graph_diffuser_data::{Dataset, Split};
 
 use crate::distributed::Group;
 use crate::recipe::{DataConfig, DataDirs};
@@ -54,6 +54,7 @@ pub fn follow(group: &Arc<Group>, dirs: &DataDirs, stop: &AtomicBool) -> Result<
             Some((data, dataset)) if data == recipe.data => (data, dataset),
             _ => (recipe.data.clone(), run.dataset(dirs, &mut |_, _| {})?),
         };
+        let recipe = &recipe.for_training_graphs(dataset.split(Split::Train).len());
         let model = recipe.init_model(&dataset.schema, &Device::flex());
         let mut trainer = Trainer::follow(recipe, &dataset, model, group.clone())?
             .with_encoding_cache(&dirs.encoding_cache());

@@ -4,9 +4,10 @@ use std::fs;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 
-use graph_diffuser_data::{CacheModifiedError, Dataset, WriteError};
+use graph_diffuser_data::{CacheModifiedError, Dataset, Split, WriteError};
 
 use crate::domain::TrainingDomain;
+use crate::forest::TargetForests;
 use crate::model::GraphDiffuser;
 use crate::parameters;
 use crate::task::Predictions;
@@ -37,6 +38,9 @@ impl Run {
         lock.check()?;
         self.remove_temporary_files();
         CacheModifiedError::catch(|| {
+            if self.recipe.train.forest_blend {
+                TargetForests::check(dataset).map_err(|target| RunError::NoForest { target })?;
+            }
             if self.is_ensemble() {
                 self.write_schema(dataset)?;
                 return self.train_ensemble(dataset, model, stop, &mut on_event);
@@ -77,11 +81,14 @@ impl Run {
     ) -> Result<TrainOutcome, RunError> {
         self.write_schema(dataset)?;
         let fingerprints = self.directory.join(FINGERPRINTS);
-        if self.recipe.data.featurizer().accepts_smiles() && !fingerprints.exists() {
+        let is_outdated = self.allows_changed_data || !fingerprints.exists();
+        if self.recipe.data.featurizer().accepts_smiles() && is_outdated {
             self.write(FINGERPRINTS, &TrainingDomain::of(dataset).to_bytes())?;
         }
         let checkpoints = self.checkpoints();
-        let trainer = Trainer::new(&self.recipe, dataset, model, &checkpoints, &mut *on_event)?;
+        // Runs of a sweep are created before the size of their dataset is known.
+        let recipe = self.recipe.for_training_graphs(dataset.split(Split::Train).len());
+        let trainer = Trainer::new(&recipe, dataset, model, &checkpoints, &mut *on_event)?;
         self.group.check_shards(self.recipe.train.shards).map_err(TrainError::from)?;
         announce(&self.group, &self.directory)?;
         let mut trainer = trainer.with_group(self.group.clone())?.with_lock(lock);
