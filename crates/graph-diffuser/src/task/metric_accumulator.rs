@@ -9,7 +9,7 @@ use crate::batch::GraphBatch;
 
 use super::kind::{Task, targets};
 use super::metric::{Metric, null_as_nan};
-use super::predictions::{Predictions, from_safetensors, to_safetensors};
+use super::predictions::{Predictions, part_from_safetensors, to_safetensors};
 
 /// Scores of a model on one split.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -104,7 +104,7 @@ impl MetricAccumulator {
         let (count, rest) = rest.split_first_chunk::<8>()?;
         let count = u64::from_le_bytes(*count) as usize;
         let (non_finite, rest) = rest.split_at_checked(count.checked_mul(8)?)?;
-        let part = from_safetensors(rest, "part")?;
+        let part = part_from_safetensors(rest, "part")?;
         self.loss_sum += f64::from_le_bytes(*loss_sum);
         self.loss_weight += f64::from_le_bytes(*loss_weight);
         let graph = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));

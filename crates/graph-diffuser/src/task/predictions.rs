@@ -106,10 +106,8 @@ impl Predictions {
         let outputs: usize = self.kinds.iter().map(|kind| kind.outputs()).sum();
         let has_kinds = self.kinds.is_empty()
             || self.outputs.columns == outputs && self.targets.columns == self.kinds.len();
-        samples > 0
-            && has_kinds
+        has_kinds
             && self.graphs.len() == self.samples.len()
-            && self.outputs.columns > 0
             && has(&self.outputs)
             && has(&self.targets)
     }
@@ -163,9 +161,15 @@ fn encode(values: &[f64]) -> (Dtype, Vec<u8>) {
     }
 }
 
-/// Reads one split of a file written by [`to_safetensors`]; `None` if the split is missing or
-/// invalid.
+/// Reads one split of a file written by [`to_safetensors`]; `None` if the split is missing, empty
+/// or invalid.
 pub fn from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
+    let predictions = part_from_safetensors(bytes, split)?;
+    (!predictions.outputs.values.is_empty()).then_some(predictions)
+}
+
+/// Reads one split like [`from_safetensors`], which may have no samples.
+pub(super) fn part_from_safetensors(bytes: &[u8], split: &str) -> Option<Predictions> {
     fn decode<const N: usize, T>(bytes: &[u8], read: fn([u8; N]) -> T) -> Vec<T> {
         bytes
             .chunks_exact(N)
@@ -280,6 +284,15 @@ mod tests {
                 SampleRows::default(),
             ),
         ]
+    }
+
+    #[test]
+    fn part_may_have_no_samples_but_a_saved_split_has_some() {
+        let empty = Predictions { graphs: vec![4], samples: vec![0], ..Predictions::new(&[]) };
+        let bytes = to_safetensors(&[("part", &empty)]);
+        assert_eq!(part_from_safetensors(&bytes, "part"), Some(empty));
+        assert_eq!(from_safetensors(&bytes, "part"), None);
+        assert_eq!(part_from_safetensors(&bytes[..20], "part"), None);
     }
 
     #[test]
