@@ -15,6 +15,8 @@ mod row;
 mod chunk;
 mod file;
 
+use std::sync::Arc;
+
 use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
 use graph_diffuser_data::formats::Featurizer;
@@ -27,6 +29,7 @@ use crate::forest::ForestBlend;
 use crate::model::GraphDiffuser;
 use crate::nn::ForwardContext;
 use crate::parameters::named_tensors;
+use crate::raw_encoding::PositionalEncodingCache;
 use crate::recipe::Recipe;
 use crate::run::{Run, RunError, RunSchema, SavedModel, SavedModelError};
 use crate::task::{Pooling, Prediction, Task};
@@ -110,6 +113,12 @@ impl Predictor {
     ) -> Self {
         let RunSchema { input: featurizer, schema } = schema;
         let models: Vec<GraphDiffuser> = models.into_iter().map(|model| model.valid()).collect();
+        // A file of graphs may be larger than memory.
+        let disabled = |cache: Arc<PositionalEncodingCache>| {
+            Arc::new(PositionalEncodingCache::disabled(cache.encoding()))
+        };
+        let batcher =
+            Batcher { encoding_cache: batcher.encoding_cache.clone().map(disabled), ..batcher };
         let batcher = EvalBatcher::new(batcher, BATCH);
         let smiles_column = recipe.data.smiles_column().map(str::to_owned);
         let embedding_dim = models.len() * recipe.model.hidden_dim;

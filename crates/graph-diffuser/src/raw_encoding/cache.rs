@@ -21,7 +21,8 @@ use super::RawEncoding;
 #[derive(Debug)]
 pub struct PositionalEncodingCache {
     encoding: RawEncoding,
-    store: Mutex<Store>,
+    /// `None` if encodings are not kept.
+    store: Option<Mutex<Store>>,
 }
 
 #[derive(Debug)]
@@ -42,10 +43,13 @@ impl PositionalEncodingCache {
     /// Opens the cache in `directory`, or in memory if it is `None` or cannot be written.
     pub fn with_directory(encoding: RawEncoding, directory: Option<&Path>) -> Self {
         let store = directory.and_then(|directory| Store::open(directory, &encoding.file_name()));
-        Self {
-            encoding,
-            store: Mutex::new(store.unwrap_or(Store { entries: HashMap::new(), file: None })),
-        }
+        let store = store.unwrap_or(Store { entries: HashMap::new(), file: None });
+        Self { encoding, store: Some(Mutex::new(store)) }
+    }
+
+    /// Creates a cache that keeps nothing, for graphs that are needed once.
+    pub fn disabled(encoding: RawEncoding) -> Self {
+        Self { encoding, store: None }
     }
 
     /// Returns the cached encoding.
@@ -55,8 +59,9 @@ impl PositionalEncodingCache {
 
     /// Returns the encoding of a graph, `[n, columns]` in row-major order, computing it if needed.
     pub fn get(&self, graph: &Graph) -> Arc<[f64]> {
+        let Some(store) = &self.store else { return self.encoding.compute(graph).into() };
         let hash = hash_of(graph);
-        let mut store = self.store.lock().expect("no thread panics while holding the lock");
+        let mut store = store.lock().expect("no thread panics while holding the lock");
         if let Some(values) = store.entries.get(&hash)
             && values.len() == graph.num_nodes * self.encoding.columns()
         {
@@ -162,11 +167,22 @@ mod tests {
         let computed: Vec<_> = grids().iter().map(|grid| first.get(grid)).collect();
         assert_eq!(records(directory.path()), 3, "nine grids have three shapes");
         let second = PositionalEncodingCache::with_directory(ENCODING, Some(directory.path()));
-        assert_eq!(second.store.lock().expect("free").entries.len(), 3);
+        let store = second.store.as_ref().expect("encodings are kept");
+        assert_eq!(store.lock().expect("free").entries.len(), 3);
         for (grid, computed) in grids().iter().zip(computed) {
             assert_eq!(second.get(grid), computed);
         }
         assert_eq!(records(directory.path()), 3, "no entry is written twice");
+    }
+
+    #[test]
+    fn disabled_cache_computes_equal_encodings() {
+        let (kept, disabled) =
+            (PositionalEncodingCache::new(ENCODING), PositionalEncodingCache::disabled(ENCODING));
+        for grid in grids() {
+            assert_eq!(disabled.get(&grid), kept.get(&grid));
+        }
+        assert!(disabled.store.is_none());
     }
 
     #[test]
