@@ -193,7 +193,7 @@ impl Recipe {
         let data_path = Value::String(text.to_owned());
         let defaults = [
             format!("data={{kind=\"{kind}\",path={data_path}}}"),
-            format!("name={}", data_name(path)),
+            format!("name={}", Value::String(data_name(path))),
         ];
         let overrides: Vec<String> =
             defaults.into_iter().chain(overrides.iter().cloned()).collect();
@@ -444,6 +444,16 @@ mod tests {
         }
         let error = Recipe::find("grid-quik", &[]).expect_err("unknown recipe");
         assert!(error.hint().expect("a hint").contains("grid-quick"));
+    }
+
+    #[test]
+    fn file_names_that_look_like_toml_values_are_names() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        for name in ["2024", "true", "1e5", "0x10", "nan"] {
+            let path = directory.path().join(format!("{name}.csv"));
+            std::fs::write(&path, "smiles,y\nC,1\n").expect("writable");
+            assert_eq!(Recipe::for_data(&path, &[]).expect("valid").name, name);
+        }
     }
 
     #[test]

@@ -37,9 +37,26 @@ pub(super) fn apply(recipe: &Recipe, overrides: &[String]) -> Result<Recipe, Rec
 fn complete(error: &toml::de::Error, table: &Table, assigned: &[(String, Value)]) -> Option<Table> {
     let found = error.message().strip_prefix("invalid type: ")?;
     let (_, expected) = found.rsplit_once("expected ")?;
-    let (path, value) =
-        assigned.iter().rev().find(|(_, value)| found.starts_with(&unexpected(value)))?;
-    let completed = match value {
+    let is_candidate = |(path, value): &&(String, Value)| {
+        found.starts_with(&unexpected(value)) && lookup(table, path) == Some(value)
+    };
+    assigned.iter().rev().filter(is_candidate).find_map(|(path, value)| {
+        let completed = wrap(value, expected)?;
+        let wrapped = format!("invalid type: {}", unexpected(&completed));
+        let mut table = table.clone();
+        insert(&mut table, path, completed).ok()?;
+        // If another value caused the error, it remains, or the wrapped value causes one.
+        let next = Value::Table(table.clone()).try_into::<Recipe>().err();
+        let is_wrong = next.is_some_and(|next| {
+            next.message() == error.message() || next.message().starts_with(&wrapped)
+        });
+        (!is_wrong).then_some(table)
+    })
+}
+
+/// Wraps a value in the table or list that is expected.
+fn wrap(value: &Value, expected: &str) -> Option<Value> {
+    Some(match value {
         Value::String(kind) if expected.starts_with("internally tagged enum") => {
             Value::Table(Table::from_iter([("kind".to_owned(), Value::String(kind.clone()))]))
         }
@@ -51,11 +68,7 @@ fn complete(error: &toml::de::Error, table: &Table, assigned: &[(String, Value)]
             Value::Array(vec![value.clone()])
         }
         _ => return None,
-    };
-    let mut table = table.clone();
-    let is_unchanged = lookup(&table, path) == Some(value);
-    insert(&mut table, path, completed).ok()?;
-    is_unchanged.then_some(table)
+    })
 }
 
 /// Returns the value at a path.
@@ -135,7 +148,10 @@ fn describe(error: &toml::de::Error, table: &Table, assigned: &[(String, Value)]
             expected: expected.to_owned(),
             hint: nearest(name, names).map(|near| format!("did you mean `{near}`?")),
         })
-    } else if let Some(found) = message.strip_prefix("invalid type: ") {
+    } else if let Some(found) = ["invalid type: ", "invalid value: "]
+        .into_iter()
+        .find_map(|prefix| message.strip_prefix(prefix))
+    {
         let is_it = |(_, value): &&(String, Value)| found.starts_with(&unexpected(value));
         assigned
             .iter()
@@ -252,6 +268,7 @@ mod tests {
                 "invalid value for `data.split`: expected a table such as {kind = \"random\"}",
                 "use `--set data.split.kind=random`",
             ),
+            ("seed=-1", "invalid value for `seed`: expected a non-negative integer", ""),
             ("optim.lr=fast", "invalid value for `optim.lr`: expected a number", ""),
             (
                 "train.epochs=1.5",
@@ -265,6 +282,21 @@ mod tests {
             assert_eq!(error.to_string(), message);
             assert_eq!(error.hint().unwrap_or_default(), hint);
         }
+    }
+
+    #[test]
+    fn equal_words_are_wrapped_where_a_table_or_list_is_expected() {
+        for overrides in [
+            ["data.split=scaffold", "data.smiles_column=scaffold"],
+            ["data.smiles_column=scaffold", "data.split=scaffold"],
+        ] {
+            let recipe = overridden(&overrides).expect("both are valid");
+            let set = overridden(&["data.split.kind=scaffold", "data.smiles_column=scaffold"]);
+            assert_eq!(recipe, set.expect("valid"));
+        }
+        let first = overridden(&["data.target_columns=smi", "data.smiles_column=smi"]);
+        let second = overridden(&["data.smiles_column=smi", "data.target_columns=smi"]);
+        assert_eq!(first.expect("valid"), second.expect("valid"));
     }
 
     #[test]
