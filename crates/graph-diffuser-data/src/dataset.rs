@@ -126,17 +126,34 @@ pub enum DatasetError {
         /// `node features`, `edge features` or `targets`.
         part: &'static str,
     },
-    /// A split is empty or contains an index that is out of range.
-    #[error("{split} split is empty or has an index out of range for {graphs} graphs")]
-    Split {
+    /// A split is empty.
+    #[error("{split} split is empty")]
+    EmptySplit {
+        /// The empty split.
+        split: Split,
+    },
+    /// A split contains an index that is out of range.
+    #[error("{split} split: graph index {index} is out of range for {graphs} graphs")]
+    SplitIndex {
         /// The invalid split.
         split: Split,
+        /// The invalid index.
+        index: usize,
         /// Number of graphs in the dataset.
         graphs: usize,
     },
 }
 
-impl Diagnostic for DatasetError {}
+impl Diagnostic for DatasetError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::EmptySplit { split } => Some(format!(
+                "assign at least one graph to `{split}`, or omit the split for a random one"
+            )),
+            _ => None,
+        }
+    }
+}
 
 impl Dataset {
     /// Returns the graph indices of a split.
@@ -206,8 +223,11 @@ impl Dataset {
         let graphs = self.graphs.len();
         for split in [Split::Train, Split::Valid, Split::Test] {
             let indices = self.split(split);
-            if indices.is_empty() || indices.iter().any(|&index| index >= graphs) {
-                return Err(DatasetError::Split { split, graphs });
+            if indices.is_empty() {
+                return Err(DatasetError::EmptySplit { split });
+            }
+            if let Some(&index) = indices.iter().find(|&&index| index >= graphs) {
+                return Err(DatasetError::SplitIndex { split, index, graphs });
             }
         }
         Ok(())
@@ -280,9 +300,12 @@ mod tests {
     }
 
     #[test]
-    fn split_index_out_of_range_is_rejected() {
+    fn empty_splits_and_indices_out_of_range_are_rejected() {
         let mut dataset = one_graph();
-        dataset.splits.test = vec![1];
-        assert_eq!(dataset.check(), Err(DatasetError::Split { split: Split::Test, graphs: 1 }));
+        dataset.splits.test = vec![0, 1];
+        let error = DatasetError::SplitIndex { split: Split::Test, index: 1, graphs: 1 };
+        assert_eq!(dataset.check(), Err(error));
+        dataset.splits.test = vec![];
+        assert_eq!(dataset.check(), Err(DatasetError::EmptySplit { split: Split::Test }));
     }
 }

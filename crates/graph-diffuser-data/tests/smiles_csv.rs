@@ -125,6 +125,11 @@ fn consecutive_integers_and_constants_are_not_targets() {
     assert_eq!(csv.schema.names.targets, ["y"]);
     let reasons: Vec<String> = csv.ignored.iter().map(|column| column.reason.to_string()).collect();
     assert_eq!(reasons, ["identifier", "constant"]);
+    // A filtered index, as pandas writes it to Parquet files, is not consecutive.
+    let rows: String = [1, 4, 5, 9, 12, 13].map(|row| format!("C,{row},{}.5\n", row % 5)).concat();
+    let csv = valid(&format!("smiles,__index_level_0__,y\n{rows}"));
+    assert_eq!(csv.schema.names.targets, ["y"]);
+    assert_eq!(csv.ignored[0].reason.to_string(), "identifier");
 }
 
 #[test]

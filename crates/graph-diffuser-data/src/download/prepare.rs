@@ -164,6 +164,10 @@ fn convert_zinc(
     fs::create_dir_all(directory).map_err(failed)?;
     // A dataset is complete if it has `raw`, so this comes last.
     for name in ["split", "raw"] {
+        // An interrupted conversion has left the same files.
+        if name == "split" && directory.join(name).exists() {
+            continue;
+        }
         fs::rename(beside.content().join(name), directory.join(name)).map_err(failed)?;
     }
     Ok(())
@@ -315,6 +319,12 @@ mod tests {
         // The second call neither downloads nor converts.
         prepare_dataset(&source, data.path(), &offline(), &stop, |event| panic!("{event:?}"))
             .unwrap();
+        // A conversion that was killed before its last step is completed.
+        fs::remove_dir_all(directory.join("raw")).unwrap();
+        fs::remove_dir_all(&cache).unwrap();
+        prepare_dataset(&source, data.path(), &offline(), &stop, |_| {}).unwrap();
+        let again = zinc::read(&directory, &cache, &mut |_, _| {}).unwrap();
+        assert_eq!(again.fingerprint(), dataset.fingerprint());
     }
 
     #[test]

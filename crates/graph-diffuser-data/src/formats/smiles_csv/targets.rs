@@ -211,7 +211,8 @@ impl Column {
             "unnamed",
         ];
         let by_name = match words[..] {
-            [] | ["unnamed", _] => true,
+            // The latter two are row indices that pandas writes to CSV and Parquet files.
+            [] | ["unnamed", _] | ["index", "level", _] => true,
             [only] => {
                 NAMES.contains(&only)
                     || is_identifier_word(only, true)
