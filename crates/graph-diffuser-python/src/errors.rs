@@ -38,8 +38,14 @@ pub(crate) fn error(py: Python<'_>, error: &dyn Diagnostic) -> PyErr {
 }
 
 /// Options of the program that hints name, and the corresponding parameters of the package.
-const PARAMETERS: [(&str, &str); 2] =
-    [("`--allow-changed-data`", "`allow_changed_data=True`"), ("`--output`", "`out`")];
+const PARAMETERS: [(&str, &str); 6] = [
+    ("`--allow-changed-data`", "`allow_changed_data=True`"),
+    ("`--output`", "`out`"),
+    ("`--target COLUMN`", "`targets=[\"COLUMN\"]`"),
+    ("`--smiles-column COLUMN`", "`smiles_column=\"COLUMN\"`"),
+    ("`--task multiclass`", "`task=\"multiclass\"`"),
+    ("`--on-invalid skip`", "`on_invalid=\"skip\"`"),
+];
 
 /// Replaces options of the program by parameters of the package.
 fn with_parameters(hint: String) -> String {

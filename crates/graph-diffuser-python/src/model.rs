@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use graph_diffuser::Device;
 use graph_diffuser::explain::Explainer;
-use graph_diffuser::predict::{EmbeddingLevel, Predictor};
+use graph_diffuser::predict::{EmbeddingLevel, Predictor, RowPrediction};
 use graph_diffuser::pretrained::Pretrained;
 use graph_diffuser::recipe::DataDirs;
 use graph_diffuser::run::{Evaluation, Run, RunError, SavedForest, SavedModel};
@@ -18,11 +18,11 @@ use pyo3::types::{PyAny, PyBytes, PyList};
 use serde_json::json;
 
 use crate::arrays::to_numpy;
-use crate::errors::{OrRaise as _, invalid_input};
+use crate::errors::{OrRaise as _, RowError, invalid_input};
 use crate::explanation::Explanation;
 use crate::predictions::PredictionArrays;
 use crate::reading::read_data;
-use crate::rows::{OnInvalid, Rows};
+use crate::rows::{OnInvalid, Pending, Rows};
 use crate::threads;
 
 /// Recipe, schema, weights, fingerprints, weight and file of the random forest, and directory of a
@@ -195,6 +195,15 @@ impl Model {
             }
             rows
         })?;
+        let overflows = |result: &Pending<RowPrediction>| matches!(result, Pending::Done(row) if !row.is_finite);
+        if on_invalid == OnInvalid::Raise
+            && let Some(position) = inferred.results.iter().position(overflows)
+        {
+            let row = inferred.rows[position] as usize;
+            let message = format!("row {row}: the output of the model is not finite");
+            let hint = "check the features of this row: very large values overflow".to_owned();
+            return Err(RowError { row, message, hint: Some(hint) }.into_python(py));
+        }
         let is_ensemble = self.predictor.num_members() > 1;
         PredictionArrays::new(py, inferred, self.predictor.schema(), is_ensemble, domain.is_some())
     }

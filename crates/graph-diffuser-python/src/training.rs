@@ -240,6 +240,6 @@ fn event_json(event: &TrainEvent<'_>) -> Value {
         TrainEvent::EvaluatedBatch { batches: (batch, batches) } => {
             json!({ "event": "evaluated_batch", "batch": batch, "batches": batches })
         }
-        TrainEvent::Evaluating => json!({ "event": "evaluating" }),
+        _ => json!({ "event": "evaluating" }),
     }
 }

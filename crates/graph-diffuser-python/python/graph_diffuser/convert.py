@@ -92,6 +92,8 @@ def to_list(data: Any) -> list[Any]:
     """Converts a sequence, a column or a dataset to a list of rows."""
     if isinstance(data, np.ndarray) and data.ndim == 2 and data.shape[1] == 1:
         return list(data[:, 0])
+    if hasattr(data, "to_data_list"):  # a batch of PyTorch Geometric
+        return list(data.to_data_list())
     if isinstance(data, (Graph, str)) or is_pyg(data) or is_networkx(data):
         return [data]
     if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not hasattr(data, "iloc"):

@@ -15,7 +15,7 @@ _TABLES = (".csv", ".tsv", ".txt")
 _GRAPHS = (".json", ".jsonl")
 #: Cells that training reads as missing values.
 _MISSING = ("", "nan", "na", "n/a", "#n/a", "<na>", "null", "none", "-")
-_DELIMITERS = (",", "\t", ";")
+_DELIMITERS = (",", ";", "\t", "|")
 
 
 def read_targets(path: str, names: list[str] | None) -> list[list[Any]]:
@@ -50,7 +50,7 @@ def _open(path: str) -> Any:
 def _table_targets(path: str, names: list[str]) -> list[list[Any]]:
     try:
         with _open(path) as file:
-            header = file.readline()
+            header = next(line for line in file if line.strip("\r\n"))
             delimiter = max(_DELIMITERS, key=header.count)
             columns = [column.strip() for column in next(csv.reader([header], delimiter=delimiter))]
             missing = [name for name in names if name not in columns]
@@ -60,8 +60,9 @@ def _table_targets(path: str, names: list[str]) -> list[list[Any]]:
                     f"its columns are {', '.join(columns)}",
                 )
             indices = [columns.index(name) for name in names]
-            rows = csv.reader(file, delimiter=delimiter)
-            return [[_cell(row, index) for index in indices] for row in rows if row]
+            records = csv.reader(file, delimiter=delimiter)
+            rows = (row for row in records if any(cell.strip() for cell in row))
+            return [[_cell(row, index) for index in indices] for row in rows]
     except (OSError, UnicodeDecodeError, csv.Error, StopIteration) as error:
         raise InvalidInputError(f"cannot read {path!r}: {error}") from error
 

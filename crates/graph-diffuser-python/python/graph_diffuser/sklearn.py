@@ -148,11 +148,13 @@ class _GraphDiffuserEstimator(BaseEstimator):  # type: ignore[misc]
         else:
             with tempfile.TemporaryDirectory(prefix="graph-diffuser-") as folder:
                 trained = train(self.recipe, data, targets, out=Path(folder) / "run", **options)
-                self.history_ = trained.history
+                self.history_, result = trained.history, trained.result
                 self.model_ = _without_directory(trained)
         if self.run_directory is not None:
-            self.history_ = self.model_.history
-        self.n_iter_ = len(self.history_)
+            self.history_, result = self.model_.history, self.model_.result
+            _label_validation_scores(Path(self.run_directory))
+        # An ensemble has no history of its own.
+        self.n_iter_ = len(self.history_) or int((result or {}).get("epochs", 0))
 
     def _split(self, count: int, strata: Any, seed: int) -> tuple[list[int], list[int]]:
         """Returns the training and the validation samples."""
@@ -196,6 +198,19 @@ class _GraphDiffuserEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+def _label_validation_scores(directory: Path) -> None:
+    """States in the report and the model card of a run that it has no test samples."""
+    note = (
+        "> There are no test samples: test scores are those of the validation samples, which "
+        "selected the best epoch.\n\n"
+    )
+    report, card = directory / "report.md", directory / "README.md"
+    report.write_text(note + report.read_text(encoding="utf-8"), encoding="utf-8")
+    text = card.read_text(encoding="utf-8").replace("split: test", "split: validation")
+    text = text.replace("## Evaluation\n\n", f"## Evaluation\n\n{note}")
+    card.write_text(text, encoding="utf-8")
+
+
 class GraphDiffuserRegressor(RegressorMixin, _GraphDiffuserEstimator):  # type: ignore[misc]
     """Regression of molecules or graphs.
 
@@ -213,11 +228,13 @@ class GraphDiffuserRegressor(RegressorMixin, _GraphDiffuserEstimator):  # type: 
         validation_fraction: Fraction of the samples that select the best epoch.
         random_state: Seed of weights, shuffling and the validation split.
         run_directory: Keeps the run there, for a single fit; default: the model is kept in memory.
+            Its test scores are those of the validation samples.
         progress: True to print every epoch, or a function that receives events.
 
     Attributes:
         model_: The trained :class:`graph_diffuser.Model`.
-        history_: Record of each epoch.
+        history_: Record of each epoch; empty for an ensemble.
+        n_iter_: Number of trained epochs, of an ensemble in total.
 
     >>> from graph_diffuser.sklearn import GraphDiffuserRegressor
     >>> smiles = ["C" * size for size in range(1, 21)]
@@ -269,7 +286,8 @@ class GraphDiffuserClassifier(ClassifierMixin, _GraphDiffuserEstimator):  # type
     Attributes:
         classes_: Classes in sorted order.
         model_: The trained :class:`graph_diffuser.Model`; its classes are indices of ``classes_``.
-        history_: Record of each epoch.
+        history_: Record of each epoch; empty for an ensemble.
+        n_iter_: Number of trained epochs, of an ensemble in total.
 
     >>> from graph_diffuser.sklearn import GraphDiffuserClassifier
     >>> smiles = ["C" * size for size in range(1, 11)] + ["O" + "C" * size for size in range(1, 11)]
