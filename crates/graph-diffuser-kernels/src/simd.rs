@@ -8,6 +8,9 @@
 
 mod dropout;
 mod operations;
+
+#[cfg(target_arch = "x86_64")]
+mod intrinsics;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
