@@ -9,6 +9,8 @@ use super::Dropout;
 pub(crate) trait Simd: Copy + Send + Sync {
     /// Number of `f32` lanes.
     const LANES: usize;
+    /// Number of vector registers, which determines the sizes of register tiles.
+    const REGISTERS: usize;
     /// Vector of `LANES` values.
     type V: Copy;
 

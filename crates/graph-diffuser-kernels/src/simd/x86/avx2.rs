@@ -31,6 +31,7 @@ unsafe fn first_8(count: usize) -> __m256i {
 
 impl Simd for Avx2 {
     const LANES: usize = 8;
+    const REGISTERS: usize = 16;
     type V = __m256;
 
     #[inline(always)]

@@ -25,6 +25,7 @@ fn first_16(count: usize) -> __mmask16 {
 
 impl Simd for Avx512 {
     const LANES: usize = 16;
+    const REGISTERS: usize = 32;
     type V = __m512;
 
     #[inline(always)]
