@@ -8,6 +8,7 @@
 
 mod dropout;
 mod operations;
+mod prefetch;
 
 #[cfg(target_arch = "x86_64")]
 mod intrinsics;
@@ -22,6 +23,7 @@ use std::sync::OnceLock;
 
 pub use dropout::{Dropout, hash32};
 pub(crate) use operations::Simd;
+pub(crate) use prefetch::prefetch;
 
 use portable::Portable;
 

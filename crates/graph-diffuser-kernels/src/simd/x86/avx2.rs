@@ -7,7 +7,7 @@
 use std::arch::x86_64::*;
 
 use crate::simd::intrinsics::{dropout_mask, intrinsics, with};
-use crate::simd::{Dropout, Kernel, Simd};
+use crate::simd::{Dropout, Kernel, Simd, prefetch};
 
 #[target_feature(enable = "avx2,fma")]
 pub(in crate::simd) fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
@@ -136,7 +136,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn prefetch(self, from: *const f32) {
-        with!(_mm_prefetch::<_MM_HINT_T0>(from.cast()));
+        prefetch::<1>(from);
     }
     /// # Safety
     /// As in [`Simd::transpose`].
