@@ -405,14 +405,16 @@ pub(super) unsafe fn pack_transposed<S: Simd>(
     n_padded: usize,
 ) -> f32 {
     let mut max_squares = simd.zero();
-    for row in (0..n).step_by(S::LANES) {
+    for row in (0..n_padded).step_by(S::LANES) {
         let mut squares = simd.zero();
         for start in (0..d).step_by(S::LANES) {
-            let block = [S::LANES.min(n - row), S::LANES.min(d - start)];
+            // Blocks of padding have no rows.
+            let block = [S::LANES.min(n.saturating_sub(row)), S::LANES.min(d - start)];
+            let from = from.wrapping_add(row * step + start);
             // SAFETY: guaranteed by the caller.
             unsafe {
                 let to = to.add(start * n_padded + row);
-                simd.transpose(from.add(row * step + start), step, block, to, n_padded, S::LANES);
+                simd.transpose(from, step, block, to, n_padded, S::LANES);
                 for column in 0..block[1] {
                     let column = simd.load(to.add(column * n_padded));
                     squares = simd.mul_add(column, column, squares);
