@@ -10,6 +10,9 @@
 //! threads; the others keep waiting. Results do not depend on the schedule: tasks are cut by size,
 //! write to disjoint memory, and their return values are collected in task order.
 //!
+//! A waiting thread offers its core to others now and then, so that several pools can share the
+//! cores of a machine.
+//!
 //! A pool owns the memory that kernels reuse: the spare buffers of the edge-wise network and the
 //! scratch buffers of attention. Process-wide state consists of the default pool alone.
 

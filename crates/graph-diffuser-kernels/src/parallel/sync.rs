@@ -11,10 +11,14 @@ use std::thread::yield_now;
 /// Number of polls for a job before a thread sleeps: about a millisecond.
 pub(super) const SPIN_ROUNDS: usize = 1 << 14;
 
+/// Number of polls after which a thread offers its core to others: about 60 µs, longer than most
+/// pauses between jobs. With more threads than cores, the one that it waits for may need the core.
+const YIELD_ROUNDS: usize = 1 << 10;
+
 /// Waits for a moment between two polls, of which this is number `round`.
 #[inline(always)]
 pub(super) fn pause(round: usize) {
-    if round < SPIN_ROUNDS { spin_loop() } else { yield_now() }
+    if (round + 1).is_multiple_of(YIELD_ROUNDS) { yield_now() } else { spin_loop() }
 }
 
 /// Marks that a store before is ordered before a load after, which holds because both are
