@@ -2,8 +2,7 @@
 
 use crate::simd::{Kernel, Simd};
 
-/// Rows of a tile: with four vectors of columns they use 24 of 32 registers, with two they use 12 of
-/// 16 registers.
+/// Rows of a tile: with four vectors of columns they use 24 of 32 registers, with two 12 of 16.
 pub(super) const TILE_ROWS: usize = 6;
 
 /// Depth of a cache block: the part of the right factor that it covers, of the width of a tile,

@@ -7,7 +7,7 @@ use crate::simd::{Isa, Kernel, Simd};
 use super::{Prefetch, WIDTH, blocks, with_rows};
 
 /// Rows of a block of [`product`]: with 4 vectors of columns, 24 of 32 registers accumulate, with 2
-/// vectors 12 of 16 registers.
+/// vectors 12 of 16.
 const PRODUCT_ROWS: usize = 6;
 
 /// Steps of a product after which lines that are due are prefetched. A step of AVX-512 takes twice
