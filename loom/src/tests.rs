@@ -25,11 +25,12 @@ impl Job {
         }
     }
 
-    /// Runs tasks until none is left, as a thread of the pool does.
+    /// Runs tasks until none is left, as a thread of the pool does. A thread without a task of its
+    /// own was called to another job.
     fn work(&self, thread: usize) {
         let steal = |step: usize| self.ranges[(thread + step) % self.ranges.len()].take_last();
-        let take = || self.ranges[thread].take_first();
-        while let Some(task) = take().or_else(|| (1..self.ranges.len()).find_map(steal)) {
+        let take = || self.ranges.get(thread).and_then(TaskRange::take_first);
+        while let Some(task) = take().or_else(|| (1..=self.ranges.len()).find_map(steal)) {
             // SAFETY: the model checker reports an access without an order.
             self.cells[task].with_mut(|cell| unsafe { *cell += 1 });
         }
@@ -44,22 +45,23 @@ impl Job {
     }
 }
 
-/// Explores a pool of `threads` that runs `jobs` one after another, and is shut down.
-fn explore(threads: usize, jobs: usize, max_preemptions: usize) {
+/// Explores a pool of `threads` that runs jobs for these numbers of threads one after another, and
+/// is shut down.
+fn explore(threads: usize, jobs: &'static [usize], max_preemptions: usize) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(max_preemptions);
     builder.max_branches = 100_000;
     builder.check(move || {
-        let slot = Arc::new(JobSlot::<Job>::new());
+        let slot = Arc::new(JobSlot::<Job>::new(threads - 1));
         let spawn = |thread| {
             let slot = slot.clone();
-            thread::spawn(move || slot.serve(|job| job.work(thread)))
+            thread::spawn(move || slot.serve(thread - 1, |job| job.work(thread)))
         };
         let workers: Vec<_> = (1..threads).map(spawn).collect();
-        for _ in 0..jobs {
+        for &threads in jobs {
             let job = Job::new(threads);
             // SAFETY: the job lives until `finish`.
-            unsafe { slot.offer(&raw const job, || job.work(0)) };
+            unsafe { slot.offer(&raw const job, threads - 1, || job.work(0)) };
             job.finish();
         }
         slot.shut_down();
@@ -71,20 +73,30 @@ fn explore(threads: usize, jobs: usize, max_preemptions: usize) {
 
 #[test]
 fn one_worker_runs_a_job_and_returns() {
-    explore(2, 1, 4);
+    explore(2, &[2], 4);
 }
 
 #[test]
 fn one_worker_runs_two_jobs_and_returns() {
-    explore(2, 2, 3);
+    explore(2, &[2, 2], 3);
 }
 
 #[test]
 fn two_workers_run_a_job_and_return() {
-    explore(3, 1, 2);
+    explore(3, &[3], 2);
+}
+
+#[test]
+fn worker_sleeps_through_jobs_for_fewer_threads() {
+    explore(2, &[1, 2], 3);
+}
+
+#[test]
+fn late_worker_joins_a_job_for_fewer_threads() {
+    explore(3, &[3, 2], 2);
 }
 
 #[test]
 fn sleeping_worker_is_woken_by_shutdown() {
-    explore(2, 0, 6);
+    explore(2, &[], 6);
 }

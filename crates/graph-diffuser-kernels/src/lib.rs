@@ -1,8 +1,8 @@
 //! Fused CPU kernels of Graph Diffuser: forward and backward passes on plain slices, without
 //! tensors.
 //!
-//! Every kernel is written once against a trait of vector operations and compiled for AVX-512, for
-//! AVX2 and for any other processor; [`Isa::best`] selects a version at run time. Work is split
+//! Every kernel is written once against a trait of vector operations and compiled for AVX-512,
+//! AVX2, NEON and any other processor; [`Isa::best`] selects a version at run time. Work is split
 //! into tasks whose boundaries do not depend on the number of threads, and partial sums are added
 //! in task order, so results are bit-identical for any number of threads.
 //!

@@ -17,13 +17,24 @@ use crate::parallel;
 use crate::simd::{Dropout, Isa};
 use gradients::{ReluBackward, WeightGradient};
 use rows::Rows;
-use tile::{Pack, Panels, TILE_ROWS};
+use tile::{DEPTH, Pack, Panels, TILE_ROWS};
 
 /// Rows per task, a multiple of the tile.
 const ROWS: usize = 8 * TILE_ROWS;
 
-/// Maximum number of tasks for the gradient of the weights; each reads all rows.
-const TASKS: usize = 8;
+/// Groups of outputs for the gradient of the weights, and the maximum number of outputs of a group,
+/// from which there are more groups. A task computes one group from all rows of its part: with
+/// larger groups, more of the loads come from the first-level cache. Groups of 24 of 336 outputs
+/// made forward and backward pass 4 to 8 % slower than groups of 42.
+const GROUPS: usize = 8;
+const MAX_GROUP: usize = 8 * TILE_ROWS;
+
+/// Minimum number of rows of a part of the gradient of the weights. Sums of parts round differently
+/// from the sum of all rows, so batches of up to twice as many rows are one part.
+const PART_ROWS: usize = 8192;
+
+/// Number of values per task when parts are added.
+const VALUES_PER_TASK: usize = 4096;
 
 /// Number of multiplications below which the work stays on one thread: a few microseconds.
 const PARALLEL: usize = 1 << 18;
@@ -155,31 +166,63 @@ pub fn backward(
     let panels =
         isa.run(Pack { from: params.weight, depth: outputs, columns: inputs, transposed: false });
     let d_x = multiply(isa, d_z, &panels, None, LinearActivation::None);
-    let mut d_bias = vec![0.0; outputs];
-    let mut d_weight = UninitBuffer::new(outputs * inputs);
-    let outputs_per_task = outputs.div_ceil(TASKS).next_multiple_of(TILE_ROWS);
-    let tasks = d_weight
-        .as_uninit()
-        .chunks_mut(outputs_per_task * inputs)
-        .zip(d_bias.chunks_mut(outputs_per_task))
-        .enumerate()
-        .collect();
-    parallel::for_each_if(
-        rows * inputs * outputs >= PARALLEL,
-        tasks,
-        |(task, (d_weight, d_bias))| {
-            isa.run(WeightGradient {
-                x,
-                inputs,
-                d_z,
-                outputs,
-                first: task * outputs_per_task,
-                d_weight,
-                d_bias,
-            });
-        },
-    );
+    let (weight, bias) = parameter_gradients(isa, params, x, d_z);
+    LinearGradients { x: d_x, weight, bias }
+}
+
+/// Computes `d_zᵀ x` and the sum of the rows of `d_z`: sums of parts of the rows, which are then
+/// added in the order of the rows.
+fn parameter_gradients(
+    isa: Isa,
+    params: &LinearParams<'_>,
+    x: &[f32],
+    d_z: &[f32],
+) -> (Vec<f32>, Vec<f32>) {
+    let (rows, inputs, outputs) = (x.len() / params.inputs, params.inputs, params.outputs);
+    let part_rows = rows_per_part(rows);
+    let parts = rows.div_ceil(part_rows).max(1);
+    let group = outputs.div_ceil(GROUPS).next_multiple_of(TILE_ROWS).min(MAX_GROUP);
+    let mut d_bias = vec![0.0; parts * outputs];
+    let mut d_weight = UninitBuffer::new(parts * outputs * inputs);
+    let by_part = d_weight.as_uninit().chunks_mut(outputs * inputs).zip(d_bias.chunks_mut(outputs));
+    let mut tasks = Vec::new();
+    for (part, (d_weight, d_bias)) in by_part.enumerate() {
+        let rows = part * part_rows..((part + 1) * part_rows).min(rows);
+        let x = &x[rows.start * inputs..rows.end * inputs];
+        let d_z = &d_z[rows.start * outputs..rows.end * outputs];
+        let by_group = d_weight.chunks_mut(group * inputs).zip(d_bias.chunks_mut(group));
+        for (index, (d_weight, d_bias)) in by_group.enumerate() {
+            let first = index * group;
+            tasks.push(WeightGradient { x, inputs, d_z, outputs, first, d_weight, d_bias });
+        }
+    }
+    parallel::for_each_if(rows * inputs * outputs >= PARALLEL, tasks, |task| isa.run(task));
     // SAFETY: `WeightGradient` writes the weights of all its outputs.
-    let d_weight = unsafe { d_weight.assume_init() };
-    LinearGradients { x: d_x, weight: d_weight, bias: d_bias }
+    let mut d_weight = unsafe { d_weight.assume_init() };
+    add_parts(&mut d_weight, outputs * inputs);
+    add_parts(&mut d_bias, outputs);
+    (d_weight, d_bias)
+}
+
+/// Returns the number of rows of a part of the gradient of the weights, except the last.
+fn rows_per_part(rows: usize) -> usize {
+    let parts = (rows / PART_ROWS).max(1);
+    rows.div_ceil(parts).next_multiple_of(DEPTH).max(DEPTH)
+}
+
+/// Adds all parts of `len` values to the first one and removes them.
+fn add_parts(values: &mut Vec<f32>, len: usize) {
+    let (total, parts) = values.split_at_mut(len);
+    if !parts.is_empty() {
+        let tasks = total.chunks_mut(VALUES_PER_TASK).enumerate().collect();
+        parallel::for_each_if(parts.len() >= PARALLEL, tasks, |(task, total)| {
+            for part in parts.chunks(len) {
+                for (sum, value) in total.iter_mut().zip(&part[task * VALUES_PER_TASK..]) {
+                    *sum += value;
+                }
+            }
+        });
+    }
+    values.truncate(len);
+    values.shrink_to_fit();
 }

@@ -6,8 +6,12 @@
 //!
 //! Each thread starts with a contiguous range of the tasks, the same fraction of every job, so that
 //! it finds the data of the previous job in its cache; a thread that has finished its range steals
-//! tasks from the end of the other ranges. Results do not depend on the schedule: tasks are cut by
-//! size, write to disjoint memory, and their return values are collected in task order.
+//! tasks from the end of the other ranges. A job with fewer tasks than threads calls only as many
+//! threads; the others keep waiting. Results do not depend on the schedule: tasks are cut by size,
+//! write to disjoint memory, and their return values are collected in task order.
+//!
+//! A waiting thread offers its core to others now and then, so that several pools can share the
+//! cores of a machine.
 //!
 //! A pool owns the memory that kernels reuse: the spare buffers of the edge-wise network and the
 //! scratch buffers of attention. Process-wide state consists of the default pool alone.
@@ -15,6 +19,7 @@
 mod sync;
 
 mod job_slot;
+
 mod task_range;
 
 mod pool;

@@ -8,6 +8,12 @@
 
 mod dropout;
 mod operations;
+mod prefetch;
+
+#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", not(miri))))]
+mod intrinsics;
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+mod neon;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -19,7 +25,10 @@ use std::sync::OnceLock;
 
 pub use dropout::{Dropout, hash32};
 pub(crate) use operations::Simd;
+pub(crate) use prefetch::prefetch;
 
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+use neon::Neon;
 use portable::Portable;
 
 /// Instruction set that has kernels and is supported by this processor.
@@ -30,45 +39,58 @@ use portable::Portable;
 pub struct Isa(InstructionSet);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    not(target_arch = "x86_64"),
-    expect(dead_code, reason = "other architectures have the portable implementation only")
-)]
 enum InstructionSet {
     /// AVX-512F and AVX-512DQ: 16 lanes.
+    #[cfg(target_arch = "x86_64")]
     Avx512,
     /// AVX2 and FMA: 8 lanes.
+    #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// NEON: 4 lanes.
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    Neon,
     /// Scalar Rust on arrays of 8 lanes.
     Portable,
 }
+
+/// Instruction sets that need not be detected, fastest first. NEON is part of all 64-bit ARM
+/// targets with a standard library; Miri lacks its intrinsics.
+const ALWAYS_AVAILABLE: &[Isa] = &[
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    Isa(InstructionSet::Neon),
+    Isa(InstructionSet::Portable),
+];
 
 /// Instruction set of [`Isa::best`].
 static BEST: OnceLock<Isa> = OnceLock::new();
 
 impl Isa {
-    /// Returns the widest instruction set of this processor, or the one of [`Isa::make_best`].
+    /// Returns the fastest instruction set of this processor, or the one of [`Isa::make_best`].
     pub fn best() -> Self {
         *BEST.get_or_init(|| Self::available()[0])
     }
 
-    /// Makes this the instruction set that [`Isa::best`] returns, also where a wider one exists:
+    /// Makes this the instruction set that [`Isa::best`] returns, also where a faster one exists:
     /// results differ in rounding between instruction sets. Returns false, without an effect, if
     /// [`Isa::best`] has already returned another one.
     pub fn make_best(self) -> bool {
         *BEST.get_or_init(|| self) == self
     }
 
-    /// Returns the name of this instruction set: `avx512`, `avx2` or `portable`.
+    /// Returns the name of this instruction set: `avx512`, `avx2`, `neon` or `portable`.
     pub fn name(self) -> &'static str {
         match self.0 {
+            #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx2 => "avx2",
+            #[cfg(all(target_arch = "aarch64", not(miri)))]
+            InstructionSet::Neon => "neon",
             InstructionSet::Portable => "portable",
         }
     }
 
-    /// Returns all instruction sets of this processor, widest first.
+    /// Returns all instruction sets of this processor, fastest first.
     pub fn available() -> Vec<Self> {
         let mut available = Vec::new();
         #[cfg(target_arch = "x86_64")]
@@ -81,7 +103,7 @@ impl Isa {
                 available.push(Self(InstructionSet::Avx2));
             }
         }
-        available.push(Self(InstructionSet::Portable));
+        available.extend(ALWAYS_AVAILABLE);
         available
     }
 
@@ -95,7 +117,9 @@ impl Isa {
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx2 => unsafe { x86::run_avx2(kernel) },
-            _ => kernel.run(Portable),
+            #[cfg(all(target_arch = "aarch64", not(miri)))]
+            InstructionSet::Neon => kernel.run(Neon),
+            InstructionSet::Portable => kernel.run(Portable),
         }
     }
 }

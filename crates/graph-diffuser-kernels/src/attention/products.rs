@@ -2,9 +2,9 @@
 
 use crate::simd::Simd;
 
-/// Query rows per block. Tiles of a product have all of them by up to two vectors with the 32
-/// registers of AVX-512, and half of them by three vectors with the 16 registers of AVX2, which
-/// needs fewer loads per multiply-add than all of them by one vector.
+/// Query rows per block. With 32 registers, tiles of a product have all of them by up to two
+/// vectors (AVX-512) or three (NEON). With the 16 registers of AVX2, they have half of them by
+/// three vectors, which needs fewer loads per multiply-add than all of them by one vector.
 pub(super) const ROWS: usize = 8;
 
 /// Computes `product[row][column] = Σ_k left[row, k] · right[k, column]` for [`ROWS`] rows and
@@ -30,40 +30,37 @@ pub(super) unsafe fn multiply<S: Simd>(
     // SAFETY: all calls stay within the rows and columns.
     unsafe {
         let mut column = 0;
-        // With 32 registers, 16 accumulators hide the latency of a multiply-add: two vectors per
-        // row, or two partial sums of one vector.
-        if S::LANES == 16 {
-            while column + 2 * S::LANES <= columns {
-                let (right, product) = (right.add(column), product.add(column));
-                multiply_block::<S, ROWS, 2, 1>(
-                    simd, depth, left, row_step, depth_step, right, columns, product,
-                );
-                column += 2 * S::LANES;
-            }
-            if column < columns {
-                let (right, product) = (right.add(column), product.add(column));
-                multiply_block::<S, ROWS, 1, 2>(
-                    simd, depth, left, row_step, depth_step, right, columns, product,
-                );
-            }
-            return;
-        }
         while column < columns {
             let (right, product) = (right.add(column), product.add(column));
             let halves = [(left, product), {
                 (left.wrapping_add(HALF * row_step), product.wrapping_add(HALF * columns))
             }];
-            match (columns - column) / S::LANES {
-                1 => multiply_block::<S, ROWS, 1, 1>(
+            let vectors = match (columns - column) / S::LANES {
+                1 => 1,
+                2 | 4 => 2,
+                _ => max_vectors::<S>(),
+            };
+            match (S::REGISTERS, vectors) {
+                // With 32 registers, 16 accumulators hide the latency of a multiply-add: two
+                // vectors per row, or two partial sums of one vector.
+                (32, 1) => multiply_block::<S, ROWS, 1, 2>(
                     simd, depth, left, row_step, depth_step, right, columns, product,
                 ),
-                2 | 4 => {
+                (32, 2) => multiply_block::<S, ROWS, 2, 1>(
+                    simd, depth, left, row_step, depth_step, right, columns, product,
+                ),
+                (32, _) => multiply_block::<S, ROWS, 3, 1>(
+                    simd, depth, left, row_step, depth_step, right, columns, product,
+                ),
+                (_, 1) => multiply_block::<S, ROWS, 1, 1>(
+                    simd, depth, left, row_step, depth_step, right, columns, product,
+                ),
+                (_, 2) => {
                     for (left, product) in halves {
                         multiply_block::<S, HALF, 2, 1>(
                             simd, depth, left, row_step, depth_step, right, columns, product,
                         );
                     }
-                    column += S::LANES;
                 }
                 _ => {
                     for (left, product) in halves {
@@ -71,12 +68,17 @@ pub(super) unsafe fn multiply<S: Simd>(
                             simd, depth, left, row_step, depth_step, right, columns, product,
                         );
                     }
-                    column += 2 * S::LANES;
                 }
             }
-            column += S::LANES;
+            column += vectors * S::LANES;
         }
     }
+}
+
+/// Returns the maximum number of vectors in a row of a tile.
+#[inline(always)]
+const fn max_vectors<S: Simd>() -> usize {
+    if S::LANES == 16 { 2 } else { 3 }
 }
 
 /// Computes `R` rows of `VECTORS` vectors, each the total of `SUMS` partial sums.
@@ -213,7 +215,7 @@ pub(super) unsafe fn accumulate<S: Simd>(
         while column < columns {
             let (right, sums) = (right.add(column), sums.add(column));
             let vectors = (columns - column) / S::LANES;
-            if vectors >= 3 && vectors != 4 && S::LANES != 16 {
+            if vectors >= 3 && vectors != 4 && max_vectors::<S>() == 3 {
                 accumulate_vectors::<S, 3>(simd, d_head, left, left_step, right, columns, sums);
                 column += 3 * S::LANES;
             } else if vectors >= 2 {
@@ -405,14 +407,16 @@ pub(super) unsafe fn pack_transposed<S: Simd>(
     n_padded: usize,
 ) -> f32 {
     let mut max_squares = simd.zero();
-    for row in (0..n).step_by(S::LANES) {
+    for row in (0..n_padded).step_by(S::LANES) {
         let mut squares = simd.zero();
         for start in (0..d).step_by(S::LANES) {
-            let block = [S::LANES.min(n - row), S::LANES.min(d - start)];
+            // Blocks of padding have no rows.
+            let block = [S::LANES.min(n.saturating_sub(row)), S::LANES.min(d - start)];
+            let from = from.wrapping_add(row * step + start);
             // SAFETY: guaranteed by the caller.
             unsafe {
                 let to = to.add(start * n_padded + row);
-                simd.transpose(from.add(row * step + start), step, block, to, n_padded, S::LANES);
+                simd.transpose(from, step, block, to, n_padded, S::LANES);
                 for column in 0..block[1] {
                     let column = simd.load(to.add(column * n_padded));
                     squares = simd.mul_add(column, column, squares);

@@ -7,6 +7,7 @@ use super::products::ROWS;
 use crate::buffer::{Buffer, BufferCache, CachedBuffer};
 
 /// Sizes of one head of one graph, of which those with suffix `padded` are multiples of the lanes.
+/// `n_padded` is also a multiple of [`ROWS`], so that the last block of rows ends with the padding.
 #[derive(Clone, Copy)]
 pub(super) struct HeadSizes {
     pub(super) n: usize,
@@ -19,7 +20,7 @@ impl HeadSizes {
     pub(super) fn new(n: usize, d_head: usize, lanes: usize) -> Self {
         Self {
             n,
-            n_padded: n.next_multiple_of(lanes),
+            n_padded: n.next_multiple_of(lanes.max(ROWS)),
             d_head,
             d_padded: d_head.next_multiple_of(lanes),
         }

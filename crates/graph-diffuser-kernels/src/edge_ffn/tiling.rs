@@ -10,10 +10,12 @@ use crate::tile::{self, Affine, PairTransform, Prefetch, Sums, Tiles, WIDTH};
 use super::PairInputs;
 use super::algebra::Moments;
 
-/// Maximum number of chunks of pairs, and thus of threads.
-pub(super) const MAX_CHUNKS: usize = 64;
+/// Maximum number of chunks of pairs, and thus of threads, unless chunks would become too large.
+const MAX_CHUNKS: usize = 64;
 /// Minimum number of pairs of a chunk: merging its sums costs as much as a hundred pairs.
-pub(super) const MIN_CHUNK_PAIRS: usize = 2048;
+const MIN_CHUNK_PAIRS: usize = 2048;
+/// Number of pairs of a chunk from which there are more than [`MAX_CHUNKS`].
+const LARGE_CHUNK_PAIRS: usize = 1 << 14;
 /// Tiles per group, whose products over pairs are summed together: they fit easily into the
 /// second-level cache.
 pub(super) const GROUP: usize = 512 / WIDTH;
@@ -43,7 +45,8 @@ impl Plan {
     /// Plans the partition of `pairs` pairs.
     pub(super) fn new(pairs: usize) -> Self {
         let tiles = pairs.div_ceil(WIDTH);
-        Self { pairs, tiles, chunks: (pairs / MIN_CHUNK_PAIRS).clamp(1, MAX_CHUNKS) }
+        let chunks = (pairs / MIN_CHUNK_PAIRS).clamp(1, MAX_CHUNKS);
+        Self { pairs, tiles, chunks: chunks.max(pairs / LARGE_CHUNK_PAIRS) }
     }
 
     /// Returns the tiles of a chunk.
@@ -270,4 +273,21 @@ pub(super) fn row_means(x: &[f32], rows: usize, len: usize) -> Vec<f32> {
         (row[..len].iter().map(|&value| f64::from(value)).sum::<f64>() / len as f64) as f32
     };
     x.chunks_exact(WIDTH).take(rows).map(mean).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_of_chunks_grows_with_the_number_of_pairs() {
+        for (pairs, chunks) in
+            [(0, 1), (5000, 2), (200_000, 64), (421_925, 64), (1 << 20, 64), (1 << 22, 256)]
+        {
+            let plan = Plan::new(pairs);
+            assert_eq!(plan.chunks, chunks, "{pairs} pairs");
+            let covered: usize = (0..chunks).map(|chunk| plan.pairs(chunk).len()).sum();
+            assert_eq!(covered, pairs);
+        }
+    }
 }

@@ -108,10 +108,46 @@ fn every_width_up_to_a_few_panels_matches_reference() {
 fn activations_and_dropout_match_reference() {
     for activation in [LinearActivation::Relu(None), LinearActivation::Relu(Some(DROPOUT))] {
         for (rows, inputs, outputs) in
-            [(1, 4, 3), (50, 7, 20), (100, 64, 128), (131, 33, 112), (50, 300, 130)]
+            [(1, 4, 3), (50, 7, 20), (100, 64, 128), (131, 33, 112), (50, 300, 130), (20, 9, 400)]
         {
             check(&Case { rows, inputs, outputs, bias: true, activation });
         }
+    }
+}
+
+#[test]
+fn gradients_of_many_rows_are_sums_over_parts() {
+    let (inputs, outputs) = (3, 50);
+    let weight = random_values(inputs * outputs, 3);
+    let activation = LinearActivation::None;
+    let params = LinearParams { inputs, outputs, weight: &weight, bias: None, activation };
+    for rows in [2 * PART_ROWS, 5 * PART_ROWS + 131] {
+        let (x, d_y) = (random_values(rows * inputs, 1), random_values(rows * outputs, 2));
+        let part_rows = rows_per_part(rows);
+        assert!((PART_ROWS..2 * PART_ROWS).contains(&part_rows));
+        for isa in Isa::available() {
+            let gradients = backward(isa, &params, &x, &d_y, &d_y);
+            let (mut weight, mut bias) = (vec![0.0; inputs * outputs], vec![0.0; outputs]);
+            for (x, d_y) in x.chunks(part_rows * inputs).zip(d_y.chunks(part_rows * outputs)) {
+                let part = backward(isa, &params, x, d_y, d_y);
+                for (sums, part) in [(&mut weight, part.weight), (&mut bias, part.bias)] {
+                    sums.iter_mut().zip(part).for_each(|(sum, value)| *sum += value);
+                }
+            }
+            assert_eq!((gradients.weight, gradients.bias), (weight, bias), "{isa:?} {rows}");
+        }
+    }
+}
+
+#[test]
+fn gradients_of_fewer_rows_than_two_parts_are_sums_in_row_order() {
+    let (rows, inputs, outputs) = (2 * PART_ROWS - 1, 1, 1);
+    let (x, d_y) = (random_values(rows, 1), random_values(rows, 2));
+    let activation = LinearActivation::None;
+    let params = LinearParams { inputs, outputs, weight: &[1.0], bias: None, activation };
+    for isa in Isa::available() {
+        let gradients = backward(isa, &params, &x, &x, &d_y);
+        assert_eq!(gradients.bias, [d_y.iter().sum::<f32>()], "{isa:?}");
     }
 }
 
@@ -131,31 +167,37 @@ fn nan_propagates_through_relu() {
 
 #[test]
 fn results_are_independent_of_thread_count() {
-    let (rows, inputs, outputs) = (500, 48, 96);
-    let (x, weight, d_y) = (
-        random_values(rows * inputs, 1),
-        random_values(outputs * inputs, 2),
-        random_values(rows * outputs, 3),
-    );
-    let params = LinearParams {
-        inputs,
-        outputs,
-        weight: &weight,
-        bias: None,
-        activation: LinearActivation::Relu(Some(DROPOUT)),
-    };
-    assert!(rows * inputs * outputs > PARALLEL, "the case must be large enough to run in parallel");
-    for isa in Isa::available() {
-        let run = |threads: usize| {
-            let pool = crate::ThreadPool::new(threads);
-            pool.install(|| {
-                let y = forward(isa, &params, &x);
-                let gradients = backward(isa, &params, &x, &y, &d_y);
-                (y, gradients)
-            })
+    // The second case has several parts of rows.
+    for (rows, inputs, outputs) in [(500, 48, 96), (3 * PART_ROWS + 77, 5, 7)] {
+        let (x, weight, d_y) = (
+            random_values(rows * inputs, 1),
+            random_values(outputs * inputs, 2),
+            random_values(rows * outputs, 3),
+        );
+        let params = LinearParams {
+            inputs,
+            outputs,
+            weight: &weight,
+            bias: None,
+            activation: LinearActivation::Relu(Some(DROPOUT)),
         };
-        let one = run(1);
-        assert_eq!(one, run(2));
-        assert_eq!(one, run(5));
+        assert!(
+            rows * inputs * outputs > PARALLEL,
+            "the case must be large enough to run in parallel"
+        );
+        for isa in Isa::available() {
+            let run = |threads: usize| {
+                let pool = crate::ThreadPool::new(threads);
+                pool.install(|| {
+                    let y = forward(isa, &params, &x);
+                    let gradients = backward(isa, &params, &x, &y, &d_y);
+                    (y, gradients)
+                })
+            };
+            let one = run(1);
+            for threads in [2, 3, 4, 8] {
+                assert_eq!(one, run(threads), "{isa:?}, {threads} threads");
+            }
+        }
     }
 }

@@ -2,8 +2,7 @@
 
 use crate::simd::{Kernel, Simd};
 
-/// Rows of a tile: with four vectors of columns they use 24 of the 32 registers of AVX-512, with
-/// two they use 12 of the 16 registers of AVX2.
+/// Rows of a tile: with four vectors of columns they use 24 of 32 registers, with two 12 of 16.
 pub(super) const TILE_ROWS: usize = 6;
 
 /// Depth of a cache block: the part of the right factor that it covers, of the width of a tile,
@@ -24,7 +23,7 @@ pub(super) struct Panels {
 /// Returns the maximum number of vectors in a row of a tile.
 #[inline(always)]
 const fn max_tile_vectors<S: Simd>() -> usize {
-    if S::LANES == 16 { 4 } else { 2 }
+    if S::REGISTERS == 32 { 4 } else { 2 }
 }
 
 /// Returns the number of values in a row of a tile, such that panels have nearly equal widths.

@@ -60,13 +60,13 @@ pub(super) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Takes the next task of `thread`, or steals one from another thread.
+    /// Takes the next task of `thread`, or steals one from another thread. A thread without tasks
+    /// of its own may be a late one, called to a larger job before.
     pub(super) fn take(&self, thread: usize) -> Option<usize> {
-        let others =
-            (1..self.ranges.len()).map(|step| &self.ranges[(thread + step) % self.ranges.len()]);
-        self.ranges[thread]
-            .take_first()
-            .or_else(|| others.into_iter().find_map(TaskRange::take_last))
+        let count = self.ranges.len();
+        let mut others = (1..=count).map(|step| &self.ranges[(thread + step) % count]);
+        let own = self.ranges.get(thread).and_then(TaskRange::take_first);
+        own.or_else(|| others.find_map(TaskRange::take_last))
     }
 }
 
@@ -97,7 +97,7 @@ impl ThreadPool {
         let pool = Arc::new(Pool {
             threads: count.max(1),
             busy: Mutex::new(()),
-            slot: JobSlot::new(),
+            slot: JobSlot::new(count.saturating_sub(1)),
             buffers: BufferCache::new(MAX_SPARE_BUFFERS),
             scratch: BufferCache::new(count.max(1)),
         });
@@ -136,19 +136,20 @@ impl Drop for ThreadPool {
 impl Pool {
     /// Main loop of the worker with this index; the calling thread has index 0.
     fn run_worker(&self, index: usize) {
-        self.slot.serve(|job| {
+        self.slot.serve(index - 1, |job| {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (job.work)(job, index))) {
                 job.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
             }
         });
     }
 
-    /// Runs a job of `count` tasks on all available threads until no task remains.
+    /// Runs a job of `count` tasks on at most as many threads until no task remains.
     pub(super) fn run(&self, count: usize, work: &(dyn Fn(&Job<'_>, usize) + Sync)) {
+        let threads = self.threads.min(count);
         let range = |thread: usize| {
-            TaskRange::new(count * thread / self.threads..count * (thread + 1) / self.threads)
+            TaskRange::new(count * thread / threads..count * (thread + 1) / threads)
         };
-        let ranges = (0..self.threads).map(range).collect();
+        let ranges = (0..threads).map(range).collect();
         let job = Job { work, ranges, panic: Mutex::new(None) };
         let _busy = match self.busy.try_lock() {
             Ok(busy) => busy,
@@ -157,7 +158,7 @@ impl Pool {
             Err(TryLockError::WouldBlock) => return work(&job, 0), // nested or concurrent job
         };
         // SAFETY: the job lives until the end of this function.
-        unsafe { self.slot.offer((&raw const job).cast(), || work(&job, 0)) };
+        unsafe { self.slot.offer((&raw const job).cast(), threads - 1, || work(&job, 0)) };
         if let Some(panic) = job.panic.into_inner().unwrap_or_else(PoisonError::into_inner) {
             resume_unwind(panic);
         }

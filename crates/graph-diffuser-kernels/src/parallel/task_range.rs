@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
+use super::job_slot::CacheAligned;
 use super::sync::{AtomicU64, SeqCst};
 
 /// Remaining contiguous tasks of one thread, packed into 64 bits: the start in the upper half, the
-/// end in the lower. Aligned so that no two ranges share a cache line.
-#[repr(align(128))]
-pub(super) struct TaskRange(AtomicU64);
+/// end in the lower.
+pub(super) struct TaskRange(CacheAligned<AtomicU64>);
 
 impl TaskRange {
     pub(super) fn new(tasks: Range<usize>) -> Self {
         assert!(u32::try_from(tasks.end).is_ok(), "too many tasks: {}", tasks.end);
-        Self(AtomicU64::new((tasks.start as u64) << 32 | tasks.end as u64))
+        Self(CacheAligned(AtomicU64::new((tasks.start as u64) << 32 | tasks.end as u64)))
     }
 
     /// Takes the first task.

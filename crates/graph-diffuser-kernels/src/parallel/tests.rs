@@ -69,6 +69,31 @@ fn sleeping_workers_wake_for_new_jobs() {
 }
 
 #[test]
+fn jobs_run_on_at_most_as_many_threads_as_they_have_tasks() {
+    let pool = ThreadPool::new(6);
+    // Ascending: a late worker may join the next job, to which it was then called as well.
+    for count in [2, 3, 6] {
+        // All workers sleep, or are about to.
+        thread::sleep(Duration::from_millis(20));
+        let names = pool.install(|| {
+            map_init(
+                vec![(); count],
+                || (),
+                |(), _, ()| {
+                    thread::sleep(Duration::from_millis(2));
+                    thread::current().name().unwrap_or_default().to_owned()
+                },
+            )
+        });
+        let called: Vec<String> = (1..count).map(|index| format!("compute-{index}")).collect();
+        let workers = names.iter().filter(|name| name.starts_with("compute-"));
+        for name in workers {
+            assert!(called.contains(name), "{name} ran one of {count} tasks");
+        }
+    }
+}
+
+#[test]
 fn panic_propagates_to_caller_and_workers_survive() {
     for threads in [1, 3] {
         let threads = ThreadPool::new(threads);

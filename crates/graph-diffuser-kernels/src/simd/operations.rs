@@ -9,6 +9,8 @@ use super::Dropout;
 pub(crate) trait Simd: Copy + Send + Sync {
     /// Number of `f32` lanes.
     const LANES: usize;
+    /// Number of vector registers, which determines the sizes of register tiles.
+    const REGISTERS: usize;
     /// Vector of `LANES` values.
     type V: Copy;
 
@@ -46,7 +48,9 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// Returns `a · b - c`, rounded once where the processor has FMA.
     fn mul_sub(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// Returns the minimum. If `b` is NaN the result is NaN; if `a` is NaN it is `b` or NaN.
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Returns the maximum. NaN is handled as in [`min`](Self::min).
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     fn sqrt(self, a: Self::V) -> Self::V;
     /// Selects `then` in lanes where `condition > 0`, `otherwise` in the others (also for NaN).

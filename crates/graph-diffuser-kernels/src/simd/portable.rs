@@ -15,6 +15,7 @@ impl Portable {
 
 impl Simd for Portable {
     const LANES: usize = 8;
+    const REGISTERS: usize = 16;
     type V = [f32; 8];
 
     #[inline(always)]

@@ -1,6 +1,7 @@
 //! Software prefetching of the next group of tiles.
 
 use crate::buffer::Buffer;
+use crate::simd::prefetch;
 
 /// Software prefetcher for the next group of tiles. Each block of a product or sum first prefetches
 /// the few cache lines that are due, which overlaps memory access with computation. Only few lines
@@ -83,12 +84,7 @@ impl Prefetch {
                 self.due = 0;
                 return;
             }
-            #[cfg(target_arch = "x86_64")]
-            {
-                use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-                // SAFETY: prefetching has no side effects and never faults, whatever the address.
-                unsafe { _mm_prefetch::<_MM_HINT_T1>(self.line.cast()) };
-            }
+            prefetch::<2>(self.line);
             self.line = self.line.wrapping_add(Buffer::LINE);
         }
     }

@@ -6,8 +6,8 @@ use crate::simd::{Isa, Kernel, Simd};
 
 use super::{Prefetch, WIDTH, blocks, with_rows};
 
-/// Rows of a block of [`product`]: with 4 vectors of columns, 24 of the 32 registers of AVX-512
-/// accumulate, with 2 vectors 12 of the 16 registers of AVX2.
+/// Rows of a block of [`product`]: with 4 vectors of columns, 24 of 32 registers accumulate, with 2
+/// vectors 12 of 16.
 const PRODUCT_ROWS: usize = 6;
 
 /// Steps of a product after which lines that are due are prefetched. A step of AVX-512 takes twice
@@ -103,7 +103,7 @@ impl Kernel for Product<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        if S::LANES == 16 { self.columns::<S, 4>(simd) } else { self.columns::<S, 2>(simd) }
+        if S::REGISTERS == 32 { self.columns::<S, 4>(simd) } else { self.columns::<S, 2>(simd) }
     }
 }
 

@@ -138,9 +138,9 @@ impl Kernel for Outer<'_> {
         let Self { prefetch, sums: Sums { columns: stride, blocks, lanes, .. }, count, a, b } =
             self;
         let mut sums = OuterSums { count, stride: *stride, lanes, a, b, prefetch };
-        for block in &blocks[usize::from(S::LANES != 16)] {
+        for block in &blocks[usize::from(S::REGISTERS != 32)] {
             match block {
-                Block::Full(rows, columns) if S::LANES == 16 => {
+                Block::Full(rows, columns) if S::REGISTERS == 32 => {
                     with_rows!(rows.len(), [1, 2, 3, 4], |ROWS| {
                         with_rows!(columns.len(), [1, 2, 3, 4, 5, 6], |COLUMNS| {
                             sums.block::<S, ROWS, COLUMNS>(simd, rows.start, columns.start);
@@ -154,7 +154,7 @@ impl Kernel for Outer<'_> {
                         });
                     });
                 }
-                Block::Corner(rows) if S::LANES == 16 => {
+                Block::Corner(rows) if S::REGISTERS == 32 => {
                     with_rows!(rows.len(), [1, 2, 3, 4, 5, 6], |ROWS| sums
                         .corner::<S, ROWS>(simd, rows.start));
                 }

@@ -6,7 +6,8 @@
 )]
 use std::arch::x86_64::*;
 
-use crate::simd::{Dropout, Kernel, Simd};
+use crate::simd::intrinsics::{dropout_mask, intrinsics, with};
+use crate::simd::{Dropout, Kernel, Simd, prefetch};
 
 #[target_feature(enable = "avx2,fma")]
 pub(in crate::simd) fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
@@ -30,6 +31,7 @@ unsafe fn first_8(count: usize) -> __m256i {
 
 impl Simd for Avx2 {
     const LANES: usize = 8;
+    const REGISTERS: usize = 16;
     type V = __m256;
 
     #[inline(always)]
@@ -134,7 +136,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn prefetch(self, from: *const f32) {
-        with!(_mm_prefetch::<_MM_HINT_T0>(from.cast()));
+        prefetch::<1>(from);
     }
     /// # Safety
     /// As in [`Simd::transpose`].
@@ -208,32 +210,14 @@ impl Simd for Avx2 {
             _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps::<1>(two, two)))
         }
     }
-    #[inline(always)]
-    fn dropout_mask(self, dropout: Dropout, index: u64) -> Self::V {
-        if (index as u32).checked_add(7).is_none() {
-            // The high word of the index changes within a vector that crosses a multiple of 2³²;
-            // this is rare.
-            let factors: [f32; 8] = std::array::from_fn(|lane| dropout.factor(index + lane as u64));
-            return with!(_mm256_loadu_ps(factors.as_ptr()));
-        }
-        with! {
-            let hash32 = |bits: __m256i| {
-                let bits = _mm256_xor_si256(bits, _mm256_srli_epi32::<16>(bits));
-                let bits = _mm256_mullo_epi32(bits, _mm256_set1_epi32(0x7feb_352d));
-                let bits = _mm256_xor_si256(bits, _mm256_srli_epi32::<15>(bits));
-                let bits = _mm256_mullo_epi32(bits, _mm256_set1_epi32(0x846c_a68b_u32 as i32));
-                _mm256_xor_si256(bits, _mm256_srli_epi32::<16>(bits))
-            };
-            let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-            let [low, high] = dropout.key;
-            let start = (index as u32).wrapping_add(low) as i32;
-            let first = hash32(_mm256_add_epi32(lanes, _mm256_set1_epi32(start)));
-            let high_word = _mm256_set1_epi32((high ^ (index >> 32) as u32) as i32);
-            let bits = hash32(_mm256_xor_si256(first, high_word));
+    dropout_mask! {
+        splat = _mm256_set1_epi32, add = _mm256_add_epi32, mul = _mm256_mullo_epi32,
+        xor = _mm256_xor_si256, shift_right = _mm256_srli_epi32,
+        lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
+        keep_at_least = |bits, threshold, scale| {
             // Unsigned `bits >= threshold` is `max(bits, threshold) == bits`.
-            let threshold = _mm256_set1_epi32(dropout.threshold as i32);
             let kept = _mm256_cmpeq_epi32(_mm256_max_epu32(bits, threshold), bits);
-            _mm256_and_ps(_mm256_castsi256_ps(kept), _mm256_set1_ps(dropout.scale))
-        }
+            _mm256_and_ps(_mm256_castsi256_ps(kept), scale)
+        },
     }
 }

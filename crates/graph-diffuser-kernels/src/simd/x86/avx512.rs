@@ -6,7 +6,8 @@
 )]
 use std::arch::x86_64::*;
 
-use crate::simd::{Dropout, Kernel, Simd};
+use crate::simd::intrinsics::{dropout_mask, intrinsics, with};
+use crate::simd::{Dropout, Kernel, Simd, prefetch};
 
 #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
 pub(in crate::simd) fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
@@ -24,6 +25,7 @@ fn first_16(count: usize) -> __mmask16 {
 
 impl Simd for Avx512 {
     const LANES: usize = 16;
+    const REGISTERS: usize = 32;
     type V = __m512;
 
     #[inline(always)]
@@ -132,7 +134,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     fn prefetch(self, from: *const f32) {
-        with!(_mm_prefetch::<_MM_HINT_T0>(from.cast()));
+        prefetch::<1>(from);
     }
     /// # Safety
     /// As in [`Simd::transpose`].
@@ -196,34 +198,12 @@ impl Simd for Avx512 {
     fn reduce_max(self, a: Self::V) -> f32 {
         with!(_mm512_reduce_max_ps(a))
     }
-    #[inline(always)]
-    fn dropout_mask(self, dropout: Dropout, index: u64) -> Self::V {
-        with! {
-            let hash32 = |bits: __m512i| {
-                let bits = _mm512_xor_si512(bits, _mm512_srli_epi32::<16>(bits));
-                let bits = _mm512_mullo_epi32(bits, _mm512_set1_epi32(0x7feb_352d));
-                let bits = _mm512_xor_si512(bits, _mm512_srli_epi32::<15>(bits));
-                let bits = _mm512_mullo_epi32(bits, _mm512_set1_epi32(0x846c_a68b_u32 as i32));
-                _mm512_xor_si512(bits, _mm512_srli_epi32::<16>(bits))
-            };
-            let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-            let [low, high] = dropout.key;
-            let start = (index as u32).wrapping_add(low) as i32;
-            let first = hash32(_mm512_add_epi32(lanes, _mm512_set1_epi32(start)));
-            // The high word of the index changes within a vector that crosses a multiple of 2³².
-            let carried = (index as u32).wrapping_add(15) < index as u32;
-            let word = (index >> 32) as u32;
-            let high_word = if carried {
-                let low_lanes = _mm512_add_epi32(lanes, _mm512_set1_epi32(index as u32 as i32));
-                let wrapped = _mm512_cmplt_epu32_mask(low_lanes, _mm512_set1_epi32(index as u32 as i32));
-                let (below, above) = ((word ^ high) as i32, (word.wrapping_add(1) ^ high) as i32);
-                _mm512_mask_blend_epi32(wrapped, _mm512_set1_epi32(below), _mm512_set1_epi32(above))
-            } else {
-                _mm512_set1_epi32((word ^ high) as i32)
-            };
-            let bits = hash32(_mm512_xor_si512(first, high_word));
-            let kept = _mm512_cmpge_epu32_mask(bits, _mm512_set1_epi32(dropout.threshold as i32));
-            _mm512_maskz_mov_ps(kept, _mm512_set1_ps(dropout.scale))
-        }
+    dropout_mask! {
+        splat = _mm512_set1_epi32, add = _mm512_add_epi32, mul = _mm512_mullo_epi32,
+        xor = _mm512_xor_si512, shift_right = _mm512_srli_epi32,
+        lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+        keep_at_least = |bits, threshold, scale| {
+            _mm512_maskz_mov_ps(_mm512_cmpge_epu32_mask(bits, threshold), scale)
+        },
     }
 }
