@@ -7,6 +7,10 @@ use cubecl::server::Handle;
 
 use crate::UNITS;
 
+/// Number of elements whose multiples are valid offsets of a binding: 256 bytes, the largest
+/// alignment that WebGPU permits.
+pub(crate) const ALIGNMENT: usize = 64;
+
 /// Contiguous buffer of 32-bit elements in device memory; clones share their memory.
 #[derive(Debug, Clone)]
 pub struct Buffer {
@@ -41,6 +45,18 @@ impl Buffer {
             handle: client.create(Bytes::from_bytes_vec(E::as_bytes(values).to_vec())),
             len: values.len(),
         }
+    }
+
+    /// Returns `len` elements from `start` on, which share the memory of this buffer.
+    ///
+    /// # Panics
+    /// Panics if the part does not fit, or `start` is not aligned.
+    pub(crate) fn part(&self, start: usize, len: usize) -> Self {
+        assert!(start.is_multiple_of(ALIGNMENT), "parts start at aligned elements");
+        assert!(start + len <= self.len, "the part is within the buffer");
+        let bytes = self.handle.size_in_used();
+        let end = bytes - 4 * (start + len) as u64;
+        Self { handle: self.handle.clone().offset_start(4 * start as u64).offset_end(end), len }
     }
 
     /// Returns the number of elements.

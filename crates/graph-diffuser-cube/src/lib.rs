@@ -17,10 +17,13 @@
 
 mod buffer;
 mod dropout;
+mod moments;
 mod reduce;
+mod sums;
 
 pub mod adamw;
 pub mod attention;
+pub mod batch_norm;
 pub mod diffusion;
 pub mod edges;
 pub mod message;
@@ -30,6 +33,7 @@ mod testing;
 
 pub use buffer::Buffer;
 pub use dropout::CubeDropout;
+pub use moments::NormStatistics;
 
 pub use cubecl::client::Client;
 
