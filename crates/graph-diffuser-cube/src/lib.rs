@@ -25,6 +25,7 @@ pub mod adamw;
 pub mod attention;
 pub mod batch_norm;
 pub mod diffusion;
+pub mod edge_ffn;
 pub mod edges;
 pub mod message;
 
