@@ -27,6 +27,7 @@ pub mod batch_norm;
 pub mod diffusion;
 pub mod edge_ffn;
 pub mod edges;
+pub mod launches;
 pub mod message;
 
 #[cfg(all(test, feature = "wgpu"))]
