@@ -461,9 +461,8 @@ mod tests {
             let inverse = 1.0 / (squares / rows as f64 + 1e-5).sqrt();
             let [gamma, beta] = [gamma, beta].map(|values| f64::from(values[channel]));
             let hat = |at: usize| (value(at) - mean) * inverse;
-            let g = |at: usize| match norm.relu && hat(at) * gamma + beta <= 0.0 {
-                true => 0.0,
-                false => f64::from(d_out[at]),
+            let g = |at: usize| {
+                if norm.relu && hat(at) * gamma + beta <= 0.0 { 0.0 } else { f64::from(d_out[at]) }
             };
             let d_beta: f64 = column.iter().map(|&at| g(at)).sum();
             let d_gamma: f64 = column.iter().map(|&at| g(at) * hat(at)).sum();

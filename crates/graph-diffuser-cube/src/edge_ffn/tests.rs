@@ -72,9 +72,9 @@ impl Data {
         let distinct = p.min(24);
         let columns = values(seed, c * distinct, 0.5);
         let picks = values(seed + 1, p, 0.5);
-        let column = |pair: usize| match pair < distinct {
-            true => pair,
-            false => (((picks[pair] + 0.5) * distinct as f32) as usize).min(distinct - 1),
+        let picked = |pair: usize| ((picks[pair] + 0.5) * distinct as f32) as usize;
+        let column = |pair: usize| {
+            if pair < distinct { pair } else { picked(pair).min(distinct - 1) }
         };
         let entry = |at: usize| {
             let value = columns[column(at % p) * c + at / p];
@@ -337,9 +337,10 @@ impl Data {
         let statistics: Vec<f32> = output.statistics.values().to_vec(client);
         let norms = network.num_norm_channels();
         results.extend(statistics.chunks(norms).take(2).map(<[f32]>::to_vec));
-        let total: f32 = match self.case.counted {
-            true => self.counts.iter().sum(),
-            false => self.batch.num_pairs() as f32,
+        let total: f32 = if self.case.counted {
+            self.counts.iter().sum()
+        } else {
+            self.batch.num_pairs() as f32
         };
         let d_scores: Vec<Option<Buffer>> = (0..self.case.position_layers)
             .map(|layer| self.d_scores(layer).map(|values| upload(client, values)))
