@@ -22,7 +22,9 @@ mod message_passing;
 mod scatter;
 mod shards;
 
-pub use adamw::{AdamWStep, adamw, adamw_reference, sum_of_squares};
+pub use adamw::{
+    AdamWStep, adamw, adamw_reference, clipped_adamw, clipped_adamw_reference, sum_of_squares,
+};
 pub use attention::{
     AttentionComponents, AttentionOptions, PairScores, ScoreCombination, attention,
     attention_reference,

@@ -22,7 +22,7 @@ use graph_diffuser_cube::{Buffer, Client};
 
 use super::fused::{self, DynCall, Fused, Gradient, Input, Inputs, Output, SavedInput, Slices};
 
-pub(super) use adamw::adamw;
+pub(super) use adamw::{adamw, clipped_adamw};
 pub(super) use attention::{attention, supports_attention};
 pub(super) use diffusion_stack::diffusion_stack;
 pub(super) use gine_aggregate::gine_aggregate;
