@@ -30,7 +30,9 @@ pub use attention::{
     attention_reference,
 };
 pub(crate) use attention_rows::{QueryRows, attention_rows, split_heads};
-pub(crate) use batch_norm::{BatchNormInput, FusedBatchNorm, FusedBatchNormLinear};
+pub(crate) use batch_norm::{
+    BatchNormInput, FusedBatchNorm, FusedBatchNormLinear, batch_norm_on_gpu,
+};
 pub(crate) use diffusion_rows::{diffusion_rows, row_chunks};
 pub use diffusion_stack::{diffusion_stack, diffusion_stack_reference};
 pub use dropout::DropoutMask;

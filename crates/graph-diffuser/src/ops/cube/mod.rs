@@ -6,6 +6,7 @@
 
 mod adamw;
 mod attention;
+mod batch_norm;
 mod diffusion_stack;
 mod gated_gcn_aggregate;
 mod gine_aggregate;
@@ -25,6 +26,7 @@ use super::fused::{self, DynCall, Fused, Gradient, Input, Inputs, Output, SavedI
 
 pub(super) use adamw::{adamw, clipped_adamw};
 pub(super) use attention::{attention, supports_attention};
+pub(super) use batch_norm::batch_norm;
 pub(super) use diffusion_stack::diffusion_stack;
 pub(super) use gated_gcn_aggregate::gated_gcn_aggregate;
 pub(super) use gine_aggregate::gine_aggregate;
