@@ -8,6 +8,7 @@ mod adamw;
 mod attention;
 mod batch_norm;
 mod diffusion_stack;
+mod edge_ffn;
 mod gated_gcn_aggregate;
 mod gine_aggregate;
 
@@ -28,6 +29,7 @@ pub(super) use adamw::{adamw, clipped_adamw};
 pub(super) use attention::{attention, supports_attention};
 pub(super) use batch_norm::batch_norm;
 pub(super) use diffusion_stack::diffusion_stack;
+pub(super) use edge_ffn::{edge_ffn, supports_edge_ffn};
 pub(super) use gated_gcn_aggregate::gated_gcn_aggregate;
 pub(super) use gine_aggregate::gine_aggregate;
 
