@@ -91,6 +91,12 @@ impl Buffer {
     }
 }
 
+/// Returns the memory of a device in bytes, if its driver reports it: CUDA does, and wgpu does not
+/// unless it is built with SPIR-V or the Metal shading language.
+pub fn device_memory(client: &Client) -> Option<u64> {
+    client.properties().memory.max_memory()
+}
+
 /// Returns the units of a cube.
 pub(crate) fn units() -> CubeDim {
     CubeDim::new_1d(UNITS as u32)

@@ -33,7 +33,7 @@ pub mod message;
 #[cfg(all(test, feature = "wgpu"))]
 mod testing;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, device_memory};
 pub use dropout::CubeDropout;
 pub use moments::NormStatistics;
 

@@ -37,7 +37,7 @@ pub(crate) use diffusion_rows::{diffusion_rows, row_chunks};
 pub use diffusion_stack::{diffusion_stack, diffusion_stack_reference};
 pub use dropout::DropoutMask;
 pub use edge_embeddings::EdgeEmbeddings;
-pub(crate) use fused::{can_run, is_on_gpu};
+pub(crate) use fused::{can_run, device_memory, is_on_gpu};
 pub use fused_edge_ffn::EdgeFfnOutput;
 pub(crate) use fused_edge_ffn::FusedEdgeFfn;
 pub use linear::{Activation, linear, linear_reference};

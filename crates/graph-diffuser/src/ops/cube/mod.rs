@@ -79,6 +79,27 @@ pub(super) trait CubeOp: Debug + Send + Sync + 'static {
     }
 }
 
+/// Operation without effect that saves the memory of its device.
+#[derive(Debug)]
+struct DeviceMemory;
+
+impl CubeOp for DeviceMemory {
+    type Saved = Option<u64>;
+
+    fn forward(&self, client: &Client, inputs: &[Buffer]) -> (Vec<CubeOutput>, Option<u64>) {
+        let output = CubeOutput { values: inputs[0].clone(), shape: vec![inputs[0].len()] };
+        (vec![output], graph_diffuser_cube::device_memory(client))
+    }
+}
+
+/// Returns the memory of a GPU in bytes, if its driver reports it.
+pub(super) fn device_memory(device: &Device) -> Option<u64> {
+    let call = Arc::new(CubeCall { op: DeviceMemory, saved: OnceLock::new() });
+    let input = Tensor::<1>::zeros([1], (device, DType::F32));
+    let _: Vec<Tensor<1>> = fused::apply_call([input], call.clone());
+    *call.saved.get().expect("the forward pass has saved its values")
+}
+
 /// Returns the gradient of the only output of an operation.
 fn single(gradients: &[Option<Buffer>]) -> &Buffer {
     gradients[0].as_ref().expect("the single output has a gradient")
