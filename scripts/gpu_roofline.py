@@ -36,16 +36,33 @@ def operations(recipe):
     )
     degree = m / n
     yield "diffusion stack", 4 * p * c * (2 + 5), 2 * p * k * degree * 3, 1 + 2
-    # Two layers of c x c twice, position scores of all layers; batch norms separate the passes.
-    network = 2 * p * (4 * c * c + layers * h * c)
-    yield "edge FFN (Burn)", 4 * p * c * 2 * 40, 3 * network, None
+    # Two layers of c x c twice and the position scores of all layers, which every pass computes again up to its layer.
+    # Forward: three passes for statistics, one for scores. Backward: copies of the gradients, one pass for the
+    # projections, two for the layers, one for the stack. Chunks of pairs write partial sums for all parameters.
+    scores = layers * h
+    parts = min(1024, p // 64) * (2 * c + 2 * (2 * c * c + 4 * c) + scores * (c + 1))
+    yield (
+        "edge FFN",
+        4 * (p * (15 * c + 4 * scores + 2) + 2 * parts),
+        2 * p * (26 * c * c + 3 * scores * c),
+        8 + 8 + layers,
+    )
     linear = 2 * r * d * d * (4 + 4) + (2 * (edges + 4 * r) * d * d if mpnn else 0)
     yield "linear layers (Burn)", 4 * layers * 3 * r * d * 16, 3 * layers * linear, None
     if mpnn == "gine":
         yield "GINE", 4 * layers * d * (3 * edges + 3 * r) * 3, layers * d * edges * 6, layers * (1 + 2)
     if mpnn == "gated_gcn":
-        yield "GatedGCN (Burn)", 4 * layers * d * (8 * edges + 5 * r) * 3, layers * d * edges * 30, None
-    yield "AdamW", 4 * millions * 1e6 * 7, millions * 1e6 * 14, 1
+        yield "GatedGCN", 4 * layers * d * (16 * edges + 6 * r), layers * d * edges * 60, layers * (1 + 2)
+    # Two or three residual norms of nodes; GatedGCN normalizes its nodes and edges, too.
+    norms = 2 if mpnn is None else 3
+    residual, rows = norms * r, r + edges if mpnn == "gated_gcn" else 0
+    yield (
+        "batch norms",
+        4 * layers * d * (10 * residual + 8 * rows),
+        20 * layers * d * (residual + rows),
+        layers * 6 * (norms + 2 if mpnn == "gated_gcn" else norms),
+    )
+    yield "AdamW", 4 * millions * 1e6 * 8, millions * 1e6 * 16, 3
 
 
 def main():

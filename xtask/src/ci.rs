@@ -131,16 +131,31 @@ fn has_libclang() -> bool {
         || linked.is_ok_and(|found| String::from_utf8_lossy(&found.stdout).contains("libclang"))
 }
 
-/// Tests the GPU kernels, and models on a GPU, if they are asked for and there is a driver.
+/// Tests the GPU kernels, and models on a GPU, and type-checks the CUDA backend, if that is asked
+/// for and there is a driver.
 ///
-/// CubeCL and wgpu take about ten CPU minutes to compile, which the other checks do not need.
+/// CubeCL and wgpu take about ten CPU minutes to compile, and CUDA five, which the other checks do
+/// not need.
 fn gpu(root: &Path) -> anyhow::Result<Outcome> {
     if std::env::var_os("GRAPH_DIFFUSER_REQUIRE_GPU").is_none() {
         return Ok(Outcome::Skipped("set GRAPH_DIFFUSER_REQUIRE_GPU=1, see docs/guide/gpu.md"));
     }
     let arguments = "test --profile gpu -p graph-diffuser -p graph-diffuser-cube \
                    --features graph-diffuser/gpu,graph-diffuser-cube/wgpu --lib --test gpu";
-    cargo(root, &arguments.split_whitespace().collect::<Vec<_>>())
+    cargo(root, &arguments.split_whitespace().collect::<Vec<_>>())?;
+    check_cuda(root)
+}
+
+/// Type-checks the library with the feature `cuda`.
+fn check_cuda(root: &Path) -> anyhow::Result<Outcome> {
+    let arguments = ["check", "--profile", "gpu", "-p", "graph-diffuser", "--features", "cuda"];
+    eprintln!("DOCS_RS=1 cargo {}", arguments.join(" "));
+    // With this variable, the build scripts of two dependencies do not download LLVM, which only
+    // linking needs.
+    let status = command(root, &arguments).env("DOCS_RS", "1").status();
+    let status = status.context("cannot start cargo")?;
+    ensure!(status.success(), "the check of the feature `cuda` ended with {status}");
+    Ok(Outcome::Passed)
 }
 
 /// Builds and tests the Python package.

@@ -7,6 +7,10 @@ use cubecl::server::Handle;
 
 use crate::UNITS;
 
+/// Number of elements whose multiples are valid offsets of a binding: 256 bytes, the largest
+/// alignment that WebGPU permits.
+pub(crate) const ALIGNMENT: usize = 64;
+
 /// Contiguous buffer of 32-bit elements in device memory; clones share their memory.
 #[derive(Debug, Clone)]
 pub struct Buffer {
@@ -43,6 +47,18 @@ impl Buffer {
         }
     }
 
+    /// Returns `len` elements from `start` on, which share the memory of this buffer.
+    ///
+    /// # Panics
+    /// Panics if the part does not fit, or `start` is not aligned.
+    pub(crate) fn part(&self, start: usize, len: usize) -> Self {
+        assert!(start.is_multiple_of(ALIGNMENT), "parts start at aligned elements");
+        assert!(start + len <= self.len, "the part is within the buffer");
+        let bytes = self.handle.size_in_used();
+        let end = bytes - 4 * (start + len) as u64;
+        Self { handle: self.handle.clone().offset_start(4 * start as u64).offset_end(end), len }
+    }
+
     /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
@@ -73,6 +89,12 @@ impl Buffer {
         // SAFETY: every constructor guarantees that the memory has this number of elements.
         unsafe { BufferArg::from_raw_parts(self.handle.clone(), self.len.max(1)) }
     }
+}
+
+/// Returns the memory of a device in bytes, if its driver reports it: CUDA does, and wgpu does not
+/// unless it is built with SPIR-V or the Metal shading language.
+pub fn device_memory(client: &Client) -> Option<u64> {
+    client.properties().memory.max_memory()
 }
 
 /// Returns the units of a cube.

@@ -17,19 +17,25 @@
 
 mod buffer;
 mod dropout;
+mod moments;
 mod reduce;
+mod sums;
 
 pub mod adamw;
 pub mod attention;
+pub mod batch_norm;
 pub mod diffusion;
+pub mod edge_ffn;
 pub mod edges;
+pub mod launches;
 pub mod message;
 
 #[cfg(all(test, feature = "wgpu"))]
 mod testing;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, device_memory};
 pub use dropout::CubeDropout;
+pub use moments::NormStatistics;
 
 pub use cubecl::client::Client;
 

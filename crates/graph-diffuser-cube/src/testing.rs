@@ -2,9 +2,9 @@
 
 use cubecl::client::Client;
 
-use crate::Buffer;
 use crate::attention::AttentionLayout;
 use crate::edges::CubeEdgeIndex;
+use crate::{Buffer, CubeDropout};
 
 /// Returns a client, or prints a message and returns `None` if there is no GPU or software driver.
 ///
@@ -102,6 +102,17 @@ impl Batch {
     pub(crate) fn edge_index(&self, client: &Client) -> CubeEdgeIndex {
         CubeEdgeIndex::new(client, self.num_nodes(), &self.edges)
     }
+}
+
+/// Returns a dropout factor as documented at `graph_diffuser_kernels::Dropout`.
+pub(crate) fn dropout_factor_reference(mask: CubeDropout, index: u32) -> f64 {
+    let hash = |bits: u32| {
+        let bits = (bits ^ (bits >> 16)).wrapping_mul(0x7feb_352d);
+        let bits = (bits ^ (bits >> 15)).wrapping_mul(0x846c_a68b);
+        bits ^ (bits >> 16)
+    };
+    let bits = hash(hash(index.wrapping_add(mask.key[0])) ^ mask.key[1]);
+    if bits < mask.threshold { 0.0 } else { f64::from(mask.scale) }
 }
 
 /// Copies values to the device.

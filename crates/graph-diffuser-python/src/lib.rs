@@ -7,6 +7,8 @@
 // In reading order: modules import only from modules above them.
 mod errors;
 
+mod devices;
+
 mod threads;
 
 mod reading;

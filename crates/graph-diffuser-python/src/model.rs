@@ -18,6 +18,7 @@ use pyo3::types::{PyAny, PyBytes, PyList};
 use serde_json::json;
 
 use crate::arrays::to_numpy;
+use crate::devices;
 use crate::errors::{OrRaise as _, RowError, invalid_input};
 use crate::explanation::Explanation;
 use crate::predictions::PredictionArrays;
@@ -41,6 +42,7 @@ type ModelState<'py> = (
 #[derive(Debug)]
 pub(crate) struct Model {
     saved: SavedModel,
+    device: Device,
     /// Boxed, because its alignment exceeds that of Python objects.
     predictor: Box<Predictor>,
     /// Run directory from which the model was loaded.
@@ -55,19 +57,25 @@ pub(crate) struct Model {
 const _: () = assert!(align_of::<Model>() <= 16 && align_of::<Explanation>() <= 16);
 
 impl Model {
-    fn new(py: Python<'_>, saved: SavedModel, directory: Option<PathBuf>) -> PyResult<Self> {
-        let predictor = threads::run(py, |_| Predictor::from_saved(&saved, &Device::flex()));
+    fn new(
+        py: Python<'_>,
+        saved: SavedModel,
+        directory: Option<PathBuf>,
+        device: Device,
+    ) -> PyResult<Self> {
+        let predictor = threads::run(py, |_| Predictor::from_saved(&saved, &device));
         Ok(Self {
             predictor: Box::new(predictor.or_raise(py)?),
             saved,
+            device,
             directory,
             explainers: Mutex::default(),
         })
     }
 
-    fn of_run(py: Python<'_>, run: &Run) -> PyResult<Self> {
+    fn of_run(py: Python<'_>, run: &Run, device: Device) -> PyResult<Self> {
         let saved = py.detach(|| run.saved_model()).or_raise(py)?;
-        Self::new(py, saved, Some(run.directory().to_owned()))
+        Self::new(py, saved, Some(run.directory().to_owned()), device)
     }
 
     fn explainer(&self, py: Python<'_>, member: usize) -> PyResult<Arc<Explainer>> {
@@ -75,7 +83,7 @@ impl Model {
         if let Some(explainer) = lock().get(&member) {
             return Ok(explainer.clone());
         }
-        let create = |_| Explainer::from_saved(&self.saved, member, &Device::flex());
+        let create = |_| Explainer::from_saved(&self.saved, member, &self.device);
         let explainer = Arc::new(threads::run(py, create).or_raise(py)?);
         lock().insert(member, explainer.clone());
         Ok(explainer)
@@ -94,19 +102,21 @@ impl Model {
 impl Model {
     /// Loads the best weights of a run directory.
     #[staticmethod]
-    fn open(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
+    fn open(py: Python<'_>, directory: PathBuf, device: &str) -> PyResult<Self> {
+        let (_, device) = devices::open(py, device)?;
         let run = Run::open(&directory).or_raise(py)?;
-        Self::of_run(py, &run)
+        Self::of_run(py, &run, device)
     }
 
     /// Loads a pretrained model.
     #[staticmethod]
-    fn pretrained(py: Python<'_>, name: &str) -> PyResult<Self> {
+    fn pretrained(py: Python<'_>, name: &str, device: &str) -> PyResult<Self> {
+        let (_, device) = devices::open(py, device)?;
         let model = Pretrained::find(name).or_raise(py)?;
-        Self::of_run(py, &model.open(&DataDirs::from_env().cache).or_raise(py)?)
+        Self::of_run(py, &model.open(&DataDirs::from_env().cache).or_raise(py)?, device)
     }
 
-    /// Creates a model from the values that `state` returns.
+    /// Creates a model on the CPU from the values that `state` returns.
     #[staticmethod]
     fn from_state(
         py: Python<'_>,
@@ -120,7 +130,7 @@ impl Model {
         let forest = forest.map(|(weight, bytes)| SavedForest { weight, bytes });
         let saved =
             SavedModel::parse(recipe, schema, weights, fingerprints, forest).or_raise(py)?;
-        Self::new(py, saved, directory)
+        Self::new(py, saved, directory, Device::flex())
     }
 
     /// Returns recipe, schema, weights, fingerprints, random forest and directory, to be pickled.
@@ -301,7 +311,7 @@ impl Model {
                 Ok::<_, RunError>((run, dataset))
             })?;
             let checked = if allow_changed_data { Ok(()) } else { run.check_data(&dataset) };
-            Ok(checked.and_then(|()| run.evaluate(&dataset, &Device::flex(), split)))
+            Ok(checked.and_then(|()| run.evaluate(&dataset, &self.device, split)))
         };
         Ok(evaluation_json(&threads::run(py, evaluate)?.or_raise(py)?))
     }
@@ -338,7 +348,7 @@ impl Model {
         let splits = Splits { test: (0..graphs.len()).collect(), ..Splits::default() };
         let dataset = Dataset { graphs: Graphs::InMemory(graphs), schema: schema.clone(), splits };
         let evaluation =
-            threads::run(py, |_| self.saved.evaluate(&dataset, &Device::flex(), Split::Test));
+            threads::run(py, |_| self.saved.evaluate(&dataset, &self.device, Split::Test));
         Ok(evaluation_json(&evaluation.or_raise(py)?))
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use graph_diffuser::recipe::{DataDirs, LoadedDataset, Recipe};
 use graph_diffuser::run::{Environment, Run, RunError};
 use graph_diffuser::train::{
-    TrainEvent, TrainOutcome, available_bytes, check_memory, check_selection,
+    TrainEvent, TrainOutcome, available_bytes_on, check_memory, check_selection,
 };
 use graph_diffuser::{Device, pretrained};
 use graph_diffuser_data::summary::Summary;
@@ -19,6 +19,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyAny;
 use serde_json::{Value, json};
 
+use crate::devices;
 use crate::errors::error;
 use crate::reading::read_data;
 use crate::threads;
@@ -31,7 +32,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(50);
 /// `data` is a prepared data file that is moved into the run directory, where the recipe refers to
 /// it. Training starts with the weights of `init_model`, a run directory or `pretrained:NAME`.
 #[pyfunction]
-#[pyo3(signature = (recipe, overrides, directory, data, init_model, command, progress, /))]
+#[pyo3(signature = (recipe, overrides, directory, data, init_model, device, command, progress, /))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 pub(crate) fn train(
     py: Python<'_>,
@@ -40,9 +41,11 @@ pub(crate) fn train(
     directory: Option<PathBuf>,
     data: Option<PathBuf>,
     init_model: Option<PathBuf>,
+    device: &str,
     command: Vec<String>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<PathBuf> {
+    let (device_name, device) = devices::open(py, device)?;
     threads::run(py, |threads| {
         let mut recipe = Recipe::find(recipe, &overrides).map_err(raise)?;
         let dirs = DataDirs::from_env();
@@ -71,32 +74,34 @@ pub(crate) fn train(
         let recipe = recipe.for_training_graphs(loaded.dataset.split(Split::Train).len());
         // Before the directory is created.
         check_selection(&recipe, &loaded.dataset).map_err(raise)?;
-        check_size(&recipe, &loaded.dataset)?;
+        check_size(&recipe, &loaded.dataset, &device)?;
         let schema = &loaded.dataset.schema;
         let initial = source
             .map(|source| source.initial_weights(&recipe, schema))
             .transpose()
             .map_err(raise)?;
-        let environment = Environment::new(threads, None, command);
+        let environment = Environment::new(threads, None, command).with_device(device_name);
         let run = Run::create_from(&directory, recipe, &environment, initial.as_ref());
         let run = run.map_err(raise)?;
         if let (Some(prepared), Some(saved_as)) = (&data, saved_as) {
             move_file(prepared, &saved_as).map_err(raise)?;
         }
-        train_run(run, &loaded, &dirs, progress.as_ref())?;
+        train_run(run, &loaded, &dirs, &device, progress.as_ref())?;
         Ok(directory)
     })
 }
 
 /// Resumes a run; returns at once if it is finished.
 #[pyfunction]
-#[pyo3(signature = (directory, allow_changed_data, progress, /))]
+#[pyo3(signature = (directory, allow_changed_data, device, progress, /))]
 pub(crate) fn resume(
     py: Python<'_>,
     directory: PathBuf,
     allow_changed_data: bool,
+    device: &str,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<()> {
+    let (_, device) = devices::open(py, device)?;
     threads::run(py, |_| {
         let run = Run::open(&directory).map_err(raise)?;
         // A corrupt result is computed again.
@@ -111,8 +116,8 @@ pub(crate) fn resume(
         })?;
         threads::report(progress.as_ref(), || data_event(&loaded).to_string())?;
         let run = if allow_changed_data { run.with_changed_data() } else { run };
-        check_size(run.recipe(), &loaded.dataset)?;
-        train_run(run, &loaded, &dirs, progress.as_ref())
+        check_size(run.recipe(), &loaded.dataset, &device)?;
+        train_run(run, &loaded, &dirs, &device, progress.as_ref())
     })
 }
 
@@ -121,6 +126,7 @@ fn train_run(
     run: Run,
     loaded: &LoadedDataset,
     dirs: &DataDirs,
+    device: &Device,
     progress: Option<&Py<PyAny>>,
 ) -> PyResult<()> {
     let dataset = &loaded.dataset;
@@ -130,7 +136,7 @@ fn train_run(
     };
     let run = run.with_encoding_cache(dirs.encoding_cache());
     let lock = run.lock().map_err(raise)?;
-    let model = run.init_model(&dataset.schema, &Device::flex()).map_err(raise)?;
+    let model = run.init_model(&dataset.schema, device).map_err(raise)?;
     let stop = AtomicBool::new(false);
     let mut interrupted: Option<PyErr> = None;
     let mut reported = Instant::now();
@@ -165,9 +171,9 @@ fn train_run(
 }
 
 /// Checks that a training step fits into memory.
-fn check_size(recipe: &Recipe, dataset: &Dataset) -> PyResult<()> {
+fn check_size(recipe: &Recipe, dataset: &Dataset, device: &Device) -> PyResult<()> {
     let parameters = recipe.num_parameters(&dataset.schema);
-    check_memory(recipe, dataset, parameters, available_bytes()).map_err(raise)
+    check_memory(recipe, dataset, parameters, available_bytes_on(device)).map_err(raise)
 }
 
 /// Converts an error to a Python exception.

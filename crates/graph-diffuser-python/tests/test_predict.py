@@ -168,6 +168,17 @@ def test_missing_models_have_hints() -> None:
     assert "hint: " in str(caught.value)
 
 
+def test_devices_that_are_not_available_are_errors(zinc: gd.Model) -> None:
+    on_cpu = gd.load("pretrained:zinc", device="cpu")
+    assert np.array_equal(on_cpu.predict(SMILES), zinc.predict(SMILES))
+    with pytest.raises(gd.InvalidInputError, match="unknown device `tpu`"):
+        gd.load("pretrained:zinc", device="tpu")
+    for name in ("gpu:1", "cuda"):
+        feature = name.partition(":")[0]
+        with pytest.raises(gd.InvalidInputError, match=f"needs a build with the feature `{feature}`"):
+            gd.load("pretrained:zinc", device=name)
+
+
 def test_evaluation_of_the_run_and_of_other_data(trained: gd.Model, molecules: Any) -> None:
     pandas = pytest.importorskip("pandas")
     scores = trained.evaluate()

@@ -199,6 +199,12 @@ def test_model_that_does_not_fit_leaves_no_directory(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_missing_device_leaves_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(gd.InvalidInputError, match="needs a build with the feature `gpu`"):
+        gd.train("grid-quick", out=tmp_path / "run", device="gpu")
+    assert not list(tmp_path.iterdir())
+
+
 def test_changed_data_is_an_error_unless_allowed(
     tmp_path: Path, molecules: Any, small: dict[str, Any]
 ) -> None:

@@ -8,11 +8,17 @@
 
 mod models;
 
+use std::sync::atomic::AtomicBool;
+
 use burn::tensor::{DType, Device, Tensor};
+use graph_diffuser::bench::{Bench, Case as BenchCase};
 use graph_diffuser::device::{DeviceDescription, DeviceName, devices};
 use graph_diffuser::nn::ForwardContext;
 use graph_diffuser::optim::{AdamW, OptimConfig, global_norm};
 use graph_diffuser::parameters;
+use graph_diffuser::recipe::{DataDirs, Recipe};
+use graph_diffuser::train::{TrainEvent, Trainer};
+use graph_diffuser_cube::launches::LaunchCounts;
 use graph_diffuser_data::Graph;
 use models::{Case, cases};
 
@@ -91,8 +97,8 @@ fn assert_gradients_agree(what: &str, case: &Case, graphs: &[Graph], gpu: &Devic
 #[test]
 fn losses_of_ten_steps_equal_those_of_the_cpu() {
     let Some(gpu) = gpu() else { return };
-    // Node classification as on grids, molecules with message passing, and a CLS node.
-    for name in ["paper", "molecule", "cls"] {
+    // Node classification as on grids, molecules with GINE, a CLS node, and GatedGCN.
+    for name in ["paper", "molecule", "cls", "code"] {
         let mut case = case(name);
         case.config.attention.as_mut().expect("the case attends").dropout = 0.3;
         let (_, graphs) = case.batches().swap_remove(0);
@@ -108,7 +114,7 @@ fn losses_of_ten_steps_equal_those_of_the_cpu() {
 #[test]
 fn gradients_equal_those_of_the_cpu_on_unusual_batches() {
     let Some(gpu) = gpu() else { return };
-    for name in ["paper", "molecule", "cls"] {
+    for name in ["paper", "molecule", "cls", "code"] {
         let case = case(name);
         for (what, graphs) in case.batches() {
             assert_gradients_agree(what, &case, &graphs, &gpu);
@@ -155,4 +161,90 @@ fn weights_move_between_devices() {
     for (ours, expected) in output(&gpu).iter().zip(output(&Device::flex())) {
         assert!((ours - expected).abs() < 1e-4 * expected.abs().max(1.0));
     }
+}
+
+#[test]
+fn launches_do_not_depend_on_the_number_of_graph_sizes() {
+    let Some(gpu) = gpu() else { return };
+    let device = gpu.autodiff();
+    for name in ["paper", "molecule", "cls", "code"] {
+        let case = case(name);
+        let graph = || case.batches().swap_remove(1).1.remove(0);
+        let count = |graphs: &[Graph]| {
+            let model = case.model(&device, DType::F32);
+            let batch = case.collate(graphs, &device, DType::F32);
+            let step = || {
+                let output = model.forward(&batch, &ForwardContext::train(0));
+                parameters::gradients(&model, &mut case.task().loss(output, &batch).backward())
+            };
+            LaunchCounts::of(step).1
+        };
+        // Four graphs of one size, and of three sizes.
+        let same = count(&[graph(), graph(), graph(), graph()]);
+        let different = count(&case.batches().swap_remove(0).1);
+        assert!(same.own() > 10, "{name}: {same:?}");
+        let totals = |counts: &LaunchCounts| [counts.own(), counts.total()];
+        assert_eq!(totals(&same), totals(&different), "{name}: {same:?}, {different:?}");
+    }
+}
+
+/// Prints the launches of training steps, for the records of results.
+#[test]
+#[expect(clippy::print_stderr, reason = "the numbers are for records")]
+fn launches_are_equal_in_every_training_step() {
+    let Some(gpu) = gpu() else { return };
+    for (name, case) in [("zinc", BenchCase::Zinc), ("peptides", BenchCase::Peptides)] {
+        let mut bench = Bench::new(case, 2, &gpu);
+        bench.train_step(0);
+        let (_, first) = LaunchCounts::of(|| bench.train_step(1));
+        let (_, second) = LaunchCounts::of(|| bench.train_step(2));
+        assert_eq!(first.own(), second.own(), "{name}: {first:?}, {second:?}");
+        eprintln!("{name}: {} launches, {} of own kernels", first.total(), first.own());
+        for (kernel, count) in &first.0 {
+            eprintln!("  {count:5} {kernel}");
+        }
+    }
+}
+
+#[test]
+fn losses_that_are_read_every_few_steps_equal_those_of_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    let settings = [
+        "data.train=40",
+        "data.valid=4",
+        "data.test=4",
+        "data.rows=3",
+        "data.columns=[3,4]",
+        "model.hidden_dim=8",
+        "model.layers=1",
+        "model.virtual_edges.num_steps=3",
+        "optim.lr=1e-3",
+        "train.epochs=1",
+        "train.batch_size=2",
+    ]
+    .map(str::to_owned);
+    let recipe = Recipe::find("grid-quick", &settings).expect("a valid recipe");
+    let dataset = recipe.dataset(&DataDirs::from_env()).expect("a generated dataset");
+    let train = |device: &Device| {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let model = recipe.init_model(&dataset.schema, device);
+        let mut trainer =
+            Trainer::new(&recipe, &dataset, model, directory.path(), |_| {}).expect("a trainer");
+        let mut steps = Vec::new();
+        let outcome = trainer.run(&AtomicBool::new(false), |event| {
+            if let TrainEvent::Step { batches, loss, .. } = event {
+                steps.push((batches, loss));
+            }
+        });
+        outcome.expect("training succeeds");
+        (steps, trainer.progress().history[0].train_loss)
+    };
+    let ((ours, our_loss), (expected, loss)) = (train(&gpu), train(&Device::flex()));
+    assert_eq!(expected.len(), 20);
+    assert_eq!(ours.len(), 20);
+    for ((batches, ours), (expected_batches, expected)) in ours.iter().zip(&expected) {
+        assert_eq!(batches, expected_batches);
+        assert!((ours - expected).abs() < 1e-3 * expected, "{ours} is not {expected}");
+    }
+    assert!((our_loss - loss).abs() < 1e-3 * loss, "{our_loss} is not {loss}");
 }

@@ -17,7 +17,7 @@ use graph_diffuser::statistics::{MeanStd, format_score};
 use graph_diffuser::sweep::SeedRange;
 use graph_diffuser::task::Metric;
 use graph_diffuser::train::{
-    EpochRecord, TrainEvent, TrainOutcome, available_bytes, check_memory, check_selection,
+    EpochRecord, TrainEvent, TrainOutcome, available_bytes_on, check_memory, check_selection,
 };
 use graph_diffuser_data::summary::Summary;
 use graph_diffuser_data::{Dataset, Split};
@@ -282,10 +282,11 @@ impl TrainArgs {
 
     /// Checks that a training step fits into memory, before the model is built.
     fn check_memory(&self, recipe: &Recipe, dataset: &Dataset) -> Result<()> {
+        let device = self.device.open()?;
         let available = self
             .max_memory
             .map(|megabytes| megabytes.saturating_mul(1_000_000))
-            .or_else(available_bytes);
+            .or_else(|| available_bytes_on(&device));
         let parameters = recipe.num_parameters(&dataset.schema);
         Ok(check_memory(recipe, dataset, parameters, available)?)
     }

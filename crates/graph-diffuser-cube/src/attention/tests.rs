@@ -1,18 +1,7 @@
 //! Values and gradients against a reference in double precision.
 
 use super::*;
-use crate::testing::{Batch, assert_close, client, upload, values};
-
-/// CubeDropout factor as documented at `graph_diffuser_kernels::Dropout`.
-fn factor(mask: CubeDropout, index: u32) -> f64 {
-    let hash = |bits: u32| {
-        let bits = (bits ^ (bits >> 16)).wrapping_mul(0x7feb_352d);
-        let bits = (bits ^ (bits >> 15)).wrapping_mul(0x846c_a68b);
-        bits ^ (bits >> 16)
-    };
-    let bits = hash(hash(index.wrapping_add(mask.key[0])) ^ mask.key[1]);
-    if bits < mask.threshold { 0.0 } else { f64::from(mask.scale) }
-}
+use crate::testing::{Batch, assert_close, client, dropout_factor_reference, upload, values};
 
 /// Inputs of a case; `starts` and `num_scores` describe the blocks of scores.
 struct Case {
@@ -82,7 +71,9 @@ fn reference(case: &Case, qkv: &[f32], scores: &[f32], cls: &[f32], d_out: &[f32
                 let largest = exponents.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let sum: f64 = exponents.iter().map(|value| (value - largest).exp()).sum();
                 let mask = |j: usize| {
-                    dropout.map_or(1.0, |mask| factor(mask, (head * p + pair + i * n + j) as u32))
+                    dropout.map_or(1.0, |mask| {
+                        dropout_factor_reference(mask, (head * p + pair + i * n + j) as u32)
+                    })
                 };
                 let weights: Vec<f64> =
                     exponents.iter().map(|value| (value - largest).exp() / sum).collect();

@@ -47,9 +47,9 @@ class Explanation:
 @final
 class Model:
     @staticmethod
-    def open(directory: str | PathLike[str]) -> Model: ...
+    def open(directory: str | PathLike[str], device: str) -> Model: ...
     @staticmethod
-    def pretrained(name: str) -> Model: ...
+    def pretrained(name: str, device: str) -> Model: ...
     @staticmethod
     def from_state(
         recipe: str,
@@ -103,6 +103,7 @@ def train(
     directory: str | PathLike[str] | None,
     data: str | PathLike[str] | None,
     init_model: str | PathLike[str] | None,
+    device: str,
     command: Sequence[str],
     progress: Callable[[str], None] | None,
     /,
@@ -110,6 +111,7 @@ def train(
 def resume(
     directory: str | PathLike[str],
     allow_changed_data: bool,
+    device: str,
     progress: Callable[[str], None] | None,
     /,
 ) -> None: ...

@@ -20,12 +20,14 @@ from .files import read_targets
 OnInvalid: TypeAlias = Literal["raise", "nan", "skip"]
 
 
-def load(run: str | os.PathLike[str]) -> Model:
+def load(run: str | os.PathLike[str], *, device: str = "cpu") -> Model:
     """Loads a trained model.
 
     Args:
         run: Run directory, or ``"pretrained:NAME"`` with the name of a pretrained model, ``zinc``
             or ``grid``.
+        device: Device of predictions and evaluations: ``cpu``, ``gpu``, ``gpu:N``, ``cuda`` or
+            ``cuda:N``; GPUs need a package that was built with the feature ``gpu`` or ``cuda``.
 
     >>> import graph_diffuser as gd
     >>> model = gd.load("pretrained:zinc")
@@ -34,12 +36,12 @@ def load(run: str | os.PathLike[str]) -> Model:
     """
     name = os.fspath(run)
     if name.startswith("pretrained:"):
-        return Model(_native.Model.pretrained(name.removeprefix("pretrained:")))
-    return Model(_native.Model.open(name))
+        return Model(_native.Model.pretrained(name.removeprefix("pretrained:"), device))
+    return Model(_native.Model.open(name, device))
 
 
 class Model:
-    """A trained model, or an ensemble of models. It can be pickled.
+    """A trained model, or an ensemble of models. It can be pickled, and is loaded on the CPU then.
 
     Inputs are a list, array or column of SMILES, a data frame with a SMILES column, graphs
     (:class:`Graph`, PyTorch Geometric, NetworkX, or edge lists ``[m, 2]``), or the path of a file.

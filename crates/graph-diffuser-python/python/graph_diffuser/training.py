@@ -41,6 +41,7 @@ def train(
     split: str | Sequence[str] | None = None,
     on_invalid: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    device: str = "cpu",
     progress: bool | ProgressCallback = False,
 ) -> Model:
     """Trains a model as ``graph-diffuser train`` does: with the same data, recipe and seed, the
@@ -70,6 +71,8 @@ def train(
             ``valid`` or ``test``.
         on_invalid: ``fail`` or ``skip`` rows with an invalid SMILES.
         settings: Settings of the recipe, such as ``{"optim.lr": 4e-4}``.
+        device: ``cpu``, ``gpu``, ``gpu:N``, ``cuda`` or ``cuda:N``; GPUs need a package that was
+            built with the feature ``gpu`` or ``cuda``. The returned model is on this device.
         progress: True to print every epoch, or a function that receives events.
 
     Ctrl-C saves a checkpoint and raises ``KeyboardInterrupt``; :func:`resume` continues with the
@@ -86,7 +89,7 @@ def train(
         if directory is None:
             raise InvalidInputError("the run to resume is missing", "pass out")
         if (directory / "recipe.toml").is_file():
-            return _resume(directory, False, progress)
+            return _resume(directory, False, device, progress)
     options: list[str] = []
     labels: Sequence[str] | None = None
     if split is not None:
@@ -136,14 +139,15 @@ def train(
     report = _callback(progress)
     with tempfile.TemporaryDirectory(prefix="graph-diffuser-") as temporary:
         file = None if memory is None else memory.write(Path(temporary))
-        run = _native.train(source, options, directory, file, initial, command, report)
-    return load(run)
+        run = _native.train(source, options, directory, file, initial, device, command, report)
+    return load(run, device=device)
 
 
 def resume(
     run: str | os.PathLike[str],
     *,
     allow_changed_data: bool = False,
+    device: str = "cpu",
     progress: bool | ProgressCallback = False,
 ) -> Model:
     """Continues an interrupted run, also one of the program, and returns its model.
@@ -152,6 +156,7 @@ def resume(
         run: Run directory.
         allow_changed_data: Continues although the dataset has changed since training was started;
             by default, this is an error.
+        device: As for :func:`train`; a run can be resumed on any device.
         progress: As for :func:`train`.
 
     >>> import graph_diffuser as gd
@@ -161,14 +166,14 @@ def resume(
     ...     print(str(error).splitlines()[0])
     `runs/missing` is not a run directory: no such directory
     """
-    return _resume(Path(run), allow_changed_data, progress)
+    return _resume(Path(run), allow_changed_data, device, progress)
 
 
 def _resume(
-    directory: Path, allow_changed_data: bool, progress: bool | ProgressCallback
+    directory: Path, allow_changed_data: bool, device: str, progress: bool | ProgressCallback
 ) -> Model:
-    _native.resume(directory, allow_changed_data, _callback(progress))
-    return load(directory)
+    _native.resume(directory, allow_changed_data, device, _callback(progress))
+    return load(directory, device=device)
 
 
 def _format(path: str) -> str:

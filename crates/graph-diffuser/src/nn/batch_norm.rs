@@ -127,7 +127,7 @@ impl BatchNorm {
         ctx: &ForwardContext,
     ) -> Option<Tensor<2>> {
         if !self.can_fuse(&input.x, ctx) {
-            return None;
+            return self.fused_on_gpu(input, dropout, relu, ctx);
         }
         let (has_branch, running) = (input.branch.is_some(), self.running_unless_batch(ctx));
         let op = FusedBatchNorm {
@@ -139,6 +139,22 @@ impl BatchNorm {
         };
         let (y, statistics) = op.apply(input.clone(), self.gamma.val(), self.beta.val());
         self.collect(&statistics, &input.x.device(), ctx);
+        Some(y)
+    }
+
+    /// Applies the GPU kernel, or returns `None` if it cannot run; it has batch statistics only.
+    fn fused_on_gpu(
+        &self,
+        input: &BatchNormInput,
+        dropout: Option<DropoutMask>,
+        relu: bool,
+        ctx: &ForwardContext,
+    ) -> Option<Tensor<2>> {
+        if !ctx.uses_batch_statistics() {
+            return None;
+        }
+        let (y, statistics) = ops::batch_norm_on_gpu(input, dropout, relu, self.scale_and_shift())?;
+        ctx.collect(self.running_ids(), statistics, input.x.dims()[0]);
         Some(y)
     }
 

@@ -51,6 +51,38 @@ pub fn adamw_reference(
     [weights, first, second]
 }
 
+/// Performs one AdamW step like [`adamw`], with the gradient scaled to an L2 norm of at most
+/// `max_norm` unless that is 0; also returns the squared norm of the gradient before that, `[1]`.
+///
+/// The norm is not read on the host, which would have to wait for a GPU.
+pub fn clipped_adamw(
+    step: AdamWStep,
+    max_norm: f64,
+    state: [Tensor<1>; 4],
+) -> ([Tensor<1>; 3], Tensor<1>) {
+    #[cfg(feature = "cube")]
+    if super::cube::can_run(&state[0]) {
+        return super::cube::clipped_adamw(step, max_norm, state);
+    }
+    clipped_adamw_reference(step, max_norm, state)
+}
+
+/// Reference implementation of [`clipped_adamw`] in plain tensor operations.
+pub fn clipped_adamw_reference(
+    step: AdamWStep,
+    max_norm: f64,
+    [weights, gradient, first, second]: [Tensor<1>; 4],
+) -> ([Tensor<1>; 3], Tensor<1>) {
+    let squared_norm = gradient.clone().square().sum();
+    let gradient = if max_norm > 0.0 {
+        let scale = (squared_norm.clone().sqrt() + 1e-6).recip() * max_norm;
+        gradient * scale.clamp_max(1.0)
+    } else {
+        gradient
+    };
+    (adamw_reference(step, [weights, gradient, first, second]), squared_norm)
+}
+
 /// Computes the sum of squares of a tensor `[count]`, in double precision if the kernel can run.
 pub fn sum_of_squares(values: Tensor<1>) -> f64 {
     if !fused::can_run(&values) {
@@ -106,6 +138,31 @@ mod tests {
         for (ours, plain) in ours.iter().zip(&adamw_reference(step, state)) {
             for (ours, plain) in to_vec(ours).into_iter().zip(to_vec(plain)) {
                 assert!((ours - plain).abs() <= 1e-6, "{ours} is not {plain}");
+            }
+        }
+    }
+
+    #[test]
+    fn clipped_step_equals_a_step_with_a_scaled_gradient() {
+        let state = [1 << 20, 2 << 20, 3 << 20, 4 << 20].map(|seed| tensor(seed, 1000));
+        let norm = sum_of_squares(state[1].clone()).sqrt();
+        for (max_norm, gradient_scale) in [(0.0, 1.0), (norm + 1.0, 1.0), (1.0, 1.0 / norm)] {
+            let step = AdamWStep {
+                lr: 0.1,
+                beta_1: 0.9,
+                beta_2: 0.99,
+                eps: 1e-8,
+                weight_decay: 0.01,
+                gradient_scale: 1.0,
+                step_index: 2,
+            };
+            let (ours, squared_norm) = clipped_adamw(step, max_norm, state.clone());
+            assert!((f64::from(to_vec(&squared_norm)[0]) - norm * norm).abs() < 1e-4 * norm * norm);
+            let expected = adamw_reference(AdamWStep { gradient_scale, ..step }, state.clone());
+            for (ours, expected) in ours.iter().zip(&expected) {
+                for (ours, expected) in to_vec(ours).into_iter().zip(to_vec(expected)) {
+                    assert!((ours - expected).abs() <= 1e-6, "{ours} is not {expected}");
+                }
             }
         }
     }

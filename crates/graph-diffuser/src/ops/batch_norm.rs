@@ -8,6 +8,7 @@ use burn::tensor::Tensor;
 use graph_diffuser_kernels::batch_norm::{self as kernel, BatchStatistics, Branch, Normalized};
 use graph_diffuser_kernels::{Dropout, Exchange, Isa};
 
+use super::dropout::DropoutMask;
 use super::fused::{self, Gradient, Input, Output, SliceOp};
 use super::shards::ShardSite;
 
@@ -51,6 +52,30 @@ impl FusedBatchNorm {
         ];
         let (mut outputs, call) = fused::apply(self, inputs.into_iter().flatten());
         (outputs.remove(0), call.saved().statistics.clone())
+    }
+}
+
+/// Returns the rows normalized by their own statistics, and their mean and biased variance, which
+/// stay on the GPU; `None` if no GPU kernel supports the rows.
+pub(crate) fn batch_norm_on_gpu(
+    input: &BatchNormInput,
+    dropout: Option<DropoutMask>,
+    relu: bool,
+    scale_and_shift: [Tensor<1>; 2],
+) -> Option<(Tensor<2>, [Tensor<1>; 2])> {
+    #[cfg(feature = "cube")]
+    {
+        let output = super::cube::batch_norm(input, dropout, relu, scale_and_shift)?;
+        let [y, statistics] = [output.y, output.statistics];
+        let statistics = if statistics.is_autodiff() { statistics.inner() } else { statistics };
+        let channels = statistics.dims()[1];
+        let row = |row: usize| statistics.clone().slice([row..row + 1, 0..channels]).squeeze_dim(0);
+        Some((y, [row(0), row(1)]))
+    }
+    #[cfg(not(feature = "cube"))]
+    {
+        let _ = (input, dropout, relu, scale_and_shift);
+        None
     }
 }
 

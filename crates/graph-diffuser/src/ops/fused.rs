@@ -100,6 +100,21 @@ pub(crate) fn can_run<const D: usize>(tensor: &Tensor<D>) -> bool {
     tensor.dtype() == DType::F32 && tensor.device().inner() == Device::flex()
 }
 
+/// Returns the memory of a device in bytes, if it is a GPU whose driver reports it.
+pub(crate) fn device_memory(device: &Device) -> Option<u64> {
+    #[cfg(feature = "cube")]
+    if is_on_gpu(device) {
+        return super::cube::device_memory(&device.clone().inner());
+    }
+    let _ = device;
+    None
+}
+
+/// Returns whether a device is a GPU, for whose results the host has to wait.
+pub(crate) fn is_on_gpu(device: &Device) -> bool {
+    cfg!(feature = "cube") && device.clone().inner() != Device::flex()
+}
+
 /// Input tensor of any rank. Operations see slices, so that a bias needs no second dimension, which
 /// would be another node of the autodiff graph.
 pub(crate) struct Input(DispatchTensor);

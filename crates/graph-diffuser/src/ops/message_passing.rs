@@ -224,6 +224,10 @@ pub struct GatedGcnInputs {
 /// # Shapes
 /// - returns `[r, d]` and `[m, d]`
 pub fn gated_gcn_aggregate(terms: GatedGcnInputs, topology: &Topology) -> (Tensor<2>, Tensor<2>) {
+    #[cfg(feature = "cube")]
+    if let Some(outputs) = super::cube::gated_gcn_aggregate(&terms, topology) {
+        return outputs;
+    }
     if !fused::can_run(&terms.target) {
         return gated_gcn_aggregate_reference(terms, topology);
     }

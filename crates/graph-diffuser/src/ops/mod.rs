@@ -22,18 +22,22 @@ mod message_passing;
 mod scatter;
 mod shards;
 
-pub use adamw::{AdamWStep, adamw, adamw_reference, sum_of_squares};
+pub use adamw::{
+    AdamWStep, adamw, adamw_reference, clipped_adamw, clipped_adamw_reference, sum_of_squares,
+};
 pub use attention::{
     AttentionComponents, AttentionOptions, PairScores, ScoreCombination, attention,
     attention_reference,
 };
 pub(crate) use attention_rows::{QueryRows, attention_rows, split_heads};
-pub(crate) use batch_norm::{BatchNormInput, FusedBatchNorm, FusedBatchNormLinear};
+pub(crate) use batch_norm::{
+    BatchNormInput, FusedBatchNorm, FusedBatchNormLinear, batch_norm_on_gpu,
+};
 pub(crate) use diffusion_rows::{diffusion_rows, row_chunks};
 pub use diffusion_stack::{diffusion_stack, diffusion_stack_reference};
 pub use dropout::DropoutMask;
 pub use edge_embeddings::EdgeEmbeddings;
-pub(crate) use fused::can_run;
+pub(crate) use fused::{can_run, device_memory, is_on_gpu};
 pub use fused_edge_ffn::EdgeFfnOutput;
 pub(crate) use fused_edge_ffn::FusedEdgeFfn;
 pub use linear::{Activation, linear, linear_reference};

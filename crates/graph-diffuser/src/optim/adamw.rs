@@ -84,24 +84,48 @@ impl AdamW {
     /// # Shapes
     /// - `gradient`: `[all parameters]`
     pub fn step<M: Module>(&mut self, model: M, gradient: Tensor<1>, norm: f64, lr: f64) -> M {
-        let OptimConfig { weight_decay, grad_clip_norm, beta_1, beta_2, eps, .. } = self.config;
-        let clips = grad_clip_norm > 0.0 && norm + 1e-6 > grad_clip_norm;
+        let max_norm = self.config.grad_clip_norm;
+        let clips = max_norm > 0.0 && norm + 1e-6 > max_norm;
+        let gradient_scale = if clips { max_norm / (norm + 1e-6) } else { 1.0 };
+        let (step, state) = self.next(&model, gradient, gradient_scale, lr);
+        let [weights, first, second] = ops::adamw(step, state);
+        self.moments = Some(Moments { first, second });
+        parameters::assign(model, &weights)
+    }
+
+    /// Returns the model after one step along `gradient`, and the squared L2 norm of the gradient,
+    /// `[1]`, which is not read on the host.
+    ///
+    /// # Shapes
+    /// - `gradient`: `[all parameters]`
+    pub fn step_on_device<M: Module>(
+        &mut self,
+        model: M,
+        gradient: Tensor<1>,
+        lr: f64,
+    ) -> (M, Tensor<1>) {
+        let (step, state) = self.next(&model, gradient, 1.0, lr);
+        let ([weights, first, second], squared_norm) =
+            ops::clipped_adamw(step, self.config.grad_clip_norm, state);
+        self.moments = Some(Moments { first, second });
+        (parameters::assign(model, &weights), squared_norm)
+    }
+
+    /// Returns the next step, and weights, gradient and moments before it.
+    fn next<M: Module>(
+        &mut self,
+        model: &M,
+        gradient: Tensor<1>,
+        gradient_scale: f64,
+        lr: f64,
+    ) -> (AdamWStep, [Tensor<1>; 4]) {
+        let OptimConfig { weight_decay, beta_1, beta_2, eps, .. } = self.config;
         let zeros = || gradient.zeros_like();
         let Moments { first, second } =
             self.moments.take().unwrap_or_else(|| Moments { first: zeros(), second: zeros() });
         self.steps += 1;
-        let step = AdamWStep {
-            lr,
-            beta_1,
-            beta_2,
-            eps,
-            weight_decay,
-            gradient_scale: if clips { grad_clip_norm / (norm + 1e-6) } else { 1.0 },
-            step_index: self.steps,
-        };
-        let [weights, first, second] =
-            ops::adamw(step, [parameters::flatten(&model), gradient, first, second]);
-        self.moments = Some(Moments { first, second });
-        parameters::assign(model, &weights)
+        let step_index = self.steps;
+        let step = AdamWStep { lr, beta_1, beta_2, eps, weight_decay, gradient_scale, step_index };
+        (step, [parameters::flatten(model), gradient, first, second])
     }
 }

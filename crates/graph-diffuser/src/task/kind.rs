@@ -145,7 +145,17 @@ impl Task {
     /// # Panics
     /// Panics if the batch was collated without targets.
     pub fn loss_weight(&self, batch: &GraphBatch) -> f64 {
-        self.kind.loss_weight(&targets(batch).tensor)
+        self.loss_weight_of(self.target_tensor(batch))
+    }
+
+    /// Returns the targets of a batch as the loss needs them.
+    pub(crate) fn target_tensor<'a>(&self, batch: &'a GraphBatch) -> &'a TargetTensor {
+        &targets(batch).tensor
+    }
+
+    /// Returns the [weight](Self::loss_weight) of targets.
+    pub(crate) fn loss_weight_of(&self, targets: &TargetTensor) -> f64 {
+        self.kind.loss_weight(targets)
     }
 
     /// Converts the model output of a batch into one prediction per graph.

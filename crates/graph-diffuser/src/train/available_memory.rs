@@ -6,6 +6,17 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use burn::tensor::Device;
+
+use crate::ops;
+
+/// Returns the memory in bytes that training on a device can allocate, if it is known.
+///
+/// It is that of a GPU whose driver reports it, and otherwise [`available_bytes`].
+pub fn available_bytes_on(device: &Device) -> Option<u64> {
+    ops::device_memory(device).or_else(available_bytes)
+}
+
 /// Returns the memory in bytes that this process can still allocate, if the system reports it: the
 /// least of the available memory of the system, the limits of its control groups (versions 1 and
 /// 2), and its own limits on address space and data (`ulimit -v`, `ulimit -d`).

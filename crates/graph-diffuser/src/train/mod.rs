@@ -18,7 +18,7 @@ mod weights;
 mod state;
 mod trainer;
 
-pub use available_memory::available_bytes;
+pub use available_memory::{available_bytes, available_bytes_on};
 pub(crate) use batches::with_encoding_cache;
 pub use batches::{BatchSize, recalibration_batches, training_batches};
 pub use checkpoint::{Checkpoint, Checkpoints, LoadedCheckpoint};

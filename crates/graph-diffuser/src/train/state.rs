@@ -4,7 +4,7 @@ use burn::tensor::{Tensor, TensorData};
 use graph_diffuser_data::{Schema, SeedTree};
 use safetensors::SafeTensors;
 
-use crate::batch::GraphBatch;
+use crate::batch::{GraphBatch, TargetTensor};
 use crate::model::{GraphDiffuser, ModelPart};
 use crate::nn::{ForwardContext, Statistic, is_finite};
 use crate::optim::{AdamW, global_norm};
@@ -23,6 +23,32 @@ use super::{
 /// Momentum of the running batch-norm statistics.
 const BN_MOMENTUM: f64 = 0.1;
 
+/// Number of steps on a GPU after which losses and gradient norms are read. Reading them after
+/// every step would let the device wait for the host.
+const READ_INTERVAL: usize = 16;
+
+/// Completed step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CompletedStep {
+    /// Number of completed batches of the epoch.
+    pub(super) batch: usize,
+    /// Number of graphs of the batch.
+    pub(super) graphs: usize,
+    /// Mean loss of the batch.
+    pub(super) loss: f64,
+}
+
+/// Step whose results have not been read from the device.
+#[derive(Debug)]
+struct UnreadStep {
+    step: u64,
+    batch: usize,
+    graphs: Vec<usize>,
+    targets: TargetTensor,
+    /// Loss and squared norm of the gradient, `[2]`.
+    results: Tensor<1>,
+}
+
 /// Mutable state of training.
 #[derive(Debug)]
 pub(super) struct State {
@@ -33,6 +59,8 @@ pub(super) struct State {
     /// Exponential moving average of the weights.
     pub(super) average: Option<Tensor<1>>,
     pub(super) progress: TrainProgress,
+    /// Steps on a GPU since results were last read.
+    unread: Vec<UnreadStep>,
     /// Metadata of the files with weights.
     pub(super) metadata: WeightsMetadata,
 }
@@ -45,6 +73,7 @@ impl State {
             trained: trained_mask(&model, &recipe.train.frozen),
             average: recipe.train.ema_decay.map(|_| parameters::flatten(&model)),
             progress: TrainProgress::new(recipe.seed),
+            unread: Vec::new(),
             metadata: WeightsMetadata::new(recipe, schema),
             model,
         }
@@ -80,6 +109,74 @@ impl State {
         let updated = self.update(gradient, &statistics, loss, lr, ema_decay);
         updated.map_err(|tensor| non_finite("gradient", tensor))?;
         Ok(value)
+    }
+
+    /// Performs one optimizer step without waiting for the device; the results are read by
+    /// [`read_results`](Self::read_results).
+    pub(super) fn step_on_device(
+        &mut self,
+        batch: &GraphBatch,
+        task: &Task,
+        seeds: SeedTree,
+        lr: f64,
+        ema_decay: Option<f64>,
+    ) {
+        let ctx = ForwardContext::train(seeds.stream_at("dropout", self.progress.step).key());
+        let loss = task.loss(self.model.forward(batch, &ctx), batch);
+        let gradients = parameters::gradients(&self.model, &mut loss.backward());
+        let gradient = self.masked(Tensor::cat(gradients, 0));
+        let (model, squared_norm) = self.optimizer.step_on_device(self.model.clone(), gradient, lr);
+        self.set_model(model, &ctx.into_statistics(), ema_decay);
+        self.unread.push(UnreadStep {
+            step: self.progress.step,
+            batch: self.progress.batch,
+            graphs: batch.indices.clone(),
+            targets: task.target_tensor(batch).clone(),
+            results: Tensor::cat(vec![loss.inner(), squared_norm], 0),
+        });
+    }
+
+    /// Returns whether enough steps have been performed since results were last read.
+    pub(super) fn is_reading_due(&self) -> bool {
+        self.unread.len() >= READ_INTERVAL
+    }
+
+    /// Waits for the device and adds the losses of all unread steps to the progress.
+    ///
+    /// # Errors
+    /// Returns an error if a loss or gradient is not finite. The weights are then those after
+    /// later steps, and must not be saved.
+    pub(super) fn read_results(&mut self, task: &Task) -> Result<Vec<CompletedStep>, TrainError> {
+        let unread = std::mem::take(&mut self.unread);
+        if unread.is_empty() {
+            return Ok(Vec::new());
+        }
+        let results = unread.iter().map(|step| step.results.clone()).collect();
+        let results: Vec<f64> = Tensor::cat(results, 0).into_data().iter::<f64>().collect();
+        let mut completed = Vec::with_capacity(unread.len());
+        for (unread, results) in unread.into_iter().zip(results.chunks_exact(2)) {
+            let UnreadStep { step, batch, graphs, targets, .. } = unread;
+            let (loss, squared_norm) = (results[0], results[1]);
+            for (what, value) in [("loss", loss), ("gradient", squared_norm)] {
+                if !value.is_finite() {
+                    let tensor = what.to_owned();
+                    return Err(TrainError::NonFinite { step, what, tensor, graphs });
+                }
+            }
+            let weight = task.loss_weight_of(&targets);
+            self.progress.loss_sum += loss * weight;
+            self.progress.samples += weight;
+            completed.push(CompletedStep { batch, graphs: graphs.len(), loss });
+        }
+        Ok(completed)
+    }
+
+    /// Returns the gradient without that of frozen weights.
+    fn masked(&self, gradient: Tensor<1>) -> Tensor<1> {
+        match &self.trained {
+            Some(mask) => gradient * mask.clone(),
+            None => gradient,
+        }
     }
 
     /// Performs one optimizer step on a batch that is dealt to shards, and returns its loss and the
@@ -126,10 +223,7 @@ impl State {
         lr: f64,
         ema_decay: Option<f64>,
     ) -> Result<(), String> {
-        let gradient = match &self.trained {
-            Some(mask) => gradient * mask.clone(),
-            None => gradient,
-        };
+        let gradient = self.masked(gradient);
         let norm = global_norm(&gradient);
         if !norm.is_finite() {
             let mut start = 0;
@@ -144,7 +238,21 @@ impl State {
             }
             return Err("sum of squared gradients".to_owned());
         }
-        let mut model = self.optimizer.step(self.model.clone(), gradient, norm, lr);
+        let model = self.optimizer.step(self.model.clone(), gradient, norm, lr);
+        self.set_model(model, statistics, ema_decay);
+        self.progress.loss_sum += loss * weight;
+        self.progress.samples += weight;
+        Ok(())
+    }
+
+    /// Completes a step: replaces the model, except for frozen weights, and updates running
+    /// statistics, average and number of steps.
+    fn set_model(
+        &mut self,
+        mut model: GraphDiffuser,
+        statistics: &[Statistic],
+        ema_decay: Option<f64>,
+    ) {
         if let Some(mask) = &self.trained {
             // Weight decay changes weights without a gradient.
             let [old, new] = [&self.model, &model].map(parameters::flatten);
@@ -165,9 +273,6 @@ impl State {
         }
         self.progress.step += 1;
         self.progress.batch += 1;
-        self.progress.loss_sum += loss * weight;
-        self.progress.samples += weight;
-        Ok(())
     }
 
     /// Serializes the complete state.

@@ -11,12 +11,13 @@ use graph_diffuser_data::{Dataset, SeedTree, Split};
 use crate::batch::{Batcher, GraphBatch};
 use crate::distributed::Group;
 use crate::model::GraphDiffuser;
+use crate::ops;
 use crate::parameters;
 use crate::recipe::{Recipe, SelectBy};
 use crate::task::{EvalMetrics, Metric, MetricAccumulator, Task};
 
 use super::batches::{for_each_collated, with_encoding_cache};
-use super::state::State;
+use super::state::{CompletedStep, State};
 use super::weights::{WEIGHTS, load_model, serialize_model};
 use super::{
     BestEpoch, Checkpoint, Checkpoints, EpochRecord, Evaluator, LoadedCheckpoint, RunLock,
@@ -336,33 +337,47 @@ impl<'a> Trainer<'a> {
             None => Collated::Whole(batcher.collate(dataset, indices)),
             Some(shards) => Collated::Sharded(shards, shards.collate(&batcher, dataset, indices)),
         };
+        let on_device = ops::is_on_gpu(&parameters::device(&state.model));
+        let mut report = |completed: CompletedStep| {
+            let CompletedStep { batch, graphs, loss } = completed;
+            let batches = (batch, batches.len());
+            on_event(TrainEvent::Step { epoch: epoch + 1, batches, graphs, loss });
+        };
         let interrupted = for_each_collated(remaining, collate, |batch| {
             lr = lr_at(state.progress.batch);
             let is_due = || save_interval.is_some_and(|interval| saved.elapsed() >= interval);
             let step = match &batch {
-                Collated::Whole(batch) => {
-                    state.step(batch, task, *seeds, lr, train.ema_decay).map(|loss| (loss, None))
+                Collated::Whole(batch) if on_device => {
+                    state.step_on_device(batch, task, *seeds, lr, train.ema_decay);
+                    Ok((None, None))
                 }
+                Collated::Whole(batch) => state
+                    .step(batch, task, *seeds, lr, train.ema_decay)
+                    .map(|loss| (Some(loss), None)),
                 Collated::Sharded(shards, batch) => {
                     // Processes agree on the flags in the step.
                     let flags = [stop.load(Ordering::Relaxed), is_root && is_due()];
                     let rates = (lr, train.ema_decay);
                     let step = state.sharded_step(shards, batch, task, *seeds, rates, flags);
-                    step.map(|(loss, flags)| (loss, Some(flags)))
+                    step.map(|(loss, flags)| (Some(loss), Some(flags)))
                 }
             };
             let (loss, flags) = match step {
                 Ok(step) => step,
                 Err(error) => return Some(Err(error)),
             };
-            on_event(TrainEvent::Step {
-                epoch: epoch + 1,
-                batches: (state.progress.batch, batches.len()),
-                graphs: batch.graphs(),
-                loss,
-            });
+            if let Some(loss) = loss {
+                report(CompletedStep { batch: state.progress.batch, graphs: batch.graphs(), loss });
+            }
             let [stops, saves] = flags.unwrap_or_else(|| [stop.load(Ordering::Relaxed), is_due()]);
-            let stops = stops && state.progress.batch < batches.len();
+            let is_last = state.progress.batch == batches.len();
+            let stops = stops && !is_last;
+            if stops || saves || is_last || state.is_reading_due() {
+                match state.read_results(task) {
+                    Ok(completed) => completed.into_iter().for_each(&mut report),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
             if (stops || saves) && is_root {
                 if let Err(error) = save_in_epoch(last, state, start) {
                     return Some(Err(error));

@@ -1,12 +1,14 @@
 //! Edge-wise feed-forward network, which mixes the diffusion steps of every node pair (Eq. 2–3).
 
+use std::sync::Arc;
+
 use burn::module::Module;
 use burn::tensor::{Tensor, activation::relu};
 use graph_diffuser_kernels::edge_ffn as kernel;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::Multiplicities;
+use crate::batch::{BatchLayout, Multiplicities};
 use crate::nn::{BatchNorm, ForwardContext, Linear, ParamInit};
 use crate::ops::{EdgeFfnOutput, FusedEdgeFfn};
 
@@ -170,34 +172,19 @@ impl ResidualFfn {
         })
     }
 
-    /// Computes the position scores of all layers and, given `self_pairs`, the diagonal.
-    ///
-    /// This is a fused form of the transform, the network and the projections `positions`.
-    ///
-    /// # Shapes
-    /// - `stack`: `[c, p]` before the transform
-    pub fn forward_scores(
+    /// Returns whether [`ResidualFfn::forward_scores`] has a kernel for a stack `[c, p]`.
+    pub(super) fn has_kernel(
         &self,
-        stack: Tensor<2>,
+        stack: &Tensor<2>,
         transform: StackTransform,
         positions: &[Linear],
-        self_pairs: Option<Vec<usize>>,
-        counts: Option<&Multiplicities>,
-        ctx: &ForwardContext,
-    ) -> EdgeFfnOutput {
-        let ([c, _], device) = (stack.dims(), stack.device());
-        let norms: Vec<&BatchNorm> = std::iter::once(&self.norm)
-            .chain(self.layers.iter().map(|layer| &layer.norm))
-            .collect();
-        let mut parameters: Vec<Tensor<1>> = self.norm.scale_and_shift().into();
-        for layer in &self.layers {
-            parameters.extend(layer.first.flat());
-            parameters.extend(layer.norm.scale_and_shift());
-            parameters.extend(layer.second.flat());
-        }
-        parameters.extend(positions.iter().flat_map(Linear::flat));
-        let host = |tensor: Tensor<1>| tensor.into_data().iter::<f32>().collect();
-        let op = FusedEdgeFfn {
+    ) -> bool {
+        self.fused(stack.dims()[0], transform, positions).supports(stack)
+    }
+
+    /// Returns the fused operation, without diagonal, multiplicities and shards.
+    fn fused(&self, c: usize, transform: StackTransform, positions: &[Linear]) -> FusedEdgeFfn {
+        FusedEdgeFfn {
             channels: c,
             hidden: self.layers.first().map_or(c, |layer| layer.first.weight.dims()[0]),
             layers: self.layers.len(),
@@ -208,24 +195,49 @@ impl ResidualFfn {
                 StackTransform::Log { eps } => kernel::PairTransform::Log { eps: eps as f32 },
                 StackTransform::SignedSquareRoot {} => kernel::PairTransform::SignedSquareRoot,
             },
-            self_pairs,
-            counts: counts
-                .filter(|_| ctx.uses_batch_statistics())
-                .map(|counts| counts.counts.iter().map(|&count| count as f32).collect()),
-            running: (!ctx.uses_batch_statistics()).then(|| {
-                let running = norms.iter().map(|norm| norm.running().map(host));
-                running
-                    .map(|[mean, variance]| kernel::EdgeFfnStatistics { mean, variance })
-                    .collect()
-            }),
+            diagonal: None,
+            counts: None,
+            shard: None,
+        }
+    }
+
+    /// Computes the position scores of all layers and, given the layout of the pairs, the diagonal.
+    ///
+    /// This is a fused form of the transform, the network and the projections `positions`.
+    ///
+    /// # Shapes
+    /// - `stack`: `[c, p]` before the transform
+    pub fn forward_scores(
+        &self,
+        stack: Tensor<2>,
+        transform: StackTransform,
+        positions: &[Linear],
+        diagonal: Option<Arc<BatchLayout>>,
+        counts: Option<&Multiplicities>,
+        ctx: &ForwardContext,
+    ) -> EdgeFfnOutput {
+        let norms: Vec<&BatchNorm> = std::iter::once(&self.norm)
+            .chain(self.layers.iter().map(|layer| &layer.norm))
+            .collect();
+        let mut parameters: Vec<Tensor<1>> = self.norm.scale_and_shift().into();
+        for layer in &self.layers {
+            parameters.extend(layer.first.flat());
+            parameters.extend(layer.norm.scale_and_shift());
+            parameters.extend(layer.second.flat());
+        }
+        parameters.extend(positions.iter().flat_map(Linear::flat));
+        let op = FusedEdgeFfn {
+            diagonal,
+            counts: counts.filter(|_| ctx.uses_batch_statistics()).cloned(),
             shard: ctx.shard_site(),
+            ..self.fused(stack.dims()[0], transform, positions)
         };
-        let output = op.apply(stack, Tensor::cat(parameters, 0));
+        let running = (!ctx.uses_batch_statistics())
+            .then(|| norms.iter().map(|norm| norm.running()).collect());
+        let output = op.apply(stack, Tensor::cat(parameters, 0), running);
         if ctx.uses_batch_statistics() {
             for (norm, statistics) in norms.iter().zip(&output.statistics) {
-                let tensor = |values: &[f32]| Tensor::from_data(values, &device);
-                let values = [tensor(&statistics.mean), tensor(&statistics.variance)];
-                ctx.collect(norm.running_ids(), values, output.pairs);
+                ctx.collect(norm.running_ids(), statistics.clone(), output.pairs);
             }
         }
         output

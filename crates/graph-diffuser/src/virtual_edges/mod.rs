@@ -234,18 +234,19 @@ impl VirtualEdges {
         // The same decision on all shards of a batch.
         let pairs = ctx.batch_pairs(stack.dims()[1]);
         let enough = pairs > 0 && (pairs >= MIN_FUSED_PAIRS || !ctx.uses_batch_statistics());
-        let can_fuse = enough && !positions.is_empty() && ops::can_run(&stack);
+        let can_fuse = enough && !positions.is_empty();
         let counts = shared.map(|shared| &shared.pair_counts);
-        if let Some(EdgeFfn::Residual(ffn)) = self.ffn.as_ref().filter(|_| can_fuse) {
+        if let Some(EdgeFfn::Residual(ffn)) = self.ffn.as_ref().filter(|_| can_fuse)
+            && ffn.has_kernel(&stack, self.transform, positions)
+        {
             let after = self.self_edges == SelfEdges::AfterFfn;
             let before = if after {
                 None
             } else {
                 diagonal(&stack).map(|diagonal| self.transform.apply(diagonal))
             };
-            let self_pairs = nodes.filter(|_| after).map(|nodes| nodes.layout.self_pairs());
-            let output =
-                ffn.forward_scores(stack, self.transform, positions, self_pairs, counts, ctx); // Eq. 2–3, 6
+            let layout = nodes.filter(|_| after).map(|nodes| nodes.layout.clone());
+            let output = ffn.forward_scores(stack, self.transform, positions, layout, counts, ctx); // Eq. 2–3, 6
             let diagonal = before.or(output.diagonal.map(Tensor::transpose));
             StackOutput { scores: output.scores, diagonal }
         } else {

@@ -12,7 +12,7 @@ use graph_diffuser_cube::{Buffer, Client, CubeDropout};
 use crate::batch::BatchLayout;
 use crate::ops::{AttentionOptions, PairScores, ScoreCombination};
 
-use super::{CubeOp, CubeOutput, apply};
+use super::{CubeOp, CubeOutput, apply, single};
 
 /// Returns whether the kernels support the batch and the options.
 pub(in crate::ops) fn supports_attention(
@@ -114,7 +114,7 @@ impl CubeOp for CubeAttention {
         inputs: &[Buffer],
         outputs: &[Buffer],
         saved: &Saved,
-        gradient: &Buffer,
+        gradients: &[Option<Buffer>],
     ) -> Vec<Buffer> {
         let position = position(inputs, saved.position.as_ref());
         let output =
@@ -126,7 +126,7 @@ impl CubeOp for CubeAttention {
             &inputs[0],
             position.as_ref(),
             &output,
-            gradient,
+            single(gradients),
         );
         [Some(gradients.qkv), gradients.scores, gradients.cls].into_iter().flatten().collect()
     }

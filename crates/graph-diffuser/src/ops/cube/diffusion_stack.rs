@@ -8,7 +8,7 @@ use graph_diffuser_cube::{Buffer, Client, MAX_CUBES};
 
 use crate::batch::Topology;
 
-use super::{CubeOp, CubeOutput, apply};
+use super::{CubeOp, CubeOutput, apply, single};
 
 /// Computes [`diffusion_stack`](crate::ops::diffusion_stack()), or returns `None` if the kernels do
 /// not support the batch.
@@ -54,9 +54,9 @@ impl CubeOp for CubeDiffusionStack {
         inputs: &[Buffer],
         outputs: &[Buffer],
         (layout, edges): &Self::Saved,
-        gradient: &Buffer,
+        gradients: &[Option<Buffer>],
     ) -> Vec<Buffer> {
-        let (weights, stack) = (&inputs[0], &outputs[0]);
-        vec![kernel::backward(client, layout, edges, weights, self.steps, stack, gradient)]
+        let (weights, stack, d_stack) = (&inputs[0], &outputs[0], single(gradients));
+        vec![kernel::backward(client, layout, edges, weights, self.steps, stack, d_stack)]
     }
 }

@@ -7,7 +7,7 @@ use graph_diffuser_cube::{Buffer, Client};
 
 use crate::batch::Topology;
 
-use super::{CubeOp, CubeOutput, apply};
+use super::{CubeOp, CubeOutput, apply, single};
 
 /// Computes `x_i + Σ ReLU(x_j + e_ji)`, or returns `None` if the kernels do not support the batch.
 pub(in crate::ops) fn gine_aggregate(
@@ -47,10 +47,11 @@ impl CubeOp for CubeGineAggregate {
         inputs: &[Buffer],
         _: &[Buffer],
         edges: &CubeEdgeIndex,
-        gradient: &Buffer,
+        gradients: &[Option<Buffer>],
     ) -> Vec<Buffer> {
         let (x, e) = (&inputs[0], inputs.get(1));
-        let (d_x, d_e) = kernel::gine_backward(client, edges, x, e, self.width, gradient);
+        let d_out = single(gradients);
+        let (d_x, d_e) = kernel::gine_backward(client, edges, x, e, self.width, d_out);
         [Some(d_x), d_e].into_iter().flatten().collect()
     }
 }

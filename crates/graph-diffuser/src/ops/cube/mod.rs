@@ -6,7 +6,10 @@
 
 mod adamw;
 mod attention;
+mod batch_norm;
 mod diffusion_stack;
+mod edge_ffn;
+mod gated_gcn_aggregate;
 mod gine_aggregate;
 
 use std::fmt::{self, Debug, Formatter};
@@ -20,11 +23,14 @@ use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use graph_diffuser_cube::{Buffer, Client};
 
-use super::fused::{self, DynCall, Fused, Gradient, Inputs, Output, SavedInput, Slices};
+use super::fused::{self, DynCall, Fused, Gradient, Input, Inputs, Output, SavedInput, Slices};
 
-pub(super) use adamw::adamw;
+pub(super) use adamw::{adamw, clipped_adamw};
 pub(super) use attention::{attention, supports_attention};
+pub(super) use batch_norm::batch_norm;
 pub(super) use diffusion_stack::diffusion_stack;
+pub(super) use edge_ffn::{edge_ffn, supports_edge_ffn};
+pub(super) use gated_gcn_aggregate::gated_gcn_aggregate;
 pub(super) use gine_aggregate::gine_aggregate;
 
 /// Returns whether GPU kernels can run on `tensor`: single precision on a GPU.
@@ -47,29 +53,63 @@ pub(super) trait CubeOp: Debug + Send + Sync + 'static {
     /// Returns the outputs and the values saved for the backward pass.
     fn forward(&self, client: &Client, inputs: &[Buffer]) -> (Vec<CubeOutput>, Self::Saved);
 
+    /// Returns whether the backward pass reads an input.
+    ///
+    /// Inputs that it does not read are not saved, and are empty buffers in the backward pass.
+    fn reads_input(&self, _index: usize) -> bool {
+        true
+    }
+
     /// Returns whether the backward pass reads the outputs, which are then saved.
     fn reads_outputs(&self) -> bool {
         false
     }
 
-    /// Computes the gradients of all inputs from that of the only output.
+    /// Computes the gradients of the inputs from those of the outputs; outputs without effect on
+    /// the loss have none. Trailing inputs without gradients may be left out.
     fn backward(
         &self,
         _client: &Client,
         _inputs: &[Buffer],
         _outputs: &[Buffer],
         _saved: &Self::Saved,
-        _gradient: &Buffer,
+        _gradients: &[Option<Buffer>],
     ) -> Vec<Buffer> {
         unreachable!("{self:?} has no backward pass")
     }
 }
 
+/// Operation without effect that saves the memory of its device.
+#[derive(Debug)]
+struct DeviceMemory;
+
+impl CubeOp for DeviceMemory {
+    type Saved = Option<u64>;
+
+    fn forward(&self, client: &Client, inputs: &[Buffer]) -> (Vec<CubeOutput>, Option<u64>) {
+        let output = CubeOutput { values: inputs[0].clone(), shape: vec![inputs[0].len()] };
+        (vec![output], graph_diffuser_cube::device_memory(client))
+    }
+}
+
+/// Returns the memory of a GPU in bytes, if its driver reports it.
+pub(super) fn device_memory(device: &Device) -> Option<u64> {
+    let call = Arc::new(CubeCall { op: DeviceMemory, saved: OnceLock::new() });
+    let input = Tensor::<1>::zeros([1], (device, DType::F32));
+    let _: Vec<Tensor<1>> = fused::apply_call([input], call.clone());
+    *call.saved.get().expect("the forward pass has saved its values")
+}
+
+/// Returns the gradient of the only output of an operation.
+fn single(gradients: &[Option<Buffer>]) -> &Buffer {
+    gradients[0].as_ref().expect("the single output has a gradient")
+}
+
 /// Applies `op` to up to four inputs and tracks the outputs in the autodiff graph.
-fn apply<O: CubeOp, const D: usize, const E: usize>(
+fn apply<O: CubeOp, I: Into<Input>, const D: usize>(
     op: O,
-    inputs: impl IntoIterator<Item = Tensor<D>>,
-) -> Vec<Tensor<E>> {
+    inputs: impl IntoIterator<Item = I>,
+) -> Vec<Tensor<D>> {
     let call = Arc::new(CubeCall { op, saved: OnceLock::new() });
     fused::apply_call(inputs, call)
 }
@@ -94,7 +134,7 @@ pub(super) trait DynCubeCall {
         client: &Client,
         inputs: &[Buffer],
         outputs: &[Buffer],
-        gradient: &Buffer,
+        gradients: &[Option<Buffer>],
     ) -> Vec<Buffer>;
 }
 
@@ -110,10 +150,10 @@ impl<O: CubeOp> DynCubeCall for CubeCall<O> {
         client: &Client,
         inputs: &[Buffer],
         outputs: &[Buffer],
-        gradient: &Buffer,
+        gradients: &[Option<Buffer>],
     ) -> Vec<Buffer> {
         let saved = self.saved.get().expect("the forward pass has saved its values");
-        self.op.backward(client, inputs, outputs, saved, gradient)
+        self.op.backward(client, inputs, outputs, saved, gradients)
     }
 }
 
@@ -126,8 +166,8 @@ impl<O: CubeOp> DynCall for CubeCall<O> {
         unreachable!("{self:?} runs on a GPU")
     }
 
-    fn reads_input(&self, _: usize) -> bool {
-        true
+    fn reads_input(&self, index: usize) -> bool {
+        self.op.reads_input(index)
     }
 
     fn reads_outputs(&self) -> bool {
@@ -184,23 +224,26 @@ impl Slices for CubeBackend {
         outputs: &[CubeTensor],
         gradients: Vec<Option<CubeTensor>>,
     ) -> Vec<CubeTensor> {
-        let contiguous: Vec<CubeTensor> = inputs
+        let saved = inputs.iter().find_map(|input| input.values.as_ref());
+        let like = saved.or(outputs.first()).expect("the backward pass reads a tensor").clone();
+        let buffers: Vec<Buffer> = inputs
             .iter()
-            .map(|input| into_contiguous(input.values.clone().expect("all inputs are saved")))
+            .map(|input| match &input.values {
+                Some(values) => buffer(&into_contiguous(values.clone())),
+                None => Buffer::empty(&like.client, 0),
+            })
             .collect();
-        let buffers: Vec<Buffer> = contiguous.iter().map(buffer).collect();
         let outputs: Vec<Buffer> =
             outputs.iter().cloned().map(|output| buffer(&into_contiguous(output))).collect();
-        let Ok([Some(gradient)]) = <[Option<CubeTensor>; 1]>::try_from(gradients) else {
-            unreachable!("GPU operations have a single output")
-        };
-        let gradient = buffer(&into_contiguous(gradient));
-        let client = contiguous[0].client.clone();
-        let gradients = on_cube(call).backward(&client, &buffers, &outputs, &gradient);
+        let gradients: Vec<Option<Buffer>> = gradients
+            .into_iter()
+            .map(|gradient| gradient.map(|gradient| buffer(&into_contiguous(gradient))))
+            .collect();
+        let gradients = on_cube(call).backward(&like.client, &buffers, &outputs, &gradients);
         gradients
             .into_iter()
             .zip(inputs)
-            .map(|(gradient, input)| tensor(&contiguous[0], gradient, input.shape.clone()))
+            .map(|(gradient, input)| tensor(&like, gradient, input.shape.clone()))
             .collect()
     }
 
