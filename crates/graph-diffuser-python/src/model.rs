@@ -42,8 +42,8 @@ type ModelState<'py> = (
 #[derive(Debug)]
 pub(crate) struct Model {
     saved: SavedModel,
-    device: Device,
-    /// Boxed, because its alignment exceeds that of Python objects.
+    /// Boxed like the predictor, because its alignment exceeds that of Python objects.
+    device: Box<Device>,
     predictor: Box<Predictor>,
     /// Run directory from which the model was loaded.
     #[pyo3(get)]
@@ -67,7 +67,7 @@ impl Model {
         Ok(Self {
             predictor: Box::new(predictor.or_raise(py)?),
             saved,
-            device,
+            device: Box::new(device),
             directory,
             explainers: Mutex::default(),
         })

@@ -143,7 +143,7 @@ fn target_without_training_values_is_an_error_before_training() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let recipe = recipe(directory.path(), &[]);
     let mut dataset = recipe.dataset(&DataDirs::from_env()).expect("valid dataset");
-    let mut graphs: Vec<Graph> = dataset.graphs.iter().map(|graph| graph.into_owned()).collect();
+    let mut graphs: Vec<Graph> = dataset.graphs.iter().map(std::borrow::Cow::into_owned).collect();
     for &graph in dataset.split(Split::Train) {
         if let Targets::GraphValues(values) = &mut graphs[graph].targets {
             values[1] = f32::NAN;

@@ -320,8 +320,8 @@ mod tests {
         prepare_dataset(&source, data.path(), &offline(), &stop, |event| panic!("{event:?}"))
             .unwrap();
         // A conversion that was killed before its last step is completed.
-        fs::remove_dir_all(directory.join("raw")).unwrap();
-        fs::remove_dir_all(&cache).unwrap();
+        fs::rename(directory.join("raw"), data.path().join("removed")).unwrap();
+        let cache = data.path().join("second_cache");
         prepare_dataset(&source, data.path(), &offline(), &stop, |_| {}).unwrap();
         let again = zinc::read(&directory, &cache, &mut |_, _| {}).unwrap();
         assert_eq!(again.fingerprint(), dataset.fingerprint());
