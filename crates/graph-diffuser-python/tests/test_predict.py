@@ -164,7 +164,7 @@ def test_schema_describes_targets(trained: gd.Model, zinc: gd.Model) -> None:
 def test_missing_models_have_hints() -> None:
     with pytest.raises(gd.Error) as caught:
         gd.load("pretrained:nothing")
-    assert "`zinc`" in (caught.value.hint or "")
+    assert "`pretrained:zinc`" in (caught.value.hint or "")
     assert "hint: " in str(caught.value)
 
 
@@ -302,3 +302,22 @@ def test_grid_model_predicts_classes_of_nodes() -> None:
     assert probabilities.shape[0] == len(labels) == 16
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
     assert model.explain(grid, node=5).attention.shape[2:] == (16, 16)
+
+
+def test_batch_of_pyg_is_a_list_of_graphs() -> None:
+    class Batch:
+        """Batch of PyTorch Geometric, as far as the package uses it."""
+
+        def to_data_list(self) -> list[str]:
+            return ["CCO", "CC"]
+
+    model = gd.load("pretrained:zinc")
+    assert np.array_equal(model.predict(Batch()), model.predict(["CCO", "CC"]))
+
+
+def test_targets_of_a_table_are_those_that_training_reads(tmp_path: Path) -> None:
+    from graph_diffuser.files import read_targets
+
+    path = tmp_path / "mine.csv"
+    path.write_text("\n\nsmiles|y\nCCO|1.5\n|\nCC|\n", encoding="utf-8")
+    assert read_targets(str(path), ["y"]) == [["1.5"], [None]]

@@ -307,3 +307,12 @@ def test_run_directory_is_kept(options: dict[str, Any], data: Any, tmp_path: Any
     assert (tmp_path / "run/result.json").is_file()
     assert np.array_equal(gd.load(tmp_path / "run").predict(["C"])[:, 0], estimator.predict(["C"]))
     assert estimator.n_iter_ == len(estimator.history_) == 2
+    for name in ["README.md", "report.md"]:
+        text = (tmp_path / "run" / name).read_text(encoding="utf-8")
+        assert "There are no test samples" in text
+    assert "split: test" not in (tmp_path / "run/README.md").read_text(encoding="utf-8")
+
+
+def test_ensemble_counts_the_epochs_of_all_members(options: dict[str, Any], data: Any) -> None:
+    estimator = GraphDiffuserRegressor(**{**options, "ensemble": 2}).fit(*data)
+    assert estimator.n_iter_ == 4
