@@ -3,8 +3,9 @@
     python table.py OUT [--ours graph-diffuser] [--peers chemprop chemprop-rdkit forest] [--seeds 0 1 2 3 4]
 
 Scores are means ± standard deviations over seeds. A difference is that of the mean scores over the seeds that both methods
-have, with a 95 % bootstrap interval over seeds and test molecules. Positive differences favor `--ours`. A dataset is
-lost if the interval of one of its splits is below zero.
+have, with a nominal 95 % percentile bootstrap interval over seeds and test molecules; with few seeds, its coverage is
+lower, because resampling n seeds underestimates their variance by (n - 1) / n. Positive differences favor `--ours`. A
+dataset is lost if the interval of one of its splits is below zero.
 """
 
 import argparse
