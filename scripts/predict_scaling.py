@@ -61,7 +61,10 @@ def train(program, recipe, settings, processes, threads, epochs):
         output = subprocess.run(command, capture_output=True, text=True, check=True)
         lines = (run / "metrics.jsonl").read_text().splitlines()
         first, last = json.loads(lines[-2]), json.loads(lines[-1])
-        return last["seconds"], last["step"] - first["step"], output.stderr
+        # The time in `metrics.jsonl` includes validation.
+        graphs = int(re.search(r"parameters on ([\d,]+) graphs", output.stderr)[1].replace(",", ""))
+        rate = float(re.findall(r"([\d.]+) graphs/s", output.stderr)[-1])
+        return graphs / rate, last["step"] - first["step"], output.stderr
 
 
 def measure(args):
